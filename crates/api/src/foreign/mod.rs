@@ -1,0 +1,1 @@
+//! Kinds that we use but do not own.

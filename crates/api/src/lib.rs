@@ -1,0 +1,29 @@
+//! Custom resources of Capstan: the API groups, kinds and fields of the operators that it replaces.
+//!
+//! Start with [`resource`] for the shape that all kinds share, then open the domain you care about. [`crd`] turns the
+//! types into CustomResourceDefinitions. Pure: no I/O, no clock, no client.
+
+pub mod amd;
+pub mod common;
+pub mod compute_domain;
+pub mod crd;
+pub mod foreign;
+pub mod gpu;
+pub mod nemo;
+pub mod network;
+pub mod nfd;
+pub mod nim;
+pub mod resource;
+pub mod sriov;
+pub mod wire;
+
+pub use resource::{Cluster, Column, Kind, Layout, Namespaced, NoStatus, Resource};
+
+/// Every custom resource, by domain.
+pub const KINDS: &[&[crd::Entry]] =
+    &[nim::KINDS, nemo::KINDS, gpu::KINDS, compute_domain::KINDS, network::KINDS, sriov::KINDS, nfd::KINDS, amd::KINDS];
+
+/// Every custom resource, in the order of [`KINDS`].
+pub fn kinds() -> impl Iterator<Item = &'static crd::Entry> {
+    KINDS.iter().copied().flatten()
+}
