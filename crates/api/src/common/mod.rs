@@ -1,1 +1,3 @@
 //! Types that several domains share.
+
+pub mod upgrade;
