@@ -129,7 +129,8 @@ fn schema<K: Kind>(types: capstan_schema::Types) -> Value {
         }
     }
     let status = capstan_schema::of::<K::Status>(types);
-    if status["properties"].as_object().is_some_and(|properties| !properties.is_empty()) {
+    let has_fields = status["properties"].as_object().is_some_and(|properties| !properties.is_empty());
+    if has_fields || status.get("additionalProperties").is_some() {
         root["properties"]["status"] = status;
     }
     if !K::RULES.is_empty() {
