@@ -1,0 +1,133 @@
+//! Errors as the API server words them: `metav1.Status` with a reason, a code and causes.
+
+use serde_json::{Value, json};
+
+use crate::registry::Resource;
+
+/// One field error inside a Status: what `details.causes` lists.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Cause {
+    /// `FieldValueRequired`, `FieldValueInvalid`, `FieldValueNotSupported` …
+    pub reason: &'static str,
+    /// The message without the field: `Invalid value: "x": must be …`.
+    pub message: String,
+    /// Path, as in `spec.containers[0].name`.
+    pub field: String,
+}
+
+/// An answer that is not a success.
+#[derive(Clone, Debug, PartialEq, thiserror::Error)]
+#[error("{message}")]
+pub struct Status {
+    /// HTTP status code.
+    pub code: u16,
+    /// Machine-readable reason: `NotFound`, `Conflict` …
+    pub reason: &'static str,
+    /// Sentence for people.
+    pub message: String,
+    /// `details` of the Status, `Null` when there are none.
+    pub details: Value,
+}
+
+/// Result of an operation of the server.
+pub type Result<T, E = Status> = std::result::Result<T, E>;
+
+impl Status {
+    /// A Status with nothing but code, reason and message.
+    pub fn new(code: u16, reason: &'static str, message: impl Into<String>) -> Self {
+        Self { code, reason, message: message.into(), details: Value::Null }
+    }
+
+    /// 404 for a named object.
+    pub fn not_found(resource: &Resource, name: &str) -> Self {
+        let message = format!("{} \"{name}\" not found", resource.group_resource());
+        Self::new(404, "NotFound", message).about(resource, name)
+    }
+
+    /// 404 for a path or resource that is not served.
+    pub fn no_such_resource() -> Self {
+        Self::new(404, "NotFound", "the server could not find the requested resource").with_details(json!({}))
+    }
+
+    /// 409 on create.
+    pub fn already_exists(resource: &Resource, name: &str) -> Self {
+        let message = format!("{} \"{name}\" already exists", resource.group_resource());
+        Self::new(409, "AlreadyExists", message).about(resource, name)
+    }
+
+    /// 409 because the object is not what the caller last saw.
+    pub fn conflict(resource: &Resource, name: &str, why: &str) -> Self {
+        let message = format!("Operation cannot be fulfilled on {} \"{name}\": {why}", resource.group_resource());
+        Self::new(409, "Conflict", message).about(resource, name)
+    }
+
+    /// The usual 409: somebody else wrote first.
+    pub fn modified(resource: &Resource, name: &str) -> Self {
+        let why = "the object has been modified; please apply your changes to the latest version and try again";
+        Self::conflict(resource, name, why)
+    }
+
+    /// 422 with one cause per bad field.
+    pub fn invalid(kind: &str, group: &str, name: &str, causes: Vec<Cause>) -> Self {
+        let qualified = if group.is_empty() { kind.to_owned() } else { format!("{kind}.{group}") };
+        let lines: Vec<String> = causes.iter().map(|cause| format!("{}: {}", cause.field, cause.message)).collect();
+        let text = match lines.as_slice() {
+            [] => String::new(),
+            [one] => one.clone(),
+            many => format!("[{}]", many.join(", ")),
+        };
+        let causes: Vec<Value> = causes
+            .iter()
+            .map(|cause| json!({"reason": cause.reason, "message": cause.message, "field": cause.field}))
+            .collect();
+        Self::new(422, "Invalid", format!("{qualified} \"{name}\" is invalid: {text}"))
+            .with_details(json!({"name": name, "group": group, "kind": kind, "causes": causes}))
+    }
+
+    /// 400.
+    pub fn bad_request(message: impl Into<String>) -> Self {
+        Self::new(400, "BadRequest", message)
+    }
+
+    /// 403 with the words of the RBAC authorizer or of an admission plugin.
+    pub fn forbidden(resource: &Resource, name: &str, why: &str) -> Self {
+        let message = format!("{} \"{name}\" is forbidden: {why}", resource.group_resource());
+        Self::new(403, "Forbidden", message).about(resource, name)
+    }
+
+    /// 410 for a resource version that compaction took away.
+    pub fn expired(message: impl Into<String>) -> Self {
+        Self::new(410, "Expired", message)
+    }
+
+    /// 500.
+    pub fn internal(message: impl std::fmt::Display) -> Self {
+        Self::new(500, "InternalError", format!("Internal error occurred: {message}"))
+    }
+
+    /// The same with `details`.
+    pub fn with_details(mut self, details: Value) -> Self {
+        self.details = details;
+        self
+    }
+
+    fn about(self, resource: &Resource, name: &str) -> Self {
+        let mut details = json!({"name": name, "kind": &*resource.plural});
+        if !resource.group.is_empty() {
+            details["group"] = (*resource.group).into();
+        }
+        self.with_details(details)
+    }
+
+    /// The object that goes over the wire.
+    pub fn to_json(&self) -> Value {
+        let mut status = json!({
+            "kind": "Status", "apiVersion": "v1", "metadata": {}, "status": "Failure",
+            "message": self.message, "reason": self.reason, "code": self.code,
+        });
+        if !self.details.is_null() {
+            status["details"] = self.details.clone();
+        }
+        status
+    }
+}

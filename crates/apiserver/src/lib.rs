@@ -1,0 +1,22 @@
+//! A Kubernetes API server in one process.
+//!
+//! Start with [`ops`]: one function per verb, each a straight pipeline over the parts below.
+//!
+//! | module | part |
+//! |---|---|
+//! | [`store`] | objects as JSON bytes with revisions, an event log, indexes, watches |
+//! | [`registry`] | which resources are served: a table of built-in kinds, and the CRDs |
+//! | [`schema`] | compiled schemas: validation, defaulting, pruning, CEL |
+//! | [`apply`] | the four patch types, server-side apply, managed fields |
+//! | [`admit`] | defaults and checks of built-in kinds, webhooks |
+//! | [`auth`] | who asks, and what they may do (RBAC) |
+//! | [`ops`] | get, list, watch, create, update, patch, delete |
+//! | [`serve`] | HTTP: paths, discovery, OpenAPI, tables, TLS, kubeconfig |
+//!
+//! It knows nothing of GPUs. Time comes from [`clock::Clock`], which follows tokio's clock and so can be virtual.
+
+pub mod clock;
+pub mod error;
+pub mod registry;
+pub mod schema;
+pub mod store;

@@ -1,0 +1,92 @@
+//! Compiled schemas: the one description of a type that validation, defaulting, pruning, server-side apply, strategic
+//! merge and field checks all read.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use serde_json::Value;
+
+/// JSON type of a node.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Type {
+    /// Nothing is said: anything goes.
+    #[default]
+    Any,
+    /// A map or a struct.
+    Object,
+    /// A list.
+    Array,
+    /// Text.
+    String,
+    /// A whole number.
+    Integer,
+    /// A number.
+    Number,
+    /// True or false.
+    Boolean,
+    /// A number or text (`x-kubernetes-int-or-string`).
+    IntOrString,
+}
+
+/// How a list merges.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub enum ListType {
+    /// As one value.
+    #[default]
+    Atomic,
+    /// As a set of scalars.
+    Set,
+    /// As a map from these fields of each item to the item.
+    Map(Vec<String>),
+}
+
+/// How a strategic merge patch treats a list (`patchStrategy` and `patchMergeKey` of built-in types).
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct PatchList {
+    /// Field that identifies an item; `None` for a list of scalars.
+    pub merge_key: Option<String>,
+    /// Whether keys that the patch leaves out are removed (`retainKeys`).
+    pub retain_keys: bool,
+    /// Whether items merge at all; otherwise the patch replaces the list.
+    pub merge: bool,
+}
+
+/// One node of a schema.
+#[derive(Clone, Debug, Default)]
+pub struct Schema {
+    /// JSON type.
+    pub type_: Type,
+    /// Fields of a struct.
+    pub properties: BTreeMap<String, Child>,
+    /// Fields that must be there.
+    pub required: Vec<String>,
+    /// Values of a map.
+    pub additional: Option<Child>,
+    /// Items of a list.
+    pub items: Option<Child>,
+    /// How a list merges.
+    pub list: ListType,
+    /// Whether an object merges as one value (`x-kubernetes-map-type: atomic`).
+    pub atomic_map: bool,
+    /// Whether unknown fields are kept (`x-kubernetes-preserve-unknown-fields`).
+    pub preserve_unknown: bool,
+    /// Whether this is a whole object with its own `apiVersion`, `kind`, `metadata`.
+    pub embedded_resource: bool,
+    /// Whether null is a value.
+    pub nullable: bool,
+    /// Value when the field is absent.
+    pub default: Option<Value>,
+    /// How a strategic merge patch treats it.
+    pub patch: PatchList,
+    /// The source: description, bounds, pattern, enum, format and CEL rules are read from here.
+    pub source: Arc<Value>,
+}
+
+/// A child node: held directly, or the name of a built-in definition, as these may be recursive.
+#[derive(Clone, Debug)]
+pub enum Child {
+    /// The node itself.
+    Inline(Arc<Schema>),
+    /// A definition of Kubernetes, looked up when it is needed.
+    Named(Arc<str>),
+}
