@@ -15,8 +15,10 @@
 //!
 //! It knows nothing of GPUs. Time comes from [`clock::Clock`], which follows tokio's clock and so can be virtual.
 
+pub mod auth;
 pub mod clock;
 pub mod error;
 pub mod registry;
 pub mod schema;
+pub mod serve;
 pub mod store;

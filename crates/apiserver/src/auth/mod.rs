@@ -1,0 +1,77 @@
+//! Who asks, and what they may do.
+//!
+//! [`Authenticator`] turns a bearer token into a [`UserInfo`]; [`Rbac`] decides whether that user may do what
+//! [`Attributes`] describe. Both answer from memory, so that a request costs no store access for them.
+
+mod attributes;
+mod authenticator;
+mod rbac;
+
+use std::collections::BTreeMap;
+
+use serde::{Deserialize, Serialize};
+
+pub use attributes::Attributes;
+pub use authenticator::Authenticator;
+pub use rbac::{Decision, Rbac};
+
+/// The group that may do everything, whatever the roles say.
+pub const MASTERS: &str = "system:masters";
+/// The group of everybody who showed who they are.
+pub const AUTHENTICATED: &str = "system:authenticated";
+/// The group of everybody else.
+pub const UNAUTHENTICATED: &str = "system:unauthenticated";
+/// The name of everybody else.
+pub const ANONYMOUS: &str = "system:anonymous";
+
+/// Who makes a request.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct UserInfo {
+    /// Name: `kubernetes-admin`, `system:serviceaccount:NAMESPACE:NAME` …
+    #[serde(rename = "username", default, skip_serializing_if = "String::is_empty")]
+    pub name: String,
+    /// Identity across time; may be empty.
+    #[serde(default, skip_serializing_if = "String::is_empty")]
+    pub uid: String,
+    /// Groups.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub groups: Vec<String>,
+    /// What else the authenticator knows, such as the pod that a token is bound to.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub extra: BTreeMap<String, Vec<String>>,
+}
+
+impl UserInfo {
+    /// A user who showed who they are.
+    pub fn new(name: impl Into<String>, groups: &[&str]) -> Self {
+        let mut groups: Vec<String> = groups.iter().map(|group| (*group).to_owned()).collect();
+        if !groups.iter().any(|group| group == AUTHENTICATED) {
+            groups.push(AUTHENTICATED.to_owned());
+        }
+        Self { name: name.into(), groups, ..Self::default() }
+    }
+
+    /// The administrator: a member of [`MASTERS`].
+    pub fn admin() -> Self {
+        Self::new("kubernetes-admin", &["kubeadm:cluster-admins", MASTERS])
+    }
+
+    /// Somebody who showed nothing.
+    pub fn anonymous() -> Self {
+        Self { name: ANONYMOUS.into(), groups: vec![UNAUTHENTICATED.into()], ..Self::default() }
+    }
+
+    /// A service account.
+    pub fn service_account(namespace: &str, name: &str, uid: &str) -> Self {
+        let group = format!("system:serviceaccounts:{namespace}");
+        let mut user =
+            Self::new(format!("system:serviceaccount:{namespace}:{name}"), &["system:serviceaccounts", &group]);
+        user.uid = uid.to_owned();
+        user
+    }
+
+    /// Whether the user is in a group.
+    pub fn is_in(&self, group: &str) -> bool {
+        self.groups.iter().any(|mine| mine == group)
+    }
+}

@@ -1,0 +1,138 @@
+//! What a method and a path mean: the request info of a real server.
+
+use http::Method;
+
+use super::query::{Query, percent_decode};
+use crate::auth::Attributes;
+
+/// What the path of an API request says.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Path {
+    /// The path itself.
+    pub(crate) full: String,
+    /// `/api/VERSION/…` or `/apis/GROUP/VERSION/…` with a resource in it.
+    pub(crate) is_resource: bool,
+    /// API group.
+    pub(crate) group: String,
+    /// Version.
+    pub(crate) version: String,
+    /// Namespace, or empty.
+    pub(crate) namespace: String,
+    /// Plural.
+    pub(crate) resource: String,
+    /// Object, or empty.
+    pub(crate) name: String,
+    /// Subresource, or empty.
+    pub(crate) subresource: String,
+    /// What follows the subresource, as in `…/proxy/some/path`.
+    pub(crate) rest: String,
+    /// The deprecated `/watch/` prefix was used.
+    pub(crate) watch_prefix: bool,
+}
+
+impl Path {
+    /// Reads a path.
+    pub(crate) fn parse(full: &str) -> Self {
+        let mut path = Self { full: full.to_owned(), ..Self::default() };
+        let parts: Vec<String> = full.split('/').filter(|part| !part.is_empty()).map(percent_decode).collect();
+        let mut parts = parts.into_iter();
+        match parts.next().as_deref() {
+            Some("api") => {}
+            Some("apis") => path.group = parts.next().unwrap_or_default(),
+            _ => return path,
+        }
+        path.version = parts.next().unwrap_or_default();
+        let mut parts: Vec<String> = parts.collect();
+        if path.version.is_empty() || parts.is_empty() {
+            return path;
+        }
+        if parts.len() > 1 && parts[0] == "watch" {
+            path.watch_prefix = true;
+            parts.remove(0);
+        }
+        path.is_resource = true;
+        let namespaced = parts[0] == "namespaces" && parts.len() > 1;
+        if namespaced {
+            path.namespace = parts[1].clone();
+            // `namespaces/NAME` and its subresources are about the namespace itself.
+            let own = parts.len() == 2 || matches!(parts[2].as_str(), "status" | "finalize") && parts.len() == 3;
+            if !own {
+                parts.drain(..2);
+            }
+        }
+        let mut parts = parts.into_iter();
+        path.resource = parts.next().unwrap_or_default();
+        path.name = parts.next().unwrap_or_default();
+        path.subresource = parts.next().unwrap_or_default();
+        path.rest = parts.collect::<Vec<_>>().join("/");
+        path
+    }
+
+    /// The verb of the API, `watch` and `list` told apart by the query.
+    pub(crate) fn verb(&self, method: &Method, query: &Query) -> &'static str {
+        let one = !self.name.is_empty();
+        match *method {
+            Method::POST => "create",
+            Method::PUT => "update",
+            Method::PATCH => "patch",
+            Method::DELETE if one => "delete",
+            Method::DELETE => "deletecollection",
+            Method::GET | Method::HEAD if self.watch_prefix => "watch",
+            Method::GET | Method::HEAD if !one && query.flag("watch") => "watch",
+            Method::GET | Method::HEAD if one && self.subresource.is_empty() && query.flag("watch") => "watch",
+            Method::GET | Method::HEAD if one => "get",
+            Method::GET | Method::HEAD => "list",
+            _ => "",
+        }
+    }
+
+    /// The same for an authorizer.
+    pub(crate) fn attributes(&self, method: &Method, query: &Query) -> Attributes {
+        if !self.is_resource {
+            return Attributes {
+                verb: method.as_str().to_ascii_lowercase(),
+                path: self.full.clone(),
+                ..Attributes::default()
+            };
+        }
+        Attributes {
+            verb: self.verb(method, query).to_owned(),
+            is_resource: true,
+            group: self.group.clone(),
+            version: self.version.clone(),
+            resource: self.resource.clone(),
+            subresource: self.subresource.clone(),
+            namespace: self.namespace.clone(),
+            name: self.name.clone(),
+            path: self.full.clone(),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn paths_mean_what_they_mean_to_a_real_server() {
+        let cases = [
+            ("/api/v1/pods", ["", "v1", "", "pods", "", ""]),
+            ("/api/v1/namespaces/a/pods/b/log", ["", "v1", "a", "pods", "b", "log"]),
+            ("/api/v1/namespaces/a", ["", "v1", "a", "namespaces", "a", ""]),
+            ("/api/v1/namespaces/a/finalize", ["", "v1", "a", "namespaces", "a", "finalize"]),
+            ("/apis/apps/v1/namespaces/a/deployments/b/scale", ["apps", "v1", "a", "deployments", "b", "scale"]),
+            ("/apis/apps/v1/deployments", ["apps", "v1", "", "deployments", "", ""]),
+            ("/api/v1/watch/namespaces/a/pods", ["", "v1", "a", "pods", "", ""]),
+            ("/apis/x.y/v1/things/a%2Fb", ["x.y", "v1", "", "things", "a/b", ""]),
+        ];
+        for (text, expected) in cases {
+            let path = Path::parse(text);
+            let got = [&path.group, &path.version, &path.namespace, &path.resource, &path.name, &path.subresource];
+            assert_eq!(got.map(String::as_str), expected, "{text}");
+            assert!(path.is_resource);
+        }
+        for text in ["/", "/api", "/apis/apps", "/apis/apps/v1", "/healthz", "/openapi/v2"] {
+            assert!(!Path::parse(text).is_resource, "{text}");
+        }
+    }
+}
