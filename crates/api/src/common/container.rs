@@ -20,7 +20,7 @@ pub struct ExtraContainer {
     pub command: Option<Vec<String>>,
     /// Replaces the arguments of the image.
     pub args: Option<Vec<String>>,
-    /// Environment. Init containers and sidecars get the main container's too, over which entries here win.
+    /// Environment. Init containers and sidecars get the main container's as well.
     pub env: Option<Vec<EnvVar>>,
     /// Directory in which the command starts; the image's when unset.
     pub working_dir: Option<String>,

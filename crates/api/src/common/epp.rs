@@ -57,6 +57,7 @@ pub struct EndpointPickerConfig {
     pub data: Option<PickerData>,
     /// All other fields.
     #[serde(flatten)]
+    #[schemars(skip)]
     pub other: BTreeMap<String, Value>,
 }
 
@@ -71,10 +72,7 @@ pub struct PickerPlugin {
     /// Name by which profiles refer to it; its type when unset.
     pub name: Option<String>,
     /// Parameters of the plugin, any JSON.
-    #[schemars(
-        with = "Value",
-        extend("x-kubernetes-preserve-unknown-fields" = true, "format" = "byte")
-    )]
+    #[schemars(extend("x-kubernetes-preserve-unknown-fields" = true, "format" = "byte"))]
     pub parameters: Option<Value>,
 }
 

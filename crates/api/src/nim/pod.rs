@@ -1,0 +1,32 @@
+//! Settings of the pods that NIM kinds start.
+
+use k8s_openapi::api::core::v1::Probe;
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+use serde_with::skip_serializing_none;
+
+/// A probe of the serving container.
+#[skip_serializing_none]
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct ServerProbe {
+    /// Whether the container is probed at all; it is when unset.
+    pub enabled: Option<bool>,
+    /// Replaces the whole probe; HTTP on the health path of the server when unset.
+    pub probe: Option<Probe>,
+}
+
+/// Proxy through which pods reach the outside, and the certificates to trust there.
+#[skip_serializing_none]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct Proxy {
+    /// Proxy for HTTP, as a URL; becomes `HTTP_PROXY` and `http_proxy`.
+    pub http_proxy: Option<String>,
+    /// Proxy for HTTPS, as a URL; becomes `HTTPS_PROXY` and `https_proxy`.
+    pub https_proxy: Option<String>,
+    /// Hosts reached directly, separated by commas; becomes `NO_PROXY` and `no_proxy`.
+    pub no_proxy: Option<String>,
+    /// ConfigMap whose `.crt` and `.pem` keys are added to the trusted certificates of the container.
+    pub cert_config_map: Option<String>,
+}
