@@ -72,6 +72,7 @@ pub struct PickerPlugin {
     /// Name by which profiles refer to it; its type when unset.
     pub name: Option<String>,
     /// Parameters of the plugin, any JSON.
+    // The reference has a base64 string only, which refuses the objects that pickers read. Both pass here.
     #[schemars(extend("x-kubernetes-preserve-unknown-fields" = true, "format" = "byte"))]
     pub parameters: Option<Value>,
 }
