@@ -1,2 +1,98 @@
-//! xtask
-fn main() {}
+//! Recipes of the project: `cargo xtask gen` writes the generated files, `cargo xtask check` is what CI runs first.
+
+mod reference;
+mod tidy;
+
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use anyhow::{Result, bail};
+use clap::Parser;
+
+#[derive(Parser)]
+#[command(name = "cargo xtask", about = "Recipes of the project")]
+enum Task {
+    /// Write everything that is generated from code
+    Gen,
+    /// fmt, clippy, tidy, and generated files fresh
+    Check,
+    /// Only tidy: dependency direction, file sizes, headers
+    Tidy,
+}
+
+/// A generated file: path from the root, and content.
+type Generated = (PathBuf, String);
+
+fn main() -> Result<()> {
+    let root = root();
+    match Task::parse() {
+        Task::Gen => generate(&root),
+        Task::Tidy => tidy::run(&root),
+        Task::Check => {
+            cargo(&root, &["fmt", "--all", "--check"])?;
+            cargo(&root, &["clippy", "--workspace", "--all-targets", "--quiet", "--", "-D", "warnings"])?;
+            tidy::run(&root)?;
+            fresh(&root)?;
+            println!("check: fmt, clippy, tidy and generated files are fine");
+            Ok(())
+        }
+    }
+}
+
+fn root() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).parent().expect("xtask lies below the root").to_owned()
+}
+
+fn cargo(root: &Path, args: &[&str]) -> Result<()> {
+    let status = Command::new(env!("CARGO")).args(args).current_dir(root).status()?;
+    if !status.success() {
+        bail!("cargo {} failed", args.join(" "));
+    }
+    Ok(())
+}
+
+/// Folders that hold nothing but generated files.
+const GENERATED: &[&str] = &["docs/reference"];
+
+fn generate(root: &Path) -> Result<()> {
+    let files = reference::pages();
+    for path in stale(root, &files)? {
+        std::fs::remove_file(path)?;
+    }
+    for (path, content) in &files {
+        let path = root.join(path);
+        std::fs::create_dir_all(path.parent().expect("a file lies in a folder"))?;
+        std::fs::write(path, content)?;
+    }
+    println!("gen: {} files", files.len());
+    Ok(())
+}
+
+fn fresh(root: &Path) -> Result<()> {
+    let files = reference::pages();
+    let changed = files
+        .iter()
+        .find(|(path, content)| std::fs::read_to_string(root.join(path)).map_or(true, |on_disk| on_disk != *content));
+    if let Some((path, _)) = changed {
+        bail!("{} is not what the code says: run `cargo xtask gen` and commit the result", path.display());
+    }
+    if let Some(path) = stale(root, &files)?.first() {
+        bail!("{} is no longer generated: run `cargo xtask gen` and commit the result", path.display());
+    }
+    Ok(())
+}
+
+/// Files in generated folders that nothing generates.
+fn stale(root: &Path, files: &[Generated]) -> Result<Vec<PathBuf>> {
+    let mut stale = Vec::new();
+    for folder in GENERATED {
+        let Ok(entries) = std::fs::read_dir(root.join(folder)) else { continue };
+        for entry in entries {
+            let path = entry?.path();
+            if !files.iter().any(|(file, _)| root.join(file) == path) {
+                stale.push(path);
+            }
+        }
+    }
+    Ok(stale)
+}

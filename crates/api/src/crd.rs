@@ -1,5 +1,7 @@
 //! CustomResourceDefinitions, generated from the types.
 
+use std::any::TypeId;
+
 use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::{
     CustomResourceColumnDefinition, CustomResourceDefinition, CustomResourceDefinitionNames,
     CustomResourceDefinitionSpec, CustomResourceDefinitionVersion, CustomResourceSubresourceStatus,
@@ -8,7 +10,7 @@ use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::{
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use serde_json::{Value, json};
 
-use crate::resource::{Kind, Layout, Scope};
+use crate::resource::{Kind, Layout, NoStatus, Scope};
 
 /// One custom resource of ours: what [`crate::KINDS`] lists.
 #[derive(Clone, Copy, Debug)]
@@ -21,6 +23,8 @@ pub struct Entry {
     pub version: &'static str,
     /// Plural.
     pub plural: &'static str,
+    /// Names that `kubectl` accepts for the plural.
+    pub short_names: &'static [&'static str],
     definition: fn() -> CustomResourceDefinition,
     described: fn() -> Value,
     decode: fn(Value) -> Result<Value, serde_json::Error>,
@@ -34,10 +38,20 @@ impl Entry {
             group: K::GROUP,
             version: K::VERSION,
             plural: K::PLURAL,
+            short_names: K::SHORT_NAMES,
             definition: definition::<K>,
             described: || schema::<K>(capstan_schema::Types::Named),
             decode: |value| serde_json::to_value(serde_json::from_value::<crate::resource::Resource<K>>(value)?),
         }
+    }
+
+    /// Whether a user may mean this kind by `name`: kind, singular, plural, short name or `plural.group`, any case.
+    pub fn is_called(&self, name: &str) -> bool {
+        let full = format!("{}.{}", self.plural, self.group);
+        [self.kind, self.plural, full.as_str()]
+            .iter()
+            .chain(self.short_names)
+            .any(|known| known.eq_ignore_ascii_case(name))
     }
 
     /// Its CustomResourceDefinition.
@@ -128,10 +142,8 @@ fn schema<K: Kind>(types: capstan_schema::Types) -> Value {
             root["required"] = json!(["spec"]);
         }
     }
-    let status = capstan_schema::of::<K::Status>(types);
-    let has_fields = status["properties"].as_object().is_some_and(|properties| !properties.is_empty());
-    if has_fields || status.get("additionalProperties").is_some() {
-        root["properties"]["status"] = status;
+    if TypeId::of::<K::Status>() != TypeId::of::<NoStatus>() {
+        root["properties"]["status"] = capstan_schema::of::<K::Status>(types);
     }
     if !K::RULES.is_empty() {
         let rules = K::RULES.iter().map(|(rule, message)| json!({"rule": rule, "message": message}));

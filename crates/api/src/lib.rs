@@ -9,6 +9,7 @@ pub mod compute_domain;
 pub mod crd;
 pub mod foreign;
 pub mod gpu;
+pub mod ignored;
 pub mod nemo;
 pub mod network;
 pub mod nfd;

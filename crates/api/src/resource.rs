@@ -54,7 +54,7 @@ impl Column {
 /// What makes a struct the main part of a custom resource.
 pub trait Kind: Clone + std::fmt::Debug + Default + PartialEq + Serialize + DeserializeOwned + JsonSchema {
     /// Contents of `.status`; [`NoStatus`] where the kind has none.
-    type Status: Clone + std::fmt::Debug + PartialEq + Serialize + DeserializeOwned + JsonSchema;
+    type Status: Clone + std::fmt::Debug + PartialEq + Serialize + DeserializeOwned + JsonSchema + 'static;
     /// [`Namespaced`] or [`Cluster`].
     type Scope: Scope;
     /// API group.

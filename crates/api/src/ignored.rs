@@ -1,0 +1,117 @@
+//! Fields that are accepted, stored and shown, but that no controller acts on yet.
+//!
+//! One table: the `IgnoredFields` condition and the reference docs both come from it. A row names a field and stands
+//! for everything below it. Whoever makes a field work removes its row or narrows it.
+
+use serde_json::Value;
+
+/// One accepted field that has no effect yet.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Ignored {
+    /// Kind.
+    pub kind: &'static str,
+    /// Path from the root of the object, as in `spec.driver.rdma`; lists are entered without an index.
+    pub path: &'static str,
+}
+
+/// The table.
+pub const IGNORED: &[Ignored] = &[
+    row("NIMService", "spec"),
+    row("NIMCache", "spec"),
+    row("NIMPipeline", "spec"),
+    row("NIMBuild", "spec"),
+    row("NemoCustomizer", "spec"),
+    row("NemoDatastore", "spec"),
+    row("NemoEntitystore", "spec"),
+    row("NemoEvaluator", "spec"),
+    row("NemoGuardrail", "spec"),
+    row("ClusterPolicy", "spec"),
+    row("NVIDIADriver", "spec"),
+    row("GPUCluster", "spec"),
+    row("ComputeDomain", "spec"),
+    row("ComputeDomainClique", "daemons"),
+    row("NicClusterPolicy", "spec"),
+    row("NicNodePolicy", "spec"),
+    row("MacvlanNetwork", "spec"),
+    row("HostDeviceNetwork", "spec"),
+    row("IPoIBNetwork", "spec"),
+    row("SriovNetworkNodePolicy", "spec"),
+    row("SriovNetworkNodeState", "spec"),
+    row("SriovNetwork", "spec"),
+    row("SriovIBNetwork", "spec"),
+    row("OVSNetwork", "spec"),
+    row("SriovOperatorConfig", "spec"),
+    row("SriovNetworkPoolConfig", "spec"),
+    row("NodeFeature", "spec"),
+    row("NodeFeatureRule", "spec"),
+    row("NodeFeatureGroup", "spec"),
+    row("DeviceConfig", "spec"),
+];
+
+const fn row(kind: &'static str, path: &'static str) -> Ignored {
+    Ignored { kind, path }
+}
+
+/// Whether the field at `path` of `kind` has no effect yet.
+pub fn is_ignored(kind: &str, path: &str) -> bool {
+    IGNORED.iter().any(|row| row.kind == kind && covers(row.path, path))
+}
+
+/// The rows of the table that `object` really uses: what an `IgnoredFields` condition lists. Empty values don't count.
+pub fn used<'a>(kind: &'a str, object: &'a Value) -> impl Iterator<Item = &'static str> + 'a {
+    IGNORED.iter().filter(move |row| row.kind == kind && is_set(object, row.path)).map(|row| row.path)
+}
+
+fn covers(row: &str, path: &str) -> bool {
+    path.strip_prefix(row).is_some_and(|rest| rest.is_empty() || rest.starts_with('.'))
+}
+
+/// Whether anything is written at `path` of `value`; a list is entered item by item.
+fn is_set(value: &Value, path: &str) -> bool {
+    match value {
+        Value::Array(items) => items.iter().any(|item| is_set(item, path)),
+        Value::Object(fields) if path.is_empty() => !fields.is_empty(),
+        Value::Object(fields) => {
+            let (name, rest) = path.split_once('.').unwrap_or((path, ""));
+            fields.get(name).is_some_and(|field| is_set(field, rest))
+        }
+        Value::Null => false,
+        _ => path.is_empty(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::json;
+
+    #[test]
+    fn every_row_names_a_field_that_exists() {
+        for row in IGNORED {
+            let kind = crate::kinds().find(|kind| kind.kind == row.kind);
+            let mut schema = kind.unwrap_or_else(|| panic!("{} is no kind of ours", row.kind)).described();
+            for name in row.path.split('.') {
+                while let Some(inner) = schema.get("items").or(schema.get("additionalProperties")) {
+                    schema = inner.clone();
+                }
+                schema = schema["properties"][name].clone();
+                assert!(schema.is_object(), "{}: no field {}", row.kind, row.path);
+            }
+        }
+    }
+
+    #[test]
+    fn a_row_covers_what_lies_below_it_and_nothing_beside_it() {
+        assert!(covers("spec.driver", "spec.driver"));
+        assert!(covers("spec.driver", "spec.driver.rdma.enabled"));
+        assert!(!covers("spec.driver", "spec.driverManager"));
+    }
+
+    #[test]
+    fn a_field_counts_as_used_when_something_is_written_there() {
+        let object = json!({"spec": {"driver": {}, "plugins": [{"config": null}, {"config": {"name": "x"}}]}});
+        assert!(!is_set(&object, "spec.driver"));
+        assert!(!is_set(&object, "spec.absent"));
+        assert!(is_set(&object, "spec.plugins.config"));
+    }
+}
