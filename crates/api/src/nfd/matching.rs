@@ -39,7 +39,7 @@ pub struct MatchExpression {
     pub op: MatchOp,
     /// Operands: none, one, two or many, depending on `op`; a wrong count makes the rule fail.
     pub value: Option<Vec<String>>,
-    /// How the operands of Gt, Ge, Lt, Le, GtLt and GeLe are read: integers when unset, `version` for semantic versions.
+    /// How operands that are compared by size are read: as integers when unset, as semantic versions for `version`.
     #[serde(rename = "type")]
     pub type_: Option<String>,
 }
