@@ -4,14 +4,21 @@
 //! strings only. [`lenient`] decodes any type from a value and turns such numbers into strings on the way. Everything
 //! else follows serde's own rules.
 
-use serde::Deserializer;
 use serde::de::value::StringDeserializer;
 use serde::de::{DeserializeOwned, DeserializeSeed, IntoDeserializer, MapAccess, SeqAccess, Visitor};
+use serde::{Deserialize, Deserializer};
 use serde_json::{Error, Value};
 
 /// Decodes `value` as `T`, with numbers accepted as quantities.
 pub fn lenient<T: DeserializeOwned>(value: Value) -> Result<T, Error> {
     T::deserialize(Lenient(value))
+}
+
+/// [`lenient`] for a flattened field: `#[serde(flatten, deserialize_with = "crate::wire::flat")]`. Without it serde buffers
+/// the fields on the way, and the buffer no longer knows which numbers are quantities.
+pub(crate) fn flat<'de, T: DeserializeOwned, D: Deserializer<'de>>(fields: D) -> Result<T, D::Error> {
+    let fields = serde_json::Map::deserialize(fields)?;
+    lenient(Value::Object(fields)).map_err(serde::de::Error::custom)
 }
 
 struct Lenient(Value);
@@ -101,6 +108,19 @@ mod tests {
         let limits = read.limits.unwrap();
         let text: Vec<_> = limits.iter().map(|(name, quantity)| format!("{name}={}", quantity.0)).collect();
         assert_eq!(text, ["cpu=1.5", "memory=1Gi", "nvidia.com/gpu=2"]);
+    }
+
+    #[test]
+    fn a_number_is_a_quantity_in_a_flattened_field() {
+        #[derive(Deserialize)]
+        struct Outer {
+            name: String,
+            #[serde(flatten, deserialize_with = "flat")]
+            inner: ResourceRequirements,
+        }
+        let read: Outer = lenient(json!({"name": "a", "limits": {"nvidia.com/gpu": 2}})).unwrap();
+        assert_eq!(read.name, "a");
+        assert_eq!(read.inner.limits.unwrap()["nvidia.com/gpu"].0, "2");
     }
 
     #[test]

@@ -8,8 +8,9 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use serde_with::skip_serializing_none;
 
-use super::operand::{IMAGE, PullPolicy};
+use super::operand::IMAGE;
 use super::{ConfigManager, DevicePlugin, DraDriver, Driver, MetricsExporter, RemediationWorkflow, TestRunner};
+use crate::common::PullPolicy;
 use crate::resource::{Kind, Namespaced, Resource};
 
 /// Driver, device plugin, monitoring and repair of the AMD GPUs on a set of nodes.

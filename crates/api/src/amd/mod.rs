@@ -17,7 +17,7 @@ pub use driver::{
     PodDeletionPolicy, RegistryTls, VfioConfig,
 };
 pub use metrics_exporter::{ExporterConfig, ExporterServiceType, MetricsExporter, RbacProxy, StaticAuthorization};
-pub use operand::{Operand, PullPolicy, UpgradePolicy, UpgradeStrategy};
+pub use operand::{Operand, UpgradePolicy, UpgradeStrategy};
 pub use operands::{ConfigManager, DevicePlugin, DraDriver, LogsLocation, TestRunner};
 pub use remediation::{
     RemediationHistory, RemediationRun, RemediationWorkflow, RemediationWorkflowStatus, RemediationWorkflowStatusSpec,

@@ -7,6 +7,8 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use serde_with::skip_serializing_none;
 
+use crate::common::PullPolicy;
+
 /// An image reference: lower-case path, optional tag, optional digest.
 pub(super) const IMAGE: &str = concat!(
     r"^([a-z0-9]+(?:[._-][a-z0-9]+)*(:[0-9]+)?)(/[a-z0-9]+(?:[._-][a-z0-9]+)*)*",
@@ -54,16 +56,4 @@ pub enum UpgradeStrategy {
     RollingUpdate,
     /// When somebody deletes the old pod.
     OnDelete,
-}
-
-/// When the kubelet pulls an image.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
-pub enum PullPolicy {
-    /// On every start of the container.
-    Always,
-    /// When the node does not have it yet.
-    #[default]
-    IfNotPresent,
-    /// Not at all: the node must have it.
-    Never,
 }

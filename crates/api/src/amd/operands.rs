@@ -7,7 +7,8 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use serde_with::skip_serializing_none;
 
-use super::operand::{HOST_PATH, IMAGE, Operand, PullPolicy, UpgradePolicy};
+use super::operand::{HOST_PATH, IMAGE, Operand, UpgradePolicy};
+use crate::common::PullPolicy;
 
 /// Device plugin, which offers GPUs to pods, and node labeller, which describes them in node labels.
 #[skip_serializing_none]

@@ -1,4 +1,4 @@
-//! Container image of a NIM or NeMo kind.
+//! Container images: that of a NIM or NeMo kind, and when images are pulled.
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
@@ -17,4 +17,16 @@ pub struct Image {
     pub pull_policy: Option<String>,
     /// Registry secrets of the pod, by name, in the namespace of this object.
     pub pull_secrets: Option<Vec<String>>,
+}
+
+/// When the kubelet pulls an image.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub enum PullPolicy {
+    /// On every start of the container.
+    Always,
+    /// When the node does not have it yet.
+    #[default]
+    IfNotPresent,
+    /// Not at all: the node must have it.
+    Never,
 }

@@ -16,7 +16,7 @@ pub mod upgrade;
 pub use container::ExtraContainer;
 pub use epp::EppConfig;
 pub use expose::{BackendRef, Gateway, Router, RouterIngress, ServiceExposure};
-pub use image::Image;
+pub use image::{Image, PullPolicy};
 pub use metrics::{Metrics, ServiceMonitor};
 pub use scale::{Autoscaling, HorizontalPodAutoscaling};
 pub use storage::PersistentVolumeClaim;
