@@ -1,0 +1,17 @@
+//! The verbs: get, list, watch, create, update, patch, delete, each a straight pipeline over store, registry, schemas,
+//! patches and admission.
+//!
+//! HTTP calls these, and so do controllers in the same process, without text in between. Authorization happens before:
+//! whoever calls here may do what it asks for.
+
+mod admission;
+mod options;
+mod server;
+
+pub use crate::auth::UserInfo;
+pub use admission::{Admission, Kinds, Operation, Request};
+pub use options::{
+    Caller, DeleteOptions, Deleted, FieldValidation, GetOptions, ListOptions, Patch, PatchKind, Payload, Preconditions,
+    Propagation, Target, WatchEvent, WatchStream, WriteOptions, Written,
+};
+pub use server::{Server, Settings};

@@ -1,0 +1,130 @@
+//! What field selectors may ask for, kind by kind. Values are read once, when an object is written.
+
+use std::sync::Arc;
+
+use serde_json::Value;
+
+use crate::registry::{Origin, Resource};
+
+/// The fields of a kind that selectors may name, in a fixed order.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct FieldPaths(Arc<[Box<str>]>);
+
+/// The values of the fields that selectors may name.
+#[derive(Clone, Debug, Default)]
+pub struct Fields {
+    paths: FieldPaths,
+    values: Box<[Box<str>]>,
+}
+
+impl Fields {
+    /// The value of a field other than `metadata.name` and `metadata.namespace`.
+    pub fn get(&self, path: &str) -> Option<&str> {
+        self.values.get(self.paths.position(path)?).map(|value| &**value)
+    }
+
+    /// All fields with their values.
+    pub fn iter(&self) -> impl Iterator<Item = (&str, &str)> {
+        self.paths.0.iter().map(|path| &**path).zip(self.values.iter().map(|value| &**value))
+    }
+}
+
+impl FieldPaths {
+    /// The fields of a resource beyond `metadata.name` and `metadata.namespace`.
+    pub fn of(resource: &Resource) -> Self {
+        match &resource.origin {
+            Origin::Builtin => Self::new(builtin(&resource.group, &resource.plural).iter().copied()),
+            Origin::Custom(custom) => {
+                Self::new(custom.selectable_fields.iter().map(|path| path.trim_start_matches('.')))
+            }
+        }
+    }
+
+    fn new<'a>(paths: impl IntoIterator<Item = &'a str>) -> Self {
+        Self(paths.into_iter().map(Into::into).collect())
+    }
+
+    /// Whether selectors may name `path`.
+    pub fn contains(&self, path: &str) -> bool {
+        matches!(path, "metadata.name" | "metadata.namespace") || self.position(path).is_some()
+    }
+
+    fn position(&self, path: &str) -> Option<usize> {
+        self.0.iter().position(|mine| **mine == *path)
+    }
+
+    /// The values in an object.
+    pub fn read(&self, object: &Value) -> Fields {
+        let values = self.0.iter().map(|path| read(object, path)).collect();
+        Fields { paths: self.clone(), values }
+    }
+}
+
+fn builtin(group: &str, plural: &str) -> &'static [&'static str] {
+    const EVENT: &[&str] = &[
+        "involvedObject.kind",
+        "involvedObject.namespace",
+        "involvedObject.name",
+        "involvedObject.uid",
+        "involvedObject.apiVersion",
+        "involvedObject.resourceVersion",
+        "involvedObject.fieldPath",
+        "reason",
+        "reportingComponent",
+        "source",
+        "type",
+    ];
+    match (group, plural) {
+        ("", "pods") => &[
+            "spec.nodeName",
+            "spec.restartPolicy",
+            "spec.schedulerName",
+            "spec.serviceAccountName",
+            "spec.hostNetwork",
+            "status.phase",
+            "status.podIP",
+            "status.podIPs",
+            "status.nominatedNodeName",
+        ],
+        ("", "nodes") => &["spec.unschedulable"],
+        ("", "namespaces") => &["status.phase"],
+        ("", "secrets") => &["type"],
+        ("", "services") => &["spec.clusterIP", "spec.type"],
+        ("", "replicationcontrollers") => &["status.replicas"],
+        ("", "events") => EVENT,
+        ("batch", "jobs") | ("apps", "statefulsets") => &["status.successful"],
+        ("certificates.k8s.io", "certificatesigningrequests") => &["spec.signerName"],
+        ("resource.k8s.io", "resourceslices") => &["spec.nodeName", "spec.driver"],
+        _ => &[],
+    }
+}
+
+/// Values as selectors compare them. A field that is not there reads as what an empty Go value prints.
+fn read(object: &Value, path: &str) -> Box<str> {
+    let value = match path {
+        "source" => return event_source(object).into(),
+        "status.podIPs" => return pod_ips(object).into(),
+        "status.successful" => &object["status"]["succeeded"],
+        path => path.split('.').fold(object, |at, part| &at[part]),
+    };
+    match value {
+        Value::String(text) => text.as_str().into(),
+        Value::Bool(flag) => flag.to_string().into(),
+        Value::Number(number) => number.to_string().into(),
+        _ => match path {
+            "spec.hostNetwork" | "spec.unschedulable" => "false".into(),
+            "status.replicas" | "status.successful" => "0".into(),
+            _ => "".into(),
+        },
+    }
+}
+
+fn event_source(object: &Value) -> &str {
+    let source = object["source"]["component"].as_str().filter(|text| !text.is_empty());
+    source.or(object["reportingComponent"].as_str()).unwrap_or_default()
+}
+
+fn pod_ips(object: &Value) -> String {
+    let ips = object["status"]["podIPs"].as_array().into_iter().flatten();
+    ips.filter_map(|ip| ip["ip"].as_str()).collect::<Vec<_>>().join(",")
+}

@@ -1,0 +1,283 @@
+//! A stored object: the JSON as bytes, and beside it what selectors, indexes and concurrency checks ask for.
+//!
+//! The bytes hold neither `apiVersion` and `kind` nor `resourceVersion`. They are put in when the object is written out,
+//! so that a commit need not rewrite the text, a deletion shares the text of the last state, and an object can be
+//! written in another version or as an item of a list without being parsed.
+
+use std::io::Write;
+use std::sync::Arc;
+
+use bytes::Bytes;
+use serde_json::Value;
+
+use super::fields::Fields;
+
+/// `apiVersion` and `kind` of stored objects.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub struct TypeMeta {
+    /// `v1`, `apps/v1` …
+    pub api_version: String,
+    /// `Pod`, `Deployment` …
+    pub kind: String,
+}
+
+/// One version of an object.
+#[derive(Clone, Debug)]
+pub struct Object {
+    /// `NAMESPACE/NAME`, or `NAME` outside of namespaces: the order of lists.
+    key: Arc<str>,
+    /// Where the name starts in `key`.
+    name_at: u32,
+    /// Identity: two objects of one name that lived one after the other differ in it.
+    pub uid: Arc<str>,
+    /// Revision of the store at which this version was written; 0 if it never was.
+    pub revision: u64,
+    /// `metadata.generation`, 0 when there is none.
+    pub generation: i64,
+    /// Labels, ordered by key.
+    pub labels: Arc<[(Box<str>, Box<str>)]>,
+    /// What field selectors may ask for.
+    pub fields: Fields,
+    /// UIDs of the owners.
+    pub owners: Arc<[Arc<str>]>,
+    /// Whether `metadata.deletionTimestamp` is set.
+    pub deleting: bool,
+    /// Version and kind of the text.
+    pub types: Arc<TypeMeta>,
+    /// The members of the object after `kind`, with the closing brace: `"metadata":{…},"spec":…}`.
+    body: Bytes,
+    /// Where `resourceVersion` goes in `body`.
+    revision_at: u32,
+}
+
+impl Object {
+    /// An object from its JSON. `fields` names what field selectors may ask for; `resourceVersion` in `value` is ignored.
+    pub fn new(types: Arc<TypeMeta>, value: &Value, fields: &super::FieldPaths) -> Self {
+        let meta = &value["metadata"];
+        let (namespace, name) = (text(meta, "namespace"), text(meta, "name"));
+        let key: Arc<str> = if namespace.is_empty() { name.into() } else { format!("{namespace}/{name}").into() };
+        let (body, revision_at) = encode(value);
+        Self {
+            name_at: (key.len() - name.len()) as u32,
+            key,
+            uid: text(meta, "uid").into(),
+            revision: 0,
+            generation: meta["generation"].as_i64().unwrap_or(0),
+            labels: labels(meta),
+            fields: fields.read(value),
+            owners: owners(meta),
+            deleting: !meta["deletionTimestamp"].is_null(),
+            types,
+            body,
+            revision_at,
+        }
+    }
+
+    /// An object that is not stored but travels like one: a Scale, a review, another version of a stored object.
+    /// `resourceVersion` is taken from `value`.
+    pub fn synthetic(value: &Value) -> Self {
+        let types = TypeMeta { api_version: text(value, "apiVersion").into(), kind: text(value, "kind").into() };
+        let mut object = Self::new(Arc::new(types), value, &super::FieldPaths::default());
+        object.revision = text(&value["metadata"], "resourceVersion").parse().unwrap_or(0);
+        object
+    }
+
+    /// The same state under another revision, sharing the text.
+    pub fn at(&self, revision: u64) -> Self {
+        Self { revision, ..self.clone() }
+    }
+
+    /// Namespace, empty outside of namespaces.
+    pub fn namespace(&self) -> &str {
+        &self.key[..(self.name_at as usize).saturating_sub(1)]
+    }
+
+    /// Name.
+    pub fn name(&self) -> &str {
+        &self.key[self.name_at as usize..]
+    }
+
+    /// `NAMESPACE/NAME`, or `NAME` outside of namespaces.
+    pub fn key(&self) -> &Arc<str> {
+        &self.key
+    }
+
+    /// The value of a label.
+    pub fn label(&self, key: &str) -> Option<&str> {
+        let at = self.labels.binary_search_by(|(mine, _)| (**mine).cmp(key)).ok()?;
+        Some(&self.labels[at].1)
+    }
+
+    /// Parses the object, with `apiVersion`, `kind` and `resourceVersion`.
+    pub fn value(&self) -> Value {
+        serde_json::from_slice(&self.to_json()).expect("what was encoded from a value decodes to one")
+    }
+
+    /// Parses the object into a type.
+    pub fn parse<T: serde::de::DeserializeOwned>(&self) -> serde_json::Result<T> {
+        serde_json::from_slice(&self.to_json())
+    }
+
+    /// The JSON text.
+    pub fn to_json(&self) -> Vec<u8> {
+        let mut out = Vec::with_capacity(self.len() + 160);
+        self.write(&mut out);
+        out
+    }
+
+    /// Appends the JSON text.
+    pub fn write(&self, out: &mut Vec<u8>) {
+        self.write_as(out, &self.types.api_version);
+    }
+
+    /// Appends the JSON text under another `apiVersion`, for versions that differ in nothing else.
+    pub fn write_as(&self, out: &mut Vec<u8>, api_version: &str) {
+        out.extend_from_slice(br#"{"apiVersion":"#);
+        write_string(out, api_version);
+        out.extend_from_slice(br#","kind":"#);
+        write_string(out, &self.types.kind);
+        out.push(b',');
+        self.write_members(out);
+    }
+
+    /// Appends the JSON text without `apiVersion` and `kind`: an item in a list of a built-in kind.
+    pub fn write_item(&self, out: &mut Vec<u8>) {
+        out.push(b'{');
+        self.write_members(out);
+    }
+
+    /// About how long the JSON text is.
+    pub fn len(&self) -> usize {
+        self.body.len()
+    }
+
+    /// Whether there is no text, which never is.
+    pub fn is_empty(&self) -> bool {
+        self.body.is_empty()
+    }
+
+    /// Whether both have the same text, whatever their revisions.
+    pub fn same_text(&self, other: &Self) -> bool {
+        self.body == other.body && self.types == other.types
+    }
+
+    fn write_members(&self, out: &mut Vec<u8>) {
+        let (head, tail) = self.body.split_at(self.revision_at as usize);
+        out.extend_from_slice(head);
+        if self.revision > 0 {
+            let first = head.ends_with(b"{");
+            let last = tail.starts_with(b"}");
+            let comma = if first { "" } else { "," };
+            write!(out, "{comma}\"resourceVersion\":\"{}\"", self.revision).expect("a vector takes all");
+            if first && !last {
+                out.push(b',');
+            }
+        }
+        out.extend_from_slice(tail);
+    }
+}
+
+/// The members after `kind` and where `resourceVersion` goes: after the members of `metadata` that sort before it.
+fn encode(value: &Value) -> (Bytes, u32) {
+    let mut out = Vec::with_capacity(1024);
+    let mut at = 0;
+    out.extend_from_slice(br#""metadata":{"#);
+    let mut pending = true;
+    let empty = serde_json::Map::new();
+    let mut first = true;
+    for (key, member) in value["metadata"].as_object().unwrap_or(&empty) {
+        if key == "resourceVersion" {
+            continue;
+        }
+        if pending && key.as_str() > "resourceVersion" {
+            (at, pending) = (out.len(), false);
+        }
+        if !first {
+            out.push(b',');
+        }
+        first = false;
+        write_member(&mut out, key, member);
+    }
+    if pending {
+        at = out.len();
+    }
+    out.push(b'}');
+    for (key, member) in value.as_object().unwrap_or(&empty) {
+        if !matches!(key.as_str(), "apiVersion" | "kind" | "metadata") {
+            out.push(b',');
+            write_member(&mut out, key, member);
+        }
+    }
+    out.push(b'}');
+    out.shrink_to_fit();
+    (Bytes::from(out), at as u32)
+}
+
+fn write_member(out: &mut Vec<u8>, key: &str, value: &Value) {
+    write_string(out, key);
+    out.push(b':');
+    serde_json::to_writer(out, value).expect("a JSON value encodes");
+}
+
+fn write_string(out: &mut Vec<u8>, text: &str) {
+    serde_json::to_writer(out, text).expect("text encodes");
+}
+
+fn text<'a>(value: &'a Value, key: &str) -> &'a str {
+    value[key].as_str().unwrap_or_default()
+}
+
+fn labels(meta: &Value) -> Arc<[(Box<str>, Box<str>)]> {
+    let labels = meta["labels"].as_object().into_iter().flatten();
+    labels.filter_map(|(key, value)| Some((key.as_str().into(), value.as_str()?.into()))).collect()
+}
+
+fn owners(meta: &Value) -> Arc<[Arc<str>]> {
+    let owners = meta["ownerReferences"].as_array().into_iter().flatten();
+    owners.filter_map(|owner| owner["uid"].as_str().map(Into::into)).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    fn text_of(object: &Object) -> String {
+        String::from_utf8(object.to_json()).unwrap()
+    }
+
+    #[test]
+    fn the_revision_is_put_where_it_belongs() {
+        let cases = [
+            (json!({"metadata": {"name": "a", "uid": "u"}}), r#"{"name":"a","resourceVersion":"7","uid":"u"}"#),
+            (json!({"metadata": {"name": "a"}}), r#"{"name":"a","resourceVersion":"7"}"#),
+            (json!({"metadata": {"uid": "u"}}), r#"{"resourceVersion":"7","uid":"u"}"#),
+            (json!({"metadata": {}}), r#"{"resourceVersion":"7"}"#),
+            (json!({"metadata": {"name": "a", "resourceVersion": "3"}}), r#"{"name":"a","resourceVersion":"7"}"#),
+        ];
+        for (value, metadata) in cases {
+            let object = Object::synthetic(&value).at(7);
+            assert_eq!(text_of(&object), format!(r#"{{"apiVersion":"","kind":"","metadata":{metadata}}}"#));
+        }
+    }
+
+    #[test]
+    fn an_object_that_was_never_written_has_no_revision() {
+        let object = Object::synthetic(&json!({"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "a"}}));
+        assert_eq!(text_of(&object), r#"{"apiVersion":"v1","kind":"Pod","metadata":{"name":"a"}}"#);
+    }
+
+    #[test]
+    fn an_item_has_no_type_and_another_version_no_other_text() {
+        let value = json!({"apiVersion": "g/v1", "kind": "K", "metadata": {"name": "n", "namespace": "s"}, "data": 1});
+        let object = Object::synthetic(&value);
+        let (mut item, mut other) = (Vec::new(), Vec::new());
+        object.write_item(&mut item);
+        object.write_as(&mut other, "g/v2");
+        assert_eq!(item, br#"{"metadata":{"name":"n","namespace":"s"},"data":1}"#);
+        assert_eq!(other, br#"{"apiVersion":"g/v2","kind":"K","metadata":{"name":"n","namespace":"s"},"data":1}"#);
+        assert_eq!((object.namespace(), object.name(), &**object.key()), ("s", "n", "s/n"));
+        assert_eq!(object.value(), value);
+    }
+}
