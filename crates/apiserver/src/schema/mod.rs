@@ -1,5 +1,14 @@
 //! Compiled schemas: the one description of a type that validation, defaulting, pruning, server-side apply, strategic
 //! merge and field checks all read.
+//!
+//! Read children through [`Schema::child`], [`Schema::items`] and [`Schema::additional`]: they look up definitions that
+//! are held by name.
+
+pub mod builtin;
+mod compile;
+pub mod definitions;
+
+pub use compile::compile;
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -78,7 +87,7 @@ pub struct Schema {
     pub default: Option<Value>,
     /// How a strategic merge patch treats it.
     pub patch: PatchList,
-    /// The source: description, bounds, pattern, enum, format and CEL rules are read from here.
+    /// The source without its children: description, bounds, pattern, enum, format and CEL rules are read from here.
     pub source: Arc<Value>,
 }
 
@@ -89,4 +98,60 @@ pub enum Child {
     Inline(Arc<Schema>),
     /// A definition of Kubernetes, looked up when it is needed.
     Named(Arc<str>),
+}
+
+impl Schema {
+    /// The field of that name in a struct, or the values of a map.
+    pub fn child(&self, name: &str) -> Option<&Schema> {
+        self.properties.get(name).or(self.additional.as_ref()).map(Child::schema)
+    }
+
+    /// The field of that name in a struct.
+    pub fn property(&self, name: &str) -> Option<&Schema> {
+        self.properties.get(name).map(Child::schema)
+    }
+
+    /// Items of a list.
+    pub fn items(&self) -> Option<&Schema> {
+        self.items.as_ref().map(Child::schema)
+    }
+
+    /// Values of a map.
+    pub fn additional(&self) -> Option<&Schema> {
+        self.additional.as_ref().map(Child::schema)
+    }
+}
+
+impl Child {
+    /// The node, looked up and compiled when it is held by name.
+    pub fn schema(&self) -> &Schema {
+        match self {
+            Self::Inline(schema) => schema,
+            Self::Named(name) => builtin::named(name),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_built_in_kind_has_a_schema() {
+        for resource in crate::registry::builtin::resources() {
+            let schema = resource.schema();
+            assert!(schema.property("kind").is_some(), "{} has no schema", resource.kind);
+        }
+    }
+
+    #[test]
+    fn children_are_found_through_references() {
+        let pod = builtin::definition("io.k8s.api.core.v1.Pod").expect("a pod");
+        let containers = pod.child("spec").and_then(|spec| spec.child("containers")).expect("containers");
+        assert_eq!(containers.type_, Type::Array);
+        assert_eq!(
+            containers.items().and_then(|item| item.child("image")).map(|image| image.type_),
+            Some(Type::String)
+        );
+    }
 }

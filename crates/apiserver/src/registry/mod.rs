@@ -1,0 +1,246 @@
+//! Which resources are served: the table of built-in kinds, and what CustomResourceDefinitions add.
+//!
+//! Readers take a [`Snapshot`], which never changes; a CRD swaps in a new one.
+
+pub mod builtin;
+
+use std::collections::BTreeMap;
+use std::sync::{Arc, RwLock};
+
+use crate::schema::{Child, Schema};
+
+/// Verbs of a resource that is stored.
+pub const ALL_VERBS: &[&str] = &["create", "delete", "deletecollection", "get", "list", "patch", "update", "watch"];
+
+/// One resource: a plural under a group, with everything that the generic machinery needs to serve it.
+#[derive(Clone, Debug)]
+pub struct Resource {
+    /// API group; empty for the core group.
+    pub group: Arc<str>,
+    /// Version under which this entry is served.
+    pub version: Arc<str>,
+    /// Group under which objects are stored: the same, except for events, which two groups serve.
+    pub storage_group: Arc<str>,
+    /// Version in which objects are stored. All versions of one group and plural share the stored objects.
+    pub storage_version: Arc<str>,
+    /// Kind.
+    pub kind: Arc<str>,
+    /// Kind of a list.
+    pub list_kind: Arc<str>,
+    /// Plural, as in paths.
+    pub plural: Arc<str>,
+    /// Singular.
+    pub singular: Arc<str>,
+    /// Short names.
+    pub short_names: Vec<String>,
+    /// Categories, such as `all`.
+    pub categories: Vec<String>,
+    /// Whether objects live in namespaces.
+    pub namespaced: bool,
+    /// Verbs that are served; `create` alone for reviews, which are never stored.
+    pub verbs: &'static [&'static str],
+    /// Subresources that are served: `status`, `scale`, `eviction`, `binding`, `log` …
+    pub subresources: Vec<Subresource>,
+    /// What the objects look like in this version: see [`Resource::schema`].
+    pub shape: Child,
+    /// Where the resource comes from.
+    pub origin: Origin,
+}
+
+/// A subresource and the kind that it speaks.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Subresource {
+    /// Last part of the path: `status`.
+    pub name: &'static str,
+    /// Kind, if it is not the kind of the resource: `Scale`.
+    pub kind: Option<&'static str>,
+    /// Group and version of that kind, if they are not those of the resource.
+    pub group_version: Option<(&'static str, &'static str)>,
+    /// Verbs that are served.
+    pub verbs: &'static [&'static str],
+}
+
+/// Where a resource comes from.
+#[derive(Clone, Debug)]
+pub enum Origin {
+    /// Compiled in: lenient about unknown values, no pruning, defaults in code.
+    Builtin,
+    /// A CustomResourceDefinition: everything that a CRD version says.
+    Custom(Arc<CustomVersion>),
+}
+
+/// What a CRD says about one version, beyond the schema.
+#[derive(Clone, Debug, Default)]
+pub struct CustomVersion {
+    /// UID of the CRD.
+    pub uid: String,
+    /// `additionalPrinterColumns` as written.
+    pub columns: Vec<serde_json::Value>,
+    /// `subresources.scale` as written.
+    pub scale: Option<serde_json::Value>,
+    /// `selectableFields[].jsonPath`.
+    pub selectable_fields: Vec<String>,
+    /// Warning to send with every answer when the version is deprecated.
+    pub deprecation: Option<String>,
+}
+
+impl Resource {
+    /// `pods`, or `deployments.apps`: how errors name a resource.
+    pub fn group_resource(&self) -> String {
+        if self.group.is_empty() { self.plural.to_string() } else { format!("{}.{}", self.plural, self.group) }
+    }
+
+    /// `v1`, or `apps/v1`.
+    pub fn api_version(&self) -> String {
+        api_version(&self.group, &self.version)
+    }
+
+    /// `apiVersion` in which objects are stored.
+    pub fn storage_api_version(&self) -> String {
+        api_version(&self.storage_group, &self.storage_version)
+    }
+
+    /// Whether `subresource` is served.
+    pub fn has(&self, subresource: &str) -> bool {
+        self.subresource(subresource).is_some()
+    }
+
+    /// The subresource of that name.
+    pub fn subresource(&self, name: &str) -> Option<&Subresource> {
+        self.subresources.iter().find(|sub| sub.name == name)
+    }
+
+    /// Whether `verb` is served on the resource itself.
+    pub fn serves(&self, verb: &str) -> bool {
+        self.verbs.contains(&verb)
+    }
+
+    /// What the objects look like in this version. Built-in schemas are compiled on first use.
+    pub fn schema(&self) -> &Schema {
+        self.shape.schema()
+    }
+
+    /// What the CRD says, for a custom resource.
+    pub fn custom(&self) -> Option<&Arc<CustomVersion>> {
+        match &self.origin {
+            Origin::Builtin => None,
+            Origin::Custom(custom) => Some(custom),
+        }
+    }
+}
+
+/// `v1`, or `apps/v1`.
+pub fn api_version(group: &str, version: &str) -> String {
+    if group.is_empty() { version.to_owned() } else { format!("{group}/{version}") }
+}
+
+/// Group and version of an `apiVersion`.
+pub fn group_version(api_version: &str) -> (&str, &str) {
+    api_version.split_once('/').unwrap_or(("", api_version))
+}
+
+/// All served resources at one moment.
+#[derive(Clone, Debug, Default)]
+pub struct Snapshot {
+    /// By group, version and plural.
+    resources: BTreeMap<(Arc<str>, Arc<str>, Arc<str>), Arc<Resource>>,
+    /// Counts changes: a cache of anything derived from the registry compares it.
+    pub generation: u64,
+}
+
+impl Snapshot {
+    /// The resource under `/apis/GROUP/VERSION/PLURAL`.
+    pub fn lookup(&self, group: &str, version: &str, plural: &str) -> Option<&Arc<Resource>> {
+        self.resources.get(&(group.into(), version.into(), plural.into()))
+    }
+
+    /// The resource of a kind.
+    pub fn by_kind(&self, group: &str, version: &str, kind: &str) -> Option<&Arc<Resource>> {
+        self.iter().find(|r| &*r.group == group && &*r.version == version && &*r.kind == kind)
+    }
+
+    /// All versions of a group and plural.
+    pub fn versions(&self, group: &str, plural: &str) -> impl Iterator<Item = &Arc<Resource>> {
+        self.iter().filter(move |r| &*r.group == group && &*r.plural == plural)
+    }
+
+    /// Everything that is served, ordered by group, version and plural.
+    pub fn iter(&self) -> impl Iterator<Item = &Arc<Resource>> {
+        self.resources.values()
+    }
+}
+
+/// Which resources are served now. Clones share one state.
+#[derive(Clone, Debug)]
+pub struct Registry {
+    current: Arc<RwLock<Arc<Snapshot>>>,
+}
+
+impl Registry {
+    /// The built-in kinds.
+    pub fn builtin() -> Self {
+        let resources = builtin::resources();
+        let resources = resources.into_iter().map(|r| (key(&r), Arc::new(r))).collect();
+        Self { current: Arc::new(RwLock::new(Arc::new(Snapshot { resources, generation: 1 }))) }
+    }
+
+    /// What is served now.
+    pub fn snapshot(&self) -> Arc<Snapshot> {
+        self.current.read().unwrap_or_else(std::sync::PoisonError::into_inner).clone()
+    }
+
+    /// The resource under `/apis/GROUP/VERSION/PLURAL`.
+    pub fn lookup(&self, group: &str, version: &str, plural: &str) -> Option<Arc<Resource>> {
+        self.snapshot().lookup(group, version, plural).cloned()
+    }
+
+    /// The resource of a kind.
+    pub fn by_kind(&self, group: &str, version: &str, kind: &str) -> Option<Arc<Resource>> {
+        self.snapshot().by_kind(group, version, kind).cloned()
+    }
+
+    /// Serves exactly `resources` for the group and plural, instead of what was served there before.
+    pub fn replace(&self, group: &str, plural: &str, resources: Vec<Resource>) {
+        let mut current = self.current.write().unwrap_or_else(std::sync::PoisonError::into_inner);
+        let mut next = Snapshot::clone(&current);
+        next.resources.retain(|(g, _, p), _| !(&**g == group && &**p == plural));
+        next.resources.extend(resources.into_iter().map(|r| (key(&r), Arc::new(r))));
+        next.generation += 1;
+        *current = Arc::new(next);
+    }
+}
+
+fn key(resource: &Resource) -> (Arc<str>, Arc<str>, Arc<str>) {
+    (resource.group.clone(), resource.version.clone(), resource.plural.clone())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn built_in_kinds_are_found() {
+        let registry = Registry::builtin();
+        for (group, version, plural, kind) in [
+            ("", "v1", "pods", "Pod"),
+            ("apps", "v1", "deployments", "Deployment"),
+            ("autoscaling", "v1", "horizontalpodautoscalers", "HorizontalPodAutoscaler"),
+            ("apiextensions.k8s.io", "v1", "customresourcedefinitions", "CustomResourceDefinition"),
+        ] {
+            let resource = registry.lookup(group, version, plural).expect(plural);
+            assert_eq!(&*resource.kind, kind);
+            assert_eq!(&*registry.by_kind(group, version, kind).expect(kind).plural, plural);
+        }
+        assert!(registry.lookup("apps", "v1", "pods").is_none());
+    }
+
+    #[test]
+    fn a_replaced_resource_is_gone_for_new_readers_only() {
+        let registry = Registry::builtin();
+        let before = registry.snapshot();
+        registry.replace("apps", "deployments", Vec::new());
+        assert!(registry.lookup("apps", "v1", "deployments").is_none());
+        assert!(before.lookup("apps", "v1", "deployments").is_some());
+        assert!(registry.snapshot().generation > before.generation);
+    }
+}
