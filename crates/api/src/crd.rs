@@ -76,6 +76,7 @@ fn definition<K: Kind>() -> CustomResourceDefinition {
         name: column.name.into(),
         type_: column.type_.into(),
         json_path: column.path.into(),
+        format: column.format.map(Into::into),
         ..CustomResourceColumnDefinition::default()
     });
     let schema = schema::<K>(capstan_schema::Types::Anonymous);

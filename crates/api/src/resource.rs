@@ -35,6 +35,8 @@ pub struct Column {
     pub type_: &'static str,
     /// JSON path of the value.
     pub path: &'static str,
+    /// OpenAPI format, where the type alone does not say it.
+    pub format: Option<&'static str>,
 }
 
 impl Column {
@@ -45,9 +47,12 @@ impl Column {
     /// Age, printed as the timestamp itself: what the reference prints for its older kinds.
     pub const AGE_AS_STRING: Self = Self::new("Age", "string", ".metadata.creationTimestamp");
 
+    /// Age, printed as a duration, with the format that the inference kinds declare.
+    pub const AGE_WITH_FORMAT: Self = Self { format: Some("date-time"), ..Self::AGE };
+
     /// A column.
     pub const fn new(name: &'static str, type_: &'static str, path: &'static str) -> Self {
-        Self { name, type_, path }
+        Self { name, type_, path, format: None }
     }
 }
 

@@ -5,6 +5,7 @@
 //! [`builtin`] adds those from one table. Pure.
 
 pub mod builtin;
+mod facts;
 
 use schemars::generate::SchemaSettings;
 use schemars::{JsonSchema, SchemaGenerator};

@@ -52,7 +52,7 @@ impl Kind for NimBuildSpec {
     const VERSION: &'static str = "v1alpha1";
     const KIND: &'static str = "NIMBuild";
     const PLURAL: &'static str = "nimbuilds";
-    const COLUMNS: &'static [Column] = &[Column::STATE, Column::AGE];
+    const COLUMNS: &'static [Column] = &[Column::STATE, Column::AGE_WITH_FORMAT];
 }
 
 /// A NIMCache in the same namespace, and what to build from it.

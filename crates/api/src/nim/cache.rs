@@ -57,7 +57,8 @@ impl Kind for NimCacheSpec {
     const VERSION: &'static str = "v1alpha1";
     const KIND: &'static str = "NIMCache";
     const PLURAL: &'static str = "nimcaches";
-    const COLUMNS: &'static [Column] = &[Column::STATE, Column::new("PVC", "string", ".status.pvc"), Column::AGE];
+    const COLUMNS: &'static [Column] =
+        &[Column::STATE, Column::new("PVC", "string", ".status.pvc"), Column::AGE_WITH_FORMAT];
 }
 
 /// Where the model is put.

@@ -29,7 +29,7 @@ impl Kind for NimPipelineSpec {
     const VERSION: &'static str = "v1alpha1";
     const KIND: &'static str = "NIMPipeline";
     const PLURAL: &'static str = "nimpipelines";
-    const COLUMNS: &'static [Column] = &[Column::STATE, Column::AGE];
+    const COLUMNS: &'static [Column] = &[Column::STATE, Column::AGE_WITH_FORMAT];
 }
 
 /// One service of a pipeline.

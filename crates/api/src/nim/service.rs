@@ -101,7 +101,7 @@ impl Kind for NimServiceSpec {
     const VERSION: &'static str = "v1alpha1";
     const KIND: &'static str = "NIMService";
     const PLURAL: &'static str = "nimservices";
-    const COLUMNS: &'static [Column] = &[Column::STATE, Column::AGE];
+    const COLUMNS: &'static [Column] = &[Column::STATE, Column::AGE_WITH_FORMAT];
 }
 
 /// A CEL rule and what it says when it is broken.
