@@ -1,1 +1,3 @@
 //! Kinds that we use but do not own.
+
+pub mod monitoring;
