@@ -25,7 +25,7 @@ pub struct NemoGuardrailSpec {
     pub nim_endpoint: Option<NimEndpoint>,
     /// Where the rules are kept, mounted at `/config-store`.
     pub config_store: Option<ConfigStore>,
-    /// Database of the rules that are set at run time; they are kept in the config store when unset.
+    /// Database of the service; it runs without one when unset.
     pub database_config: Option<DatabaseConfig>,
     /// Telemetry of the server.
     pub otel: Option<OpenTelemetry>,

@@ -47,7 +47,7 @@ pub struct TrainingConfig {
     pub pod_affinity: Option<PodAffinity>,
     /// Compute resources of the training containers.
     pub resources: Option<ResourceRequirements>,
-    /// Size of `/dev/shm`; half of the node's memory when unset.
+    /// Size of `/dev/shm`, as a quantity: `8Gi`; no limit of its own when unset.
     pub shared_memory_size_limit: Option<Quantity>,
 }
 
