@@ -18,7 +18,7 @@ pub mod resource;
 pub mod sriov;
 pub mod wire;
 
-pub use resource::{Cluster, Column, Kind, Layout, Namespaced, NoStatus, Resource};
+pub use resource::{Cluster, Column, EmptyStatus, Kind, Layout, Namespaced, NoStatus, Resource};
 
 /// Every custom resource, by domain.
 pub const KINDS: &[&[crd::Entry]] =

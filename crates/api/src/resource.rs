@@ -111,6 +111,10 @@ impl Scope for Cluster {
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct NoStatus {}
 
+/// A status that the API declares and nothing fills.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
+pub struct EmptyStatus {}
+
 /// A custom resource: type, metadata, the kind's own fields, status.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Resource<K: Kind> {

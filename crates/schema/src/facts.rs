@@ -37,6 +37,7 @@ pub(crate) const FACTS: &[(&str, &[Fact])] = &[
     ("core.v1.PodAffinity", AFFINITY_LISTS),
     ("core.v1.PodAffinityTerm", &[AtomicList(&["matchLabelKeys", "mismatchLabelKeys", "namespaces"])]),
     ("core.v1.PodAntiAffinity", AFFINITY_LISTS),
+    ("core.v1.PodSecurityContext", &[AtomicList(&["supplementalGroups", "sysctls"])]),
     ("core.v1.ResourceFieldSelector", &[Atomic]),
     ("core.v1.ResourceRequirements", &[MapList("claims", &["name"])]),
     ("core.v1.SecretKeySelector", &[Atomic, Default("name", r#""""#)]),

@@ -34,7 +34,7 @@ pub const GROUP: &str = "apps.nvidia.com";
 const VERSION: &str = "v1alpha1";
 
 /// What `kubectl get` prints for each NeMo kind.
-const COLUMNS: &[Column] = &[Column::STATE, Column::AGE];
+const COLUMNS: &[Column] = &[Column::STATE, Column::AGE_WITH_FORMAT];
 
 /// Kinds of this domain.
 pub const KINDS: &[Entry] = &[

@@ -7,7 +7,7 @@ use serde::{Deserialize, Serialize};
 use serde_with::skip_serializing_none;
 
 use super::bridge::BridgePolicy;
-use crate::resource::{Kind, Namespaced, NoStatus, Resource};
+use crate::resource::{EmptyStatus, Kind, Namespaced, Resource};
 
 /// Splits matching network cards into virtual functions and offers these to pods as a resource.
 pub type SriovNetworkNodePolicy = Resource<SriovNetworkNodePolicySpec>;
@@ -132,7 +132,7 @@ pub enum VdpaType {
 }
 
 impl Kind for SriovNetworkNodePolicySpec {
-    type Status = NoStatus;
+    type Status = EmptyStatus;
     type Scope = Namespaced;
     const GROUP: &'static str = super::GROUP;
     const VERSION: &'static str = super::VERSION;

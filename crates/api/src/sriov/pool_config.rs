@@ -7,7 +7,7 @@ use serde::{Deserialize, Serialize};
 use serde_with::skip_serializing_none;
 
 use super::shared::RdmaMode;
-use crate::resource::{Kind, Namespaced, NoStatus, Resource};
+use crate::resource::{EmptyStatus, Kind, Namespaced, Resource};
 
 /// A group of nodes that are drained by rules of their own. A node may be in one pool only.
 pub type SriovNetworkPoolConfig = Resource<SriovNetworkPoolConfigSpec>;
@@ -38,7 +38,7 @@ pub struct OvsHardwareOffload {
 }
 
 impl Kind for SriovNetworkPoolConfigSpec {
-    type Status = NoStatus;
+    type Status = EmptyStatus;
     type Scope = Namespaced;
     const GROUP: &'static str = super::GROUP;
     const VERSION: &'static str = super::VERSION;
