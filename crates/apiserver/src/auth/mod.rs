@@ -5,15 +5,19 @@
 
 mod attributes;
 mod authenticator;
+mod bootstrap;
+mod jwt;
 mod rbac;
+mod rules;
 
 use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
 
 pub use attributes::Attributes;
-pub use authenticator::Authenticator;
-pub use rbac::{Decision, Rbac};
+pub use authenticator::{Authenticator, Bound, Grant, ISSUER, Identity};
+pub use rbac::{Decision, Policy, Rbac};
+pub use rules::Rule;
 
 /// The group that may do everything, whatever the roles say.
 pub const MASTERS: &str = "system:masters";

@@ -1,0 +1,217 @@
+//! The roles and bindings that every cluster has.
+//!
+//! The roles are written down in two text files beside this one, in a notation with one rule per line.
+
+use serde_json::{Map, Value, json};
+
+const CLUSTER_ROLES: &str = include_str!("cluster-roles.txt");
+const CONTROLLER_ROLES: &str = include_str!("controller-roles.txt");
+const GROUP: &str = "rbac.authorization.k8s.io";
+/// Read and write the events of both groups that serve them.
+const EVENTS: &str = "core events.k8s.io | events | create patch update";
+
+/// Role, and the subjects that it is bound to everywhere, under a binding of the same name.
+const BINDINGS: &[(&str, &[(&str, &str)])] = &[
+    ("cluster-admin", &[("Group", "system:masters")]),
+    ("system:basic-user", &[("Group", "system:authenticated")]),
+    ("system:discovery", &[("Group", "system:authenticated")]),
+    ("system:kube-controller-manager", &[("User", "system:kube-controller-manager")]),
+    ("system:kube-dns", &[("ServiceAccount", "kube-dns")]),
+    ("system:kube-scheduler", &[("User", "system:kube-scheduler")]),
+    ("system:monitoring", &[("Group", "system:monitoring")]),
+    ("system:node", &[]),
+    ("system:node-proxier", &[("User", "system:kube-proxy")]),
+    ("system:public-info-viewer", &[("Group", "system:authenticated"), ("Group", "system:unauthenticated")]),
+    ("system:service-account-issuer-discovery", &[("Group", "system:serviceaccounts")]),
+    ("system:volume-scheduler", &[("User", "system:kube-scheduler")]),
+];
+
+/// Roles in namespaces: namespace, name, rules.
+const ROLES: &[(&str, &str, &[&str])] = &[
+    (
+        "kube-system",
+        "extension-apiserver-authentication-reader",
+        &["core | configmaps | get list watch | extension-apiserver-authentication"],
+    ),
+    ("kube-system", "system:controller:bootstrap-signer", &["core | secrets | get list watch"]),
+    ("kube-system", "system:controller:cloud-provider", &["core | configmaps | create get list watch"]),
+    ("kube-system", "system:controller:token-cleaner", &["core | secrets | delete get list watch", EVENTS]),
+    (
+        "kube-system",
+        "system::leader-locking-kube-controller-manager",
+        &["core | configmaps | watch", "core | configmaps | get update | kube-controller-manager"],
+    ),
+    (
+        "kube-system",
+        "system::leader-locking-kube-scheduler",
+        &["core | configmaps | watch", "core | configmaps | get update | kube-scheduler"],
+    ),
+    (
+        "kube-public",
+        "system:controller:bootstrap-signer",
+        &["core | configmaps | get list watch", "core | configmaps | update | cluster-info", EVENTS],
+    ),
+];
+
+/// Bindings in namespaces: namespace, role, subjects.
+const ROLE_BINDINGS: &[(&str, &str, &[(&str, &str)])] = &[
+    (
+        "kube-system",
+        "extension-apiserver-authentication-reader",
+        &[("User", "system:kube-controller-manager"), ("User", "system:kube-scheduler")],
+    ),
+    ("kube-system", "system:controller:bootstrap-signer", &[("ServiceAccount", "bootstrap-signer")]),
+    ("kube-system", "system:controller:cloud-provider", &[("ServiceAccount", "cloud-provider")]),
+    ("kube-system", "system:controller:token-cleaner", &[("ServiceAccount", "token-cleaner")]),
+    (
+        "kube-system",
+        "system::leader-locking-kube-controller-manager",
+        &[("User", "system:kube-controller-manager"), ("ServiceAccount", "kube-controller-manager")],
+    ),
+    (
+        "kube-system",
+        "system::leader-locking-kube-scheduler",
+        &[("User", "system:kube-scheduler"), ("ServiceAccount", "kube-scheduler")],
+    ),
+    ("kube-public", "system:controller:bootstrap-signer", &[("ServiceAccount", "bootstrap-signer")]),
+];
+
+/// All objects, roles before bindings; those in a namespace need it to exist.
+pub(crate) fn objects() -> Vec<Value> {
+    let mut objects = roles(CLUSTER_ROLES, "");
+    let controllers = roles(CONTROLLER_ROLES, "system:controller:");
+    let names: Vec<String> =
+        controllers.iter().filter_map(|role| role["metadata"]["name"].as_str().map(str::to_owned)).collect();
+    objects.extend(controllers);
+    for (namespace, name, rules) in ROLES {
+        let rules: Vec<Value> = rules.iter().map(|line| rule(line)).collect();
+        objects.push(object("Role", name, namespace, json!({"rules": rules})));
+    }
+    for (role, subjects) in BINDINGS {
+        objects.push(binding("ClusterRole", role, "", subjects));
+    }
+    for name in &names {
+        let account = name.trim_start_matches("system:controller:");
+        objects.push(binding("ClusterRole", name, "", &[("ServiceAccount", account)]));
+    }
+    for (namespace, role, subjects) in ROLE_BINDINGS {
+        objects.push(binding("Role", role, namespace, subjects));
+    }
+    objects
+}
+
+fn roles(text: &str, prefix: &str) -> Vec<Value> {
+    let mut roles: Vec<Value> = Vec::new();
+    for line in text.lines().filter(|line| !line.trim().is_empty() && !line.starts_with('#')) {
+        let Some(line) = line.strip_prefix("  ") else {
+            roles.push(object("ClusterRole", &format!("{prefix}{line}"), "", json!({"rules": []})));
+            continue;
+        };
+        let role = roles.last_mut().expect("a rule follows the name of its role");
+        let label = |key: &str| format!("{GROUP}/{key}");
+        if let Some(key) = line.strip_prefix("+ ") {
+            role["metadata"]["labels"][label(key)] = "true".into();
+        } else if let Some(key) = line.strip_prefix("< ") {
+            let selector = json!({"matchLabels": {label(key): "true"}});
+            role["aggregationRule"] = json!({"clusterRoleSelectors": [selector]});
+        } else if let Some(rules) = role["rules"].as_array_mut() {
+            rules.push(rule(if line == "events" { EVENTS } else { line }));
+        }
+    }
+    roles
+}
+
+fn rule(line: &str) -> Value {
+    let columns: Vec<&str> = line.split('|').map(str::trim).collect();
+    let words = |text: &str| -> Vec<String> {
+        text.split(' ').map(|word| if word == "core" { String::new() } else { word.to_owned() }).collect()
+    };
+    match *columns.as_slice() {
+        [urls, list] => json!({"nonResourceURLs": words(urls), "verbs": verbs(list)}),
+        [groups, resources, list] => {
+            json!({"apiGroups": words(groups), "resources": words(resources), "verbs": verbs(list)})
+        }
+        [groups, resources, list, names] => json!({
+            "apiGroups": words(groups), "resources": words(resources), "verbs": verbs(list),
+            "resourceNames": words(names),
+        }),
+        _ => unreachable!("a rule has two, three or four columns: {line}"),
+    }
+}
+
+fn verbs(text: &str) -> Vec<&str> {
+    match text {
+        "read" => vec!["get", "list", "watch"],
+        "write" => vec!["create", "delete", "deletecollection", "patch", "update"],
+        "all" => vec!["create", "delete", "deletecollection", "get", "list", "patch", "update", "watch"],
+        list => list.split(' ').collect(),
+    }
+}
+
+fn binding(kind: &str, role: &str, namespace: &str, subjects: &[(&str, &str)]) -> Value {
+    let subjects: Vec<Value> = subjects
+        .iter()
+        .map(|(kind, name)| match *kind {
+            "ServiceAccount" => json!({"kind": kind, "name": name, "namespace": "kube-system"}),
+            _ => json!({"apiGroup": GROUP, "kind": kind, "name": name}),
+        })
+        .collect();
+    let mut content = json!({"roleRef": {"apiGroup": GROUP, "kind": kind, "name": role}});
+    if !subjects.is_empty() {
+        content["subjects"] = subjects.into();
+    }
+    object(&format!("{kind}Binding"), role, namespace, content)
+}
+
+fn object(kind: &str, name: &str, namespace: &str, content: Value) -> Value {
+    let mut metadata = json!({
+        "name": name,
+        "annotations": {"rbac.authorization.kubernetes.io/autoupdate": "true"},
+        "labels": {"kubernetes.io/bootstrapping": "rbac-defaults"},
+    });
+    if !namespace.is_empty() {
+        metadata["namespace"] = namespace.into();
+    }
+    let mut object = Map::new();
+    object.insert("apiVersion".into(), format!("{GROUP}/v1").into());
+    object.insert("kind".into(), kind.into());
+    object.insert("metadata".into(), metadata);
+    if let Value::Object(content) = content {
+        object.extend(content);
+    }
+    Value::Object(object)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_binding_has_its_role() {
+        let objects = objects();
+        let key = |object: &Value, name: &Value| (object["kind"].to_string(), name.to_string());
+        let roles: Vec<_> = objects.iter().map(|object| key(object, &object["metadata"]["name"])).collect();
+        let bindings = objects.iter().filter(|object| object.get("roleRef").is_some());
+        for binding in bindings {
+            let wanted = key(&binding["roleRef"], &binding["roleRef"]["name"]);
+            assert!(roles.contains(&wanted), "{binding}");
+        }
+        assert!(objects.len() > 130, "{}", objects.len());
+    }
+
+    #[test]
+    fn the_notation_is_read() {
+        let objects = objects();
+        let find = |name: &str| objects.iter().find(|object| object["metadata"]["name"] == name).unwrap();
+        assert_eq!(
+            find("cluster-admin")["rules"],
+            json!([{"apiGroups": ["*"], "resources": ["*"], "verbs": ["*"]}, {"nonResourceURLs": ["*"], "verbs": ["*"]}])
+        );
+        assert_eq!(
+            find("edit")["aggregationRule"]["clusterRoleSelectors"][0]["matchLabels"],
+            json!({"rbac.authorization.k8s.io/aggregate-to-edit": "true"})
+        );
+        let rule = &find("system:controller:cronjob-controller")["rules"][5];
+        assert_eq!(rule["apiGroups"], json!(["", "events.k8s.io"]));
+    }
+}

@@ -1,0 +1,91 @@
+//! JSON web tokens signed with ES256, and the key set by which others can check them.
+
+use base64::Engine;
+use base64::prelude::BASE64_URL_SAFE_NO_PAD;
+use ring::digest::{SHA256, digest};
+use ring::rand::SystemRandom;
+use ring::signature::{
+    ECDSA_P256_SHA256_FIXED, ECDSA_P256_SHA256_FIXED_SIGNING, EcdsaKeyPair, KeyPair, UnparsedPublicKey,
+};
+use serde_json::{Value, json};
+
+/// Signs and checks tokens.
+#[derive(Debug)]
+pub(crate) struct Signer {
+    key: EcdsaKeyPair,
+    random: SystemRandom,
+    /// `kid`: names the key in the head of a token.
+    id: String,
+}
+
+impl Signer {
+    /// A signer with a new key.
+    pub(crate) fn new() -> Self {
+        let random = SystemRandom::new();
+        let document = EcdsaKeyPair::generate_pkcs8(&ECDSA_P256_SHA256_FIXED_SIGNING, &random)
+            .expect("the system has random numbers");
+        let key = EcdsaKeyPair::from_pkcs8(&ECDSA_P256_SHA256_FIXED_SIGNING, document.as_ref(), &random)
+            .expect("a key that was just made is a key");
+        let id = encode(digest(&SHA256, key.public_key().as_ref()).as_ref());
+        Self { key, random, id }
+    }
+
+    /// The token for these claims.
+    pub(crate) fn sign(&self, claims: &Value) -> String {
+        let head = json!({"alg": "ES256", "kid": self.id});
+        let text = format!("{}.{}", encode(head.to_string().as_bytes()), encode(claims.to_string().as_bytes()));
+        let signature = self.key.sign(&self.random, text.as_bytes()).expect("the system has random numbers");
+        format!("{text}.{}", encode(signature.as_ref()))
+    }
+
+    /// The claims of a token that this signer signed.
+    pub(crate) fn verify(&self, token: &str) -> Option<Value> {
+        let (text, signature) = token.rsplit_once('.')?;
+        let (head, claims) = text.split_once('.')?;
+        let head: Value = serde_json::from_slice(&decode(head)?).ok()?;
+        if head["alg"] != "ES256" {
+            return None;
+        }
+        let public = UnparsedPublicKey::new(&ECDSA_P256_SHA256_FIXED, self.key.public_key().as_ref());
+        public.verify(text.as_bytes(), &decode(signature)?).ok()?;
+        serde_json::from_slice(&decode(claims)?).ok()
+    }
+
+    /// The public key as a JSON web key set.
+    pub(crate) fn key_set(&self) -> Value {
+        // Uncompressed point: 4, then both coordinates.
+        let point = self.key.public_key().as_ref();
+        let (x, y) = point[1..].split_at(32);
+        json!({"keys": [{
+            "use": "sig", "kty": "EC", "kid": self.id, "crv": "P-256", "alg": "ES256", "x": encode(x), "y": encode(y),
+        }]})
+    }
+}
+
+fn encode(bytes: &[u8]) -> String {
+    BASE64_URL_SAFE_NO_PAD.encode(bytes)
+}
+
+fn decode(text: &str) -> Option<Vec<u8>> {
+    BASE64_URL_SAFE_NO_PAD.decode(text).ok()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_own_and_unchanged_tokens_are_accepted() {
+        let (mine, other) = (Signer::new(), Signer::new());
+        let claims = json!({"sub": "x"});
+        let token = mine.sign(&claims);
+        assert_eq!(mine.verify(&token), Some(claims));
+        assert_eq!(other.verify(&token), None);
+        let forged = token.replacen(&encode(br#"{"sub":"x"}"#), &encode(br#"{"sub":"y"}"#), 1);
+        assert_ne!(forged, token);
+        assert_eq!(mine.verify(&forged), None);
+        for garbage in ["", ".", "a.b", "a.b.c", "...."] {
+            assert_eq!(mine.verify(garbage), None, "{garbage}");
+        }
+    }
+}

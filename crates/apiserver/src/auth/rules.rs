@@ -1,0 +1,224 @@
+//! Policy rules: what one rule allows, and whether rules cover each other.
+
+use std::fmt::Write;
+
+use serde::{Deserialize, Serialize};
+
+use super::Attributes;
+
+/// One rule of a Role or ClusterRole.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+pub struct Rule {
+    /// What may be done.
+    pub verbs: Vec<String>,
+    /// In which groups.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub api_groups: Vec<String>,
+    /// To which resources: `pods`, `pods/log`, `*/scale`, `*`.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub resources: Vec<String>,
+    /// To which objects; empty is all.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub resource_names: Vec<String>,
+    /// Paths that are no resources; a `*` may stand at the end.
+    #[serde(rename = "nonResourceURLs", skip_serializing_if = "Vec::is_empty")]
+    pub non_resource_urls: Vec<String>,
+}
+
+impl Rule {
+    /// Whether this rule allows the request.
+    pub fn allows(&self, request: &Attributes) -> bool {
+        if !has(&self.verbs, &request.verb) {
+            return false;
+        }
+        if !request.is_resource {
+            return self.non_resource_urls.iter().any(|url| url_covers(url, &request.path));
+        }
+        has(&self.api_groups, &request.group)
+            && self.resources.iter().any(|resource| resource_matches(resource, request))
+            && (self.resource_names.is_empty() || self.resource_names.contains(&request.name))
+    }
+
+    /// Whether everything that `other` allows is allowed by this rule alone.
+    fn covers(&self, other: &Rule) -> bool {
+        let resource = |wanted: &String| {
+            has(&self.resources, wanted)
+                || wanted.split_once('/').is_some_and(|(_, sub)| {
+                    self.resources.iter().any(|mine| mine.strip_prefix("*/").is_some_and(|mine| mine == sub))
+                })
+        };
+        let url = |wanted: &String| self.non_resource_urls.iter().any(|mine| url_covers(mine, wanted));
+        let names = self.resource_names.is_empty()
+            || !other.resource_names.is_empty()
+                && other.resource_names.iter().all(|name| self.resource_names.contains(name));
+        names
+            && other.verbs.iter().all(|verb| has(&self.verbs, verb))
+            && other.api_groups.iter().all(|group| has(&self.api_groups, group))
+            && other.resources.iter().all(resource)
+            && other.non_resource_urls.iter().all(url)
+    }
+
+    /// The rule as many rules of one verb, group, resource and name each.
+    fn atoms(&self) -> Vec<Rule> {
+        let mut atoms = Vec::new();
+        for group in &self.api_groups {
+            for resource in &self.resources {
+                for verb in &self.verbs {
+                    let atom = Rule {
+                        verbs: vec![verb.clone()],
+                        api_groups: vec![group.clone()],
+                        resources: vec![resource.clone()],
+                        ..Rule::default()
+                    };
+                    if self.resource_names.is_empty() {
+                        atoms.push(atom);
+                    } else {
+                        let named = self.resource_names.iter();
+                        atoms.extend(named.map(|name| Rule { resource_names: vec![name.clone()], ..atom.clone() }));
+                    }
+                }
+            }
+        }
+        for url in &self.non_resource_urls {
+            atoms.extend(self.verbs.iter().map(|verb| Rule {
+                verbs: vec![verb.clone()],
+                non_resource_urls: vec![url.clone()],
+                ..Rule::default()
+            }));
+        }
+        atoms
+    }
+
+    /// The rule as errors show it: `{APIGroups:[""], Resources:["pods"], Verbs:["get"]}`.
+    fn compact(&self) -> String {
+        let parts = [
+            ("APIGroups", &self.api_groups),
+            ("Resources", &self.resources),
+            ("NonResourceURLs", &self.non_resource_urls),
+            ("ResourceNames", &self.resource_names),
+            ("Verbs", &self.verbs),
+        ];
+        let mut text = String::from("{");
+        for (name, list) in parts.into_iter().filter(|(_, list)| !list.is_empty()) {
+            let comma = if text.len() > 1 { ", " } else { "" };
+            let _ = write!(text, "{comma}{name}:{}", quoted(list));
+        }
+        text + "}"
+    }
+}
+
+/// A list as Go prints it with `%q`.
+pub(crate) fn quoted(list: &[String]) -> String {
+    let items: Vec<String> = list.iter().map(|item| format!("{item:?}")).collect();
+    format!("[{}]", items.join(" "))
+}
+
+/// What `wanted` allows and `owned` does not, one line for each, or nothing if all is covered.
+pub(crate) fn missing(owned: &[Rule], wanted: &[Rule]) -> Vec<String> {
+    let mut rest: Vec<Rule> = Vec::new();
+    let uncovered = wanted.iter().flat_map(Rule::atoms).filter(|atom| !owned.iter().any(|mine| mine.covers(atom)));
+    for atom in uncovered {
+        let same = |rule: &&mut Rule| {
+            rule.non_resource_urls.is_empty()
+                && atom.non_resource_urls.is_empty()
+                && (&rule.api_groups, &rule.resources, &rule.resource_names)
+                    == (&atom.api_groups, &atom.resources, &atom.resource_names)
+        };
+        match rest.iter_mut().find(same) {
+            Some(rule) => rule.verbs.extend(atom.verbs),
+            None => rest.push(atom),
+        }
+    }
+    let mut lines: Vec<String> = rest.iter().map(Rule::compact).collect();
+    lines.sort();
+    lines.dedup();
+    lines
+}
+
+fn has(list: &[String], wanted: &str) -> bool {
+    list.iter().any(|item| item == "*" || item == wanted)
+}
+
+fn resource_matches(rule: &str, request: &Attributes) -> bool {
+    if rule == "*" {
+        return true;
+    }
+    if request.subresource.is_empty() {
+        return rule == request.resource;
+    }
+    match rule.split_once('/') {
+        Some((resource, subresource)) => {
+            subresource == request.subresource && (resource == "*" || resource == request.resource)
+        }
+        None => false,
+    }
+}
+
+fn url_covers(rule: &str, path: &str) -> bool {
+    rule == path || rule.ends_with('*') && path.starts_with(rule.trim_end_matches('*'))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn rule(groups: &[&str], resources: &[&str], names: &[&str], verbs: &[&str]) -> Rule {
+        let strings = |list: &[&str]| list.iter().map(|item| (*item).to_owned()).collect();
+        Rule {
+            verbs: strings(verbs),
+            api_groups: strings(groups),
+            resources: strings(resources),
+            resource_names: strings(names),
+            non_resource_urls: Vec::new(),
+        }
+    }
+
+    fn request(verb: &str, group: &str, resource: &str, subresource: &str, name: &str) -> Attributes {
+        Attributes {
+            verb: verb.into(),
+            is_resource: true,
+            group: group.into(),
+            resource: resource.into(),
+            subresource: subresource.into(),
+            name: name.into(),
+            ..Attributes::default()
+        }
+    }
+
+    #[test]
+    fn a_rule_allows_what_it_names() {
+        let cases = [
+            (rule(&[""], &["pods"], &[], &["get"]), request("get", "", "pods", "", "a"), true),
+            (rule(&[""], &["pods"], &[], &["get"]), request("get", "", "pods", "log", "a"), false),
+            (rule(&[""], &["pods/log"], &[], &["get"]), request("get", "", "pods", "log", "a"), true),
+            (
+                rule(&["*"], &["*/scale"], &[], &["update"]),
+                request("update", "apps", "deployments", "scale", "a"),
+                true,
+            ),
+            (rule(&["*"], &["*/scale"], &[], &["update"]), request("update", "apps", "deployments", "", "a"), false),
+            (rule(&[""], &["pods"], &["b"], &["*"]), request("get", "", "pods", "", "a"), false),
+            (rule(&[""], &["pods"], &["a"], &["*"]), request("get", "", "pods", "", "a"), true),
+            (rule(&[""], &["pods"], &["a"], &["*"]), request("create", "", "pods", "", ""), false),
+            (rule(&["apps"], &["*"], &[], &["get"]), request("get", "", "pods", "", "a"), false),
+        ];
+        for (rule, request, allowed) in cases {
+            assert_eq!(rule.allows(&request), allowed, "{rule:?} {request:?}");
+        }
+    }
+
+    #[test]
+    fn what_is_missing_is_named_once_with_all_verbs() {
+        let owned = [rule(&[""], &["pods"], &[], &["get"])];
+        let wanted = [rule(&[""], &["pods", "secrets"], &[], &["get", "list"])];
+        assert_eq!(
+            missing(&owned, &wanted),
+            [
+                r#"{APIGroups:[""], Resources:["pods"], Verbs:["list"]}"#,
+                r#"{APIGroups:[""], Resources:["secrets"], Verbs:["get" "list"]}"#
+            ]
+        );
+        assert!(missing(&wanted, &owned).is_empty());
+    }
+}
