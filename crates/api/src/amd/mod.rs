@@ -23,7 +23,7 @@ pub use remediation::{
     RemediationHistory, RemediationRun, RemediationWorkflow, RemediationWorkflowStatus, RemediationWorkflowStatusSpec,
 };
 pub use service_monitor::{
-    AttachMetadata, Authorization, Prometheus, Relabeling, SecretOrConfigMap, ServiceMonitor, TlsConfig, TlsVersion,
+    AttachMetadata, Authorization, Prometheus, SecretOrConfigMap, ServiceMonitor, TlsConfig, TlsVersion,
 };
 
 use crate::crd::Entry;

@@ -1,11 +1,15 @@
 //! How Prometheus scrapes the AMD metrics exporter.
 
+use std::borrow::Cow;
 use std::collections::BTreeMap;
 
 use k8s_openapi::api::core::v1::{ConfigMapKeySelector, SecretKeySelector};
-use schemars::JsonSchema;
+use schemars::{JsonSchema, Schema, SchemaGenerator};
 use serde::{Deserialize, Serialize};
+use serde_json::Value;
 use serde_with::skip_serializing_none;
+
+use crate::foreign::monitoring::RelabelConfig;
 
 /// How Prometheus finds the exporter.
 #[skip_serializing_none]
@@ -36,9 +40,11 @@ pub struct ServiceMonitor {
     /// Labels of the ServiceMonitor, by which a Prometheus may select it.
     pub labels: Option<BTreeMap<String, String>>,
     /// Rules that rewrite the target's labels before the scrape.
-    pub relabelings: Option<Vec<Relabeling>>,
+    #[schemars(with = "Option<Vec<AsciiRelabelConfig>>")]
+    pub relabelings: Option<Vec<RelabelConfig>>,
     /// Rules that rewrite or drop samples after the scrape.
-    pub metric_relabelings: Option<Vec<Relabeling>>,
+    #[schemars(with = "Option<Vec<AsciiRelabelConfig>>")]
+    pub metric_relabelings: Option<Vec<RelabelConfig>>,
     /// Credentials that Prometheus sends.
     pub authorization: Option<Authorization>,
     /// File in the Prometheus container with a bearer token. Deprecated: use `authorization`.
@@ -56,32 +62,24 @@ pub struct AttachMetadata {
     pub node: Option<bool>,
 }
 
-/// A rule that rewrites labels.
-#[skip_serializing_none]
-#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
-#[serde(rename_all = "camelCase")]
-pub struct Relabeling {
-    /// What a match does; `replace` writes the target label.
-    // A string because each action has two spellings, and the ServiceMonitor shall get the user's.
-    #[schemars(extend("default" = "replace", "enum" = [
-        "replace", "Replace", "keep", "Keep", "drop", "Drop", "hashmod", "HashMod", "labelmap", "LabelMap",
-        "labeldrop", "LabelDrop", "labelkeep", "LabelKeep", "lowercase", "Lowercase", "uppercase", "Uppercase",
-        "keepequal", "KeepEqual", "dropequal", "DropEqual",
-    ]))]
-    pub action: Option<String>,
-    /// Modulus of the hash, for `hashmod`.
-    pub modulus: Option<i64>,
-    /// Regular expression that the joined source labels must match; anything when unset.
-    pub regex: Option<String>,
-    /// New value, with `$1` and so on for the groups of the expression.
-    pub replacement: Option<String>,
-    /// Text between the joined source labels; `;` when unset.
-    pub separator: Option<String>,
-    /// Labels whose values are joined and matched.
-    #[schemars(inner(regex(pattern = r"^[a-zA-Z_][a-zA-Z0-9_]*$")))]
-    pub source_labels: Option<Vec<String>>,
-    /// Label that gets the new value.
-    pub target_label: Option<String>,
+/// Schema of a [`RelabelConfig`] as AMD's API has it: label names of the old alphabet, any modulus.
+struct AsciiRelabelConfig;
+
+impl JsonSchema for AsciiRelabelConfig {
+    fn schema_name() -> Cow<'static, str> {
+        "AsciiRelabelConfig".into()
+    }
+
+    fn json_schema(generator: &mut SchemaGenerator) -> Schema {
+        let mut schema = RelabelConfig::json_schema(generator);
+        if let Some(Value::Object(name)) = schema.pointer_mut("/properties/sourceLabels/items") {
+            name.insert("pattern".into(), "^[a-zA-Z_][a-zA-Z0-9_]*$".into());
+        }
+        if let Some(Value::Object(modulus)) = schema.pointer_mut("/properties/modulus") {
+            modulus.remove("minimum");
+        }
+        schema
+    }
 }
 
 /// Credentials that Prometheus sends.
