@@ -43,7 +43,10 @@ pub(crate) async fn run(args: Args) -> Result<()> {
         return print(&crds, args.output);
     }
     let client = Client::try_default().await.map_err(|error| {
-        let why = root_cause(&error);
+        let why = match error {
+            kube::Error::InferConfig(error) => error.kubeconfig.to_string(),
+            other => root_cause(&other),
+        };
         anyhow!("no cluster to apply to: {why}; point KUBECONFIG at a kubeconfig file, or run inside a pod")
     })?;
     for crd in &crds {
