@@ -42,18 +42,21 @@ pub(crate) async fn run(args: Args) -> Result<()> {
     if !args.apply {
         return print(&crds, args.output);
     }
-    let client = Client::try_default().await.map_err(|error| {
-        let why = match error {
-            kube::Error::InferConfig(error) => error.kubeconfig.to_string(),
-            other => root_cause(&other),
-        };
-        anyhow!("no cluster to apply to: {why}; point KUBECONFIG at a kubeconfig file, or run inside a pod")
-    })?;
+    let client = connect().await?;
     for crd in &crds {
         apply(&client, crd, Duration::from_secs(args.timeout)).await?;
         println!("customresourcedefinition/{} applied", crd.name_any());
     }
     Ok(())
+}
+
+/// A client for the cluster that the environment names.
+async fn connect() -> Result<Client> {
+    Client::try_default().await.map_err(|error| {
+        let place = std::env::var("KUBECONFIG").unwrap_or_else(|_| "~/.kube/config".into());
+        let why = root_cause(&error);
+        anyhow!("no cluster to apply to: {place}: {why}; point KUBECONFIG at a kubeconfig file, or run inside a pod")
+    })
 }
 
 /// The kinds that `names` ask for, or all.
