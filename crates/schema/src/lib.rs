@@ -2,10 +2,14 @@
 //!
 //! [`of`] turns any `JsonSchema` type into one inline schema without `$ref`, `nullable` or `oneOf`. Types of Kubernetes
 //! itself come from k8s-openapi, which knows their fields but not their list types, map keys, defaults and patterns:
-//! [`builtin`] adds those from one table. Pure.
+//! [`builtin`] adds those from one table. [`definitions`] has the types of Kubernetes themselves, with references. Pure.
 
 pub mod builtin;
+mod definitions;
 mod facts;
+mod kubernetes;
+
+pub use definitions::{REFERENCE, definition, definitions};
 
 use schemars::generate::SchemaSettings;
 use schemars::{JsonSchema, SchemaGenerator};

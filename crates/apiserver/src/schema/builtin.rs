@@ -6,14 +6,14 @@ use std::sync::{LazyLock, OnceLock};
 use super::{Schema, compile};
 
 static COMPILED: LazyLock<BTreeMap<&'static str, OnceLock<Schema>>> =
-    LazyLock::new(|| super::definitions::definitions().keys().map(|name| (name.as_str(), OnceLock::new())).collect());
+    LazyLock::new(|| capstan_schema::definitions().keys().map(|name| (name.as_str(), OnceLock::new())).collect());
 
 static UNKNOWN: LazyLock<Schema> = LazyLock::new(Schema::default);
 
 /// The compiled definition of that name (`io.k8s.api.core.v1.Pod`).
 pub fn definition(name: &str) -> Option<&'static Schema> {
     let cell = COMPILED.get(name)?;
-    let source = super::definitions::definition(name)?;
+    let source = capstan_schema::definition(name)?;
     Some(cell.get_or_init(|| compile::definition(source)))
 }
 

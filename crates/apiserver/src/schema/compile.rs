@@ -57,7 +57,9 @@ fn child(source: &Value) -> Child {
     if let Some(default) = over.get("default") {
         schema.default = Some(default.clone());
     }
-    schema.atomic_map |= over.get("x-kubernetes-map-type").is_some_and(|value| value == "atomic");
+    if let Some(how) = over.get("x-kubernetes-map-type") {
+        schema.atomic_map = how == "atomic";
+    }
     schema.patch = patch(&over);
     Child::Inline(Arc::new(schema))
 }
@@ -66,11 +68,13 @@ fn child(source: &Value) -> Child {
 const MEANINGFUL: &[&str] = &["default", "x-kubernetes-map-type", "x-kubernetes-patch-strategy"];
 
 fn reference(source: &Value) -> Option<&str> {
-    source.get("$ref")?.as_str()?.strip_prefix(super::definitions::REFERENCE)
+    source.get("$ref")?.as_str()?.strip_prefix(capstan_schema::REFERENCE)
 }
 
 fn type_of(map: &Map<String, Value>) -> Type {
-    if map.get("x-kubernetes-int-or-string").is_some_and(|value| value == true) {
+    // Kubernetes' own documents write an integer or string, and a quantity, as an alternative of types.
+    let alternative = map.get("type").is_none() && map.get("oneOf").is_some_and(|one_of| one_of[1]["type"].is_string());
+    if alternative || map.get("x-kubernetes-int-or-string").is_some_and(|value| value == true) {
         return Type::IntOrString;
     }
     match map.get("type").and_then(Value::as_str) {

@@ -6,7 +6,6 @@
 
 pub mod builtin;
 mod compile;
-pub mod definitions;
 
 pub use compile::compile;
 

@@ -1,0 +1,115 @@
+//! Reads the table `kubernetes.txt`: how lists and maps of Kubernetes' own types merge, their enums and defaults.
+
+use std::collections::BTreeMap;
+use std::sync::LazyLock;
+
+use serde_json::{Value, json};
+
+const TABLE: &str = include_str!("kubernetes.txt");
+
+/// What the table says about one type.
+#[derive(Default)]
+struct Row {
+    words: Vec<&'static str>,
+    fields: Vec<(&'static str, &'static str)>,
+}
+
+static ROWS: LazyLock<BTreeMap<String, Row>> = LazyLock::new(|| {
+    let mut rows = BTreeMap::new();
+    let mut current: Option<&mut Row> = None;
+    for line in TABLE.lines().filter(|line| !line.is_empty() && !line.starts_with('#')) {
+        let (first, rest) = line.trim_start().split_once(' ').unwrap_or((line.trim_start(), ""));
+        if line.starts_with(' ') {
+            current.as_mut().expect("a field follows its type").fields.push((first, rest));
+        } else {
+            let row: &mut Row = rows.entry(full_name(first)).or_default();
+            row.words.extend(rest.split_whitespace());
+            current = Some(row);
+        }
+    }
+    rows
+});
+
+/// Adds what the table says to the definition `name`.
+pub(crate) fn complete(name: &str, schema: &mut Value) {
+    let Some(row) = ROWS.get(name) else { return };
+    for word in &row.words {
+        schema["x-kubernetes-map-type"] = (*word).into();
+    }
+    for (field, words) in &row.fields {
+        let (words, values) = words.split_once("enum=").map_or((*words, None), |(words, values)| (words, Some(values)));
+        let required = schema.get_mut("required").and_then(Value::as_array_mut);
+        if let (true, Some(required)) = (words.contains("optional"), required) {
+            required.retain(|name| name != field);
+        }
+        let Some(field) = schema["properties"].get_mut(field) else { continue };
+        words.split_whitespace().for_each(|word| state(word, field));
+        if let Some(values) = values {
+            let values: Vec<&str> = values.split(',').collect();
+            *enumerated(field) = json!(values);
+        }
+    }
+}
+
+fn state(word: &str, field: &mut Value) {
+    match word.split_once('=').unwrap_or((word, "")) {
+        ("map", keys) => {
+            field["x-kubernetes-list-type"] = "map".into();
+            field["x-kubernetes-list-map-keys"] = keys.split(',').collect();
+        }
+        ("patch", how) => field["x-kubernetes-patch-strategy"] = how.into(),
+        ("key", key) => field["x-kubernetes-patch-merge-key"] = key.into(),
+        ("default", value) => field["default"] = serde_json::from_str(value).expect("defaults in the table are JSON"),
+        ("atomic" | "set", _) if field["type"] == "array" => field["x-kubernetes-list-type"] = word.into(),
+        ("atomic" | "granular", _) => field["x-kubernetes-map-type"] = word.into(),
+        _ => assert!(word == "optional", "the table has no other words than {word}"),
+    }
+}
+
+/// Where the values of a field are listed: on its items, on its values, or on itself.
+fn enumerated(field: &mut Value) -> &mut Value {
+    let key = ["items", "additionalProperties"].into_iter().find(|key| field.get(key).is_some());
+    match key {
+        Some(key) => &mut field[key]["enum"],
+        None => &mut field["enum"],
+    }
+}
+
+fn full_name(short: &str) -> String {
+    match short.split('.').next() {
+        Some("meta") => format!("io.k8s.apimachinery.pkg.apis.{short}"),
+        Some("apiextensions") => format!("io.k8s.apiextensions-apiserver.pkg.apis.{short}"),
+        Some("apiregistration") => format!("io.k8s.kube-aggregator.pkg.apis.{short}"),
+        _ => format!("io.k8s.api.{short}"),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_row_is_about_a_field_that_exists() {
+        for (name, row) in ROWS.iter() {
+            let definition = crate::definition(name).unwrap_or_else(|| panic!("no type {name}"));
+            for (field, _) in &row.fields {
+                assert!(definition["properties"].get(field).is_some(), "{name} has no field {field}");
+            }
+        }
+    }
+
+    #[test]
+    fn lists_merge_as_the_table_says() {
+        let spec = &crate::definitions()["io.k8s.api.core.v1.ServiceSpec"]["properties"];
+        assert_eq!(spec["ports"]["x-kubernetes-list-map-keys"], json!(["port", "protocol"]));
+        assert_eq!(spec["ports"]["x-kubernetes-patch-merge-key"], "port");
+        assert_eq!(spec["selector"]["x-kubernetes-map-type"], "atomic");
+        assert_eq!(spec["ipFamilies"]["items"]["enum"], json!(["", "IPv4", "IPv6"]));
+    }
+
+    #[test]
+    fn a_reference_may_merge_by_field_where_its_type_does_not() {
+        let spec = &crate::definitions()["io.k8s.api.core.v1.PersistentVolumeSpec"]["properties"];
+        assert_eq!(spec["claimRef"]["x-kubernetes-map-type"], "granular");
+    }
+}
