@@ -27,6 +27,8 @@ pub struct Status {
     pub message: String,
     /// `details` of the Status, `Null` when there are none.
     pub details: Value,
+    /// `metadata.continue`: how to go on with a list whose snapshot is gone.
+    pub continue_token: Option<String>,
 }
 
 /// Result of an operation of the server.
@@ -35,7 +37,7 @@ pub type Result<T, E = Status> = std::result::Result<T, E>;
 impl Status {
     /// A Status with nothing but code, reason and message.
     pub fn new(code: u16, reason: &'static str, message: impl Into<String>) -> Self {
-        Self { code, reason, message: message.into(), details: Value::Null }
+        Self { code, reason, message: message.into(), details: Value::Null, continue_token: None }
     }
 
     /// 404 for a named object.
@@ -125,6 +127,9 @@ impl Status {
             "kind": "Status", "apiVersion": "v1", "metadata": {}, "status": "Failure",
             "message": self.message, "reason": self.reason, "code": self.code,
         });
+        if let Some(token) = &self.continue_token {
+            status["metadata"]["continue"] = token.as_str().into();
+        }
         if !self.details.is_null() {
             status["details"] = self.details.clone();
         }

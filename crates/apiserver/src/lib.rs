@@ -19,6 +19,7 @@ pub mod apply;
 pub mod auth;
 pub mod clock;
 pub mod error;
+pub mod names;
 pub mod ops;
 pub mod registry;
 pub mod schema;

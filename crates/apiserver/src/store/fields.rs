@@ -33,15 +33,11 @@ impl FieldPaths {
     /// The fields of a resource beyond `metadata.name` and `metadata.namespace`.
     pub fn of(resource: &Resource) -> Self {
         match &resource.origin {
-            Origin::Builtin => Self::new(builtin(&resource.group, &resource.plural).iter().copied()),
+            Origin::Builtin => builtin(&resource.group, &resource.plural).iter().copied().collect(),
             Origin::Custom(custom) => {
-                Self::new(custom.selectable_fields.iter().map(|path| path.trim_start_matches('.')))
+                custom.selectable_fields.iter().map(|path| path.trim_start_matches('.')).collect()
             }
         }
-    }
-
-    fn new<'a>(paths: impl IntoIterator<Item = &'a str>) -> Self {
-        Self(paths.into_iter().map(Into::into).collect())
     }
 
     /// Whether selectors may name `path`.
@@ -57,6 +53,12 @@ impl FieldPaths {
     pub fn read(&self, object: &Value) -> Fields {
         let values = self.0.iter().map(|path| read(object, path)).collect();
         Fields { paths: self.clone(), values }
+    }
+}
+
+impl<'a> FromIterator<&'a str> for FieldPaths {
+    fn from_iter<T: IntoIterator<Item = &'a str>>(paths: T) -> Self {
+        Self(paths.into_iter().map(Into::into).collect())
     }
 }
 

@@ -4,14 +4,22 @@
 //! all resources, enters the log of its table and is handed to the watchers that may want it, all in one step: so a list
 //! is one snapshot, and a watch that starts at the revision of a list misses nothing.
 
+mod field_selector;
 mod fields;
+mod hub;
+mod label_selector;
 mod list;
+mod log;
 mod object;
 mod selector;
+mod table;
 mod watch;
 
-use std::sync::Arc;
+use std::collections::{HashMap, HashSet};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
+
+use table::Table;
 
 pub use fields::{FieldPaths, Fields};
 pub use list::{At, Listing, Query};
@@ -19,7 +27,7 @@ pub use object::{Object, TypeMeta};
 pub use selector::{FieldSelector, LabelSelector, Selection};
 pub use watch::{Event, EventKind, Start, Watch};
 
-use crate::error::{Result, Status};
+use crate::error::Result;
 use crate::registry::Resource;
 
 /// The table of a resource: all versions of a group and plural share it.
@@ -71,61 +79,234 @@ pub enum Clash {
     Present(Arc<Object>),
 }
 
+/// Counts of what a store holds.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Counts {
+    /// Objects.
+    pub objects: usize,
+    /// Bytes of their texts.
+    pub bytes: usize,
+    /// Events in the logs.
+    pub events: usize,
+    /// Watchers.
+    pub watchers: usize,
+}
+
 /// All objects. Clones share one state.
 #[derive(Clone, Debug)]
-pub struct Store {}
+pub struct Store {
+    state: Arc<Mutex<State>>,
+}
+
+#[derive(Debug)]
+struct State {
+    revision: u64,
+    /// Everything up to this revision was compacted, in all tables.
+    floor: u64,
+    retention: Retention,
+    ids: HashMap<TableKey, usize>,
+    tables: Vec<Table>,
+    /// Owner's UID to the objects that name it: table and key.
+    dependents: HashMap<Arc<str>, HashSet<(usize, Arc<str>)>>,
+    next_watcher: u64,
+}
+
+impl Default for Store {
+    fn default() -> Self {
+        Self::new(Retention::default())
+    }
+}
 
 impl Store {
     /// An empty store at revision 1.
     pub fn new(retention: Retention) -> Self {
-        let _ = retention;
-        Self {}
+        let state = State {
+            revision: 1,
+            floor: 0,
+            retention,
+            ids: HashMap::new(),
+            tables: Vec::new(),
+            dependents: HashMap::new(),
+            next_watcher: 0,
+        };
+        Self { state: Arc::new(Mutex::new(state)) }
     }
 
     /// The revision of the last write.
     pub fn revision(&self) -> u64 {
-        1
+        self.lock().revision
     }
 
     /// An object as it is now.
     pub fn get(&self, table: &TableKey, namespace: &str, name: &str) -> Option<Arc<Object>> {
-        let _ = (table, namespace, name);
-        None
+        let state = self.lock();
+        let objects = &state.tables[*state.ids.get(table)?].objects;
+        if namespace.is_empty() {
+            objects.get(name).cloned()
+        } else {
+            objects.get(format!("{namespace}/{name}").as_str()).cloned()
+        }
     }
 
     /// Many objects at one revision.
     pub fn list(&self, table: &TableKey, query: &Query) -> Result<Listing> {
-        let _ = (table, query);
-        Err(Status::internal("lists are not served yet"))
+        let mut state = self.lock();
+        let (id, revision) = (state.table(table), state.revision);
+        list::list(&state.tables[id], revision, query)
+    }
+
+    /// Everything in a table that is selected, now.
+    pub fn select(&self, table: &TableKey, selection: &Selection) -> Vec<Arc<Object>> {
+        let query = Query { selection: selection.clone(), ..Query::default() };
+        self.list(table, &query).map(|listing| listing.items).unwrap_or_default()
     }
 
     /// Adds an object.
     pub fn create(&self, table: &TableKey, object: Object) -> Result<Arc<Object>, Clash> {
-        let _ = (table, object);
-        Err(Clash::Absent)
+        let mut state = self.lock();
+        let id = state.table(table);
+        match state.tables[id].objects.get(&**object.key()) {
+            Some(present) => Err(Clash::Present(present.clone())),
+            None => Ok(state.put(id, object, None)),
+        }
     }
 
     /// Replaces the object whose revision is `expected`.
     pub fn update(&self, table: &TableKey, object: Object, expected: u64) -> Result<Arc<Object>, Clash> {
-        let _ = (table, object, expected);
-        Err(Clash::Absent)
+        let mut state = self.lock();
+        let id = state.table(table);
+        let present = state.tables[id].objects.get(&**object.key()).cloned().ok_or(Clash::Absent)?;
+        if present.revision != expected {
+            return Err(Clash::Present(present));
+        }
+        Ok(state.put(id, object, Some(present)))
     }
 
     /// Removes the object whose revision is `expected`; the answer is its last state at the revision of the removal.
     pub fn delete(&self, table: &TableKey, namespace: &str, name: &str, expected: u64) -> Result<Arc<Object>, Clash> {
-        let _ = (table, namespace, name, expected);
-        Err(Clash::Absent)
+        let key = if namespace.is_empty() { name.to_owned() } else { format!("{namespace}/{name}") };
+        let mut state = self.lock();
+        let id = state.table(table);
+        let present = state.tables[id].objects.get(key.as_str()).cloned().ok_or(Clash::Absent)?;
+        if present.revision != expected {
+            return Err(Clash::Present(present));
+        }
+        Ok(state.remove(id, present))
     }
 
     /// Follows what happens to the selected objects.
     pub fn watch(&self, table: &TableKey, selection: Selection, start: Start) -> Result<Watch> {
-        let _ = (table, selection, start);
-        Err(Status::internal("watches are not served yet"))
+        let mut state = self.lock();
+        let id = state.table(table);
+        state.next_watcher += 1;
+        let (watcher, revision, lag) = (state.next_watcher, state.revision, state.retention.lag);
+        let table = &mut state.tables[id];
+        let mut watch = Watch::open(table, selection, start, revision, watcher, lag)?;
+        watch.attach(self, id);
+        Ok(watch)
     }
 
     /// The objects that name `uid` as an owner.
     pub fn dependents(&self, uid: &str) -> Vec<(TableKey, Arc<Object>)> {
-        let _ = uid;
-        Vec::new()
+        let state = self.lock();
+        let entries = state.dependents.get(uid).into_iter().flatten();
+        let object = |(id, key): &(usize, Arc<str>)| {
+            let table = &state.tables[*id];
+            table.objects.get(key).map(|object| (table.key.clone(), object.clone()))
+        };
+        entries.filter_map(object).collect()
+    }
+
+    /// The tables that hold objects.
+    pub fn tables(&self) -> Vec<TableKey> {
+        self.lock().tables.iter().filter(|table| !table.objects.is_empty()).map(|table| table.key.clone()).collect()
+    }
+
+    /// Forgets history up to `revision`, in all tables.
+    pub fn compact(&self, revision: u64) {
+        let mut state = self.lock();
+        state.floor = state.floor.max(revision.min(state.revision));
+        let floor = state.floor;
+        for table in &mut state.tables {
+            table.log.compact(floor);
+        }
+    }
+
+    /// Reads the fields of all objects in a table anew: what selectors may ask for has changed.
+    pub fn reindex(&self, table: &TableKey, fields: &FieldPaths) {
+        let mut state = self.lock();
+        let id = state.table(table);
+        state.tables[id].reindex(fields);
+    }
+
+    /// How much the store holds.
+    pub fn counts(&self) -> Counts {
+        let state = self.lock();
+        state.tables.iter().fold(Counts::default(), |sum, table| Counts {
+            objects: sum.objects + table.objects.len(),
+            bytes: sum.bytes + table.objects.values().map(|object| object.len()).sum::<usize>(),
+            events: sum.events + table.log.len(),
+            watchers: sum.watchers + table.hub.len(),
+        })
+    }
+
+    fn lock(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
+
+impl State {
+    fn table(&mut self, key: &TableKey) -> usize {
+        if let Some(id) = self.ids.get(key) {
+            return *id;
+        }
+        let id = self.tables.len();
+        self.tables.push(Table::new(key.clone(), self.floor));
+        self.ids.insert(key.clone(), id);
+        id
+    }
+
+    fn put(&mut self, id: usize, mut object: Object, previous: Option<Arc<Object>>) -> Arc<Object> {
+        self.revision += 1;
+        object.revision = self.revision;
+        if let Some(previous) = &previous {
+            object.share(previous);
+        }
+        let object = Arc::new(object);
+        let same_owners = previous.as_ref().is_some_and(|previous| Arc::ptr_eq(&previous.owners, &object.owners));
+        if !same_owners {
+            if let Some(previous) = &previous {
+                self.disown(id, previous);
+            }
+            for owner in object.owners.iter() {
+                self.dependents.entry(owner.clone()).or_default().insert((id, object.key().clone()));
+            }
+        }
+        let kind = if previous.is_some() { EventKind::Modified } else { EventKind::Added };
+        self.tables[id].commit(Event { kind, object: object.clone(), previous }, &self.retention);
+        object
+    }
+
+    fn remove(&mut self, id: usize, present: Arc<Object>) -> Arc<Object> {
+        self.revision += 1;
+        self.disown(id, &present);
+        let object = Arc::new(present.at(self.revision));
+        let event = Event { kind: EventKind::Deleted, object: object.clone(), previous: Some(present) };
+        self.tables[id].commit(event, &self.retention);
+        object
+    }
+
+    fn disown(&mut self, id: usize, object: &Object) {
+        for owner in object.owners.iter() {
+            if let Some(entries) = self.dependents.get_mut(owner) {
+                entries.remove(&(id, object.key().clone()));
+                if entries.is_empty() {
+                    self.dependents.remove(owner);
+                }
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests;

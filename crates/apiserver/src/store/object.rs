@@ -87,6 +87,19 @@ impl Object {
         Self { revision, ..self.clone() }
     }
 
+    /// Takes parts that have not changed from the version before, so that they are in memory once.
+    pub(super) fn share(&mut self, previous: &Self) {
+        self.key = previous.key.clone();
+        share(&mut self.uid, &previous.uid);
+        share(&mut self.labels, &previous.labels);
+        share(&mut self.owners, &previous.owners);
+    }
+
+    /// The same object, with the fields that selectors may ask for now.
+    pub(super) fn reindexed(&self, fields: &super::FieldPaths) -> Self {
+        Self { fields: fields.read(&self.value()), ..self.clone() }
+    }
+
     /// Namespace, empty outside of namespaces.
     pub fn namespace(&self) -> &str {
         &self.key[..(self.name_at as usize).saturating_sub(1)]
@@ -221,6 +234,12 @@ fn write_member(out: &mut Vec<u8>, key: &str, value: &Value) {
 
 fn write_string(out: &mut Vec<u8>, text: &str) {
     serde_json::to_writer(out, text).expect("text encodes");
+}
+
+fn share<T: PartialEq + ?Sized>(mine: &mut Arc<T>, previous: &Arc<T>) {
+    if **mine == **previous {
+        *mine = previous.clone();
+    }
 }
 
 fn text<'a>(value: &'a Value, key: &str) -> &'a str {
