@@ -1,0 +1,121 @@
+//! The caches: one row per kind that any part of the cluster reads.
+
+use std::sync::Arc;
+
+use capstan_apiserver::ops::{Caller, Server};
+use capstan_apiserver::registry::Registry;
+use k8s_openapi::api::apps::v1::{ControllerRevision, DaemonSet, Deployment, ReplicaSet, StatefulSet};
+use k8s_openapi::api::autoscaling::v2::HorizontalPodAutoscaler;
+use k8s_openapi::api::batch::v1::{CronJob, Job};
+use k8s_openapi::api::core::v1::{
+    ConfigMap, Endpoints, Event, Namespace, Node, PersistentVolume, PersistentVolumeClaim, Pod, Service, ServiceAccount,
+};
+use k8s_openapi::api::discovery::v1::EndpointSlice;
+use k8s_openapi::api::policy::v1::PodDisruptionBudget;
+use k8s_openapi::api::resource::v1::{DeviceClass, ResourceClaim, ResourceClaimTemplate, ResourceSlice};
+use k8s_openapi::api::storage::v1::StorageClass;
+
+use crate::context::Tasks;
+use crate::informer::{Cache, Kind};
+
+macro_rules! caches {
+    ($($(#[doc = $doc:literal])* $field:ident: $kind:ty $(, where $selector:literal)? $(, with { $($body:tt)* })?;)*) => {
+        /// One cache per kind.
+        pub struct Caches {
+            $($(#[doc = $doc])* pub $field: Cache<$kind>,)*
+        }
+
+        impl Caches {
+            /// Empty caches.
+            pub(crate) fn new(registry: &Registry) -> Self {
+                Self { $($field: empty(registry, concat!($($selector)?)),)* }
+            }
+
+            /// Starts one watch per kind.
+            pub(crate) fn feed(self: &Arc<Self>, server: &Server, caller: &Caller, tasks: &Tasks) {
+                $(tasks.spawn(self.$field.clone().feed(server.clone(), caller.clone()));)*
+            }
+
+            /// Waits until every cache holds what the server holds.
+            pub async fn synced(&self) {
+                $(self.$field.synced().await;)*
+            }
+        }
+
+        $(impl Kind for $kind {
+            fn cache(caches: &Caches) -> Option<&Cache<Self>> {
+                Some(&caches.$field)
+            }
+
+            $($($body)*)?
+        })*
+    };
+}
+
+caches! {
+    /// Pods.
+    pods: Pod, with {
+        fn node(&self) -> Option<&str> {
+            self.spec.as_ref()?.node_name.as_deref().filter(|name| !name.is_empty())
+        }
+    };
+    /// Nodes, without their images.
+    nodes: Node, with {
+        fn trim(&mut self) {
+            if let Some(status) = &mut self.status {
+                status.images = None;
+            }
+        }
+    };
+    /// Namespaces.
+    namespaces: Namespace;
+    /// Services.
+    services: Service;
+    /// Endpoints.
+    endpoints: Endpoints;
+    /// Endpoint slices.
+    endpoint_slices: EndpointSlice;
+    /// Service accounts.
+    service_accounts: ServiceAccount;
+    /// The ConfigMaps with the cluster's certificate authority: no others.
+    root_ca_config_maps: ConfigMap, where "metadata.name=kube-root-ca.crt";
+    /// Claims of volumes.
+    volume_claims: PersistentVolumeClaim;
+    /// Volumes.
+    volumes: PersistentVolume;
+    /// Storage classes.
+    storage_classes: StorageClass;
+    /// Deployments.
+    deployments: Deployment;
+    /// Replica sets.
+    replica_sets: ReplicaSet;
+    /// Stateful sets.
+    stateful_sets: StatefulSet;
+    /// Daemon sets.
+    daemon_sets: DaemonSet;
+    /// Revisions of daemon and stateful sets.
+    controller_revisions: ControllerRevision;
+    /// Jobs.
+    jobs: Job;
+    /// Cron jobs.
+    cron_jobs: CronJob;
+    /// Autoscalers.
+    autoscalers: HorizontalPodAutoscaler;
+    /// Disruption budgets.
+    disruption_budgets: PodDisruptionBudget;
+    /// Claims of devices.
+    resource_claims: ResourceClaim;
+    /// Templates for claims of devices.
+    resource_claim_templates: ResourceClaimTemplate;
+    /// Devices that drivers offer.
+    resource_slices: ResourceSlice;
+    /// Classes of devices.
+    device_classes: DeviceClass;
+}
+
+impl Kind for Event {}
+
+fn empty<K: Kind>(registry: &Registry, field_selector: &'static str) -> Cache<K> {
+    let resource = registry.lookup(K::GROUP, K::VERSION, K::URL_PATH_SEGMENT);
+    Cache::new(resource.expect("kinds with a cache are built in"), field_selector)
+}

@@ -1,0 +1,111 @@
+//! What every part of the cluster is given: the server, the caches, the time, events, and a place for its tasks.
+
+use std::future::Future;
+use std::sync::{Arc, Mutex, PoisonError};
+
+use capstan_apiserver::clock::Clock;
+use capstan_apiserver::ops::{Caller, Server, UserInfo};
+use capstan_apiserver::registry::Registry;
+use jiff::Timestamp;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
+use tokio::task::AbortHandle;
+
+use crate::caches::Caches;
+use crate::events::{EventSink, Recorder};
+use crate::writer::Writer;
+
+/// What every part of the cluster is given. Clones share one state.
+#[derive(Clone)]
+pub struct Context {
+    /// The API server.
+    pub server: Server,
+    /// What it holds, typed.
+    pub caches: Arc<Caches>,
+    registry: Registry,
+    events: EventSink,
+    tasks: Tasks,
+}
+
+impl Context {
+    pub(crate) fn new(server: Server, registry: Registry, tasks: Tasks) -> Self {
+        let caches = Arc::new(Caches::new(&registry));
+        caches.feed(&server, &Caller::system("kube-controller-manager"), &tasks);
+        let writer = |user: &str| {
+            let user = UserInfo::service_account("kube-system", user, "");
+            Writer::new(server.clone(), registry.clone(), caches.clone(), user, "kube-controller-manager")
+        };
+        let events = EventSink::start(writer("event-controller"), &tasks);
+        Self { server, caches, registry, events, tasks }
+    }
+
+    /// The time.
+    pub fn clock(&self) -> Clock {
+        self.server.clock()
+    }
+
+    /// The time, in whole seconds as objects carry it.
+    pub fn now(&self) -> Time {
+        let now = self.clock().now();
+        Time(Timestamp::from_second(now.as_second()).unwrap_or(now))
+    }
+
+    /// Writes as a controller: the service account `NAME` in `kube-system`.
+    pub fn controller(&self, account: &str) -> Writer {
+        self.writer(UserInfo::service_account("kube-system", account, ""), "kube-controller-manager")
+    }
+
+    /// Writes as a user; `manager` is what managed fields say.
+    pub fn writer(&self, user: UserInfo, manager: &str) -> Writer {
+        Writer::new(self.server.clone(), self.registry.clone(), self.caches.clone(), user, manager)
+    }
+
+    /// Reports events as a component.
+    pub fn recorder(&self, component: &str) -> Recorder {
+        self.events.recorder(component, "", self.clock())
+    }
+
+    /// Reports events as a component on a host.
+    pub fn recorder_on(&self, component: &str, host: &str) -> Recorder {
+        self.events.recorder(component, host, self.clock())
+    }
+
+    /// Runs a task until the cluster stops.
+    pub fn spawn(&self, task: impl Future<Output = ()> + Send + 'static) {
+        self.tasks.spawn(task);
+    }
+}
+
+/// Tasks that end when the cluster stops. Clones share one state.
+#[derive(Clone, Debug, Default)]
+pub struct Tasks {
+    running: Arc<Mutex<Running>>,
+}
+
+#[derive(Debug, Default)]
+struct Running {
+    stopped: bool,
+    handles: Vec<AbortHandle>,
+}
+
+impl Tasks {
+    /// Runs a task.
+    pub fn spawn(&self, task: impl Future<Output = ()> + Send + 'static) {
+        let mut running = self.running.lock().unwrap_or_else(PoisonError::into_inner);
+        if running.stopped {
+            return;
+        }
+        if running.handles.len() == running.handles.capacity() {
+            running.handles.retain(|handle| !handle.is_finished());
+        }
+        running.handles.push(tokio::spawn(task).abort_handle());
+    }
+
+    /// Ends all tasks.
+    pub fn stop(&self) {
+        let mut running = self.running.lock().unwrap_or_else(PoisonError::into_inner);
+        running.stopped = true;
+        for handle in running.handles.drain(..) {
+            handle.abort();
+        }
+    }
+}

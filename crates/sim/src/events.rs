@@ -1,0 +1,223 @@
+//! Events: what happened to an object, for people. Repeats are counted, floods are thinned out, as clients of a real
+//! cluster do.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicI64, Ordering};
+
+use capstan_apiserver::clock::Clock;
+use capstan_apiserver::ops::PatchKind;
+use jiff::Timestamp;
+use k8s_openapi::api::core::v1::{Event, EventSource, ObjectReference};
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::{ObjectMeta, Time};
+use serde_json::json;
+use tokio::sync::mpsc;
+
+use crate::context::Tasks;
+use crate::informer::Kind;
+use crate::writer::{Writer, is_not_found};
+
+/// Most events that wait to be written; more are lost, as events are no record.
+const WAITING: usize = 4096;
+/// Most different events that are remembered to count their repeats.
+const REMEMBERED: usize = 4096;
+
+/// Whether an event is good or bad news.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Severity {
+    /// As it should be.
+    Normal,
+    /// Something to look at.
+    Warning,
+}
+
+impl Severity {
+    fn as_str(self) -> &'static str {
+        match self {
+            Self::Normal => "Normal",
+            Self::Warning => "Warning",
+        }
+    }
+}
+
+/// Where events go. Clones share one state.
+#[derive(Clone)]
+pub(crate) struct EventSink {
+    queue: mpsc::Sender<Report>,
+    last: Arc<AtomicI64>,
+}
+
+/// Reports events as one component.
+#[derive(Clone)]
+pub struct Recorder {
+    sink: EventSink,
+    component: Arc<str>,
+    host: Arc<str>,
+    clock: Clock,
+}
+
+struct Report {
+    about: ObjectReference,
+    severity: Severity,
+    reason: &'static str,
+    message: String,
+    component: Arc<str>,
+    host: Arc<str>,
+    at: Timestamp,
+    nanos: i64,
+}
+
+impl EventSink {
+    pub(crate) fn start(writer: Writer, tasks: &Tasks) -> Self {
+        let (queue, reports) = mpsc::channel(WAITING);
+        tasks.spawn(write_all(writer, reports));
+        Self { queue, last: Arc::default() }
+    }
+
+    pub(crate) fn recorder(&self, component: &str, host: &str, clock: Clock) -> Recorder {
+        Recorder { sink: self.clone(), component: component.into(), host: host.into(), clock }
+    }
+
+    /// A time in nanoseconds that nobody else got, also when time stands still: it names an event.
+    fn unique(&self, at: Timestamp) -> i64 {
+        let now = i64::try_from(at.as_nanosecond()).unwrap_or(i64::MAX);
+        let before = self.last.fetch_update(Ordering::Relaxed, Ordering::Relaxed, |last| Some(now.max(last + 1)));
+        before.map_or(now, |last| now.max(last + 1))
+    }
+}
+
+impl Recorder {
+    /// Reports an event about an object. It is written later; nobody waits for it.
+    pub fn event<K: Kind>(&self, about: &K, severity: Severity, reason: &'static str, message: impl Into<String>) {
+        self.event_on(reference(about), severity, reason, message);
+    }
+
+    /// Reports an event about what a reference names, for instance a container of a pod.
+    pub fn event_on(
+        &self,
+        about: ObjectReference,
+        severity: Severity,
+        reason: &'static str,
+        message: impl Into<String>,
+    ) {
+        let at = self.clock.now();
+        let report = Report {
+            about,
+            severity,
+            reason,
+            message: message.into(),
+            component: self.component.clone(),
+            host: self.host.clone(),
+            at,
+            nanos: self.sink.unique(at),
+        };
+        // A full queue loses the event.
+        let _ = self.sink.queue.try_send(report);
+    }
+}
+
+/// What an event is about.
+pub fn reference<K: Kind>(object: &K) -> ObjectReference {
+    let meta = object.metadata();
+    ObjectReference {
+        api_version: Some(K::API_VERSION.to_owned()),
+        kind: Some(K::KIND.to_owned()),
+        namespace: meta.namespace.clone(),
+        name: meta.name.clone(),
+        uid: meta.uid.clone(),
+        resource_version: meta.resource_version.clone(),
+        field_path: None,
+    }
+}
+
+#[derive(PartialEq, Eq, Hash)]
+struct Same {
+    uid: Option<String>,
+    name: Option<String>,
+    field_path: Option<String>,
+    severity: Severity,
+    reason: &'static str,
+    message: String,
+    component: Arc<str>,
+    host: Arc<str>,
+}
+
+struct Known {
+    name: String,
+    count: i32,
+}
+
+async fn write_all(writer: Writer, mut reports: mpsc::Receiver<Report>) {
+    let mut known: HashMap<Same, Known> = HashMap::new();
+    while let Some(report) = reports.recv().await {
+        if known.len() >= REMEMBERED {
+            known.clear();
+        }
+        let written = write(&writer, &mut known, report).await;
+        if let Err(error) = written {
+            tracing::debug!(%error, "event lost");
+        }
+    }
+}
+
+async fn write(
+    writer: &Writer,
+    known: &mut HashMap<Same, Known>,
+    report: Report,
+) -> capstan_apiserver::error::Result<()> {
+    let same = Same {
+        uid: report.about.uid.clone(),
+        name: report.about.name.clone(),
+        field_path: report.about.field_path.clone(),
+        severity: report.severity,
+        reason: report.reason,
+        message: report.message.clone(),
+        component: report.component.clone(),
+        host: report.host.clone(),
+    };
+    let namespace = report.about.namespace.clone().unwrap_or_else(|| "default".to_owned());
+    if let Some(before) = known.get_mut(&same) {
+        let body = json!({"count": before.count + 1, "lastTimestamp": Time(report.at)});
+        let patched =
+            writer.patch::<Event>(Some(&namespace), &before.name, None, PatchKind::Merge, body).await.map(drop);
+        match patched {
+            Err(error) if is_not_found(&error) => {}
+            other => {
+                before.count += 1;
+                return other;
+            }
+        }
+    }
+    let event = event(report, &namespace);
+    let name = event.metadata.name.clone().unwrap_or_default();
+    writer.create(&event).await?;
+    known.insert(same, Known { name, count: 1 });
+    Ok(())
+}
+
+fn event(report: Report, namespace: &str) -> Event {
+    let about = report.about.name.as_deref().unwrap_or_default();
+    let source = EventSource { component: Some(report.component.to_string()), host: some(&report.host) };
+    Event {
+        metadata: ObjectMeta {
+            name: Some(format!("{about}.{:x}", report.nanos)),
+            namespace: Some(namespace.to_owned()),
+            ..ObjectMeta::default()
+        },
+        involved_object: report.about,
+        reason: Some(report.reason.to_owned()),
+        message: Some(report.message),
+        source: Some(source),
+        first_timestamp: Some(Time(report.at)),
+        last_timestamp: Some(Time(report.at)),
+        count: Some(1),
+        type_: Some(report.severity.as_str().to_owned()),
+        reporting_component: Some(report.component.to_string()),
+        reporting_instance: Some(report.host.to_string()),
+        ..Event::default()
+    }
+}
+
+fn some(text: &str) -> Option<String> {
+    (!text.is_empty()).then(|| text.to_owned())
+}

@@ -1,0 +1,409 @@
+//! Caches: one trimmed, typed copy of each object for the whole process, fed by one watch per kind.
+//!
+//! Everybody reads the same `Arc`s. A change is applied and handed to all subscribers in one step, so that a subscriber
+//! never looks into a cache that is older than what it was told. What a [`Writer`](crate::Writer) wrote is in the cache
+//! when the write returns; the echo from the watch is recognised by its revision and costs nothing.
+
+use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::ops::Bound;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock, RwLockReadGuard};
+use std::time::Duration;
+
+use capstan_apiserver::ops::{Caller, ListOptions, Server, Target, WatchEvent};
+use capstan_apiserver::registry::Resource;
+use capstan_apiserver::store::Object;
+use futures::StreamExt;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::{ObjectMeta, OwnerReference};
+use serde::Serialize;
+use serde::de::DeserializeOwned;
+use tokio::sync::watch;
+
+use crate::caches::Caches;
+
+/// How long to wait before a watch is started again.
+const RESTART: Duration = Duration::from_millis(100);
+
+/// A kind that parts of the cluster read or write.
+pub trait Kind:
+    k8s_openapi::Metadata<Ty = ObjectMeta>
+    + k8s_openapi::Resource
+    + Serialize
+    + DeserializeOwned
+    + Clone
+    + PartialEq
+    + std::fmt::Debug
+    + Send
+    + Sync
+    + Sized
+    + 'static
+{
+    /// The cache of the kind, if there is one.
+    fn cache(caches: &Caches) -> Option<&Cache<Self>> {
+        let _ = caches;
+        None
+    }
+
+    /// Drops what nobody reads, before the object is kept. Managed fields are dropped in any case.
+    fn trim(&mut self) {}
+
+    /// The node that the object is bound to.
+    fn node(&self) -> Option<&str> {
+        None
+    }
+}
+
+/// What happened to an object: it is new without `old`, and gone without `new`.
+#[derive(Debug)]
+pub struct Change<'a, K> {
+    /// `NAMESPACE/NAME`, or `NAME` outside of namespaces.
+    pub key: &'a Arc<str>,
+    /// The object before.
+    pub old: Option<&'a Arc<K>>,
+    /// The object now.
+    pub new: Option<&'a Arc<K>>,
+}
+
+impl<K> Change<'_, K> {
+    /// The object as it was last seen.
+    pub fn last(&self) -> &Arc<K> {
+        self.new.or(self.old).expect("a change is about an object")
+    }
+}
+
+type Handler<K> = Box<dyn Fn(&Change<'_, K>) + Send + Sync>;
+
+/// All objects of a kind. Clones share one state.
+pub struct Cache<K> {
+    shared: Arc<Shared<K>>,
+}
+
+struct Shared<K> {
+    resource: Arc<Resource>,
+    field_selector: &'static str,
+    state: RwLock<State<K>>,
+    /// Held while a change is applied and handed out.
+    handlers: Mutex<Vec<Handler<K>>>,
+    synced: watch::Sender<bool>,
+}
+
+struct State<K> {
+    objects: BTreeMap<Arc<str>, Entry<K>>,
+    by_controller: Index,
+    by_node: Index,
+    /// By namespace, those that no controller owns.
+    orphans: Index,
+    /// Revisions of deletions that the watch has not told yet.
+    gone: HashMap<Arc<str>, u64>,
+}
+
+struct Entry<K> {
+    revision: u64,
+    object: Arc<K>,
+}
+
+#[derive(Default)]
+struct Index(HashMap<Box<str>, BTreeSet<Arc<str>>>);
+
+impl<K> Clone for Cache<K> {
+    fn clone(&self) -> Self {
+        Self { shared: self.shared.clone() }
+    }
+}
+
+impl<K: Kind> Cache<K> {
+    /// An empty cache of the objects that `field_selector` selects.
+    pub(crate) fn new(resource: Arc<Resource>, field_selector: &'static str) -> Self {
+        let state = State {
+            objects: BTreeMap::new(),
+            by_controller: Index::default(),
+            by_node: Index::default(),
+            orphans: Index::default(),
+            gone: HashMap::new(),
+        };
+        let shared = Shared {
+            resource,
+            field_selector,
+            state: RwLock::new(state),
+            handlers: Mutex::new(Vec::new()),
+            synced: watch::Sender::new(false),
+        };
+        Self { shared: Arc::new(shared) }
+    }
+
+    /// The resource whose objects are kept.
+    pub fn resource(&self) -> &Arc<Resource> {
+        &self.shared.resource
+    }
+
+    /// The object under `NAMESPACE/NAME`, or `NAME` outside of namespaces.
+    pub fn get(&self, key: &str) -> Option<Arc<K>> {
+        self.state().objects.get(key).map(|entry| entry.object.clone())
+    }
+
+    /// The object of that name in a namespace.
+    pub fn find(&self, namespace: &str, name: &str) -> Option<Arc<K>> {
+        self.get(&format!("{namespace}/{name}"))
+    }
+
+    /// All objects, in the order of their keys.
+    pub fn list(&self) -> Vec<Arc<K>> {
+        self.state().objects.values().map(|entry| entry.object.clone()).collect()
+    }
+
+    /// All objects in a namespace, in the order of their names.
+    pub fn in_namespace(&self, namespace: &str) -> Vec<Arc<K>> {
+        let (from, to) = (format!("{namespace}/"), format!("{namespace}0"));
+        let state = self.state();
+        let range = state.objects.range::<str, _>((Bound::Included(from.as_str()), Bound::Excluded(to.as_str())));
+        range.map(|(_, entry)| entry.object.clone()).collect()
+    }
+
+    /// The objects that the owner with this UID controls, in the order of their keys.
+    pub fn controlled_by(&self, uid: &str) -> Vec<Arc<K>> {
+        self.select(|state| &state.by_controller, uid)
+    }
+
+    /// The objects in a namespace that nobody controls.
+    pub fn orphans(&self, namespace: &str) -> Vec<Arc<K>> {
+        self.select(|state| &state.orphans, namespace)
+    }
+
+    /// The objects that are bound to a node.
+    pub fn on_node(&self, node: &str) -> Vec<Arc<K>> {
+        self.select(|state| &state.by_node, node)
+    }
+
+    /// How many objects there are.
+    pub fn len(&self) -> usize {
+        self.state().objects.len()
+    }
+
+    /// Whether there are no objects.
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+
+    /// Calls `handler` for every object there is, and then for every change. It must not block, nor subscribe.
+    pub fn subscribe(&self, handler: impl Fn(&Change<'_, K>) + Send + Sync + 'static) {
+        let mut handlers = self.handlers();
+        for object in self.list() {
+            handler(&Change { key: &key_of(object.metadata()), old: None, new: Some(&object) });
+        }
+        handlers.push(Box::new(handler));
+    }
+
+    /// Waits until the cache holds what the server held when the watch started.
+    pub async fn synced(&self) {
+        let mut synced = self.shared.synced.subscribe();
+        // An error means that the feed is gone, which happens only when the cluster stops.
+        let _ = synced.wait_for(|synced| *synced).await;
+    }
+
+    /// Takes in an object that was just written.
+    pub(crate) fn observe(&self, object: &Object) -> Option<Arc<K>> {
+        self.put(object)
+    }
+
+    /// Takes in a deletion that just happened.
+    pub(crate) fn observe_deletion(&self, object: &Object) {
+        self.remove(object.key(), object.revision, true);
+    }
+
+    fn select(&self, index: impl Fn(&State<K>) -> &Index, value: &str) -> Vec<Arc<K>> {
+        let state = self.state();
+        let keys = index(&state).0.get(value).into_iter().flatten();
+        keys.filter_map(|key| state.objects.get(key)).map(|entry| entry.object.clone()).collect()
+    }
+
+    fn state(&self) -> RwLockReadGuard<'_, State<K>> {
+        self.shared.state.read().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn handlers(&self) -> MutexGuard<'_, Vec<Handler<K>>> {
+        self.shared.handlers.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Follows the server for ever.
+    pub(crate) async fn feed(self, server: Server, caller: Caller) {
+        let target = Target::all(self.shared.resource.clone(), None);
+        let options = ListOptions {
+            field_selector: self.shared.field_selector.to_owned(),
+            resource_version_match: "NotOlderThan".to_owned(),
+            allow_bookmarks: true,
+            send_initial_events: Some(true),
+            ..ListOptions::default()
+        };
+        loop {
+            match server.watch(&caller, &target, &options).await {
+                Ok(mut events) => self.follow(&mut events).await,
+                Err(error) => tracing::debug!(kind = K::KIND, %error, "watch failed"),
+            }
+            tokio::time::sleep(RESTART).await;
+        }
+    }
+
+    async fn follow(&self, events: &mut capstan_apiserver::ops::WatchStream) {
+        let mut initial = Some(BTreeSet::new());
+        while let Some(event) = events.next().await {
+            match event {
+                WatchEvent::Added(object) | WatchEvent::Modified(object) => {
+                    if let Some(seen) = &mut initial {
+                        seen.insert(object.key().clone());
+                    }
+                    self.put(&object);
+                }
+                WatchEvent::Deleted(object) => self.remove(object.key(), object.revision, false),
+                WatchEvent::Bookmark { revision, initial: true } => {
+                    if let Some(seen) = initial.take() {
+                        self.retain(&seen, revision);
+                    }
+                    self.shared.synced.send_replace(true);
+                }
+                WatchEvent::Bookmark { .. } => {}
+                WatchEvent::Error(error) => {
+                    tracing::debug!(kind = K::KIND, %error, "watch ended");
+                    return;
+                }
+            }
+        }
+    }
+
+    fn put(&self, object: &Object) -> Option<Arc<K>> {
+        {
+            let state = self.state();
+            if let Some(entry) = state.objects.get(object.key()).filter(|entry| entry.revision >= object.revision) {
+                return Some(entry.object.clone());
+            }
+            if state.gone.get(object.key()).is_some_and(|gone| *gone >= object.revision) {
+                return None;
+            }
+        }
+        let mut typed: K = match object.parse() {
+            Ok(typed) => typed,
+            Err(error) => {
+                tracing::warn!(kind = K::KIND, key = %object.key(), %error, "cannot read an object");
+                return None;
+            }
+        };
+        typed.metadata_mut().managed_fields = None;
+        typed.trim();
+        let typed = Arc::new(typed);
+        self.change(object.key(), Some((object.revision, typed)))
+    }
+
+    fn remove(&self, key: &Arc<str>, revision: u64, ahead_of_watch: bool) {
+        {
+            let mut state = self.shared.state.write().unwrap_or_else(PoisonError::into_inner);
+            if ahead_of_watch {
+                state.gone.insert(key.clone(), revision);
+            } else if state.gone.get(key).is_some_and(|gone| *gone <= revision) {
+                state.gone.remove(key);
+            }
+            if state.objects.get(key).is_none_or(|entry| entry.revision > revision) {
+                return;
+            }
+        }
+        self.change(key, None);
+    }
+
+    /// Drops what a new list did not show, except what was written after it.
+    fn retain(&self, seen: &BTreeSet<Arc<str>>, revision: u64) {
+        let lost: Vec<Arc<str>> = {
+            let mut state = self.shared.state.write().unwrap_or_else(PoisonError::into_inner);
+            state.gone.retain(|_, gone| *gone > revision);
+            let objects = state.objects.iter();
+            objects.filter(|(key, e)| e.revision <= revision && !seen.contains(*key)).map(|(k, _)| k.clone()).collect()
+        };
+        for key in lost {
+            self.change(&key, None);
+        }
+    }
+
+    /// Applies one change and hands it out.
+    fn change(&self, key: &Arc<str>, new: Option<(u64, Arc<K>)>) -> Option<Arc<K>> {
+        let handlers = self.handlers();
+        let (old, new) = {
+            let mut state = self.shared.state.write().unwrap_or_else(PoisonError::into_inner);
+            // Somebody else may have been faster while the object was parsed.
+            if let (Some((revision, _)), Some(entry)) = (&new, state.objects.get(key))
+                && entry.revision >= *revision
+            {
+                return Some(entry.object.clone());
+            }
+            state.replace(key, new)
+        };
+        if old.is_some() || new.is_some() {
+            let change = Change { key, old: old.as_ref(), new: new.as_ref() };
+            for handler in handlers.iter() {
+                handler(&change);
+            }
+        }
+        new
+    }
+}
+
+impl<K: Kind> State<K> {
+    fn replace(&mut self, key: &Arc<str>, new: Option<(u64, Arc<K>)>) -> (Option<Arc<K>>, Option<Arc<K>>) {
+        let (old, new) = match new {
+            Some((revision, object)) => {
+                let entry = Entry { revision, object: object.clone() };
+                (self.objects.insert(key.clone(), entry), Some(object))
+            }
+            None => (self.objects.remove(key), None),
+        };
+        let old = old.map(|entry| entry.object);
+        let values =
+            |object: &Option<Arc<K>>, of: fn(&K) -> Option<&str>| object.as_deref().and_then(of).map(Box::<str>::from);
+        type Value<K> = fn(&K) -> Option<&str>;
+        let indexes: [(&mut Index, Value<K>); 3] = [
+            (&mut self.by_controller, |object| controller_of(object.metadata()).map(|owner| owner.uid.as_str())),
+            (&mut self.by_node, K::node),
+            (&mut self.orphans, |object| match controller_of(object.metadata()) {
+                None => object.metadata().namespace.as_deref(),
+                Some(_) => None,
+            }),
+        ];
+        for (index, of) in indexes {
+            index.replace(key, values(&old, of), values(&new, of));
+        }
+        (old, new)
+    }
+}
+
+impl Index {
+    fn replace(&mut self, key: &Arc<str>, old: Option<Box<str>>, new: Option<Box<str>>) {
+        if old == new {
+            return;
+        }
+        if let Some(old) = old
+            && let Some(keys) = self.0.get_mut(&old)
+        {
+            keys.remove(key);
+            if keys.is_empty() {
+                self.0.remove(&old);
+            }
+        }
+        if let Some(new) = new {
+            self.0.entry(new).or_default().insert(key.clone());
+        }
+    }
+}
+
+/// `NAMESPACE/NAME`, or `NAME` outside of namespaces.
+pub fn key_of(meta: &ObjectMeta) -> Arc<str> {
+    let name = meta.name.as_deref().unwrap_or_default();
+    match meta.namespace.as_deref() {
+        Some(namespace) if !namespace.is_empty() => format!("{namespace}/{name}").into(),
+        _ => name.into(),
+    }
+}
+
+/// Namespace and name of a key.
+pub fn split_key(key: &str) -> (&str, &str) {
+    key.split_once('/').unwrap_or(("", key))
+}
+
+/// The owner that controls an object.
+pub fn controller_of(meta: &ObjectMeta) -> Option<&OwnerReference> {
+    meta.owner_references.as_ref()?.iter().find(|owner| owner.controller == Some(true))
+}

@@ -1,0 +1,191 @@
+//! Typed writes: what controllers, scheduler and nodes do to objects, each as its own user.
+
+use std::sync::Arc;
+
+use capstan_apiserver::error::{Result, Status};
+use capstan_apiserver::ops::{
+    Caller, DeleteOptions, Deleted, GetOptions, Patch, PatchKind, Preconditions, Server, Target, UserInfo,
+    WriteOptions, Written,
+};
+use capstan_apiserver::registry::{Registry, Resource};
+use serde_json::{Map, Value, json};
+
+use crate::caches::Caches;
+use crate::informer::Kind;
+
+/// Writes objects as one user and keeps the caches up with what it wrote. Clones share all but the user.
+#[derive(Clone)]
+pub struct Writer {
+    server: Server,
+    registry: Registry,
+    caches: Arc<Caches>,
+    caller: Caller,
+    options: WriteOptions,
+}
+
+impl Writer {
+    pub(crate) fn new(server: Server, registry: Registry, caches: Arc<Caches>, user: UserInfo, manager: &str) -> Self {
+        let caller = Caller { user, user_agent: manager.to_owned() };
+        let options = WriteOptions { field_manager: manager.to_owned(), ..WriteOptions::default() };
+        Self { server, registry, caches, caller, options }
+    }
+
+    /// Adds an object. Its namespace is that of its metadata.
+    pub async fn create<K: Kind>(&self, object: &K) -> Result<Arc<K>> {
+        let namespace = object.metadata().namespace.as_deref();
+        let target = Target::all(self.resource::<K>()?, namespace);
+        let body = to_value(object)?;
+        self.seen(self.server.create(&self.caller, &target, body.into(), &self.options).await?)
+    }
+
+    /// Turns `old` into `new`, except for the status, if somebody else did not change it meanwhile. Writes nothing when
+    /// both are equal.
+    pub async fn update<K: Kind>(&self, old: &Arc<K>, new: &K) -> Result<Arc<K>> {
+        self.change(old, new, None).await
+    }
+
+    /// Gives `old` the status of `new`, if somebody else did not change it meanwhile. Writes nothing when both are equal.
+    pub async fn update_status<K: Kind>(&self, old: &Arc<K>, new: &K) -> Result<Arc<K>> {
+        self.change(old, new, Some("status")).await
+    }
+
+    /// Patches an object or a subresource of it, whatever its revision.
+    pub async fn patch<K: Kind>(
+        &self,
+        namespace: Option<&str>,
+        name: &str,
+        subresource: Option<&str>,
+        kind: PatchKind,
+        body: Value,
+    ) -> Result<Arc<K>> {
+        let mut target = Target::one(self.resource::<K>()?, namespace, name);
+        target.subresource = subresource.map(Into::into);
+        let patch = Patch { kind, body: body.into() };
+        self.seen(self.server.patch(&self.caller, &target, patch, &self.options).await?)
+    }
+
+    /// Deletes exactly this object: one of the same name that came after it stays.
+    pub async fn delete<K: Kind>(&self, object: &K, options: DeleteOptions) -> Result<()> {
+        let meta = object.metadata();
+        let preconditions = Preconditions { uid: meta.uid.clone(), ..options.preconditions };
+        let options = DeleteOptions { preconditions, ..options };
+        let name = meta.name.as_deref().unwrap_or_default();
+        let target = Target::one(self.resource::<K>()?, meta.namespace.as_deref(), name);
+        let Deleted { object, gone, .. } = self.server.delete(&self.caller, &target, &options).await?;
+        if let Some(cache) = K::cache(&self.caches) {
+            if gone {
+                cache.observe_deletion(&object);
+            } else {
+                cache.observe(&object);
+            }
+        }
+        Ok(())
+    }
+
+    /// Posts to a subresource, such as `binding` or `eviction`.
+    pub async fn post<K: Kind>(&self, namespace: &str, name: &str, subresource: &str, body: Value) -> Result<Written> {
+        let target = Target::one(self.resource::<K>()?, Some(namespace), name).sub(subresource);
+        self.server.create(&self.caller, &target, body.into(), &self.options).await
+    }
+
+    /// The object as the server has it, past all caches.
+    pub async fn read<K: Kind>(&self, namespace: Option<&str>, name: &str) -> Result<K> {
+        let target = Target::one(self.resource::<K>()?, namespace, name);
+        let object = self.server.get(&self.caller, &target, &GetOptions::default()).await?;
+        object.parse().map_err(Status::internal)
+    }
+
+    /// Who writes.
+    pub fn caller(&self) -> &Caller {
+        &self.caller
+    }
+
+    /// The server.
+    pub fn server(&self) -> &Server {
+        &self.server
+    }
+
+    async fn change<K: Kind>(&self, old: &Arc<K>, new: &K, subresource: Option<&str>) -> Result<Arc<K>> {
+        if **old == *new {
+            return Ok(old.clone());
+        }
+        let Some(mut body) = difference(&to_value(&**old)?, &to_value(new)?) else { return Ok(old.clone()) };
+        let meta = old.metadata();
+        body["metadata"]["resourceVersion"] = json!(meta.resource_version);
+        body["metadata"]["uid"] = json!(meta.uid);
+        let name = meta.name.as_deref().unwrap_or_default();
+        self.patch(meta.namespace.as_deref(), name, subresource, PatchKind::Merge, body).await
+    }
+
+    fn seen<K: Kind>(&self, written: Written) -> Result<Arc<K>> {
+        let cached = K::cache(&self.caches).and_then(|cache| cache.observe(&written.object));
+        match cached {
+            Some(object) => Ok(object),
+            None => written.object.parse().map(Arc::new).map_err(Status::internal),
+        }
+    }
+
+    fn resource<K: Kind>(&self) -> Result<Arc<Resource>> {
+        if let Some(cache) = K::cache(&self.caches) {
+            return Ok(cache.resource().clone());
+        }
+        let found = self.registry.lookup(K::GROUP, K::VERSION, K::URL_PATH_SEGMENT);
+        found.ok_or_else(Status::no_such_resource)
+    }
+}
+
+/// Whether there is no such object.
+pub fn is_not_found(error: &Status) -> bool {
+    error.reason == "NotFound"
+}
+
+/// Whether such an object is there already.
+pub fn is_already_exists(error: &Status) -> bool {
+    error.reason == "AlreadyExists"
+}
+
+/// Whether somebody else wrote first.
+pub fn is_conflict(error: &Status) -> bool {
+    error.reason == "Conflict"
+}
+
+fn to_value<K: Kind>(object: &K) -> Result<Value> {
+    serde_json::to_value(object).map_err(Status::internal)
+}
+
+/// The JSON merge patch from `old` to `new`, or nothing if they are equal.
+fn difference(old: &Value, new: &Value) -> Option<Value> {
+    let (Value::Object(old), Value::Object(new)) = (old, new) else {
+        return (old != new).then(|| new.clone());
+    };
+    let mut patch = Map::new();
+    for key in old.keys().filter(|key| !new.contains_key(*key)) {
+        patch.insert(key.clone(), Value::Null);
+    }
+    for (key, value) in new {
+        match old.get(key) {
+            Some(before) => {
+                if let Some(change) = difference(before, value) {
+                    patch.insert(key.clone(), change);
+                }
+            }
+            None => {
+                patch.insert(key.clone(), value.clone());
+            }
+        }
+    }
+    (!patch.is_empty()).then_some(Value::Object(patch))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_difference_names_what_changed_and_what_went() {
+        let old = json!({"a": 1, "b": {"c": [1, 2], "d": "x"}, "e": true});
+        let new = json!({"a": 1, "b": {"c": [1], "d": "x"}, "f": {}});
+        assert_eq!(difference(&old, &new), Some(json!({"b": {"c": [1]}, "e": null, "f": {}})));
+        assert_eq!(difference(&old, &old), None);
+    }
+}
