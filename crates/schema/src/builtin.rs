@@ -1,11 +1,11 @@
-//! What k8s-openapi does not say about the types of Kubernetes.
+//! Kubernetes' own types as CRDs embed them: k8s-openapi's fields, list types from the table, and a few markers.
 
 use serde_json::{Value, json};
 
-use crate::facts::{FACTS, Fact};
+use crate::kubernetes::{self, Place};
 
 /// Names of Kubernetes' own definitions start so.
-pub const PREFIX: &str = "io.k8s.";
+pub(crate) const PREFIX: &str = "io.k8s.";
 
 const QUANTITY: &str = r"^(\+|-)?(([0-9]+(\.[0-9]*)?)|(\.[0-9]+))(([KMGTPE]i)|[numkMGTPE]|([eE](\+|-)?(([0-9]+(\.[0-9]*)?)|(\.[0-9]+))))?$";
 
@@ -26,40 +26,34 @@ pub(crate) fn replacement(name: &str) -> Option<Value> {
     }
 }
 
-/// Adds list types, map keys, defaults and bounds to the schema of the Kubernetes type `name`.
+/// What the markers in Kubernetes' sources say, and its OpenAPI document does not: type, field, keyword, value.
+const MARKERS: &[(&str, &str, &str, &str)] = &[
+    ("core.v1.ConfigMapKeySelector", "name", "default", r#""""#),
+    ("core.v1.ContainerPort", "protocol", "default", r#""TCP""#),
+    ("core.v1.FileKeySelector", "optional", "default", "false"),
+    ("core.v1.GRPCAction", "service", "default", r#""""#),
+    ("core.v1.LocalObjectReference", "name", "default", r#""""#),
+    ("core.v1.SecretKeySelector", "name", "default", r#""""#),
+    ("meta.v1.Condition", "message", "maxLength", "32768"),
+    ("meta.v1.Condition", "observedGeneration", "minimum", "0"),
+    ("meta.v1.Condition", "reason", "maxLength", "1024"),
+    ("meta.v1.Condition", "reason", "minLength", "1"),
+    ("meta.v1.Condition", "reason", "pattern", r#""^[A-Za-z]([A-Za-z0-9_,:]*[A-Za-z0-9_])?$""#),
+    ("meta.v1.Condition", "status", "enum", r#"["True", "False", "Unknown"]"#),
+    ("meta.v1.Condition", "type", "maxLength", "316"),
+    ("meta.v1.Condition", "type", "pattern", CONDITION_TYPE),
+];
+
+const CONDITION_TYPE: &str = r#""^([a-z0-9]([-a-z0-9]*[a-z0-9])?(\\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*/)?(([A-Za-z0-9][-A-Za-z0-9_.]*)?[A-Za-z0-9])$""#;
+
+/// Adds list types, map keys, defaults and bounds to the schema of the Kubernetes type `name`, as CRDs embed it.
 pub(crate) fn complete(name: &str, schema: &mut Value) {
-    for (_, facts) in FACTS.iter().filter(|(short, _)| full_name(short) == name) {
-        for fact in *facts {
-            state(fact, schema);
-        }
-    }
-}
-
-fn full_name(short: &str) -> String {
-    if short.starts_with("meta.") {
-        format!("io.k8s.apimachinery.pkg.apis.{short}")
-    } else {
-        format!("io.k8s.api.{short}")
-    }
-}
-
-fn state(fact: &Fact, schema: &mut Value) {
-    match fact {
-        Fact::Atomic => schema["x-kubernetes-map-type"] = "atomic".into(),
-        Fact::AtomicList(fields) => {
-            for field in *fields {
-                schema["properties"][field]["x-kubernetes-list-type"] = "atomic".into();
-            }
-        }
-        Fact::MapList(field, keys) => {
-            schema["properties"][field]["x-kubernetes-list-type"] = "map".into();
-            schema["properties"][field]["x-kubernetes-list-map-keys"] = json!(keys);
-        }
-        Fact::Default(field, value) => {
-            schema["properties"][field]["default"] = parse(value);
+    kubernetes::complete(name, schema, Place::Crd);
+    for (_, field, keyword, value) in MARKERS.iter().filter(|(short, ..)| kubernetes::full_name(short) == name) {
+        schema["properties"][field][keyword] = serde_json::from_str(value).expect("values in the table are JSON");
+        if *keyword == "default" {
             make_optional(schema, field);
         }
-        Fact::Bound(field, keyword, value) => schema["properties"][field][keyword] = parse(value),
     }
 }
 
@@ -73,17 +67,21 @@ fn make_optional(schema: &mut Value, field: &str) {
     }
 }
 
-fn parse(json: &str) -> Value {
-    serde_json::from_str(json).expect("values in the table are JSON")
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
     use crate::{Types, of};
 
     #[test]
-    fn a_row_holds_wherever_the_type_is_embedded() {
+    fn every_marker_is_about_a_field_that_exists() {
+        for (short, field, ..) in MARKERS {
+            let definition = crate::definition(&kubernetes::full_name(short)).unwrap();
+            assert!(definition["properties"][field].is_object(), "{short} has no field {field}");
+        }
+    }
+
+    #[test]
+    fn a_marker_holds_wherever_the_type_is_embedded() {
         let probe = of::<k8s_openapi::api::core::v1::Probe>(Types::Anonymous);
         assert_eq!(probe["properties"]["grpc"]["properties"]["service"]["default"], "");
         assert_eq!(probe["properties"]["exec"]["properties"]["command"]["x-kubernetes-list-type"], "atomic");

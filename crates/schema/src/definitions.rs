@@ -68,7 +68,7 @@ fn finish(name: String, mut schema: Value) -> (String, Value) {
     if let Some(Value::Array(required)) = schema.get_mut("required") {
         required.retain(|field| field != "metadata");
     }
-    kubernetes::complete(&name, &mut schema);
+    kubernetes::complete(&name, &mut schema, kubernetes::Place::OpenApi);
     if schema["required"].as_array().is_none_or(Vec::is_empty) {
         schema.as_object_mut().expect("a definition is an object").remove("required");
     }

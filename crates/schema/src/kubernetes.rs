@@ -30,8 +30,18 @@ static ROWS: LazyLock<BTreeMap<String, Row>> = LazyLock::new(|| {
     rows
 });
 
+/// Where a definition is going to stand.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Place {
+    /// In the OpenAPI document of the server.
+    OpenApi,
+    /// Inside a CRD, which knows no strategic merge patch, and where enums and defaults of embedded types are set by
+    /// markers of their own: see [`crate::builtin`].
+    Crd,
+}
+
 /// Adds what the table says to the definition `name`.
-pub(crate) fn complete(name: &str, schema: &mut Value) {
+pub(crate) fn complete(name: &str, schema: &mut Value, place: Place) {
     let Some(row) = ROWS.get(name) else { return };
     for word in &row.words {
         schema["x-kubernetes-map-type"] = (*word).into();
@@ -43,8 +53,11 @@ pub(crate) fn complete(name: &str, schema: &mut Value) {
             required.retain(|name| name != field);
         }
         let Some(field) = schema["properties"].get_mut(field) else { continue };
-        words.split_whitespace().for_each(|word| state(word, field));
-        if let Some(values) = values {
+        let wanted = |word: &&str| {
+            place == Place::OpenApi || !["patch=", "key=", "default="].iter().any(|not| word.starts_with(not))
+        };
+        words.split_whitespace().filter(wanted).for_each(|word| state(word, field));
+        if let Some(values) = values.filter(|_| place == Place::OpenApi) {
             let values: Vec<&str> = values.split(',').collect();
             *enumerated(field) = json!(values);
         }
@@ -75,7 +88,7 @@ fn enumerated(field: &mut Value) -> &mut Value {
     }
 }
 
-fn full_name(short: &str) -> String {
+pub(crate) fn full_name(short: &str) -> String {
     match short.split('.').next() {
         Some("meta") => format!("io.k8s.apimachinery.pkg.apis.{short}"),
         Some("apiextensions") => format!("io.k8s.apiextensions-apiserver.pkg.apis.{short}"),

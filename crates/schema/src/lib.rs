@@ -4,9 +4,8 @@
 //! itself come from k8s-openapi, which knows their fields but not their list types, map keys, defaults and patterns:
 //! [`builtin`] adds those from one table. [`definitions`] has the types of Kubernetes themselves, with references. Pure.
 
-pub mod builtin;
+mod builtin;
 mod definitions;
-mod facts;
 mod kubernetes;
 
 pub use definitions::{REFERENCE, definition, definitions};
