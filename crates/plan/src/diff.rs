@@ -1,0 +1,250 @@
+//! Wanted against live: what to apply, what to delete, and what is in the way.
+
+use serde_json::Value;
+
+use crate::kit::hash;
+use crate::object::{Object, Policy, Ref, controller, uid};
+use crate::{LiveObjects, kit};
+
+/// Annotation with the hash of what we last applied. A field that we no longer want changes it, and server-side apply
+/// then removes the field.
+pub(crate) const LAST_APPLIED: &str = "nvidia.com/last-applied-hash";
+
+/// What to write so that the live objects become the wanted ones.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Diff {
+    /// To apply, in waves: what others need comes first.
+    pub apply: Vec<Object>,
+    /// To delete, in the opposite order.
+    pub delete: Vec<Deletion>,
+    /// Wanted, but somebody else's object of that name is there.
+    pub conflicts: Vec<Conflict>,
+}
+
+impl Diff {
+    /// Whether there is nothing to do.
+    pub fn is_empty(&self) -> bool {
+        self.apply.is_empty() && self.delete.is_empty() && self.conflicts.is_empty()
+    }
+}
+
+/// An object to delete, only if it still is the one that was seen.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Deletion {
+    /// Which.
+    pub reference: Ref,
+    /// Its uid.
+    pub uid: String,
+    /// Its resource version.
+    pub resource_version: String,
+}
+
+/// An object in the way.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Conflict {
+    /// Which.
+    pub reference: Ref,
+    /// Whose it is: `NIMService llama`, or nobody's.
+    pub holder: String,
+}
+
+/// What to do so that the objects of the owner with `owner_uid` become `wanted`.
+pub fn diff(owner_uid: &str, wanted: &[Object], live: &LiveObjects) -> Diff {
+    let mut result = Diff::default();
+    for object in wanted {
+        match live.get(&object.reference) {
+            None => result.apply.push(stamped(object)),
+            Some(_) if object.policy == Policy::CreateOnce => {}
+            Some(there) => match controller(there) {
+                Some((_, _, uid)) if uid == owner_uid => {
+                    let object = stamped(object);
+                    if !holds(&object.body, there) {
+                        result.apply.push(object);
+                    }
+                }
+                holder => result.conflicts.push(Conflict {
+                    reference: object.reference.clone(),
+                    holder: holder.map_or("nobody".into(), |(kind, name, _)| format!("{kind} {name}")),
+                }),
+            },
+        }
+    }
+    let is_wanted = |reference: &Ref| wanted.iter().any(|object| object.reference == *reference);
+    for (reference, there) in live.iter() {
+        let ours = controller(there).is_some_and(|(_, _, uid)| uid == owner_uid);
+        let going = !there["metadata"]["deletionTimestamp"].is_null();
+        if ours && !going && !is_wanted(reference) && !kit::holds_data(&reference.gvk.kind) {
+            result.delete.push(Deletion {
+                reference: reference.clone(),
+                uid: uid(there).into(),
+                resource_version: there["metadata"]["resourceVersion"].as_str().unwrap_or_default().into(),
+            });
+        }
+    }
+    result.apply.sort_by_key(|object| kit::wave(&object.reference.gvk.kind));
+    result.delete.sort_by_key(|deletion| std::cmp::Reverse(kit::wave(&deletion.reference.gvk.kind)));
+    result
+}
+
+fn stamped(object: &Object) -> Object {
+    let hash = hash(&object.body.to_string());
+    object.clone().annotated(LAST_APPLIED, &hash)
+}
+
+/// Whether `live` has every field that `wanted` sets. What others added is theirs.
+///
+/// Lists that the server merges by key compare by key, so that an item which somebody else added is no difference: no
+/// apply of ours could remove it. Other lists compare item by item. An empty value equals an absent one, because the
+/// server drops empty values of built-in types.
+pub fn holds(wanted: &Value, live: &Value) -> bool {
+    match (wanted, live) {
+        (Value::Object(wanted), Value::Object(live)) => {
+            wanted.iter().all(|(name, value)| live.get(name).map_or(is_empty(value), |live| holds(value, live)))
+        }
+        (Value::Array(wanted), Value::Array(live)) => match key_of(wanted) {
+            Some(key) => wanted.iter().all(|item| live.iter().any(|live| live[key] == item[key] && holds(item, live))),
+            None => wanted.len() == live.len() && wanted.iter().zip(live).all(|(wanted, live)| holds(wanted, live)),
+        },
+        _ => wanted == live,
+    }
+}
+
+/// The field by which the items of a list are told apart, if there is one.
+fn key_of(items: &[Value]) -> Option<&'static str> {
+    const KEYS: [&str; 3] = ["uid", "mountPath", "name"];
+    KEYS.into_iter().find(|key| !items.is_empty() && items.iter().all(|item| item[*key].is_string()))
+}
+
+fn is_empty(value: &Value) -> bool {
+    match value {
+        Value::Null => true,
+        Value::String(text) => text.is_empty(),
+        Value::Array(items) => items.is_empty(),
+        Value::Object(fields) => fields.values().all(is_empty),
+        Value::Bool(_) | Value::Number(_) => false,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+
+    use k8s_openapi::api::core::v1::{ConfigMap, PersistentVolumeClaim};
+    use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
+    use proptest::prelude::*;
+    use serde_json::json;
+
+    use super::*;
+
+    fn config_map(name: &str, data: Value) -> Object {
+        let body = json!({"metadata": {"name": name, "namespace": "ns"}, "data": data});
+        let typed: ConfigMap = serde_json::from_value(body).unwrap();
+        Object::new(&typed)
+    }
+
+    fn owner(uid: &str) -> Value {
+        json!([{"apiVersion": "v1", "kind": "NIMService", "name": "llama", "uid": uid, "controller": true}])
+    }
+
+    fn stored(object: &Object, owner_uid: &str) -> LiveObjects {
+        let mut body = stamped(object).body;
+        body["metadata"]["uid"] = "u1".into();
+        body["metadata"]["resourceVersion"] = "7".into();
+        body["metadata"]["ownerReferences"] = owner(owner_uid);
+        let mut live = LiveObjects::default();
+        live.insert(object.reference.clone(), Arc::new(body));
+        live
+    }
+
+    #[test]
+    fn an_unchanged_object_costs_nothing() {
+        let wanted = config_map("a", json!({"k": "v"}));
+        assert!(diff("me", std::slice::from_ref(&wanted), &stored(&wanted, "me")).is_empty());
+    }
+
+    #[test]
+    fn a_field_that_is_no_longer_wanted_is_applied_away() {
+        let before = config_map("a", json!({"k": "v", "gone": "x"}));
+        let wanted = config_map("a", json!({"k": "v"}));
+        assert_eq!(diff("me", &[wanted], &stored(&before, "me")).apply.len(), 1);
+    }
+
+    #[test]
+    fn an_edited_field_of_ours_is_repaired_and_a_foreign_one_is_left() {
+        let wanted = config_map("a", json!({"k": "v"}));
+        let mut live = stored(&wanted, "me");
+        let mut edited = (**live.get(&wanted.reference).unwrap()).clone();
+        edited["metadata"]["annotations"]["cloud.example/id"] = "7".into();
+        live.insert(wanted.reference.clone(), Arc::new(edited.clone()));
+        assert!(diff("me", std::slice::from_ref(&wanted), &live).is_empty());
+        edited["data"]["k"] = "edited".into();
+        live.insert(wanted.reference.clone(), Arc::new(edited));
+        assert_eq!(diff("me", &[wanted], &live).apply.len(), 1);
+    }
+
+    #[test]
+    fn an_item_that_somebody_added_to_a_named_list_is_left() {
+        let wanted = json!({"env": [{"name": "A", "value": "1"}]});
+        assert!(holds(&wanted, &json!({"env": [{"name": "B"}, {"name": "A", "value": "1"}]})));
+        assert!(!holds(&wanted, &json!({"env": [{"name": "A", "value": "2"}]})));
+        assert!(!holds(&json!({"args": ["a"]}), &json!({"args": ["a", "b"]})));
+    }
+
+    #[test]
+    fn an_object_of_somebody_else_is_in_the_way_and_stays() {
+        let wanted = config_map("a", json!({}));
+        let result = diff("me", std::slice::from_ref(&wanted), &stored(&wanted, "other"));
+        assert_eq!(result.conflicts, [Conflict { reference: wanted.reference, holder: "NIMService llama".into() }]);
+        assert!(result.apply.is_empty() && result.delete.is_empty());
+    }
+
+    #[test]
+    fn what_is_ours_and_no_longer_wanted_is_deleted_as_it_was_seen() {
+        let before = config_map("a", json!({}));
+        let result = diff("me", &[], &stored(&before, "me"));
+        let seen = Deletion { reference: before.reference, uid: "u1".into(), resource_version: "7".into() };
+        assert_eq!(result.delete, [seen]);
+        assert!(diff("somebody", &[], &stored(&config_map("a", json!({})), "me")).is_empty());
+    }
+
+    #[test]
+    fn a_volume_is_never_pruned_because_it_holds_data() {
+        let claim = Object::new(&PersistentVolumeClaim {
+            metadata: ObjectMeta { name: Some("a".into()), ..ObjectMeta::default() },
+            ..PersistentVolumeClaim::default()
+        });
+        assert!(diff("me", &[], &stored(&claim, "me")).is_empty());
+    }
+
+    #[test]
+    fn an_object_made_once_is_left_alone() {
+        let wanted = config_map("a", json!({"k": "v"})).create_once();
+        let other = config_map("a", json!({"k": "theirs"}));
+        assert!(diff("me", std::slice::from_ref(&wanted), &stored(&other, "me")).is_empty());
+        assert_eq!(diff("me", &[wanted], &LiveObjects::default()).apply.len(), 1);
+    }
+
+    fn json_value() -> impl Strategy<Value = Value> {
+        let leaf =
+            prop_oneof![Just(Value::Null), any::<bool>().prop_map(Value::from), "[a-c]{0,2}".prop_map(Value::from)];
+        leaf.prop_recursive(3, 24, 4, |inner| {
+            prop_oneof![
+                prop::collection::vec(inner.clone(), 0..3).prop_map(Value::from),
+                prop::collection::btree_map("[a-c]", inner, 0..3)
+                    .prop_map(|map| Value::Object(map.into_iter().collect())),
+            ]
+        })
+    }
+
+    proptest! {
+        #[test]
+        fn applying_leaves_nothing_to_do(wanted in json_value(), extra in json_value()) {
+            prop_assert!(holds(&wanted, &wanted));
+            // What others add beside our fields is no difference.
+            let ours = json!({"ours": wanted});
+            let mut live = ours.clone();
+            live["theirs"] = extra;
+            prop_assert!(holds(&ours, &live));
+        }
+    }
+}

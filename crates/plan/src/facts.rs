@@ -1,0 +1,63 @@
+//! What a decision may know.
+
+use std::collections::BTreeSet;
+
+use jiff::Timestamp;
+
+use crate::{Gvk, LiveObjects};
+
+/// A snapshot: nothing in it changes while a decision is made, and nothing else may be looked at.
+#[derive(Clone, Debug)]
+pub struct Facts {
+    /// The time.
+    pub now: Timestamp,
+    /// Version of the API server.
+    pub server: ServerVersion,
+    /// Kinds that the server serves.
+    pub served: BTreeSet<Gvk>,
+    /// Live objects that matter here.
+    pub live: LiveObjects,
+}
+
+impl Facts {
+    /// Whether the server serves the kind of `K`.
+    pub fn serves<K: kube::Resource<DynamicType = ()>>(&self) -> bool {
+        self.served.contains(&Gvk::of::<K>())
+    }
+}
+
+/// Version of the API server. Vendors' suffixes (`v1.34.0-gke.1`) do not count.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
+pub struct ServerVersion {
+    /// Major.
+    pub major: u32,
+    /// Minor.
+    pub minor: u32,
+    /// Patch.
+    pub patch: u32,
+}
+
+impl ServerVersion {
+    /// Reads a git version such as `v1.34.0-gke.1`; what cannot be read counts as 0.
+    pub fn parse(text: &str) -> Self {
+        let core = text.trim_start_matches('v').split(['-', '+']).next().unwrap_or_default();
+        let mut parts = core.split('.').map(|part| part.parse().unwrap_or(0));
+        let mut next = || parts.next().unwrap_or(0);
+        Self { major: next(), minor: next(), patch: next() }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_vendor_suffix_is_no_older_version() {
+        let plain = ServerVersion { major: 1, minor: 34, patch: 0 };
+        for text in ["v1.34.0", "1.34.0", "v1.34.0-gke.1", "v1.34.0+k3s1", "v1.34"] {
+            assert_eq!(ServerVersion::parse(text), plain, "{text}");
+        }
+        assert!(ServerVersion::parse("v1.30.5") < plain);
+        assert_eq!(ServerVersion::parse("nonsense"), ServerVersion::default());
+    }
+}

@@ -1,0 +1,93 @@
+//! Small tools that every plan uses.
+
+use std::collections::BTreeMap;
+
+use k8s_openapi::api::core::v1::EnvVar;
+
+/// The hash that names and annotations of the API use: FNV-1a of 32 bits in decimal, with its digits replaced so that
+/// no vowel and no confusing digit is left.
+pub fn hash(text: &str) -> String {
+    let fnv = text.bytes().fold(0x811c_9dc5_u32, |hash, byte| (hash ^ u32::from(byte)).wrapping_mul(0x0100_0193));
+    let digits = b"456789bcdf";
+    fnv.to_string().bytes().map(|digit| char::from(digits[usize::from(digit - b'0')])).collect()
+}
+
+/// Maps merged: `first` wins.
+pub fn merge_maps(
+    first: BTreeMap<String, String>,
+    second: Option<&BTreeMap<String, String>>,
+) -> BTreeMap<String, String> {
+    let mut merged = second.cloned().unwrap_or_default();
+    merged.extend(first);
+    merged
+}
+
+/// Environments merged: all of `winners` in order, then what only `base` has.
+pub fn merge_env(base: Vec<EnvVar>, winners: Vec<EnvVar>) -> Vec<EnvVar> {
+    let rest = base.into_iter().filter(|one| !winners.iter().any(|winner| winner.name == one.name)).collect::<Vec<_>>();
+    winners.into_iter().chain(rest).collect()
+}
+
+/// An environment variable with a value.
+pub fn env(name: &str, value: impl Into<String>) -> EnvVar {
+    EnvVar { name: name.into(), value: Some(value.into()), ..EnvVar::default() }
+}
+
+/// In which wave a kind is written: what others need comes first.
+pub fn wave(kind: &str) -> u8 {
+    match kind {
+        "Namespace" => 0,
+        "CustomResourceDefinition" => 1,
+        "ServiceAccount"
+        | "Role"
+        | "RoleBinding"
+        | "ClusterRole"
+        | "ClusterRoleBinding"
+        | "SecurityContextConstraints"
+        | "RuntimeClass"
+        | "PriorityClass" => 2,
+        "Deployment"
+        | "DaemonSet"
+        | "StatefulSet"
+        | "Job"
+        | "CronJob"
+        | "Pod"
+        | "LeaderWorkerSet"
+        | "InferenceService"
+        | "HorizontalPodAutoscaler" => 4,
+        _ => 3,
+    }
+}
+
+/// Whether objects of this kind hold users' data: they go with their owner, never because a field changed.
+pub fn holds_data(kind: &str) -> bool {
+    kind == "PersistentVolumeClaim"
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn hashes_equal_the_known_ones() {
+        let vectors = [
+            ("2269c984-db9a-4b0e-9fd5-86df0ad269f7", "7c6d7bd86b"),
+            ("test-nimservice", "6bb8bf548c"),
+            ("test-service", "8568b4fb55"),
+            ("test-template", "5cb744997d"),
+            ("test-claim", "9f8c8d9fb"),
+        ];
+        for (text, expected) in vectors {
+            assert_eq!(hash(text), expected, "{text}");
+        }
+    }
+
+    #[test]
+    fn the_winners_of_an_environment_come_first() {
+        let names = |list: Vec<EnvVar>| {
+            list.into_iter().map(|one| format!("{}={}", one.name, one.value.unwrap())).collect::<Vec<_>>()
+        };
+        let merged = merge_env(vec![env("A", "1"), env("B", "1")], vec![env("C", "2"), env("A", "2")]);
+        assert_eq!(names(merged), ["C=2", "A=2", "B=1"]);
+    }
+}

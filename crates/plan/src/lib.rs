@@ -1,0 +1,49 @@
+//! The pure core of every controller: a custom resource and [`Facts`] in, a [`Plan`] out.
+//!
+//! [`diff()`] compares what a plan wants with what is there, and says what to write. No I/O, no clock: `facts.now` is the
+//! only time there is. The controller, the `plan` command, the simulator and the tests call the same functions.
+
+pub mod conditions;
+mod diff;
+mod facts;
+pub mod kit;
+mod object;
+
+pub use diff::{Conflict, Deletion, Diff, diff, holds};
+pub use facts::{Facts, ServerVersion};
+pub use object::{Gvk, Live, LiveObjects, Object, Policy, Ref};
+
+use std::time::Duration;
+
+/// What a controller decided about one custom resource.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Plan<S> {
+    /// What should exist; `None` leaves what is there alone, for a spec that cannot be acted on.
+    pub objects: Option<Vec<Object>>,
+    /// The status to show.
+    pub status: S,
+    /// What to tell the user, once per change.
+    pub events: Vec<Note>,
+    /// When to look again though nothing changed.
+    pub requeue: Option<Duration>,
+}
+
+/// An event to record on the custom resource. The same note twice in a row is recorded once.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Note {
+    /// Whether it needs attention.
+    pub severity: Severity,
+    /// Stable, machine-readable reason.
+    pub reason: &'static str,
+    /// Sentence for people.
+    pub message: String,
+}
+
+/// Whether an event needs attention.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Severity {
+    /// For information.
+    Normal,
+    /// Somebody should look.
+    Warning,
+}

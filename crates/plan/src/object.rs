@@ -1,0 +1,176 @@
+//! Objects as plans see them: an identity and a JSON body.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::fmt;
+use std::sync::Arc;
+
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::OwnerReference;
+use serde::Serialize;
+use serde::de::DeserializeOwned;
+use serde_json::{Value, json};
+
+/// Group, version and kind.
+#[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct Gvk {
+    /// API group; empty for the core group.
+    pub group: String,
+    /// Version.
+    pub version: String,
+    /// Kind.
+    pub kind: String,
+}
+
+impl Gvk {
+    /// That of a type.
+    pub fn of<K: kube::Resource<DynamicType = ()>>() -> Self {
+        Self { group: K::group(&()).into(), version: K::version(&()).into(), kind: K::kind(&()).into() }
+    }
+
+    /// `apps/v1`, or `v1` for the core group.
+    pub fn api_version(&self) -> String {
+        if self.group.is_empty() { self.version.clone() } else { format!("{}/{}", self.group, self.version) }
+    }
+}
+
+/// Identity of an object.
+#[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct Ref {
+    /// What it is.
+    pub gvk: Gvk,
+    /// Where it is; empty when it is cluster-wide.
+    pub namespace: String,
+    /// Its name.
+    pub name: String,
+}
+
+impl Ref {
+    /// The object of type `K` of that name.
+    pub fn of<K: kube::Resource<DynamicType = ()>>(namespace: &str, name: &str) -> Self {
+        Self { gvk: Gvk::of::<K>(), namespace: namespace.into(), name: name.into() }
+    }
+}
+
+impl fmt::Display for Ref {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{} ", self.gvk.kind)?;
+        if !self.namespace.is_empty() {
+            write!(f, "{}/", self.namespace)?;
+        }
+        write!(f, "{}", self.name)
+    }
+}
+
+/// How an object is kept.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Policy {
+    /// Our fields are repaired whenever they differ.
+    #[default]
+    Keep,
+    /// Made when absent and then left to others: volumes, generated keys. Need not be ours.
+    CreateOnce,
+}
+
+/// One wanted object.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Object {
+    /// Identity.
+    pub reference: Ref,
+    /// Body, as it is applied.
+    pub body: Value,
+    /// How it is kept.
+    pub policy: Policy,
+}
+
+impl Object {
+    /// A typed value as a wanted object.
+    pub fn new<K: kube::Resource<DynamicType = ()> + Serialize>(object: &K) -> Self {
+        let mut body = serde_json::to_value(object).expect("Kubernetes types are valid JSON");
+        let gvk = Gvk::of::<K>();
+        body["apiVersion"] = gvk.api_version().into();
+        body["kind"] = gvk.kind.as_str().into();
+        // A workload that is only wanted has no status; some typed values write an empty one.
+        body.as_object_mut().map(|body| body.remove("status"));
+        let meta = object.meta();
+        let reference = Ref {
+            gvk,
+            namespace: meta.namespace.clone().unwrap_or_default(),
+            name: meta.name.clone().unwrap_or_default(),
+        };
+        Self { reference, body, policy: Policy::Keep }
+    }
+
+    /// The same, made once and then left alone.
+    pub fn create_once(mut self) -> Self {
+        self.policy = Policy::CreateOnce;
+        self
+    }
+
+    /// The same with `owner` as its controller, so that it goes when the owner goes.
+    pub fn owned_by(mut self, owner: &OwnerReference) -> Self {
+        self.body["metadata"]["ownerReferences"] = json!([owner]);
+        self
+    }
+
+    /// The same with one more annotation.
+    pub fn annotated(mut self, key: &str, value: &str) -> Self {
+        self.body["metadata"]["annotations"][key] = value.into();
+        self
+    }
+}
+
+/// A live object: what the cache holds.
+pub type Live = Arc<Value>;
+
+/// Live objects that one decision may look at.
+#[derive(Clone, Debug, Default)]
+pub struct LiveObjects {
+    objects: BTreeMap<Ref, Live>,
+    known: BTreeSet<Gvk>,
+}
+
+impl LiveObjects {
+    /// Says that objects of this kind are known completely: one that is not here does not exist.
+    pub fn know(&mut self, gvk: Gvk) {
+        self.known.insert(gvk);
+    }
+
+    /// Whether objects of this kind are known completely.
+    pub fn knows(&self, gvk: &Gvk) -> bool {
+        self.known.contains(gvk)
+    }
+
+    /// Adds one.
+    pub fn insert(&mut self, reference: Ref, object: Live) {
+        self.objects.insert(reference, object);
+    }
+
+    /// The object of that identity.
+    pub fn get(&self, reference: &Ref) -> Option<&Live> {
+        self.objects.get(reference)
+    }
+
+    /// The object of type `K` of that name, decoded; `None` also for one that cannot be decoded.
+    pub fn typed<K>(&self, namespace: &str, name: &str) -> Option<K>
+    where
+        K: kube::Resource<DynamicType = ()> + DeserializeOwned,
+    {
+        K::deserialize(&**self.get(&Ref::of::<K>(namespace, name))?).ok()
+    }
+
+    /// All of them.
+    pub fn iter(&self) -> impl Iterator<Item = (&Ref, &Live)> {
+        self.objects.iter()
+    }
+}
+
+/// `metadata.uid` of a live object.
+pub(crate) fn uid(object: &Value) -> &str {
+    object["metadata"]["uid"].as_str().unwrap_or_default()
+}
+
+/// The controller of a live object, as (kind, name, uid).
+pub(crate) fn controller(object: &Value) -> Option<(&str, &str, &str)> {
+    let owners = object["metadata"]["ownerReferences"].as_array()?;
+    let owner = owners.iter().find(|owner| owner["controller"] == true)?;
+    Some((owner["kind"].as_str()?, owner["name"].as_str()?, owner["uid"].as_str()?))
+}
