@@ -1,8 +1,8 @@
 //! Parts of a driver upgrade policy that the GPU and the network drivers share: waiting for jobs, draining nodes.
 //!
-//! The policies themselves differ and live in their domains: GPU drivers bound unavailable nodes and delete pods, network
-//! drivers load safely. AMD's policy is a different one altogether. The steps below mean the same in both, except that
-//! network drivers drain unless told otherwise; [`DrainByDefault`] says so in the schema.
+//! The policies themselves differ and live in their domains: GPU drivers bound unavailable nodes and delete pods,
+//! network drivers load safely. AMD's policy is a different one altogether. The steps below mean the same in both,
+//! except that network drivers drain unless told otherwise; [`DrainByDefault`] says so in the schema.
 
 use std::borrow::Cow;
 

@@ -82,7 +82,7 @@ pub struct Resources {
 }
 
 impl<'de> Deserialize<'de> for Resources {
-    /// Resources sit in flattened structs, where serde hides numbers from [`wire::lenient`]: it is applied here instead.
+    /// Resources sit in flattened structs, where serde hides numbers from [`wire::lenient`]; so it is applied here.
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
         #[derive(Deserialize)]
         struct Plain {

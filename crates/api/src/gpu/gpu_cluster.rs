@@ -16,7 +16,7 @@ use crate::resource::{Cluster, Column, Kind, Resource};
 /// The DRA stack of a cluster.
 pub type GpuCluster = Resource<GpuClusterSpec>;
 
-/// Runs the DRA driver and monitoring for the GPUs of a cluster; an alternative to ClusterPolicy. Its name is `gpu-cluster`.
+/// Runs the DRA driver and monitoring for the GPUs of a cluster; instead of a ClusterPolicy. Its name is `gpu-cluster`.
 #[skip_serializing_none]
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]

@@ -1,7 +1,7 @@
-//! NVIDIA GPUs: ClusterPolicy (the device-plugin stack), NVIDIADriver (drivers per set of nodes), GPUCluster (DRA stack).
+//! NVIDIA GPUs: ClusterPolicy (device-plugin stack), GPUCluster (DRA stack), NVIDIADriver (drivers per set of nodes).
 //!
-//! A cluster runs either a ClusterPolicy or a GPUCluster; drivers come from the former or from NVIDIADrivers. Shapes that
-//! several of them share have files of their own: [`component`], [`driver_parts`], [`upgrade`], [`daemonsets`], [`dcgm`].
+//! A cluster runs either a ClusterPolicy or a GPUCluster; drivers come from the former or from NVIDIADrivers. What
+//! several of them share has a file of its own: [`component`], [`driver_parts`], [`upgrade`], [`daemonsets`], [`dcgm`].
 
 pub mod cluster_policy;
 pub mod component;

@@ -22,7 +22,7 @@ pub type NvidiaDriver = Resource<NvidiaDriverSpec>;
 #[serde(rename_all = "camelCase")]
 #[schemars(extend("x-kubernetes-validations" = [{
     "rule": "has(self.default) && self.default ? !has(self.nodeSelector) || size(self.nodeSelector) == 0 : true",
-    "message": "nodeSelector: the default driver serves all nodes that no other one selects; remove nodeSelector or default",
+    "message": "nodeSelector: the default driver serves the nodes that no other selects; remove nodeSelector or default",
 }]))]
 pub struct NvidiaDriverSpec {
     /// Whether this driver serves the GPU nodes that no other NVIDIADriver selects; at most one may.
@@ -62,7 +62,7 @@ pub struct NvidiaDriverSpec {
     pub upgrade_policy: Option<UpgradePolicy>,
     /// Registry and path in front of the image name; needs `version` too.
     pub repository: Option<String>,
-    /// Image name; a complete reference when `repository` and `version` are both unset. The operating system is appended to a tag.
+    /// Image name; a complete reference when `repository` and `version` are unset. Tags get the operating system appended.
     #[schemars(extend("default" = "nvcr.io/nvidia/driver"))]
     pub image: String,
     /// Driver version: the tag, or a digest that starts with `sha256:`.

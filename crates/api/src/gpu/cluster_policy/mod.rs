@@ -1,7 +1,7 @@
 //! ClusterPolicy: everything that makes the GPUs of a cluster usable through device plugins. One is active per cluster.
 //!
-//! One file per group of components: [`operator`] for what concerns the cluster, [`driver`] for the driver, [`stack`] for
-//! what runs beside it on container nodes, [`sandbox`] for virtual machines and confidential containers.
+//! One file per group of components: [`operator`] for what concerns the cluster, [`driver`] for the driver, [`stack`]
+//! for what runs beside it on container nodes, [`sandbox`] for virtual machines and confidential containers.
 
 pub mod driver;
 pub mod operator;
@@ -26,7 +26,7 @@ use crate::resource::{Cluster, Column, Kind, Resource};
 /// The device-plugin stack of a cluster.
 pub type ClusterPolicy = Resource<ClusterPolicySpec>;
 
-/// Installs and runs what the GPUs of a cluster need: driver, container toolkit, device plugin, monitoring, MIG, sandboxes.
+/// Installs and runs what the GPUs of a cluster need: driver, container toolkit, device plugin, monitoring, MIG.
 #[skip_serializing_none]
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
