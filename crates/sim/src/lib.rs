@@ -18,6 +18,7 @@ mod context;
 pub mod controllers;
 mod events;
 pub mod informer;
+pub mod matching;
 pub mod node;
 pub mod queue;
 pub mod scheduler;

@@ -1,0 +1,165 @@
+//! Deployments: replica sets, one per revision of the template, and the way from one to the next.
+//!
+//! A reconcile does one step and the status that follows from it; the replica sets' own changes bring the next one.
+
+mod rollout;
+mod scale;
+mod sets;
+mod status;
+
+use std::sync::Arc;
+
+use k8s_openapi::api::apps::v1::{Deployment, ReplicaSet};
+
+use super::common::{Controller, Outcome, Reconciled, Round, annotation, owner_key, scaled};
+use super::pods;
+use crate::context::Context;
+use crate::matching;
+
+/// Which revision of the deployment a replica set is.
+pub(crate) const REVISION: &str = "deployment.kubernetes.io/revision";
+/// Which revisions it was before.
+const REVISION_HISTORY: &str = "deployment.kubernetes.io/revision-history";
+/// How many replicas the deployment had when the replica set was last scaled.
+const DESIRED: &str = "deployment.kubernetes.io/desired-replicas";
+/// How many replicas the deployment might have had at most.
+const MAX: &str = "deployment.kubernetes.io/max-replicas";
+/// Tells the pods of one revision from those of the others.
+pub(crate) const TEMPLATE_HASH: &str = "pod-template-hash";
+
+pub(crate) fn start(context: &Context) {
+    let controller = Controller::new(context, "deployment-controller", "deployment-controller");
+    controller.watch(&context.caches.deployments);
+    controller.watch_owned::<Deployment, _>(&context.caches.replica_sets);
+    watch_pods(&controller);
+    controller.run(2, |this, key| async move { reconcile(&this, &key).await });
+}
+
+/// A deployment that recreates waits for the last of its old pods.
+fn watch_pods(controller: &Controller) {
+    let (queue, caches) = (controller.queue.clone(), controller.context.caches.clone());
+    controller.context.caches.pods.subscribe(move |change| {
+        if change.new.is_some_and(|pod| !pods::is_terminal(pod)) {
+            return;
+        }
+        let set = owner_key::<ReplicaSet>(&change.last().metadata).and_then(|key| caches.replica_sets.get(&key));
+        let key = set.and_then(|set| owner_key::<Deployment>(&set.metadata));
+        let Some(key) = key else { return };
+        if caches.deployments.get(&key).is_some_and(|deployment| recreates(&deployment)) {
+            queue.add(key);
+        }
+    });
+}
+
+async fn reconcile(this: &Controller, key: &str) -> Reconciled {
+    let Some(deployment) = this.context.caches.deployments.get(key) else { return Ok(Outcome::Done) };
+    if matching::is_empty(&deployment.spec.selector) {
+        let message = "This deployment is selecting all pods. A non-empty selector is required.";
+        this.warning(&*deployment, "SelectingAll", message);
+        return Ok(Outcome::Done);
+    }
+    let sets = this.claim(&*deployment, &deployment.spec.selector, &this.context.caches.replica_sets).await?;
+    let mut step = Step { this, deployment, sets };
+    if step.deployment.metadata.deletion_timestamp.is_some() {
+        return step.write_status().await;
+    }
+    step.note_pause().await?;
+    if is_paused(&step.deployment) || step.is_scaled() {
+        step.find_new(sets::IfMissing::Leave).await?;
+        step.scale().await?;
+        if is_paused(&step.deployment) {
+            step.clean_up().await?;
+        }
+        return step.write_status().await;
+    }
+    if recreates(&step.deployment) { step.recreate().await } else { step.roll().await }
+}
+
+/// One reconcile of a deployment.
+struct Step<'a> {
+    this: &'a Controller,
+    deployment: Arc<Deployment>,
+    /// All replica sets of the deployment.
+    sets: Vec<Arc<ReplicaSet>>,
+}
+
+impl Step<'_> {
+    /// The replica set of the current template, if there is one.
+    fn new_set(&self) -> Option<Arc<ReplicaSet>> {
+        let mut sets = self.sets.clone();
+        super::replica_set::by_age(&mut sets);
+        // The oldest one wins, so that the choice stays the same when a hash scheme changes.
+        sets.into_iter().find(|set| sets::same_template(set, &self.deployment))
+    }
+
+    /// All replica sets but that of the current template, oldest first.
+    fn old_sets(&self) -> Vec<Arc<ReplicaSet>> {
+        let new = self.new_set().map(|set| set.metadata.uid.clone());
+        let mut old: Vec<_> = self.sets.iter().filter(|set| Some(&set.metadata.uid) != new.as_ref()).cloned().collect();
+        super::replica_set::by_age(&mut old);
+        old
+    }
+
+    /// Takes in the new state of a replica set.
+    fn put(&mut self, set: Arc<ReplicaSet>) {
+        match self.sets.iter_mut().find(|mine| mine.metadata.uid == set.metadata.uid) {
+            Some(mine) => *mine = set,
+            None => self.sets.push(set),
+        }
+    }
+
+    fn replicas(&self) -> i32 {
+        self.deployment.spec.replicas.unwrap_or(1)
+    }
+
+    fn max_surge(&self) -> i32 {
+        if recreates(&self.deployment) { 0 } else { bounds(&self.deployment).0 }
+    }
+
+    fn max_unavailable(&self) -> i32 {
+        max_unavailable(&self.deployment)
+    }
+
+    /// Whether the number of replicas changed since the replica sets were last scaled.
+    fn is_scaled(&self) -> bool {
+        let wanted = self.replicas().to_string();
+        self.sets
+            .iter()
+            .any(|set| replicas(set) > 0 && annotation(&set.metadata, DESIRED).is_some_and(|desired| desired != wanted))
+    }
+}
+
+/// How many pods a replica set is to have.
+fn replicas(set: &ReplicaSet) -> i32 {
+    set.spec.replicas.unwrap_or(1)
+}
+
+fn available(set: &ReplicaSet) -> i32 {
+    set.status.as_ref().and_then(|status| status.available_replicas).unwrap_or(0)
+}
+
+fn total(sets: &[Arc<ReplicaSet>]) -> i32 {
+    sets.iter().map(|set| replicas(set)).sum()
+}
+
+fn is_paused(deployment: &Deployment) -> bool {
+    deployment.spec.paused == Some(true)
+}
+
+fn recreates(deployment: &Deployment) -> bool {
+    deployment.spec.strategy.as_ref().and_then(|strategy| strategy.type_.as_deref()) == Some("Recreate")
+}
+
+/// Most pods above the wanted number, and most below it. Both cannot be nothing, or there would be no way forward.
+fn bounds(deployment: &Deployment) -> (i32, i32) {
+    let replicas = deployment.spec.replicas.unwrap_or(1);
+    let rolling = deployment.spec.strategy.as_ref().and_then(|strategy| strategy.rolling_update.as_ref());
+    let surge = scaled(rolling.and_then(|rolling| rolling.max_surge.as_ref()), replicas, Round::Up);
+    let unavailable = scaled(rolling.and_then(|rolling| rolling.max_unavailable.as_ref()), replicas, Round::Down);
+    if surge == 0 && unavailable == 0 { (0, 1) } else { (surge, unavailable) }
+}
+
+fn max_unavailable(deployment: &Deployment) -> i32 {
+    let replicas = deployment.spec.replicas.unwrap_or(1);
+    if recreates(deployment) || replicas == 0 { 0 } else { bounds(deployment).1.min(replicas) }
+}
