@@ -15,6 +15,7 @@
 //!
 //! It knows nothing of GPUs. Time comes from [`clock::Clock`], which follows tokio's clock and so can be virtual.
 
+pub mod admit;
 pub mod apply;
 pub mod auth;
 pub mod clock;
