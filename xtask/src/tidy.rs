@@ -18,6 +18,7 @@ const LAYERS: &[Layer] = &[
     Layer { name: "capstan-schema", may_use: &[], pure: true },
     Layer { name: "capstan-api", may_use: &["capstan-schema"], pure: true },
     Layer { name: "capstan-plan", may_use: &["capstan-api"], pure: true },
+    Layer { name: "capstan-operands", may_use: &["capstan-api", "capstan-plan"], pure: true },
     Layer { name: "capstan-apiserver", may_use: &["capstan-schema"], pure: false },
     Layer { name: "capstan-sim", may_use: &["capstan-apiserver"], pure: false },
     Layer { name: "capstan", may_use: &["capstan-api"], pure: false },

@@ -86,6 +86,12 @@ pub fn diff(owner_uid: &str, wanted: &[Object], live: &LiveObjects) -> Diff {
     result
 }
 
+/// Whether the live object is what is wanted.
+pub fn is_current(wanted: &Object, live: &LiveObjects) -> bool {
+    let current = |there: &Value| wanted.policy == Policy::CreateOnce || holds(&stamped(wanted).body, there);
+    live.get(&wanted.reference).is_some_and(|there| current(there))
+}
+
 fn stamped(object: &Object) -> Object {
     let hash = hash(&object.body.to_string());
     object.clone().annotated(LAST_APPLIED, &hash)

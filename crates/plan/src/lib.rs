@@ -9,7 +9,7 @@ mod facts;
 pub mod kit;
 mod object;
 
-pub use diff::{Conflict, Deletion, Diff, diff, holds};
+pub use diff::{Conflict, Deletion, Diff, diff, holds, is_current};
 pub use facts::{Facts, ServerVersion};
 pub use object::{Gvk, Live, LiveObjects, Object, Policy, Ref};
 

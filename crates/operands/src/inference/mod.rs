@@ -1,0 +1,3 @@
+//! Serving models.
+
+pub mod nim_service;

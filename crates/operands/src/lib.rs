@@ -1,0 +1,5 @@
+//! What runs where: one plan function per custom resource, by domain. Pure.
+//!
+//! Start with [`inference::nim_service`], the smallest complete one.
+
+pub mod inference;
