@@ -20,6 +20,7 @@ pub mod apply;
 pub mod auth;
 pub mod clock;
 pub mod error;
+pub mod faults;
 pub mod names;
 pub mod ops;
 pub mod registry;

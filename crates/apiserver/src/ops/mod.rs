@@ -5,13 +5,30 @@
 //! whoever calls here may do what it asks for.
 
 mod admission;
+mod binding;
+mod convert;
+mod delete;
+mod eviction;
+mod ids;
+mod meta;
+mod namespaces;
 mod options;
+mod pipeline;
+mod read;
+mod scale;
 mod server;
+mod strategy;
+mod subresource;
+mod watch;
+mod write;
 
 pub use crate::auth::UserInfo;
-pub use admission::{Admission, Kinds, Operation, Request};
+pub use admission::{Admission, Kinds, Operation, Options, Request};
 pub use options::{
     Caller, DeleteOptions, Deleted, FieldValidation, GetOptions, ListOptions, Patch, PatchKind, Payload, Preconditions,
     Propagation, Target, WatchEvent, WatchStream, WriteOptions, Written,
 };
 pub use server::{Server, Settings};
+
+#[cfg(test)]
+pub(crate) mod tests;

@@ -54,6 +54,7 @@ impl Target {
     }
 
     /// A subresource of one object.
+    #[expect(clippy::should_implement_trait, reason = "nobody subtracts from a target")]
     pub fn sub(self, subresource: &str) -> Self {
         Self { subresource: Some(subresource.into()), ..self }
     }

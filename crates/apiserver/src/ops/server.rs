@@ -1,14 +1,19 @@
 //! The server: what all verbs share.
 
-use std::sync::Arc;
+use std::collections::HashMap;
+use std::sync::{Arc, PoisonError, RwLock};
 
+use super::ids::Ids;
+use super::strategy::Strategy;
 use super::{
     Admission, Caller, DeleteOptions, Deleted, GetOptions, Kinds, ListOptions, Patch, Payload, Target, WatchStream,
-    WriteOptions, Written,
+    WriteOptions, Written, delete, read, watch, write,
 };
 use crate::clock::Clock;
-use crate::error::{Result, Status};
-use crate::store::{Listing, Object, Retention, Store};
+use crate::error::Result;
+use crate::faults::{Faults, Verb};
+use crate::registry::{Registry, Resource};
+use crate::store::{FieldPaths, Listing, Object, Retention, Store, TableKey, TypeMeta};
 
 /// What a server is made of.
 #[derive(Default)]
@@ -17,6 +22,8 @@ pub struct Settings {
     pub retention: Retention,
     /// Time; real time if none is given.
     pub clock: Option<Clock>,
+    /// Which resources are served; the built-in ones if nothing is given.
+    pub registry: Option<Registry>,
     /// Admission plugins, in order.
     pub admission: Vec<Arc<dyn Admission>>,
     /// What is built in about kinds.
@@ -33,15 +40,55 @@ pub struct Server {
 
 struct Inner {
     store: Store,
+    registry: Registry,
     clock: Clock,
+    ids: Ids,
+    faults: Faults,
+    admission: RwLock<Arc<[Arc<dyn Admission>]>>,
+    kinds: RwLock<Arc<dyn Kinds>>,
+    profiles: RwLock<HashMap<(TableKey, Arc<str>), Arc<Profile>>>,
+}
+
+/// What the verbs need to know about a resource, worked out once.
+pub(crate) struct Profile {
+    pub(crate) resource: Arc<Resource>,
+    pub(crate) table: TableKey,
+    /// Types of stored objects.
+    pub(crate) stored: Arc<TypeMeta>,
+    /// Types of objects in the version of the request.
+    pub(crate) served: Arc<TypeMeta>,
+    pub(crate) fields: FieldPaths,
+    pub(crate) strategy: Strategy,
+}
+
+impl Profile {
+    fn of(resource: &Arc<Resource>) -> Self {
+        let types = |api_version| Arc::new(TypeMeta { api_version, kind: resource.kind.to_string() });
+        Self {
+            table: TableKey::of(resource),
+            stored: types(resource.storage_api_version()),
+            served: types(resource.api_version()),
+            fields: FieldPaths::of(resource),
+            strategy: Strategy::of(resource),
+            resource: resource.clone(),
+        }
+    }
 }
 
 impl Server {
     /// A server without objects. Call it inside a tokio runtime.
     pub fn new(settings: Settings) -> Self {
-        let store = Store::new(settings.retention);
-        let clock = settings.clock.unwrap_or_else(Clock::real);
-        Self { inner: Arc::new(Inner { store, clock }) }
+        let inner = Inner {
+            store: Store::new(settings.retention),
+            registry: settings.registry.unwrap_or_else(Registry::builtin),
+            clock: settings.clock.unwrap_or_else(Clock::real),
+            ids: Ids::new(settings.seed),
+            faults: Faults::default(),
+            admission: RwLock::new(settings.admission.into()),
+            kinds: RwLock::new(settings.kinds.unwrap_or_else(|| Arc::new(()))),
+            profiles: RwLock::default(),
+        };
+        Self { inner: Arc::new(inner) }
     }
 
     /// The objects.
@@ -49,27 +96,89 @@ impl Server {
         &self.inner.store
     }
 
+    /// Which resources are served.
+    pub fn registry(&self) -> &Registry {
+        &self.inner.registry
+    }
+
     /// The time.
     pub fn clock(&self) -> Clock {
         self.inner.clock
     }
 
-    /// One object, in the version of the request.
+    /// Faults for tests.
+    pub fn faults(&self) -> &Faults {
+        &self.inner.faults
+    }
+
+    /// Adds an admission plugin after those that are there.
+    pub fn add_admission(&self, plugin: Arc<dyn Admission>) {
+        let mut plugins = self.inner.admission.write().unwrap_or_else(PoisonError::into_inner);
+        *plugins = plugins.iter().cloned().chain([plugin]).collect();
+    }
+
+    /// Replaces what is built in about kinds.
+    pub fn set_kinds(&self, kinds: Arc<dyn Kinds>) {
+        *self.inner.kinds.write().unwrap_or_else(PoisonError::into_inner) = kinds;
+    }
+
+    /// A UID that no object has.
+    pub fn new_uid(&self) -> String {
+        self.inner.ids.uid()
+    }
+
+    pub(crate) fn ids(&self) -> &Ids {
+        &self.inner.ids
+    }
+
+    pub(crate) fn admission(&self) -> Arc<[Arc<dyn Admission>]> {
+        self.inner.admission.read().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
+    pub(crate) fn kinds(&self) -> Arc<dyn Kinds> {
+        self.inner.kinds.read().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
+    /// Tells the rules of kinds that an object has gone.
+    pub(crate) fn removed(&self, profile: &Profile, object: &Object) {
+        if profile.resource.custom().is_none() {
+            self.kinds().removed(self, &profile.resource, object);
+        }
+    }
+
+    pub(crate) fn downgrade(&self) -> WeakServer {
+        WeakServer(Arc::downgrade(&self.inner))
+    }
+
+    pub(crate) fn profile(&self, resource: &Arc<Resource>) -> Arc<Profile> {
+        let key =
+            (TableKey { group: resource.group.clone(), plural: resource.plural.clone() }, resource.version.clone());
+        let profiles = self.inner.profiles.read().unwrap_or_else(PoisonError::into_inner);
+        if let Some(profile) = profiles.get(&key).filter(|profile| Arc::ptr_eq(&profile.resource, resource)) {
+            return profile.clone();
+        }
+        drop(profiles);
+        let profile = Arc::new(Profile::of(resource));
+        self.inner.profiles.write().unwrap_or_else(PoisonError::into_inner).insert(key, profile.clone());
+        profile
+    }
+
+    /// One object, or its scale, in the version of the request.
     pub async fn get(&self, caller: &Caller, target: &Target, options: &GetOptions) -> Result<Arc<Object>> {
-        let _ = (caller, target, options);
-        Err(later())
+        let pass = self.faults().enter(Verb::Get, caller, target).await?;
+        pass.answer(read::get(self, target, options))
     }
 
     /// Many objects, in the version of the request.
     pub async fn list(&self, caller: &Caller, target: &Target, options: &ListOptions) -> Result<Listing> {
-        let _ = (caller, target, options);
-        Err(later())
+        let pass = self.faults().enter(Verb::List, caller, target).await?;
+        pass.answer(read::list(self, target, options, pass.stale))
     }
 
     /// What happens to objects, in the version of the request.
     pub async fn watch(&self, caller: &Caller, target: &Target, options: &ListOptions) -> Result<WatchStream> {
-        let _ = (caller, target, options);
-        Err(later())
+        let pass = self.faults().enter(Verb::Watch, caller, target).await?;
+        watch::watch(self, caller, target, options, pass)
     }
 
     /// Adds an object, or posts to a subresource: `eviction`, `binding`.
@@ -80,8 +189,8 @@ impl Server {
         body: Payload,
         options: &WriteOptions,
     ) -> Result<Written> {
-        let _ = (caller, target, body, options);
-        Err(later())
+        let pass = self.faults().enter(Verb::Create, caller, target).await?;
+        pass.answer(write::create(self, caller, target, body, options).await)
     }
 
     /// Replaces an object, its status or its scale.
@@ -92,8 +201,8 @@ impl Server {
         body: Payload,
         options: &WriteOptions,
     ) -> Result<Written> {
-        let _ = (caller, target, body, options);
-        Err(later())
+        let pass = self.faults().enter(Verb::Update, caller, target).await?;
+        pass.answer(write::update(self, caller, target, body, options).await)
     }
 
     /// Changes an object, its status or its scale.
@@ -104,14 +213,14 @@ impl Server {
         patch: Patch,
         options: &WriteOptions,
     ) -> Result<Written> {
-        let _ = (caller, target, patch, options);
-        Err(later())
+        let pass = self.faults().enter(Verb::Patch, caller, target).await?;
+        pass.answer(write::patch(self, caller, target, patch, options).await)
     }
 
     /// Deletes an object, now or when its time is over.
     pub async fn delete(&self, caller: &Caller, target: &Target, options: &DeleteOptions) -> Result<Deleted> {
-        let _ = (caller, target, options);
-        Err(later())
+        let pass = self.faults().enter(Verb::Delete, caller, target).await?;
+        pass.answer(delete::delete(self, caller, target, options).await)
     }
 
     /// Deletes all selected objects; the answer is the list of them.
@@ -122,11 +231,23 @@ impl Server {
         select: &ListOptions,
         options: &DeleteOptions,
     ) -> Result<Listing> {
-        let _ = (caller, target, select, options);
-        Err(later())
+        let pass = self.faults().enter(Verb::DeleteCollection, caller, target).await?;
+        pass.answer(delete::delete_collection(self, caller, target, select, options).await)
     }
 }
 
-fn later() -> Status {
-    Status::internal("this verb is not served yet")
+impl std::fmt::Debug for Server {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Server").field("revision", &self.store().revision()).finish_non_exhaustive()
+    }
+}
+
+/// A server that background tasks hold without keeping it alive.
+#[derive(Clone)]
+pub(crate) struct WeakServer(std::sync::Weak<Inner>);
+
+impl WeakServer {
+    pub(crate) fn upgrade(&self) -> Option<Server> {
+        self.0.upgrade().map(|inner| Server { inner })
+    }
 }

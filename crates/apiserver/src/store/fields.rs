@@ -33,11 +33,16 @@ impl FieldPaths {
     /// The fields of a resource beyond `metadata.name` and `metadata.namespace`.
     pub fn of(resource: &Resource) -> Self {
         match &resource.origin {
-            Origin::Builtin => builtin(&resource.group, &resource.plural).iter().copied().collect(),
+            Origin::Builtin => builtin(&resource.storage_group, &resource.plural).iter().copied().collect(),
             Origin::Custom(custom) => {
                 custom.selectable_fields.iter().map(|path| path.trim_start_matches('.')).collect()
             }
         }
+    }
+
+    /// Whether there are none beyond `metadata.name` and `metadata.namespace`.
+    pub fn is_empty(&self) -> bool {
+        self.0.is_empty()
     }
 
     /// Whether selectors may name `path`.

@@ -84,7 +84,7 @@ impl Hub {
     /// Shows an event to all watchers that may want it.
     pub(super) fn send(&mut self, event: &Event) {
         let gone = OnceCell::new();
-        let mut show = |watchers: Option<&mut Vec<Watcher>>| {
+        let show = |watchers: Option<&mut Vec<Watcher>>| {
             if let Some(watchers) = watchers {
                 watchers.retain(|watcher| offer(watcher, event, &gone));
             }

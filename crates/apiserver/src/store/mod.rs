@@ -22,6 +22,7 @@ use std::time::Duration;
 use table::Table;
 
 pub use fields::{FieldPaths, Fields};
+pub(crate) use list::too_large;
 pub use list::{At, Listing, Query};
 pub use object::{Object, TypeMeta};
 pub use selector::{FieldSelector, LabelSelector, Selection};
@@ -47,7 +48,7 @@ impl TableKey {
 
     /// The table of a resource.
     pub fn of(resource: &Resource) -> Self {
-        Self { group: resource.group.clone(), plural: resource.plural.clone() }
+        Self { group: resource.storage_group.clone(), plural: resource.plural.clone() }
     }
 }
 

@@ -87,6 +87,11 @@ impl Object {
         Self { revision, ..self.clone() }
     }
 
+    /// The same text under another version or kind.
+    pub fn retyped(&self, types: Arc<TypeMeta>) -> Self {
+        Self { types, ..self.clone() }
+    }
+
     /// Takes parts that have not changed from the version before, so that they are in memory once.
     pub(super) fn share(&mut self, previous: &Self) {
         self.key = previous.key.clone();

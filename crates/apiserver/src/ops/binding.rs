@@ -1,0 +1,122 @@
+//! The binding subresource: a pod gets its node, once.
+
+use serde_json::{Value, json};
+
+use super::server::Profile;
+use super::{Caller, Payload, Server, Target, WriteOptions, Written, convert, meta, read};
+use crate::clock::Clock;
+use crate::error::{Cause, Result, Status};
+use crate::store::{Clash, Object};
+
+const ATTEMPTS: usize = 64;
+
+pub(super) async fn bind(
+    server: &Server,
+    _caller: &Caller,
+    target: &Target,
+    body: Payload,
+    options: &WriteOptions,
+) -> Result<Written> {
+    let binding = match body {
+        Payload::Object(value) => value,
+        Payload::Json(text) => serde_json::from_slice(&text).map_err(|error| Status::bad_request(error.to_string()))?,
+    };
+    let given = meta::text(&binding, "name");
+    let name = target.name.clone().unwrap_or_else(|| given.to_owned());
+    if !given.is_empty() && given != name {
+        return Err(Status::bad_request("name in URL does not match name in Binding object"));
+    }
+    let pods = server.registry().lookup("", "v1", "pods").ok_or_else(Status::no_such_resource)?;
+    let target = Target::one(pods, target.namespace.as_deref(), &name);
+    let node = check(&binding, &name)?;
+    let profile = server.profile(&target.resource);
+    for _ in 0..ATTEMPTS {
+        let live = read::find(server, &profile, &target)?;
+        let object = assign(&profile, &live, &binding, node, server.clock())?;
+        if options.dry_run {
+            return Ok(success());
+        }
+        match server.store().update(&profile.table, object, live.revision) {
+            Ok(_) => return Ok(success()),
+            Err(Clash::Absent) => return Err(Status::not_found(&target.resource, &name)),
+            Err(Clash::Present(_)) => {}
+        }
+    }
+    Err(Status::modified(&target.resource, &name))
+}
+
+/// A Status of success with code 201, which is what posting to a subresource of a pod answers.
+pub(super) fn success() -> Written {
+    let status = json!({"kind": "Status", "apiVersion": "v1", "metadata": {}, "status": "Success", "code": 201});
+    Written { object: Object::synthetic(&status).into(), created: true, warnings: Vec::new() }
+}
+
+fn check<'a>(binding: &'a Value, name: &str) -> Result<&'a str> {
+    let mut causes = Vec::new();
+    let kind = binding["target"]["kind"].as_str().unwrap_or_default();
+    if !matches!(kind, "" | "Node") {
+        causes.push(Cause {
+            reason: "FieldValueNotSupported",
+            message: format!("Unsupported value: {kind:?}: supported values: \"Node\", \"<empty>\""),
+            field: "target.kind".into(),
+        });
+    }
+    let node = binding["target"]["name"].as_str().unwrap_or_default();
+    if node.is_empty() {
+        causes.push(meta::required("target.name", ""));
+    }
+    if causes.is_empty() { Ok(node) } else { Err(Status::invalid("Binding", "", name, causes)) }
+}
+
+/// The pod on its node.
+fn assign(profile: &Profile, live: &Object, binding: &Value, node: &str, clock: Clock) -> Result<Object> {
+    let mut pod = live.value();
+    let name = live.name();
+    let refuse = |why: String| {
+        let message = format!("Operation cannot be fulfilled on pods/binding \"{name}\": {why}");
+        Status::new(409, "Conflict", message).with_details(json!({"name": name, "kind": "pods/binding"}))
+    };
+    let uid = meta::text(binding, "uid");
+    if !uid.is_empty() && uid != &*live.uid {
+        let why = format!("Precondition failed: UID in precondition: {uid}, UID in object meta: {}", live.uid);
+        return Err(refuse(why));
+    }
+    if live.deleting {
+        return Err(refuse(format!("pod {name} is being deleted, cannot be assigned to a host")));
+    }
+    let present = pod["spec"]["nodeName"].as_str().unwrap_or_default();
+    if !present.is_empty() {
+        return Err(refuse(format!("pod {name} is already assigned to node {present:?}")));
+    }
+    if pod["spec"]["schedulingGates"].as_array().is_some_and(|gates| !gates.is_empty()) {
+        return Err(refuse(format!("pod {name} has non-empty .spec.schedulingGates")));
+    }
+    pod["spec"]["nodeName"] = node.into();
+    for field in ["annotations", "labels"] {
+        for (key, value) in binding["metadata"][field].as_object().into_iter().flatten() {
+            pod["metadata"][field][key] = value.clone();
+        }
+    }
+    set_scheduled(&mut pod, clock);
+    let pod = convert::store_value(profile, pod);
+    Ok(Object::new(profile.stored.clone(), &pod, &profile.fields))
+}
+
+fn set_scheduled(pod: &mut Value, clock: Clock) {
+    let condition = json!({
+        "type": "PodScheduled", "status": "True", "lastProbeTime": null, "lastTransitionTime": clock.rfc3339(),
+    });
+    if !pod["status"].is_object() {
+        pod["status"] = json!({});
+    }
+    let conditions = &mut pod["status"]["conditions"];
+    if !conditions.is_array() {
+        *conditions = json!([]);
+    }
+    if let Some(conditions) = conditions.as_array_mut() {
+        match conditions.iter_mut().find(|one| one["type"] == "PodScheduled") {
+            Some(one) => *one = condition,
+            None => conditions.push(condition),
+        }
+    }
+}

@@ -1,0 +1,200 @@
+//! The eviction subresource: a pod goes if its disruption budget lets it.
+
+use serde_json::{Value, json};
+
+use super::binding::success;
+use super::{
+    Caller, DeleteOptions, Payload, Preconditions, Propagation, Server, Target, WriteOptions, Written, delete, meta,
+    read,
+};
+use crate::error::{Result, Status};
+use crate::store::{LabelSelector, Object, Selection};
+
+/// Most pods that wait to be noticed by the controller of budgets.
+const MAX_DISRUPTED: usize = 2000;
+const ATTEMPTS: usize = 20;
+
+pub(super) async fn evict(
+    server: &Server,
+    caller: &Caller,
+    target: &Target,
+    body: Payload,
+    options: &WriteOptions,
+) -> Result<Written> {
+    let eviction = match body {
+        Payload::Object(value) => value,
+        Payload::Json(text) => serde_json::from_slice(&text).map_err(|error| Status::bad_request(error.to_string()))?,
+    };
+    if meta::text(&eviction, "name") != target.name.as_deref().unwrap_or_default() {
+        return Err(Status::bad_request("name in URL does not match name in Eviction object"));
+    }
+    let deletion = delete_options(&eviction["deleteOptions"], options.dry_run);
+    let pods = Target { subresource: None, ..target.clone() };
+    let profile = server.profile(&target.resource);
+    let conditional = deletion.preconditions.resource_version.is_some();
+    for _ in 0..ATTEMPTS {
+        let live = read::find(server, &profile, &pods)?;
+        let pod = live.value();
+        let deletion = match verdict(server, &live, &pod, deletion.dry_run)? {
+            Verdict::Go => deletion.clone(),
+            // What was looked at must still hold when the pod goes.
+            Verdict::GoIfUnchanged if !conditional => with_revision(&deletion, &live),
+            Verdict::GoIfUnchanged => deletion.clone(),
+            Verdict::Again => continue,
+        };
+        match delete::delete(server, caller, &pods, &deletion).await {
+            Ok(_) => return Ok(success()),
+            Err(status) if status.code == 409 && !conditional => {}
+            Err(status) => return Err(status),
+        }
+    }
+    Err(too_many("is still being processed by the server.", target.name.as_deref().unwrap_or_default(), 10))
+}
+
+fn delete_options(options: &Value, dry_run: bool) -> DeleteOptions {
+    let text = |value: &Value| value.as_str().map(str::to_owned);
+    DeleteOptions {
+        grace: options["gracePeriodSeconds"].as_i64(),
+        propagation: match options["propagationPolicy"].as_str() {
+            Some("Orphan") => Some(Propagation::Orphan),
+            Some("Background") => Some(Propagation::Background),
+            Some("Foreground") => Some(Propagation::Foreground),
+            _ => None,
+        },
+        preconditions: Preconditions {
+            uid: text(&options["preconditions"]["uid"]),
+            resource_version: text(&options["preconditions"]["resourceVersion"]),
+        },
+        dry_run: dry_run || options["dryRun"].as_array().is_some_and(|all| !all.is_empty()),
+    }
+}
+
+fn with_revision(options: &DeleteOptions, live: &Object) -> DeleteOptions {
+    let mut options = options.clone();
+    options.preconditions.resource_version = Some(live.revision.to_string());
+    options
+}
+
+/// Whether a pod may go.
+enum Verdict {
+    Go,
+    GoIfUnchanged,
+    /// Somebody else changed the budget: look again.
+    Again,
+}
+
+fn verdict(server: &Server, live: &Object, pod: &Value, dry_run: bool) -> Result<Verdict> {
+    let phase = pod["status"]["phase"].as_str().unwrap_or_default();
+    if matches!(phase, "Succeeded" | "Failed") || live.deleting {
+        return Ok(Verdict::Go);
+    }
+    if phase == "Pending" {
+        return Ok(Verdict::GoIfUnchanged);
+    }
+    let budgets = budgets(server, live);
+    let budget = match budgets.as_slice() {
+        [] => return Ok(Verdict::Go),
+        [budget] => budget,
+        _ => {
+            let message =
+                "This pod has more than one PodDisruptionBudget, which the eviction subresource does not support.";
+            return Err(Status::new(500, "", message));
+        }
+    };
+    let value = budget.value();
+    let count = |field: &str| value["status"][field].as_i64().unwrap_or(0);
+    if !is_ready(pod) {
+        let healthy = count("currentHealthy") >= count("desiredHealthy") && count("desiredHealthy") > 0;
+        if healthy || value["spec"]["unhealthyPodEvictionPolicy"] == "AlwaysAllow" {
+            return Ok(Verdict::GoIfUnchanged);
+        }
+    }
+    decrement(server, live.name(), budget, value, dry_run)
+}
+
+/// Takes one disruption from a budget.
+fn decrement(server: &Server, pod: &str, budget: &Object, mut value: Value, dry_run: bool) -> Result<Verdict> {
+    let name = budget.name();
+    let count = |field: &str| value["status"][field].as_i64().unwrap_or(0);
+    let forbidden = |why: &str| {
+        let message = format!("poddisruptionbudgets.policy \"{name}\" is forbidden: {why}");
+        let details = json!({"name": name, "group": "policy", "kind": "poddisruptionbudgets"});
+        Status::new(403, "Forbidden", message).with_details(details)
+    };
+    if count("observedGeneration") < budget.generation {
+        return Err(too_many("is still being processed by the server.", name, 10));
+    }
+    let allowed = count("disruptionsAllowed");
+    if allowed < 0 {
+        return Err(forbidden("pdb disruptions allowed is negative"));
+    }
+    if value["status"]["disruptedPods"].as_object().is_some_and(|pods| pods.len() > MAX_DISRUPTED) {
+        return Err(forbidden("DisruptedPods map too big - too many evictions not confirmed by PDB controller"));
+    }
+    if allowed == 0 {
+        let (desired, current) = (count("desiredHealthy"), count("currentHealthy"));
+        return Err(too_many(&format!("needs {desired} healthy pods and has {current} currently"), name, 0));
+    }
+    if dry_run {
+        return Ok(Verdict::Go);
+    }
+    value["status"]["disruptionsAllowed"] = (allowed - 1).into();
+    if allowed == 1 {
+        forbid_disruption(&mut value, &server.clock().rfc3339());
+    }
+    value["status"]["disruptedPods"][pod] = server.clock().rfc3339().into();
+    let Some(resource) = server.registry().lookup("policy", "v1", "poddisruptionbudgets") else {
+        return Ok(Verdict::Go);
+    };
+    let profile = server.profile(&resource);
+    let object = Object::new(profile.stored.clone(), &value, &profile.fields);
+    match server.store().update(&profile.table, object, budget.revision) {
+        Ok(_) => Ok(Verdict::Go),
+        Err(_) => Ok(Verdict::Again),
+    }
+}
+
+/// The budget is used up.
+fn forbid_disruption(budget: &mut Value, now: &str) {
+    let generation = budget["metadata"]["generation"].clone();
+    let condition = json!({
+        "type": "DisruptionAllowed", "status": "False", "reason": "InsufficientPods", "message": "",
+        "lastTransitionTime": now, "observedGeneration": generation,
+    });
+    let conditions = &mut budget["status"]["conditions"];
+    if !conditions.is_array() {
+        *conditions = json!([]);
+    }
+    if let Some(conditions) = conditions.as_array_mut() {
+        match conditions.iter_mut().find(|one| one["type"] == "DisruptionAllowed") {
+            Some(one) => *one = condition,
+            None => conditions.push(condition),
+        }
+    }
+}
+
+fn budgets(server: &Server, pod: &Object) -> Vec<std::sync::Arc<Object>> {
+    let table = crate::store::TableKey::new("policy", "poddisruptionbudgets");
+    let all = server.store().select(&table, &Selection::namespace(pod.namespace()));
+    let covers = |budget: &Object| {
+        let selector = LabelSelector::from_json(&budget.value()["spec"]["selector"]);
+        // A budget without selector covers nothing.
+        selector.is_ok_and(|selector| !selector.is_empty() && selector.matches(|key| pod.label(key)))
+    };
+    all.into_iter().filter(|budget| covers(budget)).collect()
+}
+
+fn is_ready(pod: &Value) -> bool {
+    let conditions = pod["status"]["conditions"].as_array().into_iter().flatten();
+    conditions.into_iter().any(|one| one["type"] == "Ready" && one["status"] == "True")
+}
+
+fn too_many(why: &str, budget: &str, retry_after: u32) -> Status {
+    let cause = json!({"reason": "DisruptionBudget", "message": format!("The disruption budget {budget} {why}")});
+    let mut details = json!({"causes": [cause]});
+    if retry_after > 0 {
+        details["retryAfterSeconds"] = retry_after.into();
+    }
+    let message = "Cannot evict pod as it would violate the pod's disruption budget.";
+    Status::new(429, "TooManyRequests", message).with_details(details)
+}

@@ -1,0 +1,154 @@
+//! get and list.
+
+use std::sync::Arc;
+
+use super::server::Profile;
+use super::{GetOptions, ListOptions, Server, Target, convert, scale};
+use crate::error::{Cause, Result, Status};
+use crate::registry::Origin;
+use crate::store::{At, FieldSelector, LabelSelector, Listing, Object, Query, Selection};
+
+/// An object, or its scale.
+pub(super) fn get(server: &Server, target: &Target, options: &GetOptions) -> Result<Arc<Object>> {
+    let profile = server.profile(&target.resource);
+    if let Some(least) = revision("resourceVersion", &options.resource_version)? {
+        let now = server.store().revision();
+        if least > now {
+            return Err(crate::store::too_large(least, now));
+        }
+    }
+    let object = find(server, &profile, target)?;
+    match target.subresource.as_deref() {
+        Some("scale") => scale::of(&profile, &object),
+        _ => Ok(convert::serve(&profile, &object)),
+    }
+}
+
+/// The stored object that a request names.
+pub(super) fn find(server: &Server, profile: &Profile, target: &Target) -> Result<Arc<Object>> {
+    let name = target.name.as_deref().unwrap_or_default();
+    let namespace = target.namespace.as_deref().unwrap_or_default();
+    let object = server.store().get(&profile.table, namespace, name);
+    object.ok_or_else(|| Status::not_found(&target.resource, name))
+}
+
+/// Many objects; with `stale` as they were so many revisions ago.
+pub(super) fn list(server: &Server, target: &Target, options: &ListOptions, stale: Option<u64>) -> Result<Listing> {
+    let profile = server.profile(&target.resource);
+    check_list(options)?;
+    let selection = selection(&profile, target, options)?;
+    let continue_token = options.continue_token.clone();
+    let mut query = Query { selection, at: moment(options)?, limit: options.limit, continue_token };
+    if let Some(stale) = stale {
+        query.at = At::Exactly(server.store().revision().saturating_sub(stale).max(1));
+    }
+    let mut listing = server.store().list(&profile.table, &query)?;
+    for object in &mut listing.items {
+        if object.types != profile.served {
+            *object = convert::serve(&profile, object);
+        }
+    }
+    Ok(listing)
+}
+
+/// Which objects a list or watch is about.
+pub(super) fn selection(profile: &Profile, target: &Target, options: &ListOptions) -> Result<Selection> {
+    let labels = LabelSelector::parse(&options.label_selector)?;
+    let mut fields = FieldSelector::parse(&options.field_selector)?;
+    if profile.served.api_version == "events.k8s.io/v1" {
+        fields.rename(convert::event_field);
+    }
+    if profile.table.plural.as_ref() == "pods" {
+        fields.rename(|path| (path == "spec.host").then_some("spec.nodeName"));
+    }
+    if let Some(odd) = fields.paths().find(|path| !profile.fields.contains(path)) {
+        return Err(Status::bad_request(unknown_field(profile, odd)));
+    }
+    let mut selection = Selection { namespace: target.namespace.as_deref().map(Into::into), labels, fields };
+    if let Some(name) = &target.name {
+        selection.fields = FieldSelector::equal("metadata.name", name);
+    }
+    Ok(selection)
+}
+
+fn unknown_field(profile: &Profile, path: &str) -> String {
+    let more = !profile.fields.is_empty() || matches!(profile.resource.origin, Origin::Custom(_));
+    if more {
+        format!("field label not supported: {path}")
+    } else {
+        format!("{path:?} is not a known field selector: only \"metadata.name\", \"metadata.namespace\"")
+    }
+}
+
+fn moment(options: &ListOptions) -> Result<At> {
+    let Some(revision) = revision("resourceVersion", &options.resource_version)? else { return Ok(At::Now) };
+    if !options.continue_token.is_empty() {
+        if revision == 0 {
+            return Ok(At::Now);
+        }
+        return Err(Status::bad_request("specifying resource version is not allowed when using continue"));
+    }
+    Ok(match options.resource_version_match.as_str() {
+        "Exact" => At::Exactly(revision),
+        // Before there was `resourceVersionMatch`, a limit meant the exact revision.
+        "" if options.limit > 0 && revision > 0 => At::Exactly(revision),
+        _ => At::NotOlderThan(revision),
+    })
+}
+
+/// A revision in a query; none if it is empty.
+pub(super) fn revision(field: &str, text: &str) -> Result<Option<u64>> {
+    if text.is_empty() {
+        return Ok(None);
+    }
+    let invalid = || {
+        let message = format!("Invalid value: {text:?}: strconv.ParseUint: parsing {text:?}: invalid syntax");
+        let cause = Cause { reason: "FieldValueInvalid", message, field: field.to_owned() };
+        Status::invalid("", "", "", vec![cause])
+    };
+    text.parse().map(Some).map_err(|_| invalid())
+}
+
+fn check_list(options: &ListOptions) -> Result<()> {
+    let mut causes = Vec::new();
+    let matching = options.resource_version_match.as_str();
+    if options.send_initial_events.is_some() {
+        causes.push(forbidden("sendInitialEvents", "sendInitialEvents is forbidden for list"));
+    }
+    if !matching.is_empty() {
+        if options.resource_version.is_empty() {
+            causes.push(forbidden(
+                "resourceVersionMatch",
+                "resourceVersionMatch is forbidden unless resourceVersion is provided",
+            ));
+        }
+        if !options.continue_token.is_empty() {
+            causes
+                .push(forbidden("resourceVersionMatch", "resourceVersionMatch is forbidden when continue is provided"));
+        }
+        if !matches!(matching, "Exact" | "NotOlderThan") {
+            causes.push(unsupported_match(matching, r#""Exact", "NotOlderThan", """#));
+        }
+        if matching == "Exact" && options.resource_version == "0" {
+            causes.push(forbidden(
+                "resourceVersionMatch",
+                "resourceVersionMatch \"exact\" is forbidden for resourceVersion \"0\"",
+            ));
+        }
+    }
+    refuse(causes)
+}
+
+/// 422 for list options, if anything is wrong with them.
+pub(super) fn refuse(causes: Vec<Cause>) -> Result<()> {
+    if causes.is_empty() { Ok(()) } else { Err(Status::invalid("ListOptions", "meta.k8s.io", "", causes)) }
+}
+
+pub(super) fn forbidden(field: &str, why: &str) -> Cause {
+    Cause { reason: "FieldValueForbidden", message: format!("Forbidden: {why}"), field: field.to_owned() }
+}
+
+pub(super) fn unsupported_match(value: &str, supported: &str) -> Cause {
+    let message = format!("Unsupported value: {value:?}: supported values: {supported}");
+    Cause { reason: "FieldValueNotSupported", message, field: "resourceVersionMatch".into() }
+}

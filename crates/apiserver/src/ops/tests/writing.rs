@@ -1,0 +1,257 @@
+//! create and update.
+
+use super::*;
+use crate::ops::admission::Request;
+use futures::future::BoxFuture;
+
+#[tokio::test(start_paused = true)]
+async fn a_new_object_gets_what_the_server_says() {
+    let bench = Bench::new().await;
+    let pod = bench
+        .pod("web", json!({"metadata": {"uid": "mine", "generation": 9, "creationTimestamp": "2001-01-01T00:00:00Z"}}))
+        .await;
+    let meta = &pod["metadata"];
+    assert_eq!(meta["creationTimestamp"], "2030-01-01T00:00:00Z");
+    assert_eq!(meta["namespace"], "default");
+    assert_eq!(meta["generation"], 1);
+    assert_eq!(meta["resourceVersion"], "4");
+    assert_eq!(meta["uid"].as_str().unwrap().len(), 36);
+    assert_eq!(pod["status"]["phase"], "Pending");
+    assert_eq!((&pod["apiVersion"], &pod["kind"]), (&json!("v1"), &json!("Pod")));
+}
+
+#[tokio::test]
+async fn a_name_is_generated_and_names_are_unique() {
+    let bench = Bench::new().await;
+    let body = json!({"metadata": {"generateName": "web-"}});
+    let one = bench.create("configmaps", Some("default"), body.clone()).await.unwrap();
+    let two = bench.create("configmaps", Some("default"), body).await.unwrap();
+    let (one, two) = (one["metadata"]["name"].as_str().unwrap(), two["metadata"]["name"].as_str().unwrap());
+    assert!(one.starts_with("web-") && one.len() == 9 && one != two);
+    let again = bench.create("configmaps", Some("default"), json!({"metadata": {"name": one}})).await.unwrap_err();
+    assert_eq!((again.code, again.reason), (409, "AlreadyExists"));
+    assert_eq!(again.message, format!("configmaps \"{one}\" already exists"));
+}
+
+#[tokio::test]
+async fn bad_requests_are_refused_in_the_words_of_the_real_server() {
+    let bench = Bench::new().await;
+    let cases = [
+        ("configmaps", Some("absent"), json!({"metadata": {"name": "a"}}), 404, "namespaces \"absent\" not found"),
+        (
+            "configmaps",
+            Some("default"),
+            json!({"metadata": {"name": "a", "namespace": "other"}}),
+            400,
+            "the namespace of the provided object does not match the namespace sent on the request",
+        ),
+        (
+            "configmaps",
+            Some("default"),
+            json!({"apiVersion": "apps/v1", "kind": "ConfigMap", "metadata": {"name": "a"}}),
+            400,
+            "the API version in the data (apps/v1) does not match the expected API version (v1)",
+        ),
+        (
+            "configmaps",
+            Some("default"),
+            json!({"metadata": {}}),
+            422,
+            "ConfigMap \"\" is invalid: metadata.name: Required value: name or generateName is required",
+        ),
+        (
+            "configmaps",
+            Some("default"),
+            json!({"metadata": {"name": "A"}}),
+            422,
+            "ConfigMap \"A\" is invalid: metadata.name: Invalid value: \"A\": a lowercase RFC 1123 subdomain must consist of lower case alphanumeric characters, '-' or '.', and must start and end with an alphanumeric character (e.g. 'example.com', regex used for validation is '[a-z0-9]([-a-z0-9]*[a-z0-9])?(\\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*')",
+        ),
+        (
+            "configmaps",
+            Some("default"),
+            json!({"metadata": {"name": "a", "resourceVersion": "7"}}),
+            500,
+            "resourceVersion should not be set on objects to be created",
+        ),
+        (
+            "configmaps",
+            Some("default"),
+            json!({"metadata": {"name": "a", "finalizers": ["odd"]}}),
+            422,
+            "ConfigMap \"a\" is invalid: metadata.finalizers[0]: Invalid value: \"odd\": name is neither a standard finalizer name nor is it fully qualified",
+        ),
+    ];
+    for (resource, namespace, body, code, message) in cases {
+        let status = bench.create(resource, namespace, body).await.unwrap_err();
+        assert_eq!((status.code, status.message.as_str()), (code, message));
+    }
+}
+
+#[tokio::test]
+async fn an_update_keeps_what_the_server_said() {
+    let bench = Bench::new().await;
+    let target = bench.one("configmaps", Some("default"), "a");
+    let old = bench.create("configmaps", Some("default"), json!({"metadata": {"name": "a"}})).await.unwrap();
+    let new = bench.put(&target, json!({"metadata": {"name": "a"}, "data": {"k": "v"}})).await.unwrap();
+    assert_eq!(new["data"]["k"], "v");
+    let fields = ["uid", "creationTimestamp", "namespace", "name"];
+    assert_eq!(fields.map(|field| &new["metadata"][field]), fields.map(|field| &old["metadata"][field]));
+    assert_ne!(new["metadata"]["resourceVersion"], old["metadata"]["resourceVersion"]);
+}
+
+#[tokio::test]
+async fn an_update_that_changes_nothing_writes_nothing() {
+    let bench = Bench::new().await;
+    let target = bench.one("configmaps", Some("default"), "a");
+    let old = bench.create("configmaps", Some("default"), json!({"metadata": {"name": "a"}})).await.unwrap();
+    let before = bench.server.store().revision();
+    let new = bench.put(&target, old.clone()).await.unwrap();
+    assert_eq!((new, bench.server.store().revision()), (old, before));
+}
+
+#[tokio::test]
+async fn updates_that_saw_something_else_conflict() {
+    let bench = Bench::new().await;
+    let target = bench.one("configmaps", Some("default"), "a");
+    let old = bench.create("configmaps", Some("default"), json!({"metadata": {"name": "a"}})).await.unwrap();
+    let mut new = old.clone();
+    new["data"] = json!({"k": "1"});
+    bench.put(&target, new.clone()).await.unwrap();
+    new["data"] = json!({"k": "2"});
+    let stale = bench.put(&target, new).await.unwrap_err();
+    assert_eq!(
+        (stale.code, stale.message.as_str()),
+        (
+            409,
+            "Operation cannot be fulfilled on configmaps \"a\": the object has been modified; please apply your changes to the latest version and try again"
+        )
+    );
+    let other = bench.put(&target, json!({"metadata": {"name": "a", "uid": "other"}})).await.unwrap_err();
+    assert_eq!((other.code, other.reason), (409, "Conflict"));
+    let absent = bench.put(&bench.one("configmaps", Some("default"), "b"), json!({})).await.unwrap_err();
+    assert_eq!((absent.code, absent.message.as_str()), (404, "configmaps \"b\" not found"));
+    let elsewhere = bench.put(&target, json!({"metadata": {"name": "b"}})).await.unwrap_err();
+    assert_eq!(elsewhere.message, "the name of the object (b) does not match the name on the URL (a)");
+}
+
+#[tokio::test]
+async fn some_kinds_must_say_what_they_saw_and_some_may_be_created_by_an_update() {
+    let bench = Bench::new().await;
+    let crd = json!({"metadata": {"name": "a.b.c"}, "spec": {}});
+    bench.create("customresourcedefinitions", None, crd.clone()).await.unwrap();
+    let status = bench.put(&bench.one("customresourcedefinitions", None, "a.b.c"), crd).await.unwrap_err();
+    assert_eq!(
+        (status.code, status.message.as_str()),
+        (
+            422,
+            "customresourcedefinitions.apiextensions.k8s.io \"a.b.c\" is invalid: metadata.resourceVersion: Invalid value: 0x0: must be specified for an update"
+        )
+    );
+    let lease = bench.one("leases", Some("default"), "l");
+    assert_eq!(bench.put(&lease, json!({})).await.unwrap()["metadata"]["name"], "l");
+}
+
+#[tokio::test]
+async fn the_generation_grows_with_the_spec_only() {
+    let bench = Bench::new().await;
+    let target = bench.one("daemonsets", Some("default"), "a");
+    let mut object = bench
+        .create("daemonsets", Some("default"), json!({"metadata": {"name": "a"}, "spec": {"x": 1}}))
+        .await
+        .unwrap();
+    object["metadata"]["labels"] = json!({"l": "1"});
+    object["status"] = json!({"y": 1});
+    let labelled = bench.put(&target, object.clone()).await.unwrap();
+    assert_eq!((&labelled["metadata"]["generation"], &labelled["status"]), (&json!(1), &json!({})));
+    object = labelled;
+    object["spec"]["x"] = 2.into();
+    assert_eq!(bench.put(&target, object).await.unwrap()["metadata"]["generation"], 2);
+}
+
+#[tokio::test]
+async fn a_status_write_changes_the_status_only() {
+    let bench = Bench::new().await;
+    let main = bench.one("daemonsets", Some("default"), "a");
+    let status = main.clone().sub("status");
+    let mut object = bench
+        .create("daemonsets", Some("default"), json!({"metadata": {"name": "a"}, "spec": {"x": 1}}))
+        .await
+        .unwrap();
+    object["spec"]["x"] = 2.into();
+    object["status"] = json!({"numberReady": 1});
+    let written = bench.put(&status, object).await.unwrap();
+    assert_eq!((&written["spec"]["x"], &written["status"]["numberReady"]), (&json!(1), &json!(1)));
+    assert_eq!(written["metadata"]["generation"], 1);
+}
+
+#[tokio::test]
+async fn a_dry_run_says_what_would_be_and_writes_nothing() {
+    let bench = Bench::new().await;
+    let before = bench.server.store().revision();
+    let options = WriteOptions { dry_run: true, ..WriteOptions::default() };
+    let all = bench.all("configmaps", Some("default"));
+    let body = json!({"metadata": {"name": "a"}});
+    let written = bench.server.create(&bench.caller, &all, body.into(), &options).await.unwrap();
+    assert!(written.object.value()["metadata"]["resourceVersion"].is_null());
+    assert_eq!(bench.server.store().revision(), before);
+    assert_eq!(bench.get(&bench.one("configmaps", Some("default"), "a")).await.unwrap_err().code, 404);
+}
+
+#[tokio::test]
+async fn an_owner_is_named_once() {
+    let bench = Bench::new().await;
+    let owner = json!({"apiVersion": "v1", "kind": "Pod", "name": "p", "uid": "u"});
+    let body = json!({"metadata": {"name": "a", "ownerReferences": [owner, owner]}});
+    let all = bench.all("configmaps", Some("default"));
+    let written = bench.server.create(&bench.caller, &all, body.into(), &WriteOptions::default()).await.unwrap();
+    assert_eq!(written.object.owners.len(), 1);
+    assert!(written.warnings[0].ends_with("duplicate UID(s) observed: u"));
+}
+
+struct Plugin;
+
+impl Admission for Plugin {
+    fn handles(&self, request: &Request) -> bool {
+        *request.target.resource.plural == *"configmaps"
+    }
+
+    fn mutate<'a>(&'a self, request: &'a Request, mut object: Value) -> BoxFuture<'a, Result<Value>> {
+        object["data"]["by"] = request.caller.user.name.as_str().into();
+        request.warn("changed");
+        Box::pin(std::future::ready(Ok(object)))
+    }
+
+    fn validate<'a>(&'a self, request: &'a Request, object: Option<&'a Value>) -> BoxFuture<'a, Result<()>> {
+        let refused = object.is_none_or(|object| object["data"]["bad"] == "yes");
+        let status = crate::error::Status::forbidden(&request.target.resource, "a", "no");
+        Box::pin(std::future::ready(if refused { Err(status) } else { Ok(()) }))
+    }
+}
+
+#[tokio::test]
+async fn admission_changes_and_refuses() {
+    let bench = Bench::new().await;
+    bench.server.add_admission(Arc::new(Plugin));
+    let all = bench.all("configmaps", Some("default"));
+    let body = json!({"metadata": {"name": "a"}});
+    let written = bench.server.create(&bench.caller, &all, body.into(), &WriteOptions::default()).await.unwrap();
+    assert_eq!(written.object.value()["data"]["by"], "kubernetes-admin");
+    assert_eq!(written.warnings, ["changed"]);
+    let one = bench.one("configmaps", Some("default"), "a");
+    let refused = bench.put(&one, json!({"data": {"bad": "yes"}})).await.unwrap_err();
+    assert_eq!((refused.code, refused.message.as_str()), (403, "configmaps \"a\" is forbidden: no"));
+    assert_eq!(bench.delete(&one, DeleteOptions::default()).await.unwrap_err().code, 403);
+}
+
+#[tokio::test]
+async fn an_event_is_one_object_in_two_groups() {
+    let bench = Bench::new().await;
+    let body = json!({"metadata": {"name": "e"}, "involvedObject": {"name": "p", "uid": "u"}, "message": "hello"});
+    bench.create("events", Some("default"), body).await.unwrap();
+    let resource = bench.server.registry().lookup("events.k8s.io", "v1", "events").unwrap();
+    let event = bench.get(&Target::one(resource.clone(), Some("default"), "e")).await.unwrap();
+    assert_eq!((&event["note"], &event["apiVersion"]), (&json!("hello"), &json!("events.k8s.io/v1")));
+    let options = ListOptions { field_selector: "regarding.uid=u".into(), ..ListOptions::default() };
+    let listing = bench.list(&Target::all(resource, Some("default")), options).await.unwrap();
+    assert_eq!(listing.items[0].value()["regarding"]["name"], "p");
+}

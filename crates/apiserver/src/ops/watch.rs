@@ -1,0 +1,191 @@
+//! watch: initial state, events, bookmarks, timeouts.
+
+use std::collections::VecDeque;
+use std::sync::Arc;
+use std::time::Duration;
+
+use futures::{StreamExt, stream};
+use tokio::time::{Instant, sleep_until};
+
+use super::read::{forbidden, refuse, revision, selection, unsupported_match};
+use super::server::Profile;
+use super::{Caller, ListOptions, Server, Target, WatchEvent, WatchStream, convert};
+use crate::error::{Cause, Result};
+use crate::faults::{Command, Faults, Following, Pass};
+use crate::store::{Event, EventKind, Selection, Start, Store, Watch};
+
+/// How often an idle watcher hears how far it is.
+const BOOKMARK_EVERY: Duration = Duration::from_secs(60);
+/// Shortest life of a watch that names none; it is drawn from once to twice this.
+const SHORTEST: Duration = Duration::from_secs(1800);
+
+/// Follows objects.
+pub(super) fn watch(
+    server: &Server,
+    caller: &Caller,
+    target: &Target,
+    options: &ListOptions,
+    pass: Pass,
+) -> Result<WatchStream> {
+    check(options)?;
+    let profile = server.profile(&target.resource);
+    let selection = selection(&profile, target, options)?;
+    let (start, end_of_initial) = start(options)?;
+    let opened = server.store().watch(&profile.table, selection.clone(), start);
+    let watch = match opened {
+        Ok(watch) => watch,
+        // Once a watch is accepted, errors are events.
+        Err(status) => return Ok(stream::iter([WatchEvent::Error(status)]).boxed()),
+    };
+    let timeout = options.timeout.unwrap_or_else(|| {
+        let share = (server.ids().next() % 1000) as f64 / 1000.0;
+        SHORTEST.mul_f64(1.0 + share)
+    });
+    let now = Instant::now();
+    let mut running = Running {
+        ready: VecDeque::new(),
+        events: Some(watch),
+        following: server.faults().follow(caller, target),
+        faults: server.faults().clone(),
+        store: server.store().clone(),
+        profile,
+        selection,
+        bookmarks: options.allow_bookmarks,
+        bookmark_at: now + BOOKMARK_EVERY,
+        last_bookmark: 0,
+        end_at: now + timeout,
+        left: pass.end_after,
+    };
+    running.begin(end_of_initial);
+    Ok(stream::unfold(running, |mut running| async move { running.next().await.map(|event| (event, running)) }).boxed())
+}
+
+/// Where a watch starts, and whether its initial events end with a bookmark.
+fn start(options: &ListOptions) -> Result<(Start, bool)> {
+    let revision = revision("resourceVersion", &options.resource_version)?.unwrap_or(0);
+    Ok(match options.send_initial_events {
+        Some(true) => (Start::State, options.allow_bookmarks),
+        Some(false) if revision == 0 => (Start::Now, false),
+        _ if revision == 0 => (Start::State, false),
+        _ => (Start::After(revision), false),
+    })
+}
+
+fn check(options: &ListOptions) -> Result<()> {
+    let mut causes: Vec<Cause> = Vec::new();
+    let matching = options.resource_version_match.as_str();
+    let field = "resourceVersionMatch";
+    match (options.send_initial_events, matching) {
+        (None, "") => {}
+        (None, _) => causes
+            .push(forbidden(field, "resourceVersionMatch is forbidden for watch unless sendInitialEvents is provided")),
+        (Some(_), "NotOlderThan") => {}
+        (Some(_), "") => {
+            causes.push(forbidden(field, "sendInitialEvents requires setting resourceVersionMatch to NotOlderThan"))
+        }
+        (Some(_), other) => causes.push(unsupported_match(other, r#""NotOlderThan""#)),
+    }
+    refuse(causes)
+}
+
+/// A watch that runs.
+struct Running {
+    /// What is to be sent before anything else.
+    ready: VecDeque<WatchEvent>,
+    /// What happens; nothing after the end.
+    events: Option<Watch>,
+    following: Following,
+    faults: Faults,
+    store: Store,
+    profile: Arc<Profile>,
+    selection: Selection,
+    bookmarks: bool,
+    bookmark_at: Instant,
+    last_bookmark: u64,
+    end_at: Instant,
+    /// How many events a fault still lets through.
+    left: Option<usize>,
+}
+
+enum Next {
+    Event(Option<Event>),
+    Told(Option<Command>),
+    Bookmark,
+    End,
+}
+
+impl Running {
+    /// Queues the initial state.
+    fn begin(&mut self, bookmark: bool) {
+        let Some(watch) = &mut self.events else { return };
+        let (initial, revision) = (std::mem::take(&mut watch.initial), watch.revision);
+        let profile = self.profile.clone();
+        self.ready.extend(initial.iter().map(|object| WatchEvent::Added(convert::serve(&profile, object))));
+        if bookmark {
+            self.ready.push_back(WatchEvent::Bookmark { revision, initial: true });
+        }
+    }
+
+    async fn next(&mut self) -> Option<WatchEvent> {
+        loop {
+            self.faults.running().await;
+            if self.left == Some(0) {
+                return None;
+            }
+            if let Some(event) = self.ready.pop_front() {
+                self.left = self.left.map(|left| left - 1);
+                return Some(event);
+            }
+            let watch = self.events.as_mut()?;
+            let next = tokio::select! {
+                biased;
+                told = self.following.told.recv() => Next::Told(told),
+                event = watch.next() => Next::Event(event),
+                () = sleep_until(self.end_at) => Next::End,
+                () = sleep_until(self.bookmark_at), if self.bookmarks => Next::Bookmark,
+            };
+            match next {
+                Next::Event(Some(event)) => self.ready.push_back(self.event(event)),
+                Next::Event(None) | Next::Told(None | Some(Command::End)) => return None,
+                Next::Told(Some(Command::Replay(after))) => self.replay(after),
+                Next::Bookmark => {
+                    self.bookmark_at = Instant::now() + BOOKMARK_EVERY;
+                    self.bookmark();
+                }
+                Next::End => {
+                    if self.bookmarks {
+                        self.bookmark();
+                    }
+                    self.events = None;
+                }
+            }
+        }
+    }
+
+    fn event(&self, event: Event) -> WatchEvent {
+        let object = convert::serve(&self.profile, &event.object);
+        match event.kind {
+            EventKind::Added => WatchEvent::Added(object),
+            EventKind::Modified => WatchEvent::Modified(object),
+            EventKind::Deleted => WatchEvent::Deleted(object),
+        }
+    }
+
+    fn bookmark(&mut self) {
+        let progress = self.events.as_ref().and_then(Watch::progress);
+        if let Some(revision) = progress.filter(|revision| *revision > self.last_bookmark) {
+            self.last_bookmark = revision;
+            self.ready.push_back(WatchEvent::Bookmark { revision, initial: false });
+        }
+    }
+
+    fn replay(&mut self, after: u64) {
+        match self.store.watch(&self.profile.table, self.selection.clone(), Start::After(after)) {
+            Ok(watch) => self.events = Some(watch),
+            Err(status) => {
+                self.events = None;
+                self.ready.push_back(WatchEvent::Error(status));
+            }
+        }
+    }
+}

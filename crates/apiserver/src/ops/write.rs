@@ -1,0 +1,370 @@
+//! create, update and patch.
+
+use std::sync::Arc;
+
+use serde_json::Value;
+
+use super::admission::Options;
+use super::pipeline::{self, Tracker};
+use super::server::Profile;
+use super::{
+    Caller, Operation, Patch, PatchKind, Payload, Request, Server, Target, WriteOptions, Written, binding, convert,
+    delete, eviction, meta, namespaces, read, scale,
+};
+use crate::apply::patch;
+use crate::error::{Cause, Result, Status};
+use crate::store::{Clash, Object};
+
+/// How often a write is tried again when somebody else was faster, or a generated name was taken.
+const ATTEMPTS: usize = 64;
+const NAMES: usize = 8;
+
+/// One write.
+pub(super) struct Call<'a> {
+    pub(super) server: &'a Server,
+    pub(super) caller: &'a Caller,
+    pub(super) target: &'a Target,
+    pub(super) options: &'a WriteOptions,
+    pub(super) profile: Arc<Profile>,
+    pub(super) warnings: Vec<String>,
+}
+
+/// What a write makes of the live object.
+pub(super) enum Change {
+    /// This instead.
+    Replace(Value),
+    /// The same with a patch.
+    Patch(patch::Kind, Value),
+    /// The same with a configuration applied.
+    Apply(Value),
+}
+
+pub(super) async fn create(
+    server: &Server,
+    caller: &Caller,
+    target: &Target,
+    body: Payload,
+    options: &WriteOptions,
+) -> Result<Written> {
+    match (target.subresource.as_deref(), &*target.resource.group, &*target.resource.plural) {
+        (Some("eviction"), "", "pods") => return eviction::evict(server, caller, target, body, options).await,
+        (Some("binding"), "", "pods") | (None, "", "bindings") => {
+            return binding::bind(server, caller, target, body, options).await;
+        }
+        (Some(_), _, _) => return Err(Status::no_such_resource()),
+        _ => {}
+    }
+    let mut call = Call::new(server, caller, target, options);
+    let mut object = pipeline::decode(body, &target.resource, options.field_validation, &mut call.warnings)?;
+    meta::fit_namespace(target, &mut object)?;
+    pipeline::complete(server, &call.profile, &mut object);
+    meta::unite_owners(&mut object, &mut call.warnings);
+    object = call.tracker().update(None, object);
+    call.create(object, Options::Create(options.clone())).await
+}
+
+pub(super) async fn update(
+    server: &Server,
+    caller: &Caller,
+    target: &Target,
+    body: Payload,
+    options: &WriteOptions,
+) -> Result<Written> {
+    if target.subresource.as_deref() == Some("scale") {
+        return scale::update(server, caller, target, body, options).await;
+    }
+    let mut call = Call::new(server, caller, target, options);
+    let mut object = pipeline::decode(body, &target.resource, options.field_validation, &mut call.warnings)?;
+    meta::fit_name(target, &mut object)?;
+    meta::fit_namespace(target, &mut object)?;
+    call.change(Change::Replace(object), Options::Update(options.clone())).await
+}
+
+pub(super) async fn patch(
+    server: &Server,
+    caller: &Caller,
+    target: &Target,
+    patch: Patch,
+    options: &WriteOptions,
+) -> Result<Written> {
+    if target.subresource.as_deref() == Some("scale") {
+        return scale::patch(server, caller, target, patch, options).await;
+    }
+    let mut call = Call::new(server, caller, target, options);
+    let change = match patch.kind {
+        PatchKind::Json => Change::Patch(patch::Kind::Json, read_patch(patch::Kind::Json, patch.body)?),
+        PatchKind::Merge => Change::Patch(patch::Kind::Merge, read_patch(patch::Kind::Merge, patch.body)?),
+        PatchKind::Strategic => Change::Patch(patch::Kind::Strategic, read_patch(patch::Kind::Strategic, patch.body)?),
+        PatchKind::Apply => {
+            let validation = options.field_validation;
+            let mut config = pipeline::decode(patch.body, &target.resource, validation, &mut call.warnings)?;
+            meta::fit_name(target, &mut config)?;
+            meta::fit_namespace(target, &mut config)?;
+            Change::Apply(config)
+        }
+    };
+    call.change(change, Options::Patch(options.clone())).await
+}
+
+/// The patch in a body.
+pub(super) fn read_patch(kind: patch::Kind, body: Payload) -> Result<Value> {
+    match body {
+        Payload::Object(value) => Ok(value),
+        Payload::Json(text) => patch::decode(kind, &text),
+    }
+}
+
+impl<'a> Call<'a> {
+    pub(super) fn new(server: &'a Server, caller: &'a Caller, target: &'a Target, options: &'a WriteOptions) -> Self {
+        let profile = server.profile(&target.resource);
+        Self { server, caller, target, options, profile, warnings: Vec::new() }
+    }
+
+    fn subresource(&self) -> &'a str {
+        self.target.subresource.as_deref().unwrap_or_default()
+    }
+
+    pub(super) fn tracker(&self) -> Tracker<'_> {
+        Tracker::new(self.server, &self.profile, self.caller, self.subresource(), self.options)
+    }
+
+    fn request(&self, operation: Operation, old: Option<Arc<Value>>, options: Options) -> Request {
+        Request::new(self.server, self.caller, self.target, operation, old, options)
+    }
+
+    /// Adds an object that is decoded, defaulted and tracked.
+    async fn create(&mut self, object: Value, options: Options) -> Result<Written> {
+        let (server, target) = (self.server, self.target);
+        let name = meta::text(&object, "name").to_owned();
+        if !meta::text(&object, "resourceVersion").is_empty() {
+            return Err(Status::new(500, "", "resourceVersion should not be set on objects to be created"));
+        }
+        let mut request = self.request(Operation::Create, None, options);
+        request.target.name = Some(name.clone()).filter(|name| !name.is_empty());
+        namespaces::admit_create(server, target, &name)?;
+        let admitted = self.mutate(&request, object).await?;
+        for attempt in 1.. {
+            let mut object = admitted.clone();
+            meta::prepare_create(server, &self.profile, &mut object);
+            namespaces::prepare_create(&self.profile, &mut object);
+            self.kinds_prepare(&request, &mut object, None)?;
+            self.validate(&request, &object, None)?;
+            self.check(&request, &object).await?;
+            let generated = name.is_empty().then(|| meta::text(&object, "name").to_owned());
+            let object = self.object(object);
+            if self.options.dry_run {
+                if server.store().get(&self.profile.table, object.namespace(), object.name()).is_some() {
+                    return Err(Status::already_exists(&target.resource, object.name()));
+                }
+                return Ok(self.written(Arc::new(object), true));
+            }
+            match server.store().create(&self.profile.table, object) {
+                Ok(object) => return Ok(self.written(object, true)),
+                Err(_) if generated.is_some() && attempt < NAMES => {}
+                Err(_) => {
+                    let name = generated.unwrap_or(name);
+                    return Err(Status::already_exists(&target.resource, &name));
+                }
+            }
+        }
+        unreachable!("the loop ends by returning")
+    }
+
+    /// Changes the object that the request names.
+    pub(super) async fn change(&mut self, change: Change, options: Options) -> Result<Written> {
+        let name = self.target.name.clone().unwrap_or_default();
+        for _ in 0..ATTEMPTS {
+            let Ok(live) = read::find(self.server, &self.profile, self.target) else {
+                return self.create_instead(change, options, &name).await;
+            };
+            let conditional = match &change {
+                Change::Replace(object) => !meta::text(object, "resourceVersion").is_empty(),
+                _ => false,
+            };
+            match self.attempt(&change, &options, live).await? {
+                Some(written) => return Ok(written),
+                None if conditional => return Err(Status::modified(&self.target.resource, &name)),
+                None => {}
+            }
+        }
+        Err(Status::modified(&self.target.resource, &name))
+    }
+
+    /// There is no such object: some writes create it then.
+    async fn create_instead(&mut self, change: Change, options: Options, name: &str) -> Result<Written> {
+        let main = self.subresource().is_empty();
+        let (resource, profile) = (&self.target.resource, self.profile.clone());
+        let mut object = match change {
+            Change::Replace(object) if main && profile.strategy.create_on_update => self.tracker().update(None, object),
+            Change::Apply(config) if main => {
+                let uid = meta::text(&config, "uid");
+                if !uid.is_empty() {
+                    let why = format!(
+                        "uid mismatch: the provided object specified uid {uid}, and no existing object was found"
+                    );
+                    return Err(Status::conflict(resource, name, &why));
+                }
+                self.tracker().apply(None, &config, self.options.force)?
+            }
+            _ => return Err(Status::not_found(resource, name)),
+        };
+        pipeline::complete(self.server, &profile, &mut object);
+        meta::unite_owners(&mut object, &mut self.warnings);
+        self.create(object, options).await
+    }
+
+    /// One try. Nothing: somebody else wrote in between.
+    async fn attempt(&mut self, change: &Change, options: &Options, live: Arc<Object>) -> Result<Option<Written>> {
+        let profile = self.profile.clone();
+        let old = Arc::new(convert::serve_value(&profile, &live));
+        let mut object = self.propose(change, &old)?;
+        self.check_revision(&old, &mut object)?;
+        let request = self.request(Operation::Update, Some(old.clone()), options.clone());
+        let mut object = self.mutate(&request, object).await?;
+        meta::prepare_update(&profile, self.subresource(), &old, &mut object);
+        self.kinds_prepare(&request, &mut object, Some(&old))?;
+        self.validate(&request, &object, Some(&old))?;
+        self.check(&request, &object).await?;
+        if pipeline::unchanged(&old, &object) {
+            return Ok(Some(self.written(live, false)));
+        }
+        let ends = delete::ends_with_update(&profile, &old, &object);
+        let new = self.object(object);
+        if self.options.dry_run {
+            return Ok(Some(self.written(Arc::new(new.at(live.revision)), false)));
+        }
+        let written = if ends {
+            delete::finish(self.server, &profile, new, live.revision)
+        } else {
+            self.server.store().update(&profile.table, new, live.revision)
+        };
+        match written {
+            Ok(object) => Ok(Some(self.written(object, false))),
+            Err(Clash::Absent) => Err(Status::not_found(&self.target.resource, live.name())),
+            Err(Clash::Present(_)) => Ok(None),
+        }
+    }
+
+    /// The object that the writer wants, defaulted and tracked.
+    fn propose(&mut self, change: &Change, old: &Value) -> Result<Value> {
+        let profile = self.profile.clone();
+        let (mut object, tracked) = match change {
+            Change::Replace(object) => (object.clone(), false),
+            Change::Patch(kind, patch) => {
+                let mut object = pipeline::patched(*kind, old, patch, &profile.resource)?;
+                pipeline::identify(&mut object, &profile.resource)?;
+                meta::fit_name(self.target, &mut object)?;
+                meta::fit_namespace(self.target, &mut object)?;
+                (object, false)
+            }
+            Change::Apply(config) => (self.tracker().apply(Some(old), config, self.options.force)?, true),
+        };
+        pipeline::complete(self.server, &profile, &mut object);
+        meta::unite_owners(&mut object, &mut self.warnings);
+        Ok(if tracked { object } else { self.tracker().update(Some(old), object) })
+    }
+
+    /// Whether the writer saw the live object, if it says what it saw.
+    fn check_revision(&self, old: &Value, object: &mut Value) -> Result<()> {
+        let (resource, name) = (&self.target.resource, meta::text(old, "name"));
+        let uid = meta::text(object, "uid");
+        if !uid.is_empty() && uid != meta::text(old, "uid") {
+            let message = format!(
+                "Precondition failed: UID in precondition: {uid}, UID in object meta: {}",
+                meta::text(old, "uid")
+            );
+            let key = format!("/registry/{}/{}", resource.plural, self.key(name));
+            let why = format!(
+                "StorageError: invalid object, Code: 4, Key: {key}, ResourceVersion: 0, AdditionalErrorMsg: {message}"
+            );
+            return Err(Status::conflict(resource, name, &why));
+        }
+        match meta::text(object, "resourceVersion") {
+            "" | "0" if self.profile.strategy.unconditional_update => {
+                meta::keep(old, object, "resourceVersion");
+                Ok(())
+            }
+            "" | "0" => {
+                let cause = Cause {
+                    reason: "FieldValueInvalid",
+                    message: "Invalid value: 0x0: must be specified for an update".into(),
+                    field: "metadata.resourceVersion".into(),
+                };
+                Err(Status::invalid(&resource.plural, &resource.group, name, vec![cause]))
+            }
+            revision if revision == meta::text(old, "resourceVersion") => Ok(()),
+            _ => Err(Status::modified(resource, name)),
+        }
+    }
+
+    fn key(&self, name: &str) -> String {
+        self.target.namespace.as_ref().map_or_else(|| name.to_owned(), |namespace| format!("{namespace}/{name}"))
+    }
+
+    /// Lets admission plugins change the object.
+    async fn mutate(&mut self, request: &Request, mut object: Value) -> Result<Value> {
+        let mut asked = false;
+        for plugin in self.server.admission().iter().filter(|plugin| plugin.handles(request)) {
+            object = plugin.mutate(request, object).await?;
+            asked = true;
+        }
+        if asked {
+            pipeline::complete(self.server, &self.profile, &mut object);
+            meta::unite_owners(&mut object, &mut self.warnings);
+            self.warnings.extend(request.take_warnings());
+        }
+        Ok(object)
+    }
+
+    fn kinds_prepare(&self, request: &Request, object: &mut Value, old: Option<&Value>) -> Result<()> {
+        if self.profile.resource.custom().is_some() {
+            return Ok(());
+        }
+        self.server.kinds().prepare(request, object, old)
+    }
+
+    /// Checks metadata, schema and the rules of the kind.
+    fn validate(&mut self, request: &Request, object: &Value, old: Option<&Value>) -> Result<()> {
+        let profile = &self.profile;
+        let mut causes = meta::validate(profile, object);
+        if let Some(old) = old {
+            causes.extend(meta::validate_update(old, object));
+        }
+        causes.extend(pipeline::validate(profile, object, old));
+        if profile.resource.custom().is_none() {
+            causes.extend(self.server.kinds().validate(request, object, old));
+        }
+        self.warnings.extend(meta::warnings(profile, object));
+        self.warnings.extend(request.take_warnings());
+        if causes.is_empty() {
+            return Ok(());
+        }
+        let name = match meta::text(object, "name") {
+            "" => meta::text(object, "generateName"),
+            name => name,
+        };
+        Err(Status::invalid(&profile.resource.kind, &profile.resource.group, name, causes))
+    }
+
+    /// Lets admission plugins check the object.
+    async fn check(&mut self, request: &Request, object: &Value) -> Result<()> {
+        for plugin in self.server.admission().iter().filter(|plugin| plugin.handles(request)) {
+            plugin.validate(request, Some(object)).await?;
+        }
+        self.warnings.extend(request.take_warnings());
+        Ok(())
+    }
+
+    /// The object as it is stored.
+    fn object(&self, value: Value) -> Object {
+        let value = convert::store_value(&self.profile, value);
+        Object::new(self.profile.stored.clone(), &value, &self.profile.fields)
+    }
+
+    fn written(&mut self, object: Arc<Object>, created: bool) -> Written {
+        let mut warnings = std::mem::take(&mut self.warnings);
+        let mut seen = std::collections::HashSet::new();
+        warnings.retain(|warning| seen.insert(warning.clone()));
+        Written { object: convert::serve(&self.profile, &object), created, warnings }
+    }
+}
