@@ -7,6 +7,8 @@
 mod defaults;
 mod json;
 pub mod plugins;
+pub mod quantity;
+mod tidy;
 pub mod webhook;
 
 use std::sync::Arc;
@@ -34,6 +36,7 @@ impl Builtin {
 impl Kinds for Builtin {
     fn default(&self, resource: &Resource, object: &mut Value) {
         if matches!(resource.origin, Origin::Builtin) {
+            tidy::tidy(&resource.shape, object);
             defaults::apply(resource, object);
         }
     }
