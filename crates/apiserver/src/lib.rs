@@ -10,6 +10,8 @@
 //! | [`apply`] | the four patch types, server-side apply, managed fields |
 //! | [`admit`] | defaults and checks of built-in kinds, webhooks |
 //! | [`auth`] | who asks, and what they may do (RBAC) |
+//! | [`lifecycle`] | garbage collection, deleted namespaces |
+//! | [`faults`] | what can go wrong, for tests |
 //! | [`ops`] | get, list, watch, create, update, patch, delete |
 //! | [`serve`] | HTTP: paths, discovery, OpenAPI, tables, TLS, kubeconfig |
 //!
@@ -21,6 +23,7 @@ pub mod auth;
 pub mod clock;
 pub mod error;
 pub mod faults;
+pub mod lifecycle;
 pub mod names;
 pub mod ops;
 pub mod registry;

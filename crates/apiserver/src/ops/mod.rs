@@ -28,6 +28,7 @@ pub use options::{
     Caller, DeleteOptions, Deleted, FieldValidation, GetOptions, ListOptions, Patch, PatchKind, Payload, Preconditions,
     Propagation, Target, WatchEvent, WatchStream, WriteOptions, Written,
 };
+pub(crate) use server::WeakServer;
 pub use server::{Server, Settings};
 
 #[cfg(test)]

@@ -4,6 +4,7 @@
 //! all resources, enters the log of its table and is handed to the watchers that may want it, all in one step: so a list
 //! is one snapshot, and a watch that starts at the revision of a list misses nothing.
 
+mod feed;
 mod field_selector;
 mod fields;
 mod hub;
@@ -21,6 +22,7 @@ use std::time::Duration;
 
 use table::Table;
 
+pub use feed::{Feed, Note};
 pub use fields::{FieldPaths, Fields};
 pub(crate) use list::too_large;
 pub use list::{At, Listing, Query};
@@ -110,6 +112,8 @@ struct State {
     /// Owner's UID to the objects that name it: table and key.
     dependents: HashMap<Arc<str>, HashSet<(usize, Arc<str>)>>,
     next_watcher: u64,
+    /// Who hears about owners and deletions.
+    feed: Option<tokio::sync::mpsc::UnboundedSender<Note>>,
 }
 
 impl Default for Store {
@@ -129,6 +133,7 @@ impl Store {
             tables: Vec::new(),
             dependents: HashMap::new(),
             next_watcher: 0,
+            feed: None,
         };
         Self { state: Arc::new(Mutex::new(state)) }
     }
@@ -218,6 +223,13 @@ impl Store {
         entries.filter_map(object).collect()
     }
 
+    /// What a garbage collector must know, from now on. Only the last feed that was asked for is fed.
+    pub fn feed(&self) -> Feed {
+        let (sender, feed) = Feed::new();
+        self.lock().feed = Some(sender);
+        feed
+    }
+
     /// The tables that hold objects.
     pub fn tables(&self) -> Vec<TableKey> {
         self.lock().tables.iter().filter(|table| !table.objects.is_empty()).map(|table| table.key.clone()).collect()
@@ -283,6 +295,7 @@ impl State {
                 self.dependents.entry(owner.clone()).or_default().insert((id, object.key().clone()));
             }
         }
+        self.note_put(id, &object, previous.as_deref(), same_owners);
         let kind = if previous.is_some() { EventKind::Modified } else { EventKind::Added };
         self.tables[id].commit(Event { kind, object: object.clone(), previous }, &self.retention);
         object
@@ -291,6 +304,7 @@ impl State {
     fn remove(&mut self, id: usize, present: Arc<Object>) -> Arc<Object> {
         self.revision += 1;
         self.disown(id, &present);
+        self.note_gone(&present);
         let object = Arc::new(present.at(self.revision));
         let event = Event { kind: EventKind::Deleted, object: object.clone(), previous: Some(present) };
         self.tables[id].commit(event, &self.retention);

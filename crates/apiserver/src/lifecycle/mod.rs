@@ -1,0 +1,80 @@
+//! What a server does by itself: it collects objects whose owners have gone, and empties namespaces that are deleted.
+
+mod garbage;
+mod namespace;
+
+use std::sync::Arc;
+
+use serde_json::json;
+use tokio::task::JoinHandle;
+
+use crate::error::Result;
+use crate::ops::{Caller, Server, Target, UserInfo, WriteOptions};
+use crate::registry::Resource;
+use crate::store::{Object, TableKey};
+
+/// Namespaces that every cluster has.
+const NAMESPACES: [&str; 4] = ["default", "kube-system", "kube-public", "kube-node-lease"];
+
+/// The background tasks of a server. They end when this goes.
+#[derive(Debug)]
+pub struct Lifecycle {
+    tasks: Vec<JoinHandle<()>>,
+}
+
+impl Lifecycle {
+    /// Creates the namespaces that every cluster has and starts the background tasks.
+    pub async fn start(server: &Server) -> Result<Self> {
+        // Before anything is written, so that nothing is missed.
+        let garbage = garbage::Collector::new(server);
+        let namespaces = namespace::Janitor::new(server)?;
+        create_namespaces(server).await?;
+        let tasks = vec![tokio::spawn(garbage.run()), tokio::spawn(namespaces.run())];
+        Ok(Self { tasks })
+    }
+}
+
+impl Drop for Lifecycle {
+    fn drop(&mut self) {
+        for task in &self.tasks {
+            task.abort();
+        }
+    }
+}
+
+async fn create_namespaces(server: &Server) -> Result<()> {
+    let Some(resource) = server.registry().lookup("", "v1", "namespaces") else { return Ok(()) };
+    let (caller, options) = (Caller::system("apiserver"), WriteOptions::default());
+    for name in NAMESPACES {
+        let body = json!({"metadata": {"name": name}});
+        match server.create(&caller, &Target::all(resource.clone(), None), body.into(), &options).await {
+            Ok(_) => {}
+            Err(status) if status.reason == "AlreadyExists" => {}
+            Err(status) => return Err(status),
+        }
+    }
+    Ok(())
+}
+
+/// A controller, as which writes are made.
+fn controller(account: &str) -> Caller {
+    Caller { user: UserInfo::service_account("kube-system", account, ""), user_agent: "kube-controller-manager".into() }
+}
+
+/// A served version of the resource in a table: that in which it is stored, if it is served.
+fn resource_of(server: &Server, table: &TableKey) -> Option<Arc<Resource>> {
+    let snapshot = server.registry().snapshot();
+    let mut versions = snapshot.versions(&table.group, &table.plural);
+    let first = versions.next()?;
+    let stored = |one: &&Arc<Resource>| one.version == one.storage_version;
+    Some(if stored(&first) { first.clone() } else { versions.find(stored).unwrap_or(first).clone() })
+}
+
+/// The request target of a stored object.
+fn target_of(resource: Arc<Resource>, object: &Object) -> Target {
+    let namespace = Some(object.namespace()).filter(|namespace| !namespace.is_empty());
+    Target::one(resource, namespace, object.name())
+}
+
+#[cfg(test)]
+mod tests;
