@@ -3,9 +3,12 @@
 //! [`Authenticator`] turns a bearer token into a [`UserInfo`]; [`Rbac`] decides whether that user may do what
 //! [`Attributes`] describe. Both answer from memory, so that a request costs no store access for them.
 
+mod access;
+mod aggregate;
 mod attributes;
 mod authenticator;
 mod bootstrap;
+mod escalation;
 mod jwt;
 mod rbac;
 mod rules;
@@ -14,8 +17,12 @@ use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
 
+pub use access::Auth;
+pub use aggregate::aggregate;
 pub use attributes::Attributes;
 pub use authenticator::{Authenticator, Bound, Grant, ISSUER, Identity};
+pub(crate) use bootstrap::install;
+pub use escalation::Escalation;
 pub use rbac::{Decision, Policy, Rbac};
 pub use rules::Rule;
 

@@ -1,9 +1,32 @@
-//! The HTTP face of the server.
+//! The HTTP face of the server: paths, content negotiation, discovery, OpenAPI, tables, TLS.
+//!
+//! [`Api`] is a tower service: give it to `kube::Client::new` and there is no socket, or let it [`listen`](Api::listen) on one.
 
+mod api;
+mod body;
+mod discovery;
+mod gate;
 mod kubeconfig;
+mod listen;
+mod media;
+mod openapi;
+mod options;
+mod output;
+mod pages;
 mod path;
 mod query;
+mod respond;
+mod reviews;
+mod runtime;
+mod table;
 mod tls;
+mod tokens;
+mod verbs;
+mod watch;
 
+pub use api::Api;
+pub use body::Body;
 pub use kubeconfig::Kubeconfig;
-pub use tls::Authority;
+pub use listen::{Listen, ListenError, Listener};
+pub use runtime::{LogOptions, Runtime};
+pub use tls::{Authority, TlsError};

@@ -79,7 +79,6 @@ impl Path {
             Method::DELETE => "deletecollection",
             Method::GET | Method::HEAD if self.watch_prefix => "watch",
             Method::GET | Method::HEAD if !one && query.flag("watch") => "watch",
-            Method::GET | Method::HEAD if one && self.subresource.is_empty() && query.flag("watch") => "watch",
             Method::GET | Method::HEAD if one => "get",
             Method::GET | Method::HEAD => "list",
             _ => "",
@@ -95,18 +94,30 @@ impl Path {
                 ..Attributes::default()
             };
         }
+        let verb = self.verb(method, query);
+        // A list of one object by its name counts as a request for that object.
+        let listed = matches!(verb, "list" | "watch" | "deletecollection") && self.name.is_empty();
+        let name = if listed { named(query).unwrap_or_default() } else { self.name.clone() };
         Attributes {
-            verb: self.verb(method, query).to_owned(),
+            verb: verb.to_owned(),
             is_resource: true,
             group: self.group.clone(),
             version: self.version.clone(),
             resource: self.resource.clone(),
             subresource: self.subresource.clone(),
             namespace: self.namespace.clone(),
-            name: self.name.clone(),
+            name,
             path: self.full.clone(),
         }
     }
+}
+
+/// The name that a field selector asks for, if it asks for exactly one.
+fn named(query: &Query) -> Option<String> {
+    let selector = query.first("fieldSelector")?;
+    let name = selector.split(',').find_map(|term| term.trim().strip_prefix("metadata.name="))?;
+    let name = name.trim_start_matches('=');
+    (!name.is_empty() && !name.contains('/')).then(|| name.to_owned())
 }
 
 #[cfg(test)]
@@ -131,6 +142,8 @@ mod tests {
             assert_eq!(got.map(String::as_str), expected, "{text}");
             assert!(path.is_resource);
         }
+        let query = Query::parse("fieldSelector=metadata.name%3Da");
+        assert_eq!(Path::parse("/api/v1/pods").attributes(&Method::GET, &query).name, "a");
         for text in ["/", "/api", "/apis/apps", "/apis/apps/v1", "/healthz", "/openapi/v2"] {
             assert!(!Path::parse(text).is_resource, "{text}");
         }

@@ -4,6 +4,10 @@
 
 use serde_json::{Map, Value, json};
 
+use crate::error::{Result, Status};
+use crate::ops::{Caller, Server, Target, WriteOptions};
+use crate::registry::group_version;
+
 const CLUSTER_ROLES: &str = include_str!("cluster-roles.txt");
 const CONTROLLER_ROLES: &str = include_str!("controller-roles.txt");
 const GROUP: &str = "rbac.authorization.k8s.io";
@@ -98,6 +102,28 @@ pub(crate) fn objects() -> Vec<Value> {
         objects.push(binding("Role", role, namespace, subjects));
     }
     objects
+}
+
+/// Namespaces that every cluster has.
+const NAMESPACES: [&str; 4] = ["default", "kube-system", "kube-public", "kube-node-lease"];
+
+/// Creates what every cluster has: namespaces, roles and bindings. What is there already stays as it is.
+pub(crate) async fn install(server: &Server) -> Result<()> {
+    let namespaces =
+        NAMESPACES.map(|name| json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": name}}));
+    let caller = Caller::system("apiserver");
+    for object in namespaces.into_iter().chain(objects()) {
+        let (group, version) = group_version(object["apiVersion"].as_str().unwrap_or_default());
+        let kind = object["kind"].as_str().unwrap_or_default();
+        let resource = server.registry().by_kind(group, version, kind).ok_or_else(Status::no_such_resource)?;
+        let namespace = object["metadata"]["namespace"].as_str();
+        let target = Target::all(resource.clone(), namespace);
+        match server.create(&caller, &target, object.clone().into(), &WriteOptions::default()).await {
+            Err(status) if status.reason != "AlreadyExists" => return Err(status),
+            _ => {}
+        }
+    }
+    super::aggregate::settle(server).await
 }
 
 fn roles(text: &str, prefix: &str) -> Vec<Value> {

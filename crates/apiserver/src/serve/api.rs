@@ -1,0 +1,185 @@
+//! The API as a tower service: one request in, one answer out, with or without a socket.
+
+use std::convert::Infallible;
+use std::future::Future;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::task::{Context, Poll};
+
+use bytes::Bytes;
+use http::header::USER_AGENT;
+use http::{HeaderMap, Method, Request, Response};
+use http_body_util::{BodyExt, Limited};
+
+use super::body::Body;
+use super::discovery::Discovery;
+use super::media::{Media, header};
+use super::openapi::Documents;
+use super::path::Path;
+use super::query::Query;
+use super::runtime::Runtime;
+use super::{gate, pages, respond, verbs};
+use crate::auth::{self, Auth, Escalation, UserInfo};
+use crate::error::{Result, Status};
+use crate::ops::{Caller, Server};
+
+/// Largest body of a request.
+const BODY_LIMIT: usize = 3 << 20;
+
+/// The HTTP face of a server. Clones are cheap and share all state.
+#[derive(Clone)]
+pub struct Api {
+    pub(super) inner: Arc<Inner>,
+    /// Who a request without a token comes from.
+    user: Arc<UserInfo>,
+}
+
+/// What all requests share.
+pub(super) struct Inner {
+    pub(super) server: Server,
+    pub(super) auth: Arc<Auth>,
+    pub(super) runtime: Option<Arc<dyn Runtime>>,
+    pub(super) discovery: Discovery,
+    pub(super) documents: Documents,
+}
+
+impl Api {
+    /// The HTTP face of `server`. Requests without a token are anonymous.
+    pub fn new(server: Server, auth: Arc<Auth>) -> Self {
+        auth.attach(&server);
+        let (discovery, documents) = (Discovery::default(), Documents::default());
+        let inner = Inner { server, auth, runtime: None, discovery, documents };
+        Self { inner: Arc::new(inner), user: Arc::new(UserInfo::anonymous()) }
+    }
+
+    /// A ready server: one that has the namespaces, roles and bindings of every cluster, checks writes of roles, and
+    /// keeps aggregated roles up to date.
+    pub async fn start(server: Server, auth: Arc<Auth>) -> Result<Self> {
+        server.add_admission(Arc::new(Escalation::new(auth.clone())));
+        auth::install(&server).await?;
+        tokio::spawn(auth::aggregate(server.clone()));
+        Ok(Self::new(server, auth))
+    }
+
+    /// The same, with what runs containers: logs, exec, attach and port forwarding.
+    pub fn with_runtime(self, runtime: Arc<dyn Runtime>) -> Self {
+        let Inner { server, auth, .. } = &*self.inner;
+        let (discovery, documents) = (Discovery::default(), Documents::default());
+        let (server, auth) = (server.clone(), auth.clone());
+        let inner = Inner { server, auth, runtime: Some(runtime), discovery, documents };
+        Self { inner: Arc::new(inner), ..self }
+    }
+
+    /// The same, where a request without a token comes from `user`.
+    pub fn as_user(&self, user: UserInfo) -> Self {
+        Self { inner: self.inner.clone(), user: Arc::new(user) }
+    }
+
+    /// The server behind it.
+    pub fn server(&self) -> &Server {
+        &self.inner.server
+    }
+
+    /// Tokens and policy.
+    pub fn auth(&self) -> &Arc<Auth> {
+        &self.inner.auth
+    }
+
+    /// A client that talks to this API without a socket.
+    pub fn client(&self, namespace: &str) -> kube::Client {
+        kube::Client::new(self.clone(), namespace)
+    }
+
+    /// Answers one request.
+    pub async fn answer<B>(&self, request: Request<B>) -> Response<Body>
+    where
+        B: http_body::Body<Data = Bytes> + Send + 'static,
+        B::Error: Into<Box<dyn std::error::Error + Send + Sync>>,
+    {
+        let (head, body) = request.into_parts();
+        let query = Query::parse(head.uri.query().unwrap_or_default());
+        let media = Media::negotiate(&head.headers, &query);
+        let plain = media.as_ref().map(|media| media.plain()).unwrap_or_default();
+        let mut call = match self.admit(head, query) {
+            Ok(call) => call,
+            Err(status) => return respond::failure(plain, &status),
+        };
+        if !matches!(call.method, Method::GET | Method::HEAD) {
+            call.body = match collect(body).await {
+                Ok(body) => body,
+                Err(status) => return respond::failure(plain, &status),
+            };
+        }
+        if !call.path.is_resource {
+            return pages::answer(&self.inner, &call, media).await;
+        }
+        let answer = match media {
+            Ok(media) => verbs::answer(&self.inner, &call, media).await,
+            Err(status) => Err(status),
+        };
+        answer.unwrap_or_else(|status| respond::failure(plain, &status))
+    }
+
+    /// Finds out who asks for what, and whether they may.
+    fn admit(&self, head: http::request::Parts, query: Query) -> Result<Call> {
+        let user = gate::user(&self.inner.auth, &head.headers, &self.user)?;
+        let path = Path::parse(head.uri.path());
+        self.inner.auth.authorize(&user, &path.attributes(&head.method, &query))?;
+        let user_agent = header(&head.headers, USER_AGENT.as_str());
+        let caller = Caller { user, user_agent };
+        let (method, headers, extensions) = (head.method, head.headers, head.extensions);
+        Ok(Call { method, path, query, headers, extensions, caller, body: Bytes::new() })
+    }
+}
+
+impl std::fmt::Debug for Api {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Api").field("user", &self.user.name).finish_non_exhaustive()
+    }
+}
+
+/// A request that may go ahead.
+pub(super) struct Call {
+    pub(super) method: Method,
+    pub(super) path: Path,
+    pub(super) query: Query,
+    pub(super) headers: HeaderMap,
+    /// Where the connection can be taken over, for exec and its like.
+    pub(super) extensions: http::Extensions,
+    pub(super) caller: Caller,
+    pub(super) body: Bytes,
+}
+
+async fn collect<B>(body: B) -> Result<Bytes>
+where
+    B: http_body::Body<Data = Bytes> + Send + 'static,
+    B::Error: Into<Box<dyn std::error::Error + Send + Sync>>,
+{
+    match Limited::new(body, BODY_LIMIT).collect().await {
+        Ok(body) => Ok(body.to_bytes()),
+        Err(error) if error.is::<http_body_util::LengthLimitError>() => {
+            let message = format!("Request entity too large: limit is {BODY_LIMIT}");
+            Err(Status::new(413, "RequestEntityTooLarge", message))
+        }
+        Err(error) => Err(Status::bad_request(error.to_string())),
+    }
+}
+
+impl<B> tower::Service<Request<B>> for Api
+where
+    B: http_body::Body<Data = Bytes> + Send + 'static,
+    B::Error: Into<Box<dyn std::error::Error + Send + Sync>>,
+{
+    type Response = Response<Body>;
+    type Error = Infallible;
+    type Future = Pin<Box<dyn Future<Output = Result<Response<Body>, Infallible>> + Send>>;
+
+    fn poll_ready(&mut self, _cx: &mut Context<'_>) -> Poll<Result<(), Infallible>> {
+        Poll::Ready(Ok(()))
+    }
+
+    fn call(&mut self, request: Request<B>) -> Self::Future {
+        let api = self.clone();
+        Box::pin(async move { Ok(api.answer(request).await) })
+    }
+}

@@ -1,0 +1,218 @@
+//! Requests for resources: from a path to a verb of the server and back to text.
+
+use std::sync::Arc;
+
+use bytes::Bytes;
+use http::{Method, Response};
+use serde_json::{Value, json};
+
+use super::api::{Call, Inner};
+use super::body::Body;
+use super::media::{self, Media};
+use super::output::Shown;
+use super::table::Include;
+use super::{options, respond, reviews, runtime, tokens, watch};
+use crate::error::{Result, Status};
+use crate::ops::{Deleted, GetOptions, ListOptions, Patch, Target, Written};
+use crate::registry::Resource;
+
+/// Answers a request for a resource.
+pub(super) async fn answer(inner: &Inner, call: &Call, media: Media) -> Result<Response<Body>> {
+    let path = &call.path;
+    let Some(resource) = inner.server.registry().lookup(&path.group, &path.version, &path.resource) else {
+        return unknown(inner, call, media);
+    };
+    let verb = path.verb(&call.method, &call.query);
+    let target = target(call, &resource)?;
+    if !serves(&resource, &target, verb) {
+        return Err(not_allowed(&resource, verb));
+    }
+    if let Some(subresource) = target.subresource.as_deref() {
+        match (&*resource.plural, subresource) {
+            ("serviceaccounts", "token") => return tokens::create(inner, call, &target, media).await,
+            ("pods", "log") => return runtime::log(inner, call, &target).await,
+            ("pods", "exec" | "attach" | "portforward") => return runtime::connect(inner, call, &target).await,
+            (_, "proxy") => return Err(runtime::no_runtime()),
+            _ => {}
+        }
+    }
+    if reviews::is_review(&resource) {
+        return reviews::create(inner, call, &target, media);
+    }
+    let include = Include::parse(call.query.first("includeObject"))?;
+    let shown = Shown { media, include, clock: inner.server.clock() };
+    let mut response = run(inner, call, &target, verb, shown).await?;
+    if let Some(deprecation) = resource.custom().and_then(|custom| custom.deprecation.clone()) {
+        respond::warn(&mut response, &[deprecation]);
+    }
+    if call.method == Method::HEAD {
+        *response.body_mut() = Body::empty();
+    }
+    Ok(response)
+}
+
+async fn run(inner: &Inner, call: &Call, target: &Target, verb: &str, shown: Shown) -> Result<Response<Body>> {
+    let (server, caller, query) = (&inner.server, &call.caller, &call.query);
+    match verb {
+        "get" => {
+            let resource_version = query.first("resourceVersion").unwrap_or_default().to_owned();
+            let object = server.get(caller, target, &GetOptions { resource_version }).await?;
+            Ok(respond::text(200, shown.media, shown.one(&target.resource, &object)))
+        }
+        "list" => {
+            let listing = server.list(caller, target, &options::list(query)?).await?;
+            Ok(respond::text(200, shown.media, shown.list(&target.resource, &listing)))
+        }
+        "watch" => {
+            let (target, options) = watch_target(target, options::list(query)?);
+            let events = server.watch(caller, &target, &options).await?;
+            let lines = watch::lines(events, target.resource, shown);
+            Ok(respond::answer(200, "application/json", Body::stream(lines)))
+        }
+        "create" => {
+            let options = options::write(query, "CreateOptions")?;
+            let body = media::json_body(&call.headers, call.body.clone())?;
+            let written = server.create(caller, target, body.into(), &options).await?;
+            // A posted subresource is answered with 201 as well.
+            Ok(written_answer(target, &Written { created: true, ..written }, shown))
+        }
+        "update" => {
+            let options = options::write(query, "UpdateOptions")?;
+            let body = media::json_body(&call.headers, call.body.clone())?;
+            let written = server.update(caller, target, body.into(), &options).await?;
+            Ok(written_answer(target, &written, shown))
+        }
+        "patch" => patch(inner, call, target, shown).await,
+        "delete" => {
+            let body = delete_body(call)?;
+            let deleted = server.delete(caller, target, &options::delete(query, body.as_ref())?).await?;
+            let cascades = body.as_ref().and_then(|body| body["orphanDependents"].as_bool()) == Some(false);
+            Ok(deleted_answer(target, &deleted, cascades, shown))
+        }
+        "deletecollection" => {
+            let body = delete_body(call)?;
+            let options = options::delete(query, body.as_ref())?;
+            let listing = server.delete_collection(caller, target, &options::list(query)?, &options).await?;
+            Ok(respond::text(200, shown.media, shown.list(&target.resource, &listing)))
+        }
+        _ => Err(not_allowed(&target.resource, verb)),
+    }
+}
+
+async fn patch(inner: &Inner, call: &Call, target: &Target, shown: Shown) -> Result<Response<Body>> {
+    let kind = media::patch_kind(&call.headers, target.resource.custom().is_none())?;
+    let options = options::patch(&call.query, kind)?;
+    let body = match kind {
+        crate::ops::PatchKind::Apply => media::yaml_to_json(&call.body)?,
+        _ => call.body.clone(),
+    };
+    let patch = Patch { kind, body: body.into() };
+    let written = inner.server.patch(&call.caller, target, patch, &options).await?;
+    Ok(written_answer(target, &written, shown))
+}
+
+fn written_answer(target: &Target, written: &Written, shown: Shown) -> Response<Body> {
+    let code = if written.created { 201 } else { 200 };
+    let is_status = &*written.object.types.kind == "Status";
+    let shown = if is_status { Shown { media: shown.media.plain(), ..shown } } else { shown };
+    let mut response = respond::text(code, shown.media, shown.one(&target.resource, &written.object));
+    respond::warn(&mut response, &written.warnings);
+    response
+}
+
+fn deleted_answer(target: &Target, deleted: &Deleted, cascades: bool, shown: Shown) -> Response<Body> {
+    let code = if !deleted.gone && cascades { 202 } else { 200 };
+    let mut response = if deleted.show_object {
+        respond::text(code, shown.media, shown.one(&target.resource, &deleted.object))
+    } else {
+        let resource = &target.resource;
+        let mut details =
+            json!({"name": deleted.object.name(), "kind": &*resource.plural, "uid": &*deleted.object.uid});
+        if !resource.group.is_empty() {
+            details["group"] = (*resource.group).into();
+        }
+        respond::success(code, shown.media.plain(), details)
+    };
+    respond::warn(&mut response, &deleted.warnings);
+    response
+}
+
+fn delete_body(call: &Call) -> Result<Option<Value>> {
+    if call.body.is_empty() {
+        return Ok(None);
+    }
+    let body: Bytes = media::json_body(&call.headers, call.body.clone())?;
+    let parsed = serde_json::from_slice(&body).map(Some);
+    parsed.map_err(|error| Status::bad_request(format!("couldn't get version/kind; json parse error: {error}")))
+}
+
+/// What the path is about, if there is such a thing.
+fn target(call: &Call, resource: &Arc<Resource>) -> Result<Target> {
+    let path = &call.path;
+    let some = |text: &str| Some(text.to_owned()).filter(|text| !text.is_empty());
+    let itself = &*resource.plural == "namespaces" && resource.group.is_empty();
+    let namespace = if itself { None } else { some(&path.namespace) };
+    let in_place = match (resource.namespaced, &namespace) {
+        (true, None) => path.name.is_empty(),
+        (false, Some(_)) => false,
+        _ => true,
+    };
+    if !in_place || !path.rest.is_empty() && path.subresource != "proxy" {
+        return Err(Status::no_such_resource());
+    }
+    let (name, subresource) = (some(&path.name), some(&path.subresource));
+    if subresource.as_deref().is_some_and(|subresource| !resource.has(subresource)) {
+        return Err(Status::no_such_resource());
+    }
+    Ok(Target { resource: resource.clone(), namespace, name, subresource })
+}
+
+fn serves(resource: &Resource, target: &Target, verb: &str) -> bool {
+    match &target.subresource {
+        Some(name) => resource.subresource(name).is_some_and(|sub| sub.verbs.contains(&verb)),
+        // Objects are created in a namespace, and under a name of their own choice.
+        None if verb == "create" => {
+            resource.serves(verb) && target.name.is_none() && target.namespace.is_some() == resource.namespaced
+        }
+        None if matches!(verb, "update" | "patch") => resource.serves(verb) && target.name.is_some(),
+        None => resource.serves(verb),
+    }
+}
+
+/// 405, in the words of the part of a real server that would answer.
+fn not_allowed(resource: &Resource, verb: &str) -> Status {
+    if resource.custom().is_some() {
+        let message = format!("{verb} is not supported on resources of kind {:?}", resource.group_resource());
+        let details = json!({"group": &*resource.group, "kind": &*resource.plural});
+        return Status::new(405, "MethodNotAllowed", message).with_details(details);
+    }
+    let message = "the server does not allow this method on the requested resource";
+    Status::new(405, "MethodNotAllowed", message).with_details(json!({}))
+}
+
+/// 404: as a Status where the group is served, else as a page.
+fn unknown(inner: &Inner, call: &Call, media: Media) -> Result<Response<Body>> {
+    let (group, version) = (&call.path.group, &call.path.version);
+    let snapshot = inner.server.registry().snapshot();
+    let builtin = |resource: &&Arc<Resource>| {
+        &*resource.group == group && &*resource.version == version && resource.custom().is_none()
+    };
+    if snapshot.iter().find(builtin).is_some() {
+        Ok(respond::failure(media.plain(), &Status::no_such_resource()))
+    } else {
+        Ok(respond::no_page())
+    }
+}
+
+/// A watch of one object is a watch of all with a selector for its name.
+fn watch_target(target: &Target, mut options: ListOptions) -> (Target, ListOptions) {
+    let mut target = target.clone();
+    if let Some(name) = target.name.take() {
+        let selector = format!("metadata.name={name}");
+        if !options.field_selector.is_empty() {
+            options.field_selector.push(',');
+        }
+        options.field_selector += &selector;
+    }
+    (target, options)
+}
