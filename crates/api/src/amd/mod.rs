@@ -22,9 +22,7 @@ pub use operands::{ConfigManager, DevicePlugin, DraDriver, LogsLocation, TestRun
 pub use remediation::{
     RemediationHistory, RemediationRun, RemediationWorkflow, RemediationWorkflowStatus, RemediationWorkflowStatusSpec,
 };
-pub use service_monitor::{
-    AttachMetadata, Authorization, Prometheus, SecretOrConfigMap, ServiceMonitor, TlsConfig, TlsVersion,
-};
+pub use service_monitor::{Prometheus, ServiceMonitor};
 
 use crate::crd::Entry;
 

@@ -71,9 +71,9 @@ pub struct PickerPlugin {
     pub type_: String,
     /// Name by which profiles refer to it; its type when unset.
     pub name: Option<String>,
-    /// Parameters of the plugin, any JSON.
-    // The reference has a base64 string only, which refuses the objects that pickers read. Both pass here.
-    #[schemars(extend("x-kubernetes-preserve-unknown-fields" = true, "format" = "byte"))]
+    /// Parameters of the plugin: JSON, encoded in base64.
+    // The schema admits nothing but text. Read as any JSON, so that an object which a wider schema let in still decodes.
+    #[schemars(with = "Option<String>", extend("format" = "byte"))]
     pub parameters: Option<Value>,
 }
 

@@ -10,6 +10,7 @@ pub mod expose;
 pub mod image;
 pub mod metrics;
 pub mod scale;
+pub mod scrape;
 pub mod storage;
 pub mod upgrade;
 

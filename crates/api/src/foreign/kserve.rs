@@ -1,15 +1,15 @@
-//! KServe (serving.kserve.io/v1beta1): InferenceService, which runs a model server and scales it.
+//! KServe (serving.kserve.io): InferenceService, which runs a model server and scales it, and the ServingRuntime behind it.
 
 use std::collections::BTreeMap;
 
 use k8s_openapi::api::apps::v1::DeploymentStrategy;
-use k8s_openapi::api::core::v1::PodSpec;
+use k8s_openapi::api::core::v1::{Container, LocalObjectReference, PodSpec, Toleration, Volume};
 use schemars::JsonSchema;
 use serde::{Deserialize, Deserializer, Serialize};
 use serde_with::skip_serializing_none;
 
 use super::Condition;
-use crate::resource::{Kind, Namespaced, Resource};
+use crate::resource::{Kind, Namespaced, NoStatus, Resource};
 use crate::wire;
 
 /// A model server that KServe runs.
@@ -31,6 +31,58 @@ impl Kind for InferenceServiceSpec {
     const VERSION: &'static str = "v1beta1";
     const KIND: &'static str = "InferenceService";
     const PLURAL: &'static str = "inferenceservices";
+}
+
+/// A template of model servers, which InferenceServices of a namespace share.
+pub type ServingRuntime = Resource<ServingRuntimeSpec>;
+
+/// Which models the runtime takes, and the containers that serve them.
+#[skip_serializing_none]
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct ServingRuntimeSpec {
+    /// Containers of the pod; the one called `kserve-container` serves.
+    pub containers: Vec<Container>,
+    /// Formats of models that it takes.
+    pub supported_model_formats: Option<Vec<ModelFormat>>,
+    /// Protocols that it speaks, such as `v2`.
+    pub protocol_versions: Option<Vec<String>>,
+    /// Whether it is passed over when a runtime is chosen.
+    pub disabled: Option<bool>,
+    /// Whether one pod serves several models.
+    pub multi_model: Option<bool>,
+    /// Volumes of the pod.
+    pub volumes: Option<Vec<Volume>>,
+    /// Labels that a node must have.
+    pub node_selector: Option<BTreeMap<String, String>>,
+    /// Taints that the pod accepts.
+    pub tolerations: Option<Vec<Toleration>>,
+    /// Secrets to pull the images with.
+    pub image_pull_secrets: Option<Vec<LocalObjectReference>>,
+}
+
+impl Kind for ServingRuntimeSpec {
+    type Status = NoStatus;
+    type Scope = Namespaced;
+    const GROUP: &'static str = "serving.kserve.io";
+    const VERSION: &'static str = "v1alpha1";
+    const KIND: &'static str = "ServingRuntime";
+    const PLURAL: &'static str = "servingruntimes";
+}
+
+/// A format of models.
+#[skip_serializing_none]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct ModelFormat {
+    /// Name, such as `nvidia-nim-llama3-8b`.
+    pub name: String,
+    /// Version.
+    pub version: Option<String>,
+    /// Whether the runtime is chosen for it unasked.
+    pub auto_select: Option<bool>,
+    /// Which runtime wins among several.
+    pub priority: Option<i32>,
 }
 
 /// The server: a pod, and how many of it.
@@ -107,6 +159,20 @@ pub struct Address {
 mod tests {
     use super::*;
     use serde_json::json;
+
+    #[test]
+    fn a_runtime_survives() {
+        let object = json!({
+            "apiVersion": "serving.kserve.io/v1alpha1", "kind": "ServingRuntime", "metadata": {"name": "nim"},
+            "spec": {
+                "containers": [{"name": "kserve-container", "image": "nim:1", "resources": {"limits": {"nvidia.com/gpu": "1"}}}],
+                "supportedModelFormats": [{"name": "nim-llama3", "version": "1", "autoSelect": true, "priority": 1}],
+                "protocolVersions": ["v2"],
+            },
+        });
+        let read: ServingRuntime = serde_json::from_value(object.clone()).unwrap();
+        assert_eq!(serde_json::to_value(read).unwrap(), object);
+    }
 
     #[test]
     fn survives() {

@@ -10,6 +10,7 @@
 pub mod cert_manager;
 pub mod cni;
 pub mod gateway;
+pub mod grafana;
 pub mod inference;
 pub mod kmm;
 pub mod kserve;
@@ -19,19 +20,22 @@ pub mod maintenance;
 pub mod monitoring;
 pub mod openshift;
 pub mod topology;
+pub mod volcano;
 
 pub use cert_manager::{Certificate, Issuer};
 pub use cni::NetworkAttachmentDefinition;
 pub use gateway::{GrpcRoute, HttpRoute};
+pub use grafana::GrafanaDashboard;
 pub use inference::InferencePool;
 pub use kmm::{Module, NodeModulesConfig};
-pub use kserve::InferenceService;
+pub use kserve::{InferenceService, ServingRuntime};
 pub use leader_worker_set::LeaderWorkerSet;
 pub use machine_config::{MachineConfig, MachineConfigPool};
 pub use maintenance::NodeMaintenance;
 pub use monitoring::{PrometheusRule, ServiceMonitor};
 pub use openshift::{ApiServer, ClusterVersion, ImageStream, Infrastructure, Proxy, SecurityContextConstraints};
 pub use topology::NodeResourceTopology;
+pub use volcano::{PodGroup, Queue};
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};

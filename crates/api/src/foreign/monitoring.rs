@@ -10,7 +10,7 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use serde_with::skip_serializing_none;
 
-use crate::amd::{AttachMetadata, Authorization, TlsConfig};
+use crate::common::scrape::{AttachMetadata, Authorization, TlsConfig};
 use crate::resource::{Kind, Namespaced, NoStatus, Resource};
 
 const GROUP: &str = "monitoring.coreos.com";
