@@ -72,7 +72,14 @@ impl Status {
     /// 422 with one cause per bad field.
     pub fn invalid(kind: &str, group: &str, name: &str, causes: Vec<Cause>) -> Self {
         let qualified = if group.is_empty() { kind.to_owned() } else { format!("{kind}.{group}") };
-        let lines: Vec<String> = causes.iter().map(|cause| format!("{}: {}", cause.field, cause.message)).collect();
+        let mut lines: Vec<String> = Vec::with_capacity(causes.len());
+        for cause in &causes {
+            let line = format!("{}: {}", cause.field, cause.message);
+            // A real server says the same thing once, though it lists every cause.
+            if !lines.contains(&line) {
+                lines.push(line);
+            }
+        }
         let text = match lines.as_slice() {
             [] => String::new(),
             [one] => one.clone(),
@@ -82,8 +89,13 @@ impl Status {
             .iter()
             .map(|cause| json!({"reason": cause.reason, "message": cause.message, "field": cause.field}))
             .collect();
-        Self::new(422, "Invalid", format!("{qualified} \"{name}\" is invalid: {text}"))
-            .with_details(json!({"name": name, "group": group, "kind": kind, "causes": causes}))
+        let mut details = json!({"kind": kind, "causes": causes});
+        for (key, value) in [("name", name), ("group", group)] {
+            if !value.is_empty() {
+                details[key] = value.into();
+            }
+        }
+        Self::new(422, "Invalid", format!("{qualified} \"{name}\" is invalid: {text}")).with_details(details)
     }
 
     /// 400.

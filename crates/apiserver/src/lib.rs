@@ -23,6 +23,8 @@ pub mod auth;
 pub mod clock;
 pub mod error;
 pub mod faults;
+pub mod field;
+pub mod golang;
 pub mod lifecycle;
 pub mod names;
 pub mod ops;

@@ -30,6 +30,49 @@ static ROWS: LazyLock<BTreeMap<String, Row>> = LazyLock::new(|| {
     rows
 });
 
+/// What a field that a client left out, or set to its zero value, looks like when Kubernetes writes it back.
+///
+/// Kubernetes reads objects into Go structs and writes those: this is what the tags of a field amount to.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Absent {
+    /// Left out when absent, kept whatever its value.
+    Kept,
+    /// Written even when absent, with its zero value.
+    Zero,
+    /// Written as null when absent.
+    Null,
+    /// Left out when absent or zero.
+    Dropped,
+}
+
+impl Absent {
+    /// What holds for most fields: those that are required are always written, references are pointers.
+    fn usual(name: &str, field: &Value, required: bool) -> Self {
+        match field.get("$ref") {
+            Some(_) if required || ["metadata", "spec", "status"].contains(&name) => Self::Zero,
+            Some(_) => Self::Kept,
+            None if required => Self::Zero,
+            None => Self::Dropped,
+        }
+    }
+}
+
+/// What becomes of the field `field` of the definition `name` when it is absent or zero.
+pub fn absent(name: &str, field: &str) -> Absent {
+    let words = ROWS.get(name).and_then(|row| row.fields.iter().find(|(known, _)| *known == field));
+    let words = words.map_or("", |(_, words)| words.split("enum=").next().unwrap_or_default());
+    let exception = words.split_whitespace().find_map(|word| match word {
+        "ptr" => Some(Absent::Kept),
+        "zero" => Some(Absent::Zero),
+        "null" => Some(Absent::Null),
+        "drop" => Some(Absent::Dropped),
+        _ => None,
+    });
+    let Some(definition) = crate::definition(name) else { return Absent::Dropped };
+    let required = definition["required"].as_array().is_some_and(|required| required.iter().any(|name| name == field));
+    exception.unwrap_or_else(|| Absent::usual(field, &definition["properties"][field], required))
+}
+
 /// Where a definition is going to stand.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Place {
@@ -49,7 +92,7 @@ pub(crate) fn complete(name: &str, schema: &mut Value, place: Place) {
     for (field, words) in &row.fields {
         let (words, values) = words.split_once("enum=").map_or((*words, None), |(words, values)| (words, Some(values)));
         let required = schema.get_mut("required").and_then(Value::as_array_mut);
-        if let (true, Some(required)) = (words.contains("optional"), required) {
+        if let (true, Some(required)) = (words.split_whitespace().any(|word| word == "optional"), required) {
             required.retain(|name| name != field);
         }
         let Some(field) = schema["properties"].get_mut(field) else { continue };
@@ -75,7 +118,8 @@ fn state(word: &str, field: &mut Value) {
         ("default", value) => field["default"] = serde_json::from_str(value).expect("defaults in the table are JSON"),
         ("atomic" | "set", _) if field["type"] == "array" => field["x-kubernetes-list-type"] = word.into(),
         ("atomic" | "granular", _) => field["x-kubernetes-map-type"] = word.into(),
-        _ => assert!(word == "optional", "the table has no other words than {word}"),
+        // About absent fields: see `absent`.
+        _ => assert!(["optional", "ptr", "zero", "null", "drop"].contains(&word), "the table has no word {word}"),
     }
 }
 
@@ -118,6 +162,18 @@ mod tests {
         assert_eq!(spec["ports"]["x-kubernetes-patch-merge-key"], "port");
         assert_eq!(spec["selector"]["x-kubernetes-map-type"], "atomic");
         assert_eq!(spec["ipFamilies"]["items"]["enum"], json!(["", "IPv4", "IPv6"]));
+    }
+
+    #[test]
+    fn absent_fields_become_what_their_tags_say() {
+        let core = |kind: &str, field: &str| absent(&format!("io.k8s.api.core.v1.{kind}"), field);
+        assert_eq!(core("PodSpec", "hostNetwork"), Absent::Dropped);
+        assert_eq!(core("PodSpec", "terminationGracePeriodSeconds"), Absent::Kept);
+        assert_eq!(core("PodSpec", "containers"), Absent::Zero);
+        assert_eq!(core("Container", "resources"), Absent::Zero);
+        assert_eq!(core("Container", "livenessProbe"), Absent::Kept);
+        assert_eq!(core("Pod", "status"), Absent::Zero);
+        assert_eq!(absent("io.k8s.api.apps.v1.DeploymentSpec", "selector"), Absent::Null);
     }
 
     #[test]

@@ -9,6 +9,7 @@ mod definitions;
 mod kubernetes;
 
 pub use definitions::{REFERENCE, definition, definitions};
+pub use kubernetes::{Absent, absent};
 
 use schemars::generate::SchemaSettings;
 use schemars::{JsonSchema, SchemaGenerator};

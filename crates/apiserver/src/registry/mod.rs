@@ -139,11 +139,13 @@ pub fn group_version(api_version: &str) -> (&str, &str) {
     api_version.split_once('/').unwrap_or(("", api_version))
 }
 
+/// Group, version and plural.
+type Key = (Arc<str>, Arc<str>, Arc<str>);
+
 /// All served resources at one moment.
 #[derive(Clone, Debug, Default)]
 pub struct Snapshot {
-    /// By group, version and plural.
-    resources: BTreeMap<(Arc<str>, Arc<str>, Arc<str>), Arc<Resource>>,
+    resources: BTreeMap<Key, Arc<Resource>>,
     /// Counts changes: a cache of anything derived from the registry compares it.
     pub generation: u64,
 }
@@ -210,7 +212,7 @@ impl Registry {
     }
 }
 
-fn key(resource: &Resource) -> (Arc<str>, Arc<str>, Arc<str>) {
+fn key(resource: &Resource) -> Key {
     (resource.group.clone(), resource.version.clone(), resource.plural.clone())
 }
 

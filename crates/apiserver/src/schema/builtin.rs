@@ -1,20 +1,25 @@
 //! Compiled definitions of Kubernetes itself, each compiled when it is first looked at and kept for good.
 
-use std::collections::BTreeMap;
+use std::collections::HashMap;
 use std::sync::{LazyLock, OnceLock};
+
+use serde_json::Value;
 
 use super::{Schema, compile};
 
-static COMPILED: LazyLock<BTreeMap<&'static str, OnceLock<Schema>>> =
-    LazyLock::new(|| capstan_schema::definitions().keys().map(|name| (name.as_str(), OnceLock::new())).collect());
+type Slot = (&'static Value, OnceLock<Schema>);
+
+static COMPILED: LazyLock<HashMap<&'static str, Slot>> = LazyLock::new(|| {
+    let definitions = capstan_schema::definitions().iter();
+    definitions.map(|(name, source)| (name.as_str(), (source, OnceLock::new()))).collect()
+});
 
 static UNKNOWN: LazyLock<Schema> = LazyLock::new(Schema::default);
 
 /// The compiled definition of that name (`io.k8s.api.core.v1.Pod`).
 pub fn definition(name: &str) -> Option<&'static Schema> {
-    let cell = COMPILED.get(name)?;
-    let source = capstan_schema::definition(name)?;
-    Some(cell.get_or_init(|| compile::definition(source)))
+    let (source, slot) = COMPILED.get(name)?;
+    Some(slot.get_or_init(|| compile::definition(name, source)))
 }
 
 /// The same; a name that does not exist stands for anything.

@@ -6,27 +6,48 @@ use std::sync::Arc;
 
 use serde_json::{Map, Value};
 
+use super::checks::Checks;
 use super::{Child, ListType, PatchList, Schema, Type, builtin};
 
 /// The schema of a CRD version (`openAPIV3Schema`).
 pub fn compile(source: &Value) -> Schema {
-    node(source)
+    let mut schema = node(source, compile);
+    if let Some(map) = source.as_object() {
+        schema.checks = Checks::compile(map, compile);
+    }
+    schema
 }
 
-/// A definition of Kubernetes, whose references stay names.
-pub(super) fn definition(source: &Value) -> Schema {
-    node(source)
+/// A definition of Kubernetes, whose references stay names and whose values are checked in code.
+pub(super) fn definition(name: &str, source: &Value) -> Schema {
+    let mut schema = anonymous(source);
+    schema.name = name.into();
+    schema.absent =
+        schema.properties.keys().map(|field| (field.clone(), capstan_schema::absent(name, field))).collect();
+    schema
 }
 
-fn node(source: &Value) -> Schema {
+fn anonymous(source: &Value) -> Schema {
+    node(source, anonymous)
+}
+
+fn node(source: &Value, inner: fn(&Value) -> Schema) -> Schema {
     let empty = Map::new();
     let map = source.as_object().unwrap_or(&empty);
+    let child = |source: &Value| child(source, inner);
     let flag = |key: &str| map.get(key).and_then(Value::as_bool).unwrap_or(false);
-    let schema = Schema {
+    Schema {
+        name: "".into(),
+        absent: BTreeMap::new(),
         type_: type_of(map),
-        properties: properties(map),
+        properties: properties(map, child),
         required: strings(map.get("required")),
-        additional: map.get("additionalProperties").filter(|value| value.is_object()).map(child),
+        additional: map.get("additionalProperties").and_then(|value| match value {
+            // Any value, but no fields inside it: they are pruned.
+            Value::Bool(true) => Some(Child::Inline(Arc::new(Schema { nullable: true, ..Schema::default() }))),
+            Value::Object(_) => Some(child(value)),
+            _ => None,
+        }),
         items: map.get("items").filter(|value| value.is_object()).map(child),
         list: list_type(map),
         atomic_map: map.get("x-kubernetes-map-type").is_some_and(|value| value == "atomic"),
@@ -35,14 +56,13 @@ fn node(source: &Value) -> Schema {
         nullable: flag("nullable"),
         default: map.get("default").filter(|value| !value.is_null()).cloned(),
         patch: patch(map),
+        checks: None,
         source: Arc::new(own(map)),
-    };
-    debug_assert!(schema.items.is_none() || schema.properties.is_empty(), "a node is a list or a struct");
-    schema
+    }
 }
 
-fn child(source: &Value) -> Child {
-    let Some(name) = reference(source) else { return Child::Inline(Arc::new(node(source))) };
+fn child(source: &Value, inner: fn(&Value) -> Schema) -> Child {
+    let Some(name) = reference(source) else { return Child::Inline(Arc::new(inner(source))) };
     // What stands beside a reference is about the field. Descriptions are for documents only.
     let over: Map<String, Value> = match source {
         Value::Object(map) => map.iter().filter(|(key, _)| MEANINGFUL.contains(&key.as_str())),
@@ -88,7 +108,7 @@ fn type_of(map: &Map<String, Value>) -> Type {
     }
 }
 
-fn properties(map: &Map<String, Value>) -> BTreeMap<String, Child> {
+fn properties(map: &Map<String, Value>, child: impl Fn(&Value) -> Child) -> BTreeMap<String, Child> {
     let Some(Value::Object(properties)) = map.get("properties") else { return BTreeMap::new() };
     properties.iter().map(|(name, source)| (name.clone(), child(source))).collect()
 }

@@ -5,13 +5,23 @@
 //! are held by name.
 
 pub mod builtin;
+pub mod checks;
 mod compile;
+pub mod decode;
+pub mod default;
+pub mod embedded;
+pub mod format;
+pub mod prune;
+pub mod unique;
+pub mod validate;
 
+pub use builtin::definition;
 pub use compile::compile;
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
+use capstan_schema::Absent;
 use serde_json::Value;
 
 /// JSON type of a node.
@@ -62,10 +72,14 @@ pub struct PatchList {
 /// One node of a schema.
 #[derive(Clone, Debug, Default)]
 pub struct Schema {
+    /// Name of the definition, of a type of Kubernetes; empty elsewhere.
+    pub name: Arc<str>,
     /// JSON type.
     pub type_: Type,
     /// Fields of a struct.
     pub properties: BTreeMap<String, Child>,
+    /// What becomes of each field that is absent or zero, in a definition of Kubernetes.
+    pub absent: BTreeMap<String, Absent>,
     /// Fields that must be there.
     pub required: Vec<String>,
     /// Values of a map.
@@ -86,6 +100,8 @@ pub struct Schema {
     pub default: Option<Value>,
     /// How a strategic merge patch treats it.
     pub patch: PatchList,
+    /// Demands on values, of custom resources; `None` when there are none.
+    pub checks: Option<Arc<checks::Checks>>,
     /// The source without its children: description, bounds, pattern, enum, format and CEL rules are read from here.
     pub source: Arc<Value>,
 }

@@ -1,0 +1,167 @@
+//! Field errors: paths and the words with which Kubernetes describes what is wrong with a field.
+
+use std::fmt;
+
+use serde_json::Value;
+
+use crate::error::Cause;
+use crate::golang;
+
+/// Where a field is: `spec.containers[0].name`.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Path(String);
+
+impl Path {
+    /// The object itself.
+    pub fn root() -> Self {
+        Self::default()
+    }
+
+    /// A path from text, such as `spec.template`.
+    pub fn new(path: impl Into<String>) -> Self {
+        Self(path.into())
+    }
+
+    /// A field of a struct.
+    #[must_use]
+    pub fn child(&self, name: &str) -> Self {
+        if self.0.is_empty() { Self(name.to_owned()) } else { Self(format!("{}.{name}", self.0)) }
+    }
+
+    /// An item of a list.
+    #[must_use]
+    pub fn index(&self, index: usize) -> Self {
+        Self(format!("{}[{index}]", self.0))
+    }
+
+    /// A value of a map.
+    #[must_use]
+    pub fn key(&self, key: &str) -> Self {
+        Self(format!("{}[{key}]", self.0))
+    }
+
+    /// Whether this is the object itself.
+    pub fn is_root(&self) -> bool {
+        self.0.is_empty()
+    }
+
+    /// The text without the `<nil>` of the root.
+    pub fn as_str(&self) -> &str {
+        &self.0
+    }
+}
+
+impl fmt::Display for Path {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(if self.0.is_empty() { "<nil>" } else { &self.0 })
+    }
+}
+
+/// Something that a path can be made of, so that callers may pass text.
+impl From<&str> for Path {
+    fn from(path: &str) -> Self {
+        Self::new(path)
+    }
+}
+
+impl Cause {
+    fn build(reason: &'static str, path: &Path, head: String, detail: &str) -> Self {
+        let message = if detail.is_empty() { head } else { format!("{head}: {detail}") };
+        Self { reason, message, field: path.to_string() }
+    }
+
+    /// A value that must be there is not.
+    pub fn required(path: &Path, detail: &str) -> Self {
+        Self::build("FieldValueRequired", path, "Required value".into(), detail)
+    }
+
+    /// A malformed value.
+    pub fn invalid(path: &Path, value: &Value, detail: &str) -> Self {
+        Self::build("FieldValueInvalid", path, format!("Invalid value: {}", golang::value(value)), detail)
+    }
+
+    /// A malformed value that is not shown.
+    pub fn invalid_hidden(path: &Path, detail: &str) -> Self {
+        Self::build("FieldValueInvalid", path, "Invalid value".into(), detail)
+    }
+
+    /// A value of the wrong JSON type.
+    pub fn type_invalid(path: &Path, value: &Value, detail: &str) -> Self {
+        Self::build("FieldValueTypeInvalid", path, format!("Invalid value: {}", golang::value(value)), detail)
+    }
+
+    /// A value that is not one of `supported`.
+    pub fn not_supported<S: AsRef<str>>(path: &Path, value: &Value, supported: &[S]) -> Self {
+        let quoted: Vec<String> = supported.iter().map(|value| golang::quote(value.as_ref())).collect();
+        let detail = if quoted.is_empty() { String::new() } else { format!("supported values: {}", quoted.join(", ")) };
+        Self::build("FieldValueNotSupported", path, format!("Unsupported value: {}", golang::value(value)), &detail)
+    }
+
+    /// A value that may be good elsewhere, but not here.
+    pub fn forbidden(path: &Path, detail: &str) -> Self {
+        Self::build("FieldValueForbidden", path, "Forbidden".into(), detail)
+    }
+
+    /// A value that must be unique is not.
+    pub fn duplicate(path: &Path, value: &Value) -> Self {
+        Self::build("FieldValueDuplicate", path, format!("Duplicate value: {}", golang::value(value)), "")
+    }
+
+    /// A value that must be unique is not, and is not shown.
+    pub fn duplicate_hidden(path: &Path) -> Self {
+        Self::build("FieldValueDuplicate", path, "Duplicate value".into(), "")
+    }
+
+    /// A reference to something that does not exist.
+    pub fn not_found(path: &Path, value: &Value) -> Self {
+        Self::build("FieldValueNotFound", path, format!("Not found: {}", golang::value(value)), "")
+    }
+
+    /// Text over `max` bytes.
+    pub fn too_long(path: &Path, max: usize) -> Self {
+        let unit = if max == 1 { "byte" } else { "bytes" };
+        Self::build("FieldValueTooLong", path, "Too long".into(), &format!("may not be more than {max} {unit}"))
+    }
+
+    /// A list of `actual` items where `max` are allowed.
+    pub fn too_many(path: &Path, actual: usize, max: usize) -> Self {
+        let unit = if max == 1 { "item" } else { "items" };
+        let detail = format!("must have at most {max} {unit}");
+        Self::build("FieldValueTooMany", path, format!("Too many: {actual}"), &detail)
+    }
+
+    /// A check that could not be made.
+    pub fn internal(path: &Path, detail: &str) -> Self {
+        Self::build("InternalError", path, "Internal error".into(), detail)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    #[test]
+    fn causes_read_as_on_a_real_server() {
+        let path = Path::new("spec").child("ports").index(0).child("name");
+        let cases = [
+            (Cause::required(&path, ""), "Required value"),
+            (Cause::invalid(&path, &json!("a\"b"), "must be good"), r#"Invalid value: "a\"b": must be good"#),
+            (Cause::invalid(&path, &json!({"a": [1, "<"]}), ""), r#"Invalid value: {"a":[1,"\u003c"]}"#),
+            (
+                Cause::not_supported(&path, &json!("x"), &["A", "B"]),
+                r#"Unsupported value: "x": supported values: "A", "B""#,
+            ),
+            (Cause::too_long(&path, 1), "Too long: may not be more than 1 byte"),
+            (Cause::too_many(&path, 3, 2), "Too many: 3: must have at most 2 items"),
+            (Cause::duplicate(&path, &json!(1.5)), "Duplicate value: 1.5"),
+        ];
+        for (cause, message) in cases {
+            assert_eq!(cause.message, message);
+            assert_eq!(cause.field, "spec.ports[0].name");
+        }
+        assert_eq!(Path::root().to_string(), "<nil>");
+        assert_eq!(Path::root().key("a").to_string(), "[a]");
+    }
+}

@@ -1,0 +1,191 @@
+//! How Go writes values and reads patterns: error messages and CRDs of a real server depend on it.
+
+use std::fmt::Write;
+
+use regex::{Regex, RegexBuilder};
+use serde_json::Value;
+
+/// A value as field errors show it: text quoted, numbers plain, the rest as JSON.
+pub fn value(value: &Value) -> String {
+    match value {
+        Value::String(text) => quote(text),
+        Value::Number(number) => number
+            .as_i64()
+            .map_or_else(|| number.as_f64().map_or_else(|| number.to_string(), float), |whole| whole.to_string()),
+        other => json(other),
+    }
+}
+
+/// Text as `%q` writes it.
+pub fn quote(text: &str) -> String {
+    let mut out = String::with_capacity(text.len() + 2);
+    out.push('"');
+    for c in text.chars() {
+        match c {
+            '"' => out.push_str("\\\""),
+            '\\' => out.push_str("\\\\"),
+            '\x07' => out.push_str("\\a"),
+            '\x08' => out.push_str("\\b"),
+            '\x0c' => out.push_str("\\f"),
+            '\n' => out.push_str("\\n"),
+            '\r' => out.push_str("\\r"),
+            '\t' => out.push_str("\\t"),
+            '\x0b' => out.push_str("\\v"),
+            c if c.is_control() && (c as u32) < 0x80 => write!(out, "\\x{:02x}", c as u32).expect("text takes text"),
+            c if c.is_control() || c == '\u{feff}' => write!(out, "\\u{:04x}", c as u32).expect("text takes text"),
+            c => out.push(c),
+        }
+    }
+    out.push('"');
+    out
+}
+
+/// A number as `%v` writes it: the shortest digits, an exponent below 1e-4 and from 1e21.
+pub fn float(number: f64) -> String {
+    let magnitude = number.abs();
+    if magnitude != 0.0 && !(1e-4..1e21).contains(&magnitude) {
+        exponent(&format!("{number:e}"))
+    } else {
+        format!("{number}")
+    }
+}
+
+/// Go writes at least two digits and the sign of an exponent.
+fn exponent(text: &str) -> String {
+    let Some((digits, power)) = text.split_once('e') else { return text.to_owned() };
+    let (sign, power) = power.strip_prefix('-').map_or(('+', power), |power| ('-', power));
+    format!("{digits}e{sign}{power:0>2}")
+}
+
+/// JSON as Go writes it: without spaces, and safe inside HTML.
+pub fn json(value: &Value) -> String {
+    let text = value.to_string();
+    if !text.contains(['<', '>', '&', '\u{2028}', '\u{2029}']) {
+        return text;
+    }
+    let mut out = String::with_capacity(text.len() + 16);
+    for c in text.chars() {
+        match c {
+            '<' | '>' | '&' | '\u{2028}' | '\u{2029}' => write!(out, "\\u{:04x}", c as u32).expect("text takes text"),
+            c => out.push(c),
+        }
+    }
+    out
+}
+
+/// Compiles a pattern of Go's `regexp`, whose classes are ASCII and whose brackets do not nest.
+pub fn regex(pattern: &str) -> Result<Regex, regex::Error> {
+    RegexBuilder::new(&translate(pattern)).size_limit(64 << 20).build()
+}
+
+fn translate(pattern: &str) -> String {
+    let mut out = String::with_capacity(pattern.len());
+    let mut chars = pattern.chars().peekable();
+    let mut class = false;
+    // Position inside the class: `]` is literal when it comes first.
+    let mut first = false;
+    while let Some(c) = chars.next() {
+        let at_start = std::mem::take(&mut first);
+        match c {
+            '\\' => match chars.next() {
+                Some('Q') if !class => {
+                    let rest: String = chars.clone().collect();
+                    let quoted = rest.split("\\E").next().unwrap_or_default();
+                    out.push_str(&regex::escape(quoted));
+                    let skip = quoted.chars().count() + if rest.len() > quoted.len() { 2 } else { 0 };
+                    chars.by_ref().take(skip).for_each(drop);
+                }
+                Some(escaped) => out.push_str(&escape(escaped, class)),
+                None => out.push('\\'),
+            },
+            '[' if !class => {
+                class = true;
+                first = true;
+                out.push('[');
+                if chars.next_if_eq(&'^').is_some() {
+                    out.push('^');
+                }
+            }
+            '[' if chars.peek() == Some(&':') => out.push('['),
+            '[' => out.push_str("\\["),
+            ']' if class && at_start => out.push_str("\\]"),
+            ']' if class && out.ends_with(':') && out.rfind("[:").is_some_and(|open| open + 2 < out.len() - 1) => {
+                out.push(']');
+            }
+            ']' => {
+                class = false;
+                out.push(']');
+            }
+            // Rust reads `&&`, `--` and `~~` in a class as operators.
+            '&' | '~' if class => {
+                out.push('\\');
+                out.push(c);
+            }
+            '-' if class && chars.peek() == Some(&'-') => out.push_str("\\-"),
+            c => out.push(c),
+        }
+    }
+    out
+}
+
+fn escape(escaped: char, class: bool) -> String {
+    let set = match escaped {
+        'd' | 'D' => "0-9",
+        'w' | 'W' => "0-9A-Za-z_",
+        's' | 'S' => "\\t\\n\\f\\r ",
+        'b' | 'B' if !class => return format!("(?-u:\\{escaped})"),
+        // Go also escapes letters that mean nothing, and Rust refuses those; punctuation is fine in both.
+        other => return format!("\\{other}"),
+    };
+    match (class, escaped.is_lowercase()) {
+        (true, true) => set.to_owned(),
+        (true, false) => format!("[^{set}]"),
+        (false, true) => format!("[{set}]"),
+        (false, false) => format!("[^{set}]"),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn floats() {
+        for (number, text) in [
+            (1.5, "1.5"),
+            (3.0, "3"),
+            (1e21, "1e+21"),
+            (1e20, "100000000000000000000"),
+            (0.00001, "1e-05"),
+            (0.0001, "0.0001"),
+        ] {
+            assert_eq!(float(number), text);
+        }
+    }
+
+    #[test]
+    fn quotes() {
+        assert_eq!(quote("a\u{1}\u{7f}é\n"), "\"a\\x01\\x7fé\\n\"");
+    }
+
+    #[test]
+    fn patterns_of_go() {
+        for (pattern, good, bad) in [
+            (r"^\d+$", "12", "١٢"),
+            (r"^[[\]a-z]+$", "[a]", "A"),
+            (r"^[^\s]+$", "ab", "a b"),
+            (r"^[a&&b]+$", "a&b", "c"),
+            (r"^\Qa.b\E$", "a.b", "axb"),
+            (r"^[[:alpha:]]+$", "ab", "a1"),
+            (r"^[\W]$", "-", "a"),
+            (r"^(?i)abc$", "ABC", "abd"),
+            (r"^[]a]+$", "]a", "b"),
+            (r"^[a-z0-9]([-a-z0-9]*[a-z0-9])?$", "a-b", "-a"),
+            (r"^\w+\.example$", "x.example", "x-example"),
+        ] {
+            let regex = regex(pattern).unwrap_or_else(|error| panic!("{pattern}: {error}"));
+            assert!(regex.is_match(good), "{pattern} matches {good}");
+            assert!(!regex.is_match(bad), "{pattern} does not match {bad}");
+        }
+    }
+}

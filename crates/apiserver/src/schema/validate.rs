@@ -1,0 +1,499 @@
+//! Values of custom resources against their schema, with the messages of a real server.
+//!
+//! On update, what was wrong before and has not changed is let through: `old` is followed as far as it can be.
+
+use std::collections::BTreeMap;
+
+use serde_json::{Map, Value};
+
+use super::checks::Checks;
+use super::{Child, ListType, Schema, Type, format};
+use crate::error::Cause;
+use crate::field::Path;
+use crate::golang;
+
+/// What is wrong with `value`. With `old`, unchanged faults are not named.
+pub fn validate(schema: &Schema, value: &Value, old: Option<&Value>) -> Vec<Cause> {
+    let walk = Walk { ratchet: old.is_some() };
+    let root = Correlated { schema, value, old };
+    walk.node(schema, value, "", old.map(|_| root)).faults.into_iter().map(Fault::into_cause).collect()
+}
+
+/// One fault, before it is worded as a cause.
+#[derive(Clone, Debug)]
+struct Fault {
+    /// Path as the validator writes it; `None` for faults about alternatives, which real servers give no field.
+    name: Option<String>,
+    kind: Kind,
+    /// The sentence that identifies the fault: each is said once.
+    message: String,
+}
+
+#[derive(Clone, Debug)]
+enum Kind {
+    Required,
+    Enum(Value, Vec<String>),
+    TooLong(i64),
+    TooMany(usize, i64),
+    Type(Value),
+    Invalid(Value),
+}
+
+impl Fault {
+    fn new(name: &str, kind: Kind, message: String) -> Self {
+        Self { name: Some(name.to_owned()), kind, message }
+    }
+
+    fn into_cause(self) -> Cause {
+        let Some(name) = self.name else { return Cause::invalid(&Path::root(), &"".into(), &self.message) };
+        let path = Path::new(name.trim_start_matches('.'));
+        match self.kind {
+            Kind::Required => Cause::required(&path, ""),
+            Kind::Enum(value, supported) => Cause::not_supported(&path, &value, &supported),
+            Kind::TooLong(max) => Cause::too_long(&path, usize::try_from(max).unwrap_or_default()),
+            Kind::TooMany(actual, max) => Cause::too_many(&path, actual, usize::try_from(max).unwrap_or_default()),
+            Kind::Type(value) => Cause::type_invalid(&path, &value, &self.message),
+            Kind::Invalid(value) => Cause::invalid(&path, &value, &self.message),
+        }
+    }
+}
+
+/// Faults, and how much was right: of several alternatives, the faults of the best one are shown.
+#[derive(Default)]
+struct Outcome {
+    faults: Vec<Fault>,
+    matches: usize,
+}
+
+impl Outcome {
+    fn add(&mut self, fault: Fault) {
+        if !self.faults.iter().any(|known| known.message == fault.message) {
+            self.faults.push(fault);
+        }
+    }
+
+    fn merge(&mut self, other: Outcome) {
+        self.matches += other.matches;
+        other.faults.into_iter().for_each(|fault| self.add(fault));
+    }
+
+    fn good(&self) -> bool {
+        self.faults.is_empty()
+    }
+}
+
+/// A value beside the one that it replaces.
+#[derive(Clone, Copy)]
+struct Correlated<'a> {
+    schema: &'a Schema,
+    value: &'a Value,
+    old: Option<&'a Value>,
+}
+
+impl<'a> Correlated<'a> {
+    fn field(self, name: &str) -> Option<Self> {
+        let old = self.old?.as_object()?.get(name)?;
+        let value = self.value.as_object()?.get(name)?;
+        Some(Self { schema: self.schema.child(name)?, value, old: Some(old) })
+    }
+
+    fn index(self, index: usize) -> Option<Self> {
+        let ListType::Map(keys) = &self.schema.list else { return None };
+        let value = self.value.as_array()?.get(index)?;
+        let old = self.old?.as_array()?.iter().find(|old| same_keys(keys, old, value))?;
+        Some(Self { schema: self.schema.items()?, value, old: Some(old) })
+    }
+
+    /// Whether nothing changed; items of list maps are compared with those of the same keys.
+    fn unchanged(self) -> bool {
+        match (self.old, self.value) {
+            (Some(Value::Object(old)), Value::Object(new)) => {
+                old.len() == new.len() && new.keys().all(|name| self.field(name).is_some_and(Correlated::unchanged))
+            }
+            (Some(Value::Array(old)), Value::Array(new)) => {
+                let by_key = matches!(self.schema.list, ListType::Map(_)) && self.schema.items.is_some();
+                old.len() == new.len()
+                    && if by_key {
+                        (0..new.len()).all(|index| self.index(index).is_some_and(Correlated::unchanged))
+                    } else {
+                        old == new
+                    }
+            }
+            (Some(old), new) => old == new,
+            (None, _) => false,
+        }
+    }
+}
+
+/// Whether two items of a list map are the same item.
+pub(super) fn same_keys(keys: &[String], one: &Value, other: &Value) -> bool {
+    one.is_object() && other.is_object() && keys.iter().all(|key| one.get(key) == other.get(key))
+}
+
+struct Walk {
+    ratchet: bool,
+}
+
+impl Walk {
+    fn node(&self, schema: &Schema, value: &Value, path: &str, correlated: Option<Correlated<'_>>) -> Outcome {
+        let mut outcome = self.fresh(schema, value, path, correlated);
+        if self.ratchet && !outcome.good() && correlated.is_some_and(Correlated::unchanged) {
+            outcome.faults.clear();
+        }
+        outcome
+    }
+
+    fn fresh(&self, schema: &Schema, value: &Value, path: &str, correlated: Option<Correlated<'_>>) -> Outcome {
+        let mut outcome = Outcome::default();
+        let checks = schema.checks.as_deref();
+        if value.is_null() {
+            match type_fault(schema, checks, value, path) {
+                Some(fault) => outcome.add(fault),
+                None => outcome.matches += 1,
+            }
+            outcome.faults.extend(enum_fault(checks, value, path));
+            return outcome;
+        }
+        if schema.type_ != Type::Any || checks.is_some_and(|checks| checks.format.is_some()) {
+            match type_fault(schema, checks, value, path) {
+                Some(fault) => outcome.add(fault),
+                None => outcome.matches += 1,
+            }
+            outcome.matches += 1;
+        }
+        outcome.merge(self.alternatives(checks, value, path, correlated));
+        outcome.matches += 1;
+        match value {
+            Value::String(text) => {
+                string_faults(checks, text, path).into_iter().for_each(|fault| outcome.add(fault));
+                let formatted = checks.and_then(|checks| checks.format.as_deref()).is_some_and(format::known);
+                outcome.matches += 1 + usize::from(formatted);
+            }
+            Value::Number(_) => {
+                number_faults(schema, checks, value, path).into_iter().for_each(|fault| outcome.add(fault));
+                outcome.matches += 2;
+            }
+            Value::Array(items) => {
+                outcome.merge(self.list(schema, checks, items, path, correlated));
+                outcome.matches += 1;
+            }
+            _ => {}
+        }
+        enum_fault(checks, value, path).into_iter().for_each(|fault| outcome.add(fault));
+        outcome.matches += 1;
+        if let Value::Object(fields) = value {
+            outcome.merge(self.object(schema, checks, fields, path, correlated));
+            outcome.matches += 1;
+        }
+        outcome.matches += 1;
+        outcome
+    }
+
+    fn alternatives(
+        &self,
+        checks: Option<&Checks>,
+        value: &Value,
+        path: &str,
+        correlated: Option<Correlated<'_>>,
+    ) -> Outcome {
+        let mut outcome = Outcome { matches: 1, ..Outcome::default() };
+        let Some(checks) = checks else { return outcome };
+        // The children of alternatives are compared with the old value, the alternatives themselves are not.
+        let validate = |schema: &Schema| self.fresh(schema, value, path, correlated);
+        let about = |text: String| Fault { name: None, kind: Kind::Required, message: text };
+        let quoted = golang::quote(path);
+        if !checks.any_of.is_empty() {
+            let results = until_good(&checks.any_of, validate);
+            if !results.last().is_some_and(Outcome::good) {
+                outcome.add(about(format!("{quoted} must validate at least one schema (anyOf)")));
+            }
+            outcome.merge(best(results));
+        }
+        if !checks.one_of.is_empty() {
+            let results: Vec<Outcome> = checks.one_of.iter().map(validate).collect();
+            let good = results.iter().filter(|result| result.good()).count();
+            let found = match good {
+                0 => "Found none valid".to_owned(),
+                n => format!("Found {n} valid alternatives"),
+            };
+            if good != 1 {
+                outcome.add(about(format!("{quoted} must validate one and only one schema (oneOf). {found}")));
+            }
+            if good < 2 {
+                outcome.merge(best(results));
+            }
+        }
+        let results: Vec<Outcome> = checks.all_of.iter().map(validate).collect();
+        let (good, all) = (results.iter().filter(|result| result.good()).count(), results.len());
+        results.into_iter().for_each(|result| outcome.merge(result));
+        if good != all {
+            let none = if good == 0 { ". None validated" } else { "" };
+            outcome.add(about(format!("{quoted} must validate all the schemas (allOf){none}")));
+        }
+        if checks.not.as_ref().is_some_and(|not| validate(not).good()) {
+            outcome.add(about(format!("{quoted} must not validate the schema (not)")));
+        }
+        outcome
+    }
+
+    fn list(
+        &self,
+        schema: &Schema,
+        checks: Option<&Checks>,
+        items: &[Value],
+        path: &str,
+        correlated: Option<Correlated<'_>>,
+    ) -> Outcome {
+        let mut outcome = Outcome { matches: 1, ..Outcome::default() };
+        if let Some(child) = schema.items() {
+            for (index, item) in items.iter().enumerate() {
+                let correlated = correlated.and_then(|correlated| correlated.index(index));
+                outcome.merge(self.node(child, item, &format!("{path}[{index}]"), correlated));
+            }
+        }
+        let Some(checks) = checks else { return outcome };
+        let count = items.len() as i64;
+        if let Some(min) = checks.items.min.filter(|min| count < *min) {
+            let message = format!("{path} in body should have at least {min} items");
+            outcome.add(Fault::new(path, Kind::Invalid(count.into()), message));
+        }
+        if let Some(max) = checks.items.max.filter(|max| count > *max) {
+            let message = format!("{path} in body should have at most {max} items");
+            outcome.add(Fault::new(path, Kind::TooMany(items.len(), max), message));
+        }
+        let repeated = || items.iter().enumerate().any(|(index, item)| items[..index].contains(item));
+        if checks.unique_items && repeated() {
+            let message = format!("{path} in body shouldn't contain duplicates");
+            outcome.add(Fault::new(path, Kind::Invalid("".into()), message));
+        }
+        outcome
+    }
+
+    fn object(
+        &self,
+        schema: &Schema,
+        checks: Option<&Checks>,
+        fields: &Map<String, Value>,
+        path: &str,
+        correlated: Option<Correlated<'_>>,
+    ) -> Outcome {
+        let mut outcome = Outcome::default();
+        let count = fields.len() as i64;
+        let limits = checks.map(|checks| checks.properties).unwrap_or_default();
+        if let Some(min) = limits.min.filter(|min| count < *min) {
+            let message = format!("{path} in body should have at least {min} properties");
+            outcome.add(Fault::new(path, Kind::Invalid(count.into()), message));
+        }
+        if let Some(max) = limits.max.filter(|max| count > *max) {
+            let message = format!("{path} in body should have at most {max} properties");
+            outcome.add(Fault::new(path, Kind::TooMany(fields.len(), max), message));
+        }
+        // The kind and version of the whole object are never compared with the old: both were converted to one version.
+        let child = |name: &str| {
+            let type_meta = path.is_empty() && (name == "kind" || name == "apiVersion");
+            correlated.filter(|_| !type_meta).and_then(|correlated| correlated.field(name))
+        };
+        if let Some(additional) = schema.additional() {
+            for (name, value) in fields.iter().filter(|(name, _)| !schema.properties.contains_key(*name)) {
+                outcome.merge(self.node(additional, value, &format!("{path}.{name}"), child(name)));
+            }
+        }
+        let known: &BTreeMap<String, Child> = &schema.properties;
+        for (name, property) in known {
+            let Some(value) = fields.get(name) else { continue };
+            let name_path = if path.is_empty() { name.clone() } else { format!("{path}.{name}") };
+            outcome.merge(self.node(property.schema(), value, &name_path, child(name)));
+        }
+        for name in schema.required.iter().filter(|name| !fields.contains_key(*name)) {
+            let name = format!("{path}.{name}");
+            outcome.add(Fault::new(&name, Kind::Required, format!("{name} in body is required")));
+        }
+        outcome
+    }
+}
+
+/// Outcomes up to and including the first good one.
+fn until_good(schemas: &[Schema], validate: impl Fn(&Schema) -> Outcome) -> Vec<Outcome> {
+    let mut results = Vec::new();
+    for schema in schemas {
+        results.push(validate(schema));
+        if results.last().is_some_and(Outcome::good) {
+            break;
+        }
+    }
+    results
+}
+
+/// The first good outcome, or else the first of those with most that was right.
+fn best(results: Vec<Outcome>) -> Outcome {
+    let mut best: Option<Outcome> = None;
+    for result in results {
+        if result.good() {
+            return result;
+        }
+        if best.as_ref().is_none_or(|best| result.matches > best.matches) {
+            best = Some(result);
+        }
+    }
+    best.unwrap_or_default()
+}
+
+/// The types that a node allows, as a real server lists them.
+fn type_names(type_: Type) -> &'static [&'static str] {
+    match type_ {
+        Type::Any => &[],
+        Type::Object => &["object"],
+        Type::Array => &["array"],
+        Type::String => &["string"],
+        Type::Integer => &["integer"],
+        Type::Number => &["number"],
+        Type::Boolean => &["boolean"],
+        Type::IntOrString => &["integer", "string"],
+    }
+}
+
+/// JSON type of a value; a number that is written with a fraction or exponent is a `number`.
+fn type_of(value: &Value) -> &'static str {
+    match value {
+        Value::Null => "null",
+        Value::Bool(_) => "boolean",
+        Value::Number(number) if number.is_i64() => "integer",
+        Value::Number(_) => "number",
+        Value::String(_) => "string",
+        Value::Array(_) => "array",
+        Value::Object(_) => "object",
+    }
+}
+
+fn type_fault(schema: &Schema, checks: Option<&Checks>, value: &Value, path: &str) -> Option<Fault> {
+    let wanted = type_names(schema.type_);
+    let actual = type_of(value);
+    let fault = |wanted: &str, actual: &str| {
+        let message = format!("{path} in body must be of type {wanted}: {}", golang::quote(actual));
+        Some(Fault::new(path, Kind::Type(actual.into()), message))
+    };
+    if value.is_null() {
+        return if wanted.is_empty() || schema.nullable { None } else { fault(&wanted.join(","), actual) };
+    }
+    let numeric = wanted.contains(&"integer") || wanted.contains(&"number");
+    let whole = wanted.contains(&"integer") && value.as_f64().is_some_and(is_whole);
+    let fits = wanted.contains(&actual) || whole || actual == "integer" && wanted.contains(&"number");
+    if let Some(format) = checks.and_then(|checks| checks.format.as_deref()) {
+        if !value.is_string() && !value.is_array() && !fits {
+            let format_of = match actual {
+                "integer" => "int64",
+                "number" => "float64",
+                _ => "",
+            };
+            return fault(format, format_of);
+        }
+        if !numeric && (value.is_string() || value.is_array()) {
+            return None;
+        }
+    }
+    if fits { None } else { fault(&wanted.join(","), actual) }
+}
+
+/// Whether a float is a whole number that JSON can hold exactly.
+fn is_whole(number: f64) -> bool {
+    number.is_finite() && number.fract() == 0.0 && number.abs() < 9_007_199_254_740_992.0
+}
+
+fn enum_fault(checks: Option<&Checks>, value: &Value, path: &str) -> Option<Fault> {
+    let values = &checks?.enumeration;
+    if values.is_empty() || values.iter().any(|known| equal(known, value)) {
+        return None;
+    }
+    let shown = |value: &Value| value.as_str().map_or_else(|| golang::json(value), str::to_owned);
+    let supported: Vec<String> = values.iter().map(shown).collect();
+    let message = format!("{path} in body should be one of [{}]", supported.join(" "));
+    Some(Fault::new(path, Kind::Enum(value.clone(), supported), message))
+}
+
+/// Equality that does not tell `1` from `1.0`.
+fn equal(one: &Value, other: &Value) -> bool {
+    one == other || matches!((one, other), (Value::Number(a), Value::Number(b)) if a.as_f64() == b.as_f64())
+}
+
+fn string_faults(checks: Option<&Checks>, text: &str, path: &str) -> Vec<Fault> {
+    let Some(checks) = checks else { return Vec::new() };
+    let mut faults = Vec::new();
+    let invalid = |message: String| Fault::new(path, Kind::Invalid(text.into()), message);
+    let length = text.chars().count() as i64;
+    let too_long = checks.length.max.filter(|max| length > *max);
+    let too_short = checks.length.min.filter(|min| length < *min);
+    let mismatch = checks.pattern.as_ref().filter(|pattern| !pattern.regex.as_ref().is_some_and(|r| r.is_match(text)));
+    // Only the first of the three is told.
+    if let Some(max) = too_long {
+        let message = format!("{path} in body should be at most {max} chars long");
+        faults.push(Fault::new(path, Kind::TooLong(max), message));
+    } else if let Some(min) = too_short {
+        faults.push(invalid(format!("{path} in body should be at least {min} chars long")));
+    } else if let Some(pattern) = mismatch {
+        faults.push(invalid(format!("{path} in body should match '{}'", pattern.text)));
+    }
+    if let Some(format) = checks.format.as_deref().filter(|format| !format::holds(format, text)) {
+        let message = format!("{path} in body must be of type {format}: {}", golang::quote(text));
+        faults.push(Fault::new(path, Kind::Type(text.into()), message));
+    }
+    faults
+}
+
+fn number_faults(schema: &Schema, checks: Option<&Checks>, value: &Value, path: &str) -> Vec<Fault> {
+    let mut faults = Vec::new();
+    let format = checks.and_then(|checks| checks.format.as_deref()).unwrap_or_default();
+    let number = value.as_f64().unwrap_or(f64::NAN);
+    if let Some(message) = out_of_range(schema.type_, format, value, path) {
+        faults.push(Fault { name: None, kind: Kind::Required, message });
+    }
+    let Some(checks) = checks else { return faults };
+    // Whole numbers are compared as whole numbers, and the limit is then shown as one.
+    let whole = value.as_i64();
+    let shown = |limit: f64| if whole.is_some() { (limit as i64).to_string() } else { golang::float(limit) };
+    let mut fault = |message: String| faults.push(Fault::new(path, Kind::Invalid(value.clone()), message));
+    if let Some(factor) = checks.multiple_of {
+        let fits = match whole {
+            Some(whole) if factor >= 1.0 => whole % (factor as i64) == 0,
+            _ => is_whole(if factor < 1.0 { 1.0 / factor * number } else { number / factor }),
+        };
+        if !fits {
+            fault(format!("{path} in body should be a multiple of {}", shown(factor)));
+        }
+    }
+    let compare = |limit: f64| match whole {
+        Some(whole) => whole.cmp(&(limit as i64)),
+        None => number.partial_cmp(&limit).unwrap_or(std::cmp::Ordering::Equal),
+    };
+    if let Some(min) = checks.number.min {
+        let order = compare(min);
+        if order.is_lt() || order.is_eq() && checks.exclusive_minimum {
+            let or_equal = if checks.exclusive_minimum { "" } else { "or equal to " };
+            fault(format!("{path} in body should be greater than {or_equal}{}", shown(min)));
+        }
+    }
+    if let Some(max) = checks.number.max {
+        let order = compare(max);
+        if order.is_gt() || order.is_eq() && checks.exclusive_maximum {
+            let or_equal = if checks.exclusive_maximum { "" } else { "or equal to " };
+            fault(format!("{path} in body should be less than {or_equal}{}", shown(max)));
+        }
+    }
+    faults
+}
+
+/// A number that its format cannot hold.
+fn out_of_range(type_: Type, format: &str, value: &Value, path: &str) -> Option<String> {
+    let integer = type_ == Type::Integer;
+    let whole = value.as_i64().or_else(|| value.as_f64().filter(|n| is_whole(*n)).map(|n| n as i64));
+    let fits = match (type_, format) {
+        (Type::Integer, "int32") => whole.is_some_and(|whole| i32::try_from(whole).is_ok()),
+        (Type::Integer, _) => whole.is_some(),
+        (Type::Number, "float") => value.as_f64().is_some_and(|number| number.abs() <= f64::from(f32::MAX)),
+        _ => true,
+    };
+    let name = if integer { "integer" } else { "number" };
+    (!fits).then(|| match format {
+        "" => format!("Checked value must be of type {name} (default format) in {path}"),
+        format => format!("Checked value must be of type {name} with format {format} in {path}"),
+    })
+}
