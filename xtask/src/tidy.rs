@@ -22,6 +22,7 @@ const LAYERS: &[Layer] = &[
     Layer { name: "capstan-apiserver", may_use: &["capstan-schema"], pure: false },
     Layer { name: "capstan-sim", may_use: &["capstan-apiserver"], pure: false },
     Layer { name: "capstan", may_use: &["capstan-api"], pure: false },
+    Layer { name: "capstan-tests", may_use: &["capstan-apiserver"], pure: false },
     Layer { name: "xtask", may_use: &["capstan-api"], pure: false },
 ];
 

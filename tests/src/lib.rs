@@ -1,0 +1,3 @@
+//! Shared by the tests in this crate.
+
+pub mod exchange;
