@@ -4,32 +4,37 @@
 //! built-in kinds, in the words of a real server. [`plugins`] are the admission plugins that workloads rely on;
 //! [`webhook`] calls admission webhooks. [`standard`] is all of it in the order of a real server.
 
+mod allocate;
 mod defaults;
+mod field;
 mod json;
 pub mod plugins;
+mod prepare;
 pub mod quantity;
 mod tidy;
 pub mod webhook;
 
+use std::net::Ipv4Addr;
+use std::ops::RangeInclusive;
 use std::sync::Arc;
 
 use serde_json::Value;
 
 use crate::error::{Cause, Result};
-use crate::ops::{Admission, Kinds, Request};
+use crate::ops::{Admission, Kinds, Request, Server};
 use crate::registry::{Origin, Resource};
-use crate::store::Store;
+use crate::store::Object;
 
 /// The rules of built-in kinds.
-#[derive(Clone, Debug)]
+#[derive(Debug, Default)]
 pub struct Builtin {
-    store: Store,
+    allocator: allocate::Allocator,
 }
 
 impl Builtin {
-    /// The rules of built-in kinds over the objects in `store`, from which classes and allocations are read.
-    pub fn new(store: Store) -> Self {
-        Self { store }
+    /// The rules of built-in kinds, with addresses and ports from these ranges.
+    pub fn new(addresses: Addresses) -> Self {
+        Self { allocator: allocate::Allocator::new(addresses) }
     }
 }
 
@@ -42,25 +47,93 @@ impl Kinds for Builtin {
     }
 
     fn prepare(&self, request: &Request, object: &mut Value, old: Option<&Value>) -> Result<()> {
-        let _ = (&self.store, request, object, old);
-        Ok(())
+        prepare::prepare(&self.allocator, request, object, old)
     }
 
     fn validate(&self, request: &Request, object: &Value, old: Option<&Value>) -> Vec<Cause> {
         let _ = (request, object, old);
         Vec::new()
     }
+
+    fn removed(&self, _: &Server, resource: &Resource, object: &Object) {
+        if resource.group.is_empty() && &*resource.plural == "services" {
+            self.allocator.release(&object.uid);
+        }
+    }
 }
 
-/// What admission needs besides the store.
-#[derive(Clone, Default)]
+/// Where services get their addresses and ports.
+#[derive(Clone, Debug)]
+pub struct Addresses {
+    /// Base address of cluster IPs.
+    pub network: Ipv4Addr,
+    /// How many bits of the base address are fixed.
+    pub prefix: u8,
+    /// Node ports.
+    pub ports: RangeInclusive<u16>,
+}
+
+impl Default for Addresses {
+    fn default() -> Self {
+        Self { network: Ipv4Addr::new(10, 96, 0, 0), prefix: 12, ports: 30000..=32767 }
+    }
+}
+
+/// What admission is made of.
+#[derive(Clone)]
 pub struct Settings {
+    /// Where services get their addresses and ports.
+    pub addresses: Addresses,
     /// Where webhooks that are named by a service are reached; nowhere if not said.
     pub resolver: Option<Arc<dyn webhook::Resolver>>,
+    /// Whether pods need a service account that exists, and get its token. Somebody has to create the accounts.
+    pub service_accounts: bool,
+    /// Whether claims and volumes get finalizers that keep them while they are in use. Somebody has to remove them.
+    pub storage_protection: bool,
+    /// Whether new nodes are tainted as not ready. Somebody has to remove the taint.
+    pub taint_new_nodes: bool,
+}
+
+impl Default for Settings {
+    fn default() -> Self {
+        Self {
+            addresses: Addresses::default(),
+            resolver: None,
+            service_accounts: true,
+            storage_protection: true,
+            taint_new_nodes: true,
+        }
+    }
+}
+
+impl Settings {
+    /// For a server without controllers: nothing waits for them.
+    pub fn alone() -> Self {
+        Self { service_accounts: false, storage_protection: false, taint_new_nodes: false, ..Self::default() }
+    }
 }
 
 /// Everything that a server runs by default: the rules of built-in kinds, and the admission plugins in their order.
-pub fn standard(store: &Store, settings: &Settings) -> (Arc<dyn Kinds>, Vec<Arc<dyn Admission>>) {
-    let _ = settings;
-    (Arc::new(Builtin::new(store.clone())), Vec::new())
+pub fn standard(settings: &Settings) -> (Arc<dyn Kinds>, Vec<Arc<dyn Admission>>) {
+    let mut all: Vec<Arc<dyn Admission>> = vec![Arc::new(plugins::LimitRanger)];
+    if settings.service_accounts {
+        all.push(Arc::new(plugins::ServiceAccount));
+    }
+    all.push(Arc::new(plugins::NodeRestriction));
+    if settings.taint_new_nodes {
+        all.push(Arc::new(plugins::TaintNewNodes));
+    }
+    all.push(Arc::new(plugins::Priority));
+    all.push(Arc::new(plugins::DefaultTolerationSeconds));
+    all.push(Arc::new(plugins::DefaultStorageClass));
+    if settings.storage_protection {
+        all.push(Arc::new(plugins::StorageProtection));
+    }
+    all.push(Arc::new(plugins::VolumeResize));
+    all.push(Arc::new(plugins::RuntimeClass));
+    all.push(Arc::new(plugins::DefaultIngressClass));
+    (Arc::new(Builtin::new(settings.addresses.clone())), all)
 }
+
+#[cfg(test)]
+mod tests;

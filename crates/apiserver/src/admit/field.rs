@@ -1,0 +1,170 @@
+//! Paths to fields, and what is wrong with them.
+//!
+//! A path costs nothing until something is wrong: it is a chain of borrowed parts that is written out only then.
+
+use std::fmt;
+
+use serde_json::Value;
+
+use crate::error::Cause;
+
+/// Where a field is: `spec.containers[0].name`.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct At<'a> {
+    parent: Option<&'a At<'a>>,
+    part: Part<'a>,
+}
+
+#[derive(Clone, Copy, Debug)]
+enum Part<'a> {
+    Name(&'a str),
+    Index(usize),
+    Key(&'a str),
+}
+
+impl<'a> At<'a> {
+    /// A path from the object itself: `spec`, or `spec.template`.
+    pub(super) const fn new(path: &'a str) -> Self {
+        Self { parent: None, part: Part::Name(path) }
+    }
+
+    /// A field of a struct.
+    pub(super) const fn child(&'a self, name: &'a str) -> Self {
+        Self { parent: Some(self), part: Part::Name(name) }
+    }
+
+    /// An item of a list.
+    pub(super) const fn index(&'a self, index: usize) -> Self {
+        Self { parent: Some(self), part: Part::Index(index) }
+    }
+
+    /// A value of a map.
+    pub(super) const fn key(&'a self, key: &'a str) -> Self {
+        Self { parent: Some(self), part: Part::Key(key) }
+    }
+}
+
+impl fmt::Display for At<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        if let Some(parent) = self.parent {
+            parent.fmt(f)?;
+        }
+        match self.part {
+            Part::Name(name) if self.parent.is_some() => write!(f, ".{name}"),
+            Part::Name(name) => f.write_str(name),
+            Part::Index(index) => write!(f, "[{index}]"),
+            Part::Key(key) => write!(f, "[{key}]"),
+        }
+    }
+}
+
+/// A value that a message shows.
+pub(super) trait Show {
+    /// As Go shows it: text quoted, numbers plain, the rest as JSON.
+    fn show(&self) -> String;
+}
+
+impl Show for str {
+    fn show(&self) -> String {
+        format!("{self:?}")
+    }
+}
+
+impl Show for String {
+    fn show(&self) -> String {
+        self.as_str().show()
+    }
+}
+
+impl Show for i64 {
+    fn show(&self) -> String {
+        self.to_string()
+    }
+}
+
+impl Show for usize {
+    fn show(&self) -> String {
+        self.to_string()
+    }
+}
+
+impl Show for bool {
+    fn show(&self) -> String {
+        self.to_string()
+    }
+}
+
+impl Show for Value {
+    fn show(&self) -> String {
+        match self {
+            Self::String(text) => text.show(),
+            other => other.to_string(),
+        }
+    }
+}
+
+/// What is wrong with an object.
+#[derive(Debug, Default)]
+pub(super) struct Errors(pub(super) Vec<Cause>);
+
+impl Errors {
+    fn add(&mut self, reason: &'static str, at: &At<'_>, head: String, detail: &str) {
+        let message = if detail.is_empty() { head } else { format!("{head}: {detail}") };
+        self.0.push(Cause { reason, message, field: at.to_string() });
+    }
+
+    /// A value that must be there is not.
+    pub(super) fn required(&mut self, at: &At<'_>, detail: &str) {
+        self.add("FieldValueRequired", at, "Required value".into(), detail);
+    }
+
+    /// A malformed value.
+    pub(super) fn invalid<T: Show + ?Sized>(&mut self, at: &At<'_>, value: &T, detail: &str) {
+        self.add("FieldValueInvalid", at, format!("Invalid value: {}", value.show()), detail);
+    }
+
+    /// Several things wrong with one value.
+    pub(super) fn invalid_all<T: Show + ?Sized>(&mut self, at: &At<'_>, value: &T, details: Vec<String>) {
+        details.iter().for_each(|detail| self.invalid(at, value, detail));
+    }
+
+    /// A value that is not one of those there are.
+    pub(super) fn unsupported(&mut self, at: &At<'_>, value: &str, supported: &[&str]) {
+        let values: Vec<String> = supported.iter().map(|one| one.show()).collect();
+        let detail = format!("supported values: {}", values.join(", "));
+        self.add("FieldValueNotSupported", at, format!("Unsupported value: {}", value.show()), &detail);
+    }
+
+    /// A value that may be good elsewhere, but not here.
+    pub(super) fn forbidden(&mut self, at: &At<'_>, detail: &str) {
+        self.add("FieldValueForbidden", at, "Forbidden".into(), detail);
+    }
+
+    /// A value that must be unique is not.
+    pub(super) fn duplicate<T: Show + ?Sized>(&mut self, at: &At<'_>, value: &T) {
+        self.add("FieldValueDuplicate", at, format!("Duplicate value: {}", value.show()), "");
+    }
+
+    /// A reference to something that does not exist.
+    pub(super) fn not_found<T: Show + ?Sized>(&mut self, at: &At<'_>, value: &T) {
+        self.add("FieldValueNotFound", at, format!("Not found: {}", value.show()), "");
+    }
+
+    /// Text that is too long.
+    pub(super) fn too_long(&mut self, at: &At<'_>, most: usize) {
+        self.add("FieldValueTooLong", at, "Too long".into(), &format!("may not be more than {most} bytes"));
+    }
+
+    /// A list that is too long.
+    pub(super) fn too_many(&mut self, at: &At<'_>, actual: usize, most: usize) {
+        let items = if most == 1 { "item" } else { "items" };
+        self.add("FieldValueTooMany", at, format!("Too many: {actual}"), &format!("must have at most {most} {items}"));
+    }
+
+    /// A value that may not change has.
+    pub(super) fn immutable(&mut self, at: &At<'_>, new: &Value, old: &Value) {
+        if new != old {
+            self.invalid(at, new, "field is immutable");
+        }
+    }
+}
