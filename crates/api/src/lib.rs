@@ -15,6 +15,7 @@ pub mod network;
 pub mod nfd;
 pub mod nim;
 pub mod resource;
+pub mod skew;
 pub mod sriov;
 pub mod wire;
 
