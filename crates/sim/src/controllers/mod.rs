@@ -3,11 +3,15 @@
 //! A reconcile looks at the caches only, decides, and writes what differs. It may run at any time and any number of
 //! times; when all is well it writes nothing.
 
+mod backoff;
 mod common;
+mod daemon_set;
 mod deployment;
 mod hash;
 mod pods;
 mod replica_set;
+mod revision;
+mod stateful_set;
 
 use crate::context::Context;
 
@@ -18,6 +22,8 @@ pub struct Settings {}
 /// Starts all controllers.
 pub(crate) fn start(context: &Context, settings: &Settings) {
     let _ = settings;
+    daemon_set::start(context);
     deployment::start(context);
     replica_set::start(context);
+    stateful_set::start(context);
 }

@@ -1,0 +1,277 @@
+//! Daemon sets: one pod on every node that suits.
+
+mod place;
+mod rollout;
+mod status;
+
+use std::collections::{BTreeMap, HashSet};
+use std::sync::Arc;
+use std::time::Duration;
+
+use capstan_apiserver::error::Result;
+use k8s_openapi::api::apps::v1::DaemonSet;
+use k8s_openapi::api::core::v1::{Node, Pod};
+
+use super::backoff::Backoff;
+use super::common::{Controller, Outcome, Reconciled, annotation, created_at, name_of, uid_of};
+use super::pods;
+use super::revision::{Found, History, REVISION_HASH, Revised};
+use crate::context::Context;
+use crate::informer::key_of;
+use place::{Place, Places, target_node};
+
+/// Most pods that one reconcile creates or deletes.
+const BURST: usize = 250;
+/// Older clients tell pods of one template from others by this, on the set and on its pods.
+const TEMPLATE_GENERATION: &str = "deprecated.daemonset.template.generation";
+
+/// How long a failed pod stays on its node before it is replaced.
+type Failures = Backoff<(Arc<str>, String)>;
+
+pub(crate) fn start(context: &Context) {
+    let controller = Controller::new(context, "daemon-set-controller", "daemonset-controller");
+    let caches = &context.caches;
+    controller.watch(&caches.daemon_sets);
+    controller.watch_owned::<DaemonSet, _>(&caches.pods);
+    controller.watch_owned::<DaemonSet, _>(&caches.controller_revisions);
+    watch_nodes(&controller);
+    let failures = Arc::new(Failures::new(Duration::from_secs(1), Duration::from_secs(15 * 60)));
+    controller.run(2, move |this, key| {
+        let failures = failures.clone();
+        async move { reconcile(&this, &failures, &key).await }
+    });
+}
+
+/// A node that comes, goes or changes concerns the sets whose pods may or may no longer run on it.
+fn watch_nodes(controller: &Controller) {
+    let (queue, sets) = (controller.queue.clone(), controller.context.caches.daemon_sets.clone());
+    controller.context.caches.nodes.subscribe(move |change| {
+        let relevant = |node: &Node| {
+            let spec = node.spec.clone().unwrap_or_default();
+            (node.metadata.labels.clone(), spec.taints, spec.unschedulable)
+        };
+        if let (Some(old), Some(new)) = (change.old, change.new)
+            && relevant(old) == relevant(new)
+        {
+            return;
+        }
+        for set in sets.list() {
+            let places = Places::of(&set);
+            let [old, new] = [change.old, change.new].map(|node| node.map(|node| places.judge(node)));
+            if old != new {
+                queue.add(key_of(&set.metadata));
+            }
+        }
+    });
+}
+
+async fn reconcile(this: &Controller, failures: &Failures, key: &str) -> Reconciled {
+    let Some(set) = this.context.caches.daemon_sets.get(key) else { return Ok(Outcome::Done) };
+    if crate::matching::is_empty(&set.spec.selector) {
+        let message = "This daemon set is selecting all pods. A non-empty selector is required.";
+        this.warning(&*set, "SelectingAll", message);
+        return Ok(Outcome::Done);
+    }
+    if set.metadata.deletion_timestamp.is_some() {
+        return Ok(Outcome::Done);
+    }
+    let Some(history) = find_history(this, &set).await? else { return Ok(Outcome::After(Duration::ZERO)) };
+    let mut step = Step::new(this, set, &history);
+    step.load().await?;
+    let managed = step.manage(failures).await;
+    if managed.is_ok() {
+        if step.rolls() {
+            step.roll().await?;
+        }
+        step.clean_up(&history).await?;
+    }
+    let wait = step.write_status().await?;
+    managed.map(|soon| Outcome::after([wait, soon, step.wait].into_iter().flatten().min()))
+}
+
+async fn find_history(this: &Controller, set: &Arc<DaemonSet>) -> Result<Option<History>> {
+    let collisions = set.status.as_ref().and_then(|status| status.collision_count);
+    let revised = Revised {
+        owner: &**set,
+        selector: &set.spec.selector,
+        template: &set.spec.template,
+        collisions,
+        hash_label: REVISION_HASH,
+    };
+    match revised.history(this).await? {
+        Found::History(history) => Ok(Some(history)),
+        Found::Collision => {
+            let mut next = DaemonSet::clone(set);
+            next.status.get_or_insert_default().collision_count = Some(collisions.unwrap_or(0) + 1);
+            this.writer.update_status(set, &next).await?;
+            Ok(None)
+        }
+    }
+}
+
+/// One reconcile of a daemon set.
+struct Step<'a> {
+    this: &'a Controller,
+    set: Arc<DaemonSet>,
+    /// The hash of the current revision.
+    hash: String,
+    /// All nodes, and what they are to the set.
+    nodes: Vec<(Arc<Node>, Place)>,
+    /// Most nodes with a pod more, and most nodes without a pod, during a rollout.
+    bounds: (usize, usize),
+    /// The pods by the node that they run on or are meant for.
+    pods: BTreeMap<String, Vec<Arc<Pod>>>,
+    /// When to look again, if something is to be seen only by then.
+    wait: Option<Duration>,
+}
+
+impl<'a> Step<'a> {
+    fn new(this: &'a Controller, set: Arc<DaemonSet>, history: &History) -> Self {
+        let labels = history.current.metadata.labels.as_ref();
+        let hash = labels.and_then(|labels| labels.get(REVISION_HASH)).cloned().unwrap_or_default();
+        let places = Places::of(&set);
+        let nodes = this.context.caches.nodes.list().into_iter();
+        let nodes: Vec<_> = nodes.map(|node| (node.clone(), places.judge(&node))).collect();
+        let bounds = rollout::bounds(&set, nodes.iter().filter(|(_, place)| *place == Place::Wanted).count());
+        drop(places);
+        Self { this, set, hash, nodes, bounds, pods: BTreeMap::new(), wait: None }
+    }
+
+    /// Reads the pods.
+    async fn load(&mut self) -> Result<()> {
+        let pods = self.this.claim(&*self.set, &self.set.spec.selector, &self.this.context.caches.pods).await?;
+        self.pods.clear();
+        for pod in pods {
+            if let Some(node) = target_node(&pod) {
+                self.pods.entry(node.to_owned()).or_default().push(pod);
+            }
+        }
+        Ok(())
+    }
+
+    /// Whether a pod is of the current template.
+    fn is_updated(&self, pod: &Pod) -> bool {
+        let labels = pod.metadata.labels.as_ref();
+        let label = |key: &str| labels.and_then(|labels| labels.get(key)).map(String::as_str);
+        let generation = annotation(&self.set.metadata, TEMPLATE_GENERATION);
+        label(REVISION_HASH) == Some(self.hash.as_str())
+            || (generation.is_some() && label("pod-template-generation") == generation)
+    }
+
+    fn is_available(&self, pod: &Pod) -> bool {
+        pods::is_available(pod, self.set.spec.min_ready_seconds, &self.this.now())
+    }
+
+    /// Brings pods to nodes that lack one and takes away those that are too many. Answers when to look at failed pods.
+    async fn manage(&mut self, failures: &Failures) -> Result<Option<Duration>> {
+        let (mut missing, mut surplus, mut soon) = (Vec::new(), Vec::new(), None);
+        for (node, place) in self.nodes.clone() {
+            let pods = self.pods.get(name_of(&*node)).cloned().unwrap_or_default();
+            if place == Place::Wanted && pods.is_empty() {
+                missing.push(name_of(&*node).to_owned());
+            } else if place == Place::Refused {
+                surplus.extend(pods.into_iter().filter(|pod| !pods::is_deleting(pod)));
+            } else {
+                surplus.extend(self.surplus_on(name_of(&*node), pods, failures, &mut soon));
+            }
+        }
+        // Pods that no scheduler could bring to a node that is gone.
+        let known: HashSet<&str> = self.nodes.iter().map(|(node, _)| name_of(&**node)).collect();
+        let lost = self.pods.iter().filter(|(node, _)| !known.contains(node.as_str())).flat_map(|(_, pods)| pods);
+        surplus.extend(lost.filter(|pod| pods::node_name(pod).is_empty() && !pods::is_deleting(pod)).cloned());
+        self.sync(surplus, missing).await?;
+        Ok(soon)
+    }
+
+    /// Which pods on a node are to go, because they ended or because others do their work.
+    fn surplus_on(
+        &mut self,
+        node: &str,
+        pods: Vec<Arc<Pod>>,
+        failures: &Failures,
+        soon: &mut Option<Duration>,
+    ) -> Vec<Arc<Pod>> {
+        let (mut surplus, mut running) = (Vec::new(), Vec::new());
+        for pod in pods.into_iter().filter(|pod| !pods::is_deleting(pod)) {
+            let name = name_of(&*pod).to_owned();
+            match pods::phase(&pod) {
+                "Failed" => match failures.next((key_of(&self.set.metadata), node.to_owned())) {
+                    Some(wait) => *soon = Some(soon.map_or(wait, |soon| soon.min(wait))),
+                    None => {
+                        let message = format!(
+                            "Found failed daemon pod {} on node {node}, will try to kill it",
+                            key_of(&pod.metadata)
+                        );
+                        self.this.warning(&*self.set, "FailedDaemonPod", message);
+                        surplus.push(pod);
+                    }
+                },
+                "Succeeded" => {
+                    let namespace = self.set.metadata.namespace.as_deref().unwrap_or_default();
+                    let message =
+                        format!("Found succeeded daemon pod {namespace}/{name} on node {node}, will try to delete it");
+                    self.this.normal(&*self.set, "SucceededDaemonPod", message);
+                    surplus.push(pod);
+                }
+                _ => running.push(pod),
+            }
+        }
+        running.sort_by_key(|pod| (pods::node_name(pod).is_empty(), created_at(&**pod), name_of(&**pod).to_owned()));
+        if self.surges() {
+            surplus.extend(self.surplus_of_surge(running));
+        } else {
+            surplus.extend(running.into_iter().skip(1));
+        }
+        surplus
+    }
+
+    /// With a surge, an old and a new pod share a node until the new one is available.
+    fn surplus_of_surge(&mut self, running: Vec<Arc<Pod>>) -> Vec<Arc<Pod>> {
+        let (new, old): (Vec<_>, Vec<_>) = running.into_iter().partition(|pod| self.is_updated(pod));
+        let mut surplus: Vec<_> = new.iter().skip(1).chain(old.iter().skip(1)).cloned().collect();
+        if let (Some(new), Some(old)) = (new.first(), old.first()) {
+            let left = pods::until_available(new, self.set.spec.min_ready_seconds, &self.this.now());
+            match left {
+                _ if !pods::is_ready(old) => surplus.push(old.clone()),
+                Some(Duration::ZERO) => surplus.push(old.clone()),
+                Some(left) => self.look_after(left),
+                None => {}
+            }
+        }
+        surplus
+    }
+
+    fn look_after(&mut self, delay: Duration) {
+        self.wait = Some(self.wait.map_or(delay, |wait| wait.min(delay)));
+    }
+
+    /// Deletes pods and creates pods on nodes.
+    async fn sync(&mut self, surplus: Vec<Arc<Pod>>, missing: Vec<String>) -> Result<()> {
+        if surplus.is_empty() && missing.is_empty() {
+            return Ok(());
+        }
+        if surplus.len() > BURST || missing.len() > BURST {
+            self.this.queue.add(key_of(&self.set.metadata));
+        }
+        let fresh = missing.iter().take(BURST).map(|node| place::pod_for(&self.set, node, &self.hash)).collect();
+        let (_, failure) = self.this.create_pods(&*self.set, fresh).await;
+        let mut gone = HashSet::new();
+        for pod in surplus.iter().take(BURST) {
+            if gone.insert(uid_of(&**pod)) {
+                self.this.delete_pod(&*self.set, pod).await?;
+            }
+        }
+        if let Some(error) = failure.filter(|error| !super::common::namespace_is_ending(error)) {
+            return Err(error);
+        }
+        self.load().await
+    }
+
+    async fn clean_up(&self, history: &History) -> Result<()> {
+        let hashes = self.pods.values().flatten().filter(|pod| !pods::is_deleting(pod)).filter_map(|pod| {
+            let labels = pod.metadata.labels.as_ref()?;
+            labels.get(REVISION_HASH).map(|hash| format!("{}-{hash}", name_of(&*self.set)))
+        });
+        history.clean_up(self.this, self.set.spec.revision_history_limit, &hashes.collect()).await
+    }
+}

@@ -1,0 +1,183 @@
+//! Where the pods of a daemon set belong, and how a pod says which node it is for.
+
+use std::borrow::Cow;
+
+use k8s_openapi::api::apps::v1::DaemonSet;
+use k8s_openapi::api::core::v1::{
+    Affinity, Node, NodeAffinity, NodeSelector, NodeSelectorRequirement, NodeSelectorTerm, Pod, PodSpec, Toleration,
+};
+
+use super::super::common::{annotation, name_of, set_in};
+use super::super::pods::{self, from_template};
+use super::super::revision::REVISION_HASH;
+use super::TEMPLATE_GENERATION;
+use crate::matching::{node_affinity_fits, tolerated};
+
+/// What a node is to a daemon set.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Place {
+    /// A pod belongs there.
+    Wanted,
+    /// No new pod belongs there, but one that runs may stay.
+    Kept,
+    /// No pod belongs there.
+    Refused,
+}
+
+/// Decides about nodes for one daemon set.
+pub(super) struct Places<'a> {
+    spec: Cow<'a, PodSpec>,
+    tolerations: Vec<Toleration>,
+}
+
+impl<'a> Places<'a> {
+    /// The places of a set.
+    pub(super) fn of(set: &'a DaemonSet) -> Self {
+        let spec = set.spec.template.spec.as_ref().map_or_else(|| Cow::Owned(PodSpec::default()), Cow::Borrowed);
+        let tolerations = tolerations(&spec);
+        Self { spec, tolerations }
+    }
+
+    /// What a node is to the set.
+    pub(super) fn judge(&self, node: &Node) -> Place {
+        let elsewhere = self.spec.node_name.as_deref().is_some_and(|name| !name.is_empty() && name != name_of(node));
+        if elsewhere || !node_affinity_fits(&self.spec, node) {
+            return Place::Refused;
+        }
+        let taints = node.spec.as_ref().and_then(|spec| spec.taints.as_deref()).unwrap_or_default();
+        let repels = |effect: &str| {
+            taints.iter().any(|taint| taint.effect == effect && !tolerated(taint, Some(&self.tolerations)))
+        };
+        match (repels("NoExecute"), repels("NoSchedule")) {
+            (true, _) => Place::Refused,
+            (false, true) => Place::Kept,
+            (false, false) => Place::Wanted,
+        }
+    }
+}
+
+/// The pod of a daemon set on a node. It says which node by affinity, so that the scheduler still has its say.
+pub(super) fn pod_for(set: &DaemonSet, node: &str, hash: &str) -> Pod {
+    let mut pod = from_template(&set.spec.template, set);
+    set_in(&mut pod.metadata.labels, REVISION_HASH, hash);
+    if let Some(generation) = annotation(&set.metadata, TEMPLATE_GENERATION) {
+        set_in(&mut pod.metadata.labels, "pod-template-generation", generation);
+    }
+    let spec = pod.spec.get_or_insert_default();
+    spec.tolerations = Some(tolerations(spec));
+    bind(spec, node);
+    pod
+}
+
+/// Tolerations of the template and those that every daemon pod has: it stays on nodes that are in trouble.
+fn tolerations(spec: &PodSpec) -> Vec<Toleration> {
+    let mut all = spec.tolerations.clone().unwrap_or_default();
+    let mut add = |key: &str, effect: &str| {
+        let toleration = Toleration {
+            key: Some(key.to_owned()),
+            operator: Some("Exists".to_owned()),
+            effect: Some(effect.to_owned()),
+            ..Toleration::default()
+        };
+        if !all.contains(&toleration) {
+            all.push(toleration);
+        }
+    };
+    add("node.kubernetes.io/not-ready", "NoExecute");
+    add("node.kubernetes.io/unreachable", "NoExecute");
+    for trouble in ["disk-pressure", "memory-pressure", "pid-pressure", "unschedulable"] {
+        add(&format!("node.kubernetes.io/{trouble}"), "NoSchedule");
+    }
+    if spec.host_network == Some(true) {
+        add("node.kubernetes.io/network-unavailable", "NoSchedule");
+    }
+    all
+}
+
+fn bind(spec: &mut PodSpec, node: &str) {
+    let field = NodeSelectorRequirement {
+        key: "metadata.name".to_owned(),
+        operator: "In".to_owned(),
+        values: Some(vec![node.to_owned()]),
+    };
+    let term = NodeSelectorTerm { match_fields: Some(vec![field.clone()]), match_expressions: None };
+    let affinity: &mut Affinity = spec.affinity.get_or_insert_default();
+    let affinity: &mut NodeAffinity = affinity.node_affinity.get_or_insert_default();
+    match &mut affinity.required_during_scheduling_ignored_during_execution {
+        // The terms are alternatives; each gets the node as well, so that what it asks for stays.
+        Some(required) if !required.node_selector_terms.is_empty() => {
+            for term in &mut required.node_selector_terms {
+                term.match_fields = Some(vec![field.clone()]);
+            }
+        }
+        required => *required = Some(NodeSelector { node_selector_terms: vec![term] }),
+    }
+}
+
+/// The node that a daemon pod runs on or is meant for.
+pub(super) fn target_node(pod: &Pod) -> Option<&str> {
+    if !pods::node_name(pod).is_empty() {
+        return Some(pods::node_name(pod));
+    }
+    let affinity = pods::spec(pod).affinity.as_ref()?.node_affinity.as_ref()?;
+    let terms = &affinity.required_during_scheduling_ignored_during_execution.as_ref()?.node_selector_terms;
+    let mut fields = terms.iter().filter_map(|term| term.match_fields.as_ref()).flatten();
+    let field = fields.find(|field| field.key == "metadata.name" && field.operator == "In")?;
+    match field.values.as_deref()? {
+        [node] => Some(node),
+        _ => None,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    fn set(spec: serde_json::Value) -> DaemonSet {
+        let value = json!({
+            "metadata": {"name": "agent", "namespace": "ns", "uid": "u"},
+            "spec": {"selector": {}, "template": {"metadata": {"labels": {"app": "agent"}}, "spec": spec}},
+        });
+        serde_json::from_value(value).unwrap()
+    }
+
+    fn node(taints: serde_json::Value) -> Node {
+        let value = json!({"metadata": {"name": "n", "labels": {"zone": "a"}}, "spec": {"taints": taints}});
+        serde_json::from_value(value).unwrap()
+    }
+
+    #[test]
+    fn places() {
+        let plain = json!({"containers": []});
+        for (spec, taints, place) in [
+            (plain.clone(), json!([]), Place::Wanted),
+            (json!({"containers": [], "nodeSelector": {"zone": "b"}}), json!([]), Place::Refused),
+            (json!({"containers": [], "nodeName": "other"}), json!([]), Place::Refused),
+            (plain.clone(), json!([{"key": "k", "effect": "NoSchedule"}]), Place::Kept),
+            (plain.clone(), json!([{"key": "k", "effect": "NoExecute"}]), Place::Refused),
+            (plain.clone(), json!([{"key": "k", "effect": "PreferNoSchedule"}]), Place::Wanted),
+            (
+                plain.clone(),
+                json!([{"key": "node.kubernetes.io/unschedulable", "effect": "NoSchedule"}]),
+                Place::Wanted,
+            ),
+            (plain, json!([{"key": "node.kubernetes.io/unreachable", "effect": "NoExecute"}]), Place::Wanted),
+        ] {
+            assert_eq!(Places::of(&set(spec.clone())).judge(&node(taints.clone())), place, "{spec} {taints}");
+        }
+    }
+
+    #[test]
+    fn a_pod_names_its_node_and_keeps_what_else_was_required() {
+        let affinity = json!({"nodeAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": {"nodeSelectorTerms": [
+            {"matchExpressions": [{"key": "zone", "operator": "Exists"}]},
+        ]}}});
+        for spec in [json!({"containers": []}), json!({"containers": [], "affinity": affinity})] {
+            let pod = pod_for(&set(spec), "n", "h");
+            assert_eq!(target_node(&pod), Some("n"));
+            assert!(node_affinity_fits(pod.spec.as_ref().unwrap(), &node(json!([]))));
+        }
+    }
+}

@@ -1,0 +1,54 @@
+//! What a daemon set says about itself.
+
+use std::time::Duration;
+
+use capstan_apiserver::error::Result;
+use k8s_openapi::api::apps::v1::{DaemonSet, DaemonSetStatus};
+
+use super::super::common::{created_at, name_of, nonzero};
+use super::super::pods;
+use super::Step;
+use super::place::Place;
+
+impl Step<'_> {
+    /// Writes the status. Answers when the next ready pod becomes available.
+    pub(super) async fn write_status(&mut self) -> Result<Option<Duration>> {
+        let now = self.this.now();
+        let old = self.set.status.clone().unwrap_or_default();
+        let mut status = DaemonSetStatus {
+            observed_generation: self.set.metadata.generation,
+            collision_count: old.collision_count,
+            conditions: old.conditions,
+            ..DaemonSetStatus::default()
+        };
+        let (mut available, mut updated, mut wait) = (0, 0, None::<Duration>);
+        for (node, place) in &self.nodes {
+            let mut pods = self.pods.get(name_of(&**node)).cloned().unwrap_or_default();
+            if *place != Place::Wanted {
+                status.number_misscheduled += i32::from(!pods.is_empty());
+                continue;
+            }
+            status.desired_number_scheduled += 1;
+            // With several pods on a node, that which works counts.
+            pods.sort_by_key(|pod| (!pods::is_ready(pod), created_at(&**pod), name_of(&**pod).to_owned()));
+            let Some(pod) = pods.first() else { continue };
+            status.current_number_scheduled += 1;
+            if let Some(left) = pods::until_available(pod, self.set.spec.min_ready_seconds, &now) {
+                status.number_ready += 1;
+                if left.is_zero() {
+                    available += 1;
+                } else {
+                    wait = Some(wait.map_or(left, |wait| wait.min(left)));
+                }
+            }
+            updated += i32::from(self.is_updated(pod));
+        }
+        status.number_available = nonzero(available);
+        status.number_unavailable = nonzero(status.desired_number_scheduled - available);
+        status.updated_number_scheduled = nonzero(updated);
+        let mut next = DaemonSet::clone(&self.set);
+        next.status = Some(status);
+        self.set = self.this.writer.update_status(&self.set, &next).await?;
+        Ok(wait)
+    }
+}

@@ -1,0 +1,145 @@
+//! Revisions: what the template of a daemon set or stateful set was, so that it can be rolled back.
+
+use std::collections::HashSet;
+use std::sync::Arc;
+
+use capstan_apiserver::error::Result;
+use capstan_apiserver::ops::DeleteOptions;
+use k8s_openapi::api::apps::v1::ControllerRevision;
+use k8s_openapi::api::core::v1::PodTemplateSpec;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::{LabelSelector, ObjectMeta};
+use k8s_openapi::apimachinery::pkg::runtime::RawExtension;
+use serde_json::{Value, json};
+
+use super::common::{Controller, created_at, ignore_absent, name_of, namespace_of, set_in};
+use super::hash;
+use super::pods::controller_ref;
+use crate::informer::Kind;
+use crate::writer::is_already_exists;
+
+/// Tells the pods of one revision from those of the others.
+pub(crate) const REVISION_HASH: &str = "controller-revision-hash";
+
+/// A set whose template has revisions.
+#[derive(Clone, Copy)]
+pub(crate) struct Revised<'a, K> {
+    /// The set.
+    pub(crate) owner: &'a K,
+    /// Its selector, which revisions must match.
+    pub(crate) selector: &'a LabelSelector,
+    /// Its template.
+    pub(crate) template: &'a PodTemplateSpec,
+    /// How often a hash was taken.
+    pub(crate) collisions: Option<i32>,
+    /// Label of a revision that carries its hash.
+    pub(crate) hash_label: &'static str,
+}
+
+/// The revisions of a set.
+#[derive(Clone, Debug)]
+pub(crate) struct History {
+    /// The revision of the template.
+    pub(crate) current: Arc<ControllerRevision>,
+    /// All others, oldest first.
+    pub(crate) old: Vec<Arc<ControllerRevision>>,
+}
+
+/// What there is to do about the revisions of a set.
+pub(crate) enum Found {
+    /// All is there.
+    History(History),
+    /// The name for the revision of the template is taken by another one.
+    Collision,
+}
+
+impl<K: Kind> Revised<'_, K> {
+    /// The revisions of a set. Makes that of its template if there is none, and numbers it highest.
+    pub(crate) async fn history(&self, this: &Controller) -> Result<Found> {
+        let data = data(self.template);
+        let mut revisions = this.claim(self.owner, self.selector, &this.context.caches.controller_revisions).await?;
+        sort(&mut revisions);
+        let (mut same, old): (Vec<_>, Vec<_>) = revisions.into_iter().partition(|one| one.data.0 == data);
+        let number = old.iter().map(|one| one.revision()).max().unwrap_or(0) + 1;
+        let current = match same.pop() {
+            Some(current) => {
+                for surplus in same {
+                    ignore_absent(this.writer.delete(&*surplus, DeleteOptions::default()).await)?;
+                }
+                if current.revision() < number {
+                    let mut next = ControllerRevision::clone(&current);
+                    next.revision = Some(number);
+                    this.writer.update(&current, &next).await?
+                } else {
+                    current
+                }
+            }
+            None => match this.writer.create(&self.fresh(data.clone(), number)).await {
+                Ok(current) => current,
+                Err(error) if is_already_exists(&error) => return Ok(Found::Collision),
+                Err(error) => return Err(error),
+            },
+        };
+        Ok(Found::History(History { current, old }))
+    }
+
+    fn fresh(&self, data: Value, number: i64) -> ControllerRevision {
+        let hash = hash::short(&data, self.collisions);
+        let mut labels = self.template.metadata.as_ref().and_then(|meta| meta.labels.clone());
+        set_in(&mut labels, self.hash_label, &hash);
+        ControllerRevision {
+            metadata: ObjectMeta {
+                name: Some(format!("{}-{hash}", name_of(self.owner))),
+                namespace: Some(namespace_of(self.owner).to_owned()),
+                labels,
+                annotations: self.owner.metadata().annotations.clone(),
+                owner_references: Some(vec![controller_ref(self.owner)]),
+                ..ObjectMeta::default()
+            },
+            data: RawExtension(data),
+            revision: Some(number),
+        }
+    }
+}
+
+impl History {
+    /// Deletes the oldest revisions that nobody lives by, beyond those that are kept for a rollback.
+    pub(crate) async fn clean_up(&self, this: &Controller, keep: Option<i32>, live: &HashSet<String>) -> Result<()> {
+        let keep = usize::try_from(keep.unwrap_or(10)).unwrap_or(0);
+        let dead: Vec<_> = self.old.iter().filter(|one| !live.contains(name_of(&***one))).collect();
+        let surplus = dead.len().saturating_sub(keep);
+        for revision in &dead[..surplus] {
+            ignore_absent(this.writer.delete(&***revision, DeleteOptions::default()).await)?;
+        }
+        Ok(())
+    }
+}
+
+/// The number of a revision.
+pub(crate) trait Number {
+    /// The number.
+    fn revision(&self) -> i64;
+}
+
+impl Number for ControllerRevision {
+    fn revision(&self) -> i64 {
+        self.revision.unwrap_or(0)
+    }
+}
+
+fn sort(revisions: &mut [Arc<ControllerRevision>]) {
+    revisions.sort_by_key(|one| (one.revision(), created_at(&**one), name_of(&**one).to_owned()));
+}
+
+/// A template as revisions keep it: a patch that puts it back.
+pub(crate) fn data(template: &PodTemplateSpec) -> Value {
+    let mut template = serde_json::to_value(template).expect("typed values encode");
+    template["$patch"] = json!("replace");
+    json!({"spec": {"template": template}})
+}
+
+/// The template that a revision keeps.
+pub(crate) fn template(revision: &ControllerRevision) -> Option<PodTemplateSpec> {
+    let mut template = revision.data.0.pointer("/spec/template")?.clone();
+    template.as_object_mut()?.remove("$patch");
+    serde_json::from_value(template).ok()
+}
