@@ -5,9 +5,12 @@
 
 mod backoff;
 mod common;
+mod cron_job;
+mod cron_schedule;
 mod daemon_set;
 mod deployment;
 mod hash;
+mod job;
 mod pods;
 mod replica_set;
 mod revision;
@@ -22,8 +25,10 @@ pub struct Settings {}
 /// Starts all controllers.
 pub(crate) fn start(context: &Context, settings: &Settings) {
     let _ = settings;
+    cron_job::start(context);
     daemon_set::start(context);
     deployment::start(context);
+    job::start(context);
     replica_set::start(context);
     stateful_set::start(context);
 }

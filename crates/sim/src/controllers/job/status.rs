@@ -1,0 +1,106 @@
+//! What a job says about itself, written before the pods that were counted are let go.
+
+use std::time::Duration;
+
+use capstan_apiserver::error::Result;
+use k8s_openapi::api::batch::v1::{Job, JobCondition};
+
+use super::super::common::nonzero;
+use super::super::pods;
+use super::{Step, manage};
+
+impl Step<'_> {
+    /// Writes the status and lets counted pods go. Answers when to look again.
+    pub(super) async fn write(&mut self) -> Result<Option<Duration>> {
+        self.status.active = nonzero(i32::try_from(self.active.len()).unwrap_or(i32::MAX));
+        let ready = self.active.iter().filter(|pod| pods::is_ready(pod)).count();
+        self.status.ready = Some(i32::try_from(ready).unwrap_or(i32::MAX));
+        self.status.terminating = Some(self.terminating);
+        self.note_suspension();
+        let ended = self.note_verdict();
+        let mut next = Job::clone(&self.job);
+        next.status = Some(self.status.clone());
+        self.job = self.this.writer.update_status(&self.job, &next).await?;
+        for pod in &self.counted {
+            manage::untrack(self.this, pod).await?;
+        }
+        if ended {
+            self.tell_end();
+        }
+        Ok(None)
+    }
+
+    fn note_suspension(&mut self) {
+        let suspended = self.condition("Suspended").map(|condition| condition.status == "True");
+        match (self.is_suspended(), suspended) {
+            (true, Some(true)) | (false, None | Some(false)) => {}
+            _ if self.verdict.is_some() => {}
+            (true, _) => {
+                self.set("Suspended", "True", "JobSuspended", "Job suspended");
+                self.status.start_time = None;
+                self.this.normal(&*self.job, "Suspended", "Job suspended");
+            }
+            (false, Some(true)) => {
+                self.set("Suspended", "False", "JobResumed", "Job resumed");
+                self.status.start_time = Some(self.this.now());
+                self.this.normal(&*self.job, "Resumed", "Job resumed");
+            }
+        }
+    }
+
+    /// Writes down that the job is over: first that it will be, and when no pod is left that it is.
+    fn note_verdict(&mut self) -> bool {
+        let Some(verdict) = self.verdict.clone() else { return false };
+        let (target, last) =
+            if verdict.well { ("SuccessCriteriaMet", "Complete") } else { ("FailureTarget", "Failed") };
+        if self.condition(target).is_none() {
+            self.set(target, "True", &verdict.reason, &verdict.message);
+        }
+        let uncounted = self.status.uncounted_terminated_pods.clone().unwrap_or_default();
+        let counted = uncounted.succeeded.is_none() && uncounted.failed.is_none();
+        if !self.active.is_empty() || self.terminating > 0 || !counted {
+            return false;
+        }
+        self.set(last, "True", &verdict.reason, &verdict.message);
+        if verdict.well {
+            self.status.completion_time = Some(self.this.now());
+        }
+        true
+    }
+
+    fn tell_end(&self) {
+        match &self.verdict {
+            Some(verdict) if verdict.well => self.this.normal(&*self.job, "Completed", "Job completed"),
+            Some(verdict) => {
+                let reason = REASONS.iter().find(|reason| **reason == verdict.reason).unwrap_or(&"JobFailed");
+                self.this.warning(&*self.job, reason, verdict.message.clone());
+            }
+            None => {}
+        }
+    }
+
+    fn condition(&self, kind: &str) -> Option<&JobCondition> {
+        self.status.conditions.as_ref()?.iter().find(|condition| condition.type_ == kind)
+    }
+
+    fn set(&mut self, kind: &str, status: &str, reason: &str, message: &str) {
+        let now = self.this.now();
+        let condition = JobCondition {
+            type_: kind.to_owned(),
+            status: status.to_owned(),
+            reason: Some(reason.to_owned()),
+            message: Some(message.to_owned()),
+            last_probe_time: Some(now.clone()),
+            last_transition_time: Some(now),
+        };
+        let conditions = self.status.conditions.get_or_insert_default();
+        match conditions.iter_mut().find(|condition| condition.type_ == kind) {
+            Some(old) => *old = condition,
+            None => conditions.push(condition),
+        }
+    }
+}
+
+/// Reasons of events about failed jobs.
+const REASONS: &[&str] =
+    &["BackoffLimitExceeded", "DeadlineExceeded", "PodFailurePolicy", "MaxFailedIndexesExceeded", "FailedIndexes"];
