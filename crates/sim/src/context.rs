@@ -5,7 +5,6 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use capstan_apiserver::clock::Clock;
 use capstan_apiserver::ops::{Caller, Server, UserInfo};
-use capstan_apiserver::registry::Registry;
 use jiff::Timestamp;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use tokio::task::AbortHandle;
@@ -21,21 +20,20 @@ pub struct Context {
     pub server: Server,
     /// What it holds, typed.
     pub caches: Arc<Caches>,
-    registry: Registry,
     events: EventSink,
     tasks: Tasks,
 }
 
 impl Context {
-    pub(crate) fn new(server: Server, registry: Registry, tasks: Tasks) -> Self {
-        let caches = Arc::new(Caches::new(&registry));
+    pub(crate) fn new(server: Server, tasks: Tasks) -> Self {
+        let caches = Arc::new(Caches::new(server.registry()));
         caches.feed(&server, &Caller::system("kube-controller-manager"), &tasks);
         let writer = |user: &str| {
             let user = UserInfo::service_account("kube-system", user, "");
-            Writer::new(server.clone(), registry.clone(), caches.clone(), user, "kube-controller-manager")
+            Writer::new(server.clone(), caches.clone(), user, "kube-controller-manager")
         };
         let events = EventSink::start(writer("event-controller"), &tasks);
-        Self { server, caches, registry, events, tasks }
+        Self { server, caches, events, tasks }
     }
 
     /// The time.
@@ -56,7 +54,7 @@ impl Context {
 
     /// Writes as a user; `manager` is what managed fields say.
     pub fn writer(&self, user: UserInfo, manager: &str) -> Writer {
-        Writer::new(self.server.clone(), self.registry.clone(), self.caches.clone(), user, manager)
+        Writer::new(self.server.clone(), self.caches.clone(), user, manager)
     }
 
     /// Reports events as a component.

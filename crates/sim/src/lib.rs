@@ -24,9 +24,11 @@ pub mod queue;
 pub mod scheduler;
 mod writer;
 
+use capstan_apiserver::admit;
 use capstan_apiserver::clock::Clock;
-use capstan_apiserver::ops::Server;
-use capstan_apiserver::registry::Registry;
+use capstan_apiserver::error::Status;
+use capstan_apiserver::lifecycle::Lifecycle;
+use capstan_apiserver::ops::{self, Server};
 use jiff::Timestamp;
 
 pub use caches::Caches;
@@ -41,6 +43,7 @@ pub struct Cluster {
     pub server: Server,
     context: Context,
     tasks: Tasks,
+    _lifecycle: Lifecycle,
 }
 
 /// What a cluster is to be like.
@@ -123,16 +126,19 @@ impl Builder {
     }
 
     /// Starts the cluster. When it returns, all caches are filled.
-    pub async fn start(self) -> Cluster {
+    pub async fn start(self) -> Result<Cluster, Status> {
         let clock = self.start.map_or_else(Clock::real, Clock::starting_at);
-        let settings = capstan_apiserver::ops::Settings { clock: Some(clock), seed: self.seed, ..Default::default() };
-        let server = Server::new(settings);
+        let server = Server::new(ops::Settings { clock: Some(clock), seed: self.seed, ..ops::Settings::default() });
+        let (kinds, plugins) = admit::standard(server.store(), &admit::Settings::default());
+        server.set_kinds(kinds);
+        plugins.into_iter().for_each(|plugin| server.add_admission(plugin));
+        let lifecycle = Lifecycle::start(&server).await?;
         let tasks = Tasks::default();
-        let context = Context::new(server.clone(), Registry::builtin(), tasks.clone());
+        let context = Context::new(server.clone(), tasks.clone());
         controllers::start(&context, &self.controllers);
         scheduler::start(&context, &self.scheduler);
         node::start(&context, self.nodes);
         context.caches.synced().await;
-        Cluster { server, context, tasks }
+        Ok(Cluster { server, context, tasks, _lifecycle: lifecycle })
     }
 }

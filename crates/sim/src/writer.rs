@@ -7,7 +7,7 @@ use capstan_apiserver::ops::{
     Caller, DeleteOptions, Deleted, GetOptions, Patch, PatchKind, Preconditions, Server, Target, UserInfo,
     WriteOptions, Written,
 };
-use capstan_apiserver::registry::{Registry, Resource};
+use capstan_apiserver::registry::Resource;
 use serde_json::{Map, Value, json};
 
 use crate::caches::Caches;
@@ -17,17 +17,16 @@ use crate::informer::Kind;
 #[derive(Clone)]
 pub struct Writer {
     server: Server,
-    registry: Registry,
     caches: Arc<Caches>,
     caller: Caller,
     options: WriteOptions,
 }
 
 impl Writer {
-    pub(crate) fn new(server: Server, registry: Registry, caches: Arc<Caches>, user: UserInfo, manager: &str) -> Self {
+    pub(crate) fn new(server: Server, caches: Arc<Caches>, user: UserInfo, manager: &str) -> Self {
         let caller = Caller { user, user_agent: manager.to_owned() };
         let options = WriteOptions { field_manager: manager.to_owned(), ..WriteOptions::default() };
-        Self { server, registry, caches, caller, options }
+        Self { server, caches, caller, options }
     }
 
     /// Adds an object. Its namespace is that of its metadata.
@@ -129,7 +128,7 @@ impl Writer {
         if let Some(cache) = K::cache(&self.caches) {
             return Ok(cache.resource().clone());
         }
-        let found = self.registry.lookup(K::GROUP, K::VERSION, K::URL_PATH_SEGMENT);
+        let found = self.server.registry().lookup(K::GROUP, K::VERSION, K::URL_PATH_SEGMENT);
         found.ok_or_else(Status::no_such_resource)
     }
 }

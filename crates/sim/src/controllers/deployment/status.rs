@@ -6,7 +6,7 @@ use std::time::Duration;
 use capstan_apiserver::error::{Result, Status};
 use k8s_openapi::api::apps::v1::{Deployment, DeploymentCondition, DeploymentStatus};
 
-use super::super::common::{Outcome, Reconciled, annotation, name_of, nonzero, set_in};
+use super::super::common::{Outcome, Reconciled, name_of, nonzero, set_in};
 use super::{REVISION, Step, is_paused, replicas, total};
 
 const AVAILABLE: &str = "Available";
@@ -84,16 +84,15 @@ impl Step<'_> {
     /// Gives the deployment the revision of its new replica set, and notes progress if nothing was said about it yet.
     pub(super) async fn note_revision(&mut self, revision: &str, progress: Progress) -> Result<()> {
         let mut next = Deployment::clone(&self.deployment);
-        if annotation(&next.metadata, REVISION) != Some(revision) {
-            set_in(&mut next.metadata.annotations, REVISION, revision);
-            self.deployment = self.this.writer.update(&self.deployment, &next).await?;
-        }
-        let mut status = self.deployment.status.clone().unwrap_or_default();
+        // Through the status, because a new annotation on the deployment itself would be a new generation.
+        set_in(&mut next.metadata.annotations, REVISION, revision);
+        let status = next.status.get_or_insert_default();
         let is_new = progress.reason == "NewReplicaSetCreated";
-        if self.deadline().is_some() && (is_new || find(&status, PROGRESSING).is_none()) {
-            set(&mut status, self.condition(PROGRESSING, "True", progress.reason, &progress.message));
+        if self.deadline().is_some() && (is_new || find(status, PROGRESSING).is_none()) {
+            set(status, self.condition(PROGRESSING, "True", progress.reason, &progress.message));
         }
-        self.write(status).await
+        self.deployment = self.this.writer.update_status(&self.deployment, &next).await?;
+        Ok(())
     }
 
     /// Notes that a hash was taken, so that the next one differs.
