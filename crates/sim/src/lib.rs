@@ -129,7 +129,7 @@ impl Builder {
     pub async fn start(self) -> Result<Cluster, Status> {
         let clock = self.start.map_or_else(Clock::real, Clock::starting_at);
         let server = Server::new(ops::Settings { clock: Some(clock), seed: self.seed, ..ops::Settings::default() });
-        let (kinds, plugins) = admit::standard(server.store(), &admit::Settings::default());
+        let (kinds, plugins) = admit::standard(&admit::Settings::default());
         server.set_kinds(kinds);
         plugins.into_iter().for_each(|plugin| server.add_admission(plugin));
         let lifecycle = Lifecycle::start(&server).await?;
