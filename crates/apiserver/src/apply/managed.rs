@@ -1,37 +1,35 @@
 //! Server-side apply, and the record of who set which field (`metadata.managedFields`).
-
-use std::sync::Arc;
+//!
+//! A write goes through [`apply`] or [`update`], after the patch or the new object was decoded and before admission.
+//! Both answer the object with its managed fields; [`unchanged`] then says, at the very end, whether there is anything
+//! to store at all.
 
 use jiff::Timestamp;
 use serde_json::Value;
 
+use super::entries::{self, Manager, Managers, Operation, Owned};
+use super::set::Set;
+use super::shape::Shape;
+use super::updater::{self, Refusal};
+use super::{conflict, last_applied, walk};
 use crate::error::{Result, Status};
 use crate::schema::Schema;
 
-/// The versions in which one kind of object exists. Entries of other versions than these are dropped from managed
-/// fields, as a real server does.
+pub use super::reset::Reset;
+
+/// The versions in which one kind of object exists, served or not.
+///
+/// Entries of other versions are dropped from the managed fields of built-in objects. Managed fields of a custom
+/// resource that has such an entry stay as they are, and nothing can be applied to it. Both as on a real server.
 pub trait Versions {
-    /// What objects look like in `api_version` (`apps/v1`), or nothing when that version is not served.
-    fn schema(&self, api_version: &str) -> Option<Arc<Schema>>;
+    /// What objects look like in `api_version` (`apps/v1`), or nothing when there is no such version.
+    fn schema(&self, api_version: &str) -> Option<&Schema>;
 
     /// `object` in `api_version`. The default is what a CRD without conversion webhook does.
     fn convert(&self, object: &Value, api_version: &str) -> Value {
         let mut object = object.clone();
         object["apiVersion"] = api_version.into();
         object
-    }
-}
-
-/// What a subresource may not set: such fields are never recorded as owned by its writers.
-#[derive(Clone, Debug, Default)]
-pub struct Reset(());
-
-impl Reset {
-    /// The rules for one resource of `group`; `subresource` is empty for the main resource, `has_status` says whether
-    /// the resource has a status subresource.
-    pub fn of(group: &str, plural: &str, subresource: &str, has_status: bool) -> Self {
-        let _ = (group, plural, subresource, has_status);
-        Self(())
     }
 }
 
@@ -54,6 +52,22 @@ pub struct Write<'a> {
     pub now: Timestamp,
 }
 
+impl Write<'_> {
+    /// `apps/v1, Kind=Deployment`, as messages name a type.
+    pub(crate) fn gvk(&self) -> String {
+        gvk(self.api_version, self.kind)
+    }
+
+    fn manager(&self, operation: Operation) -> Manager {
+        Manager::new(self.manager, operation, self.api_version, self.subresource)
+    }
+}
+
+fn gvk(api_version: &str, kind: &str) -> String {
+    let slash = if api_version.contains('/') { "" } else { "/" };
+    format!("{slash}{api_version}, Kind={kind}")
+}
+
 /// Whether an apply takes fields from other managers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Force {
@@ -63,25 +77,252 @@ pub enum Force {
     Yes,
 }
 
+/// How many managers that update are told apart; older ones are merged.
+const MAX_UPDATERS: usize = 10;
+
 /// The object after `config` was applied to `live` (nothing on create), with managed fields; still to be defaulted and
 /// validated. When the apply changes nothing it equals `live`, and nothing is to be written.
 pub fn apply(live: Option<&Value>, config: &Value, write: &Write<'_>, force: Force) -> Result<Value> {
-    let _ = (live, config, write, force);
-    Err(Status::internal("server-side apply is not served yet"))
+    let empty = empty(write);
+    let live = live.unwrap_or(&empty);
+    let mut managers = entries::decode(entries::of(live))
+        .map_err(|fault| plain(format!("failed to decode managed fields: {fault}")))?;
+    check(config, write)?;
+    if let Some(version) = foreign(&managers, write) {
+        return Err(plain(format!("request to convert CR to an invalid group/version: {version}")));
+    }
+
+    if managers.is_empty() {
+        // Nobody kept track so far: what is there belongs to those who wrote before the first apply.
+        let before = Write { manager: "before-first-apply", ..*write };
+        track(&mut managers, &empty, live, &before);
+    }
+    let tracked = managers.clone();
+    let manager = write.manager(Operation::Apply);
+    let mut applied = updater::apply(&mut managers, live, config, write, &manager, force);
+    if let Err(Refusal::Conflicts(conflicts)) = applied {
+        let left = last_applied::unexpected(live, write, conflicts);
+        applied = if left.is_empty() {
+            managers = tracked;
+            updater::apply(&mut managers, live, config, write, &manager, Force::Yes)
+        } else {
+            Err(Refusal::Conflicts(left))
+        };
+    }
+    let mut object = applied.map_err(|refusal| match refusal {
+        Refusal::Conflicts(conflicts) => conflict::status(&conflicts),
+        Refusal::Unmergeable(fault) => plain(fault),
+    })?;
+    strip_meta(&mut managers, &manager);
+    if !super::path::same(&object, live) {
+        if let Some(owned) = managers.get_mut(&manager) {
+            owned.time = entries::stamp(write.now);
+        }
+    }
+    if !write.reset.custom {
+        object = super::patch::without_nulls(&object);
+    }
+    entries::put(&mut object, &managers);
+    last_applied::refresh(&mut object, config, write);
+    Ok(object)
 }
 
 /// `new`, which is about to replace `live` (nothing on create), with its managed fields brought up to date.
-pub fn update(live: Option<&Value>, new: Value, write: &Write<'_>) -> Value {
-    let _ = (live, write);
+pub fn update(live: Option<&Value>, mut new: Value, write: &Write<'_>) -> Value {
+    let empty = empty(write);
+    let created = live.is_none_or(|live| live.pointer("/metadata/uid").is_none_or(|uid| uid == "" || uid.is_null()));
+    let live = live.unwrap_or(&empty);
+    let mut managers = known(live, &new, write);
+    entries::strip(&mut new);
+    if foreign(&managers, write).is_some() {
+        if let (Some(entries), Some(metadata)) =
+            (entries::of(live), new.get_mut("metadata").and_then(Value::as_object_mut))
+        {
+            metadata.insert("managedFields".into(), entries.clone());
+        }
+        return new;
+    }
+    // An object that nobody keeps track of stays so until its first apply.
+    if managers.is_empty() && !created {
+        return new;
+    }
+    track(&mut managers, live, &new, write);
+    entries::put(&mut new, &managers);
     new
 }
 
-/// Whether `new` differs from `old` in nothing but `resourceVersion` and the times of managed fields: then `old` stays as it is.
+/// Whether `new` differs from `old` in nothing but `resourceVersion` and the times of managed fields: then `old` stays
+/// as it is.
 pub fn unchanged(old: &Value, new: &Value) -> bool {
-    old == new
+    let entries = |object| entries::of(object).and_then(Value::as_array).map(Vec::as_slice).unwrap_or_default();
+    let (olds, news): (&[Value], &[Value]) = (entries(old), entries(new));
+    let timeless = |entry: &Value| {
+        let mut entry = entry.clone();
+        if let Some(entry) = entry.as_object_mut() {
+            entry.remove("time");
+        }
+        entry
+    };
+    if olds.len() != news.len() || !olds.iter().zip(news).all(|(old, new)| timeless(old) == timeless(new)) {
+        return false;
+    }
+    let bare = |object: &Value| {
+        let mut object = object.clone();
+        entries::strip(&mut object);
+        if let Some(metadata) = object.get_mut("metadata").and_then(Value::as_object_mut) {
+            metadata.remove("resourceVersion");
+        }
+        object
+    };
+    bare(old) == bare(new)
 }
 
-/// The field manager of a request that names none: the user agent up to the first `/`.
-pub fn default_manager(user_agent: &str) -> &str {
-    user_agent.split('/').next().unwrap_or_default()
+/// Why the `managedFields` of an object are not valid, if they are not: what mutating webhooks leave is checked so.
+pub fn invalid(object: &Value) -> Option<String> {
+    entries::decode(entries::of(object)).err()
+}
+
+/// The field manager of a request that names none: the printable characters of the user agent up to the first `/`, at
+/// most 128 bytes of them.
+pub fn default_manager(user_agent: &str) -> String {
+    let first = user_agent.split('/').next().unwrap_or_default();
+    let mut name = String::new();
+    for c in first.chars().filter(|c| !c.is_control() && (*c == ' ' || !c.is_whitespace())) {
+        if name.len() + c.len_utf8() > 128 {
+            break;
+        }
+        name.push(c);
+    }
+    name
+}
+
+/// Who owns what before the write: as the request says, which may rewrite it, else as the live object says.
+fn known(live: &Value, new: &Value, write: &Write<'_>) -> Managers {
+    let before = || entries::decode(entries::of(live)).unwrap_or_default();
+    if !write.subresource.is_empty() {
+        return before();
+    }
+    match entries::of(new).and_then(Value::as_array).map(Vec::as_slice) {
+        // Reading a custom resource makes no difference between an empty list and none.
+        Some([]) if !write.reset.custom => Managers::new(),
+        Some([one]) if one.as_object().is_some_and(serde_json::Map::is_empty) => Managers::new(),
+        _ => entries::decode(entries::of(new)).ok().filter(|managers| !managers.is_empty()).unwrap_or_else(before),
+    }
+}
+
+/// A version of a custom resource that does not exist and still owns fields.
+fn foreign<'m>(managers: &'m Managers, write: &Write<'_>) -> Option<&'m str> {
+    let mut versions = managers.values().map(|owned| owned.api_version.as_str()).filter(|_| write.reset.custom);
+    versions.find(|version| write.versions.schema(version).is_none())
+}
+
+/// Records that the writer changed `live` to `new`.
+fn track(managers: &mut Managers, live: &Value, new: &Value, write: &Write<'_>) {
+    let changed = updater::update(managers, live, new, write).difference(&meta());
+    if !changed.is_empty() {
+        let manager = write.manager(Operation::Update);
+        let set = managers.get(&manager).map_or(changed.clone(), |owned| owned.set.union(&changed));
+        let api_version = write.api_version.to_owned();
+        managers.insert(manager, Owned { set, api_version, time: entries::stamp(write.now) });
+    }
+    cap(managers);
+}
+
+/// Merges the oldest updaters, version by version, until there are few enough.
+fn cap(managers: &mut Managers) {
+    let mut updaters: Vec<Manager> =
+        managers.keys().filter(|manager| manager.operation == Operation::Update).cloned().collect();
+    let mut count = updaters.len();
+    if count <= MAX_UPDATERS {
+        return;
+    }
+    updaters.sort_by_cached_key(|manager| {
+        let time = managers.get(manager).and_then(|owned| owned.time.as_deref());
+        (entries::unix(time), manager.clone())
+    });
+    let mut first_of: std::collections::BTreeMap<String, Manager> = std::collections::BTreeMap::new();
+    for manager in updaters {
+        if count <= MAX_UPDATERS {
+            break;
+        }
+        let version = manager.api_version.clone();
+        let Some(first) = first_of.get(&version) else {
+            first_of.insert(version, manager);
+            continue;
+        };
+        let bucket = Manager::new("ancient-changes", Operation::Update, &version, "");
+        if !managers.contains_key(&bucket)
+            && let Some(owned) = managers.remove(first)
+        {
+            managers.insert(bucket.clone(), owned);
+        }
+        let Some(merged) = managers.remove(&manager) else { continue };
+        match managers.get_mut(&bucket) {
+            Some(owned) => {
+                owned.set.extend(&merged.set);
+                owned.time = merged.time;
+            }
+            None => {
+                managers.insert(bucket, merged);
+            }
+        }
+        count -= 1;
+    }
+}
+
+/// Fields that nobody owns: they are the server's.
+fn meta() -> Set {
+    let of = |name| vec!["metadata", name];
+    let names = [
+        "name",
+        "namespace",
+        "creationTimestamp",
+        "selfLink",
+        "uid",
+        "clusterName",
+        "generation",
+        "managedFields",
+        "resourceVersion",
+    ];
+    let mut paths: Vec<Vec<&str>> = names.into_iter().map(of).collect();
+    paths.extend([vec!["apiVersion"], vec!["kind"], vec!["metadata"]]);
+    Set::of_fields(&paths.iter().map(Vec::as_slice).collect::<Vec<_>>())
+}
+
+fn strip_meta(managers: &mut Managers, manager: &Manager) {
+    if let Some(owned) = managers.get_mut(manager) {
+        owned.set = owned.set.difference(&meta());
+        if owned.set.is_empty() {
+            managers.remove(manager);
+        }
+    }
+}
+
+/// Refuses what cannot be applied at all.
+fn check(config: &Value, write: &Write<'_>) -> Result<()> {
+    let text = |pointer: &str| config.pointer(pointer).and_then(Value::as_str).unwrap_or_default();
+    let (api_version, kind) = (text("/apiVersion"), text("/kind"));
+    if (api_version, kind) != (write.api_version, write.kind) {
+        return Err(Status::bad_request(format!("invalid object type: {}", gvk(api_version, kind))));
+    }
+    if entries::of(config).is_some_and(|entries| !entries.is_null()) {
+        return Err(Status::bad_request("metadata.managedFields must be nil"));
+    }
+    let Some(schema) = write.versions.schema(write.api_version) else {
+        return Err(plain(format!("no corresponding type for {}", write.gvk())));
+    };
+    walk::validate(Shape::root(schema), config).result().map_err(|fault| {
+        let name = format!("{}/{}", text("/metadata/namespace"), text("/metadata/name"));
+        plain(format!("failed to create typed patch object ({name}; {}): {fault}", write.gvk()))
+    })
+}
+
+/// An object of the kind with nothing in it: what a create changes.
+fn empty(write: &Write<'_>) -> Value {
+    serde_json::json!({"apiVersion": write.api_version, "kind": write.kind})
+}
+
+/// An error that a real server has no reason for: a 500 with just the message.
+fn plain(message: String) -> Status {
+    Status::new(500, "", message)
 }

@@ -1,7 +1,8 @@
 //! JSON patch, JSON merge patch and strategic merge patch.
 
-use serde_json::Value;
+use serde_json::{Map, Value};
 
+use super::{json_patch, strategic};
 use crate::error::{Result, Status};
 use crate::schema::Schema;
 
@@ -16,13 +17,156 @@ pub enum Kind {
     Strategic,
 }
 
+impl Kind {
+    /// The kind of a content type without parameters.
+    pub fn of(content_type: &str) -> Option<Self> {
+        match content_type {
+            "application/json-patch+json" => Some(Self::Json),
+            "application/merge-patch+json" => Some(Self::Merge),
+            "application/strategic-merge-patch+json" => Some(Self::Strategic),
+            _ => None,
+        }
+    }
+}
+
 /// The patch in a request body, which is JSON.
-pub fn decode(_kind: Kind, body: &[u8]) -> Result<Value> {
-    serde_json::from_slice(body).map_err(|error| Status::bad_request(error.to_string()))
+pub fn decode(kind: Kind, body: &[u8]) -> Result<Value> {
+    let patch: Value = serde_json::from_slice(body).map_err(|_| Status::bad_request("invalid JSON patch"))?;
+    let wrong = |expected: &str| {
+        let found = match &patch {
+            Value::Null => return None,
+            Value::Bool(_) => "bool",
+            Value::Number(_) => "number",
+            Value::String(_) => "string",
+            Value::Array(_) => "array",
+            Value::Object(_) => "object",
+        };
+        let message = format!("json: cannot unmarshal {found} into Go value of type {expected}");
+        Some(Status::bad_request(message))
+    };
+    let fault = match kind {
+        Kind::Json if !patch.is_array() => wrong("jsonpatch.Patch"),
+        Kind::Strategic if !patch.is_object() => wrong("map[string]interface {}"),
+        _ => None,
+    };
+    fault.map_or(Ok(patch), Err)
 }
 
 /// `live` with `patch` applied. The result still has to be defaulted, validated and tracked.
 pub fn apply(kind: Kind, live: &Value, patch: &Value, schema: &Schema) -> Result<Value> {
-    let _ = (live, patch, schema);
-    Err(Status::internal(format!("patch type {kind:?} is not served yet")))
+    match kind {
+        Kind::Json => json_patch::apply(live, patch),
+        Kind::Merge => merge(live, patch),
+        Kind::Strategic => strategic::apply(live, patch, schema),
+    }
+}
+
+fn merge(live: &Value, patch: &Value) -> Result<Value> {
+    match (live, patch) {
+        (_, Value::Null) => Err(Status::bad_request("Invalid JSON Patch")),
+        (Value::Object(live), Value::Object(patch)) => {
+            let mut live = live.clone();
+            merge_fields(&mut live, patch);
+            Ok(Value::Object(live))
+        }
+        (_, patch) => Ok(patch.clone()),
+    }
+}
+
+fn merge_fields(live: &mut Map<String, Value>, patch: &Map<String, Value>) {
+    for (name, value) in patch {
+        match (live.get_mut(name), value) {
+            (_, Value::Null) => {
+                live.remove(name);
+            }
+            (Some(Value::Object(live)), Value::Object(patch)) => merge_fields(live, patch),
+            // Something else takes the place of a container as it is, nulls and all.
+            (Some(Value::Object(_)), value) => {
+                live.insert(name.clone(), value.clone());
+            }
+            (_, value) => {
+                live.insert(name.clone(), without_nulls(value));
+            }
+        }
+    }
+}
+
+/// `value` without fields that are null; null items of lists stay.
+pub(crate) fn without_nulls(value: &Value) -> Value {
+    match value {
+        Value::Object(fields) => {
+            let fields = fields.iter().filter(|(_, value)| !value.is_null());
+            Value::Object(fields.map(|(name, value)| (name.clone(), without_nulls(value))).collect())
+        }
+        Value::Array(items) => Value::Array(items.iter().map(without_nulls).collect()),
+        other => other.clone(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+    use serde_json::json;
+
+    use super::*;
+    use crate::apply::testing::json_value;
+
+    fn merged(live: &Value, patch: &Value) -> Value {
+        apply(Kind::Merge, live, patch, &Schema::default()).expect("a merge patch")
+    }
+
+    /// The merge patch that leads from one object to the other.
+    fn diff(from: &Value, to: &Value) -> Value {
+        let (Value::Object(from), Value::Object(to)) = (from, to) else { return to.clone() };
+        let gone = from.keys().filter(|name| !to.contains_key(*name)).map(|name| (name.clone(), Value::Null));
+        let changed = to.iter().filter(|(name, value)| from.get(*name) != Some(value)).map(|(name, value)| {
+            let patch = from.get(name).map_or_else(|| value.clone(), |from| diff(from, value));
+            (name.clone(), patch)
+        });
+        Value::Object(gone.chain(changed).collect())
+    }
+
+    /// A real server takes fields that are null out of a list or leaves them in, by what the list replaces.
+    fn lists_without_nulls(value: &Value) -> Value {
+        match value {
+            Value::Object(fields) => {
+                Value::Object(fields.iter().map(|(name, value)| (name.clone(), lists_without_nulls(value))).collect())
+            }
+            list => without_nulls(list),
+        }
+    }
+
+    proptest! {
+        #[test]
+        fn a_merge_patch_leads_from_any_object_to_any_other(from in json_value(), to in json_value()) {
+            let (from, to) = (without_nulls(&json!({"x": from})), without_nulls(&json!({"x": to})));
+            prop_assert_eq!(merged(&from, &diff(&from, &to)), to);
+        }
+
+        #[test]
+        fn a_merge_patch_applied_twice_is_applied_once(live in json_value(), patch in json_value()) {
+            let (live, patch) = (json!({"x": live}), json!({"x": lists_without_nulls(&patch)}));
+            let once = merged(&live, &patch);
+            prop_assert_eq!(merged(&once, &patch), once);
+        }
+
+        #[test]
+        fn an_empty_merge_patch_changes_nothing(live in json_value()) {
+            let live = json!({"x": live});
+            prop_assert_eq!(merged(&live, &json!({})), live);
+        }
+    }
+
+    #[test]
+    fn bodies_that_are_no_patches_are_refused() {
+        let cases = [
+            (Kind::Json, "{", "invalid JSON patch"),
+            (Kind::Json, "{}", "json: cannot unmarshal object into Go value of type jsonpatch.Patch"),
+            (Kind::Strategic, "[]", "json: cannot unmarshal array into Go value of type map[string]interface {}"),
+        ];
+        for (kind, body, message) in cases {
+            assert_eq!(decode(kind, body.as_bytes()).expect_err(body), Status::bad_request(message));
+        }
+        assert_eq!(merge(&json!({}), &Value::Null), Err(Status::bad_request("Invalid JSON Patch")));
+    }
 }

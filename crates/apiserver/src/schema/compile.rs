@@ -127,6 +127,7 @@ fn patch(map: &Map<String, Value>) -> PatchList {
         merge_key: map.get("x-kubernetes-patch-merge-key").and_then(Value::as_str).map(str::to_owned),
         retain_keys: strategy.split(',').any(|word| word == "retainKeys"),
         merge: strategy.split(',').any(|word| word == "merge"),
+        replace: strategy.split(',').any(|word| word == "replace"),
     }
 }
 

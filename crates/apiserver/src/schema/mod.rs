@@ -67,6 +67,8 @@ pub struct PatchList {
     pub retain_keys: bool,
     /// Whether items merge at all; otherwise the patch replaces the list.
     pub merge: bool,
+    /// Whether the patch replaces the value even where it would merge (`replace`).
+    pub replace: bool,
 }
 
 /// One node of a schema.
