@@ -112,12 +112,16 @@ impl<'a> Tracker<'a> {
     ) -> Self {
         let manager = match options.field_manager.as_str() {
             "" => managed::default_manager(&caller.user_agent),
-            manager => manager,
+            manager => manager.to_owned(),
         };
         let resource = &profile.resource;
-        let reset = Reset::of(&resource.group, &resource.plural, subresource, profile.strategy.splits_status);
+        let splits_status = profile.strategy.splits_status;
+        let reset = match resource.custom() {
+            Some(_) => Reset::custom(subresource, splits_status),
+            None => Reset::builtin(&resource.plural, subresource, splits_status),
+        };
         let served = Served { snapshot: server.registry().snapshot(), resource: resource.clone() };
-        Self { profile, served, manager: manager.to_owned(), subresource, reset, now: server.clock().now() }
+        Self { profile, served, manager, subresource, reset, now: server.clock().now() }
     }
 
     fn write(&self) -> Write<'_> {
@@ -150,14 +154,14 @@ struct Served {
 }
 
 impl Versions for Served {
-    fn schema(&self, api_version: &str) -> Option<Arc<Schema>> {
+    fn schema(&self, api_version: &str) -> Option<&Schema> {
         let (group, version) = crate::registry::group_version(api_version);
         let resource = if group == &*self.resource.group && version == &*self.resource.version {
             &self.resource
         } else {
             self.snapshot.lookup(group, version, &self.resource.plural)?
         };
-        Some(Arc::new(resource.schema().clone()))
+        Some(resource.schema())
     }
 
     fn convert(&self, object: &Value, api_version: &str) -> Value {
