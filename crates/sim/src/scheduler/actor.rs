@@ -1,0 +1,356 @@
+//! The task that owns the scheduler's state.
+
+use std::sync::{Arc, Mutex, PoisonError};
+
+use k8s_openapi::api::core::v1::{Namespace, Node, Pod};
+use k8s_openapi::api::resource::v1::{ResourceClaim, ResourceSlice};
+use tokio::sync::Notify;
+use tokio::time::Instant;
+
+use super::Settings;
+use super::backlog::Backlog;
+use super::bind::{Binder, Binding};
+use super::cycle::{Rule, Rules};
+use super::devices::Ledger;
+use super::pod::{PodInfo, is_finished};
+use super::schedule::{Decision, Refusal, schedule};
+use super::state::State;
+use crate::context::Context;
+use crate::informer::{Change, key_of};
+
+/// What happened.
+pub(super) enum News {
+    Pod {
+        old: Option<Arc<Pod>>,
+        new: Option<Arc<Pod>>,
+    },
+    Node {
+        old: Option<Arc<Node>>,
+        new: Option<Arc<Node>>,
+    },
+    Namespace {
+        name: String,
+        new: Option<Arc<Namespace>>,
+    },
+    Slice {
+        name: String,
+        new: Option<Arc<ResourceSlice>>,
+    },
+    Claim {
+        uid: String,
+        new: Option<Arc<ResourceClaim>>,
+    },
+    /// Something else, about which these rules ask.
+    Other(Rules),
+    /// A pod could not be bound.
+    Unbound(Box<Binding>),
+}
+
+/// What happened and was not looked at yet. Clones share one state.
+#[derive(Clone, Default)]
+pub(super) struct Inbox {
+    shared: Arc<Shared>,
+}
+
+#[derive(Default)]
+struct Shared {
+    news: Mutex<Vec<News>>,
+    arrived: Notify,
+}
+
+impl Inbox {
+    pub(super) fn add(&self, news: News) {
+        self.shared.news.lock().unwrap_or_else(PoisonError::into_inner).push(news);
+        self.shared.arrived.notify_one();
+    }
+
+    fn take(&self) -> Vec<News> {
+        std::mem::take(&mut *self.shared.news.lock().unwrap_or_else(PoisonError::into_inner))
+    }
+}
+
+const VOLUMES: Rules = Rules::of(&[Rule::VolumeBinding, Rule::VolumeZone, Rule::VolumeRestrictions]);
+const DEVICES: Rules = Rules::of(&[Rule::DynamicResources]);
+const POD_CAME: Rules = Rules::of(&[Rule::PodTopologySpread, Rule::InterPodAffinity]);
+const POD_WENT: Rules = Rules::of(&[
+    Rule::NodeResourcesFit,
+    Rule::NodePorts,
+    Rule::PodTopologySpread,
+    Rule::InterPodAffinity,
+    Rule::VolumeRestrictions,
+    Rule::DynamicResources,
+]);
+
+pub(super) fn start(context: &Context, settings: Settings) {
+    let inbox = Inbox::default();
+    subscribe(context, &inbox);
+    let binder = Binder::start(context, &settings, inbox.clone());
+    let actor = Actor {
+        context: context.clone(),
+        settings,
+        inbox,
+        binder,
+        state: State::default(),
+        ledger: Ledger::default(),
+        backlog: Backlog::default(),
+    };
+    context.spawn(actor.run());
+}
+
+fn subscribe(context: &Context, inbox: &Inbox) {
+    let caches = &context.caches;
+    let tell = inbox.clone();
+    caches.pods.subscribe(move |change: &Change<'_, Pod>| {
+        tell.add(News::Pod { old: change.old.cloned(), new: change.new.cloned() });
+    });
+    let tell = inbox.clone();
+    caches.nodes.subscribe(move |change| {
+        tell.add(News::Node { old: change.old.cloned(), new: change.new.cloned() });
+    });
+    let tell = inbox.clone();
+    caches.namespaces.subscribe(move |change| {
+        tell.add(News::Namespace { name: change.key.to_string(), new: change.new.cloned() });
+    });
+    let tell = inbox.clone();
+    caches.resource_slices.subscribe(move |change| {
+        tell.add(News::Slice { name: change.key.to_string(), new: change.new.cloned() });
+    });
+    let tell = inbox.clone();
+    caches.resource_claims.subscribe(move |change| {
+        let uid = change.last().metadata.uid.clone().unwrap_or_default();
+        tell.add(News::Claim { uid, new: change.new.cloned() });
+    });
+    let tell = inbox.clone();
+    caches.device_classes.subscribe(move |_| tell.add(News::Other(DEVICES)));
+    let tell = inbox.clone();
+    caches.volume_claims.subscribe(move |_| tell.add(News::Other(VOLUMES)));
+    let tell = inbox.clone();
+    caches.volumes.subscribe(move |_| tell.add(News::Other(VOLUMES)));
+    let tell = inbox.clone();
+    caches.storage_classes.subscribe(move |_| tell.add(News::Other(VOLUMES)));
+}
+
+struct Actor {
+    context: Context,
+    settings: Settings,
+    inbox: Inbox,
+    binder: Binder,
+    state: State,
+    ledger: Ledger,
+    backlog: Backlog,
+}
+
+impl Actor {
+    async fn run(mut self) {
+        // Without all objects, rules would be kept that are not known yet.
+        self.context.caches.synced().await;
+        loop {
+            self.take_in();
+            match self.backlog.take(Instant::now()) {
+                Some(pod) => {
+                    self.schedule(pod).await;
+                    tokio::task::yield_now().await;
+                }
+                None => self.rest().await,
+            }
+        }
+    }
+
+    async fn rest(&self) {
+        let arrived = self.inbox.shared.arrived.notified();
+        match self.backlog.due() {
+            None => arrived.await,
+            Some(due) => tokio::select! {
+                () = arrived => {}
+                () = tokio::time::sleep_until(due) => {}
+            },
+        }
+    }
+
+    fn take_in(&mut self) {
+        for news in self.inbox.take() {
+            let now = Instant::now();
+            match news {
+                News::Pod { old, new } => self.pod(old.as_ref(), new.as_ref(), now),
+                News::Node { old, new } => self.node(old.as_deref(), new, now),
+                News::Namespace { name, new } => {
+                    let labels = new.map(|namespace| namespace.metadata.labels.clone().unwrap_or_default());
+                    self.state.set_namespace(&name, labels);
+                    self.backlog.changed(Rules::of(&[Rule::InterPodAffinity]), now);
+                }
+                News::Slice { name, new } => {
+                    self.ledger.set_slice(&name, new.as_ref());
+                    self.backlog.changed(DEVICES, now);
+                }
+                News::Claim { uid, new } => {
+                    self.ledger.set_claim(&uid, new.as_deref());
+                    self.backlog.changed(DEVICES, now);
+                }
+                News::Other(rules) => self.backlog.changed(rules, now),
+                News::Unbound(binding) => self.unbound(*binding, now),
+            }
+        }
+    }
+
+    fn pod(&mut self, old: Option<&Arc<Pod>>, new: Option<&Arc<Pod>>, now: Instant) {
+        let Some(new) = new else {
+            let Some(old) = old else { return };
+            let key = key_of(&old.metadata);
+            self.backlog.remove(&key);
+            let was_placed = self.state.node_of(&key).is_some();
+            self.state.remove_pod(&key);
+            if was_placed {
+                self.backlog.changed(POD_WENT, now);
+            }
+            return;
+        };
+        let key = key_of(&new.metadata);
+        let bound = node_of(new).is_some();
+        if bound {
+            self.backlog.remove(&key);
+            let came = old.is_none_or(|old| node_of(old).is_none());
+            let went = is_finished(new) && !old.is_some_and(|old| is_finished(old));
+            let changed = old.is_some_and(|old| old.metadata.labels != new.metadata.labels);
+            self.state.set_pod(new);
+            if went {
+                self.backlog.changed(POD_WENT, now);
+            } else if came || changed {
+                self.backlog.changed(POD_CAME, now);
+            }
+        } else if self.is_ours(new) {
+            // A pod that was placed is not looked at again before it is known whether it could be bound.
+            let placed = self.state.node_of(&key).is_some_and(|node| {
+                node.pods.iter().any(|pod| *pod.key == *key && pod.pod.metadata.uid == new.metadata.uid)
+            });
+            if !placed {
+                let again = old.is_none_or(|old| matters(old, new));
+                self.backlog.put(Arc::new(PodInfo::new(new.clone())), again, now);
+                if let Some(node) = new.status.as_ref().and_then(|status| status.nominated_node_name.as_deref()) {
+                    let info = self.backlog.get(&key).cloned();
+                    if let Some(info) = info.filter(|_| !node.is_empty()) {
+                        self.state.nominate(info, Some(node));
+                    }
+                }
+            }
+        } else {
+            self.backlog.remove(&key);
+        }
+    }
+
+    fn is_ours(&self, pod: &Pod) -> bool {
+        let spec = pod.spec.as_ref();
+        let name = spec.and_then(|spec| spec.scheduler_name.as_deref()).unwrap_or("default-scheduler");
+        let gated = spec.and_then(|spec| spec.scheduling_gates.as_ref()).is_some_and(|gates| !gates.is_empty());
+        name == self.settings.name && !gated && !is_finished(pod) && pod.metadata.deletion_timestamp.is_none()
+    }
+
+    fn node(&mut self, old: Option<&Node>, new: Option<Arc<Node>>, now: Instant) {
+        match (old, new) {
+            (_, None) => {
+                let name = old.and_then(|old| old.metadata.name.as_deref()).unwrap_or_default();
+                self.state.remove_node(name);
+                self.backlog.changed(Rules::of(&[Rule::PodTopologySpread]), now);
+            }
+            (None, Some(new)) => {
+                self.state.set_node(new);
+                self.backlog.changed(Rules::ALL, now);
+            }
+            (Some(old), Some(new)) => {
+                let rules = helped_by(old, &new);
+                self.state.set_node(new);
+                if !rules.is_empty() {
+                    self.backlog.changed(rules, now);
+                }
+            }
+        }
+    }
+
+    async fn schedule(&mut self, pod: Arc<PodInfo>) {
+        match schedule(&mut self.state, &self.ledger, &*self.context.caches, &pod) {
+            Decision::Place(id, extras) => {
+                let node = self.state.node(id).name.clone();
+                self.backlog.remove(&pod.key);
+                self.state.place(pod.clone(), &node);
+                for allocation in &extras.devices {
+                    self.ledger.assume(allocation);
+                }
+                self.binder.bind(Binding { pod, node, extras }).await;
+            }
+            Decision::Wait(refusal) => self.refuse(pod, refusal).await,
+        }
+    }
+
+    async fn refuse(&mut self, pod: Arc<PodInfo>, refusal: Refusal) {
+        self.backlog.park(&pod.key, refusal.rules, Instant::now());
+        let node = match &refusal.preemption {
+            Some(preemption) => Some(self.state.node(preemption.node).name.clone()),
+            None if refusal.keep_nomination => pod.nominated_node().map(Into::into),
+            None => None,
+        };
+        self.state.nominate(pod.clone(), node.as_deref());
+        self.binder.refused(&pod, &refusal.message, node.as_deref()).await;
+        if let (Some(preemption), Some(node)) = (refusal.preemption, node) {
+            let others = self.state.nominated(&node).iter();
+            let less: Vec<Arc<PodInfo>> = others.filter(|other| other.priority < pod.priority).cloned().collect();
+            for other in less {
+                self.state.nominate(other.clone(), None);
+                self.binder.clear_nomination(&other).await;
+            }
+            self.binder.preempt(&pod, &node, &preemption.victims).await;
+        }
+    }
+
+    fn unbound(&mut self, binding: Binding, now: Instant) {
+        for allocation in &binding.extras.devices {
+            self.ledger.forget(allocation);
+        }
+        let current = self.context.caches.pods.get(&binding.pod.key);
+        let current = current.filter(|pod| pod.metadata.uid == binding.pod.pod.metadata.uid);
+        if current.as_ref().is_some_and(|pod| node_of(pod).is_some()) {
+            return;
+        }
+        self.state.remove_pod(&binding.pod.key);
+        if let Some(pod) = current.filter(|pod| self.is_ours(pod)) {
+            self.backlog.put(Arc::new(PodInfo::new(pod)), true, now);
+            self.backlog.delay(&binding.pod.key, now);
+        }
+        self.backlog.changed(POD_WENT, now);
+    }
+}
+
+fn node_of(pod: &Pod) -> Option<&str> {
+    pod.spec.as_ref()?.node_name.as_deref().filter(|name| !name.is_empty())
+}
+
+/// Whether a change to a pod may change where it can go.
+fn matters(old: &Pod, new: &Pod) -> bool {
+    let claims = |pod: &Pod| pod.status.as_ref().and_then(|status| status.resource_claim_statuses.clone());
+    old.metadata.labels != new.metadata.labels || old.spec != new.spec || claims(old) != claims(new)
+}
+
+/// The rules that a change to a node may help to keep.
+fn helped_by(old: &Node, new: &Node) -> Rules {
+    let mut rules = Rules::default();
+    let allocatable = |node: &Node| node.status.as_ref().and_then(|status| status.allocatable.clone());
+    if allocatable(old) != allocatable(new) {
+        rules.insert(Rule::NodeResourcesFit);
+    }
+    if old.metadata.labels != new.metadata.labels {
+        for rule in [
+            Rule::NodeAffinity,
+            Rule::PodTopologySpread,
+            Rule::InterPodAffinity,
+            Rule::VolumeBinding,
+            Rule::VolumeZone,
+            Rule::DynamicResources,
+        ] {
+            rules.insert(rule);
+        }
+    }
+    if old.spec != new.spec {
+        for rule in [Rule::NodeUnschedulable, Rule::TaintToleration, Rule::PodTopologySpread] {
+            rules.insert(rule);
+        }
+    }
+    rules
+}

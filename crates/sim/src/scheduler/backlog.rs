@@ -1,0 +1,287 @@
+//! Pods that wait for a node: those to be looked at next, those that failed a moment ago, and those that wait for the
+//! cluster to change.
+
+use std::cmp::Reverse;
+use std::collections::{BTreeSet, HashMap};
+use std::sync::Arc;
+use std::time::Duration;
+
+use tokio::time::Instant;
+
+use super::cycle::Rules;
+use super::pod::PodInfo;
+
+/// Delay after the first failure; it doubles with every further one.
+const FIRST_DELAY: Duration = Duration::from_secs(1);
+/// Longest delay after failures.
+const LAST_DELAY: Duration = Duration::from_secs(10);
+/// A pod is looked at again after this time, even if nothing has changed.
+const LONGEST_WAIT: Duration = Duration::from_secs(300);
+
+/// Pods that wait for a node.
+#[derive(Debug, Default)]
+pub(super) struct Backlog {
+    pods: HashMap<Arc<str>, Waiting>,
+    /// The most important first, then who came first.
+    active: BTreeSet<(Reverse<i32>, u64, Arc<str>)>,
+    /// By the time when their delay is over.
+    delayed: BTreeSet<(Instant, Arc<str>)>,
+    /// By what keeps them waiting.
+    parked: HashMap<Rules, BTreeSet<Arc<str>>>,
+    /// Those that are parked, by the time when they are looked at anyway.
+    expiring: BTreeSet<(Instant, Arc<str>)>,
+    sequence: u64,
+}
+
+/// A pod that waits.
+#[derive(Debug)]
+struct Waiting {
+    pod: Arc<PodInfo>,
+    attempts: u32,
+    /// Until when it must not be looked at after its last failure.
+    not_before: Option<Instant>,
+    place: Place,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Place {
+    /// It is being looked at.
+    Taken,
+    Active(u64),
+    Delayed(Instant),
+    Parked(Rules, Instant),
+}
+
+impl Backlog {
+    /// A pod came, or changed. `again`: the change may matter, so it is looked at again.
+    pub(super) fn put(&mut self, pod: Arc<PodInfo>, again: bool, now: Instant) {
+        let key = pod.key.clone();
+        match self.pods.get_mut(&key) {
+            None => {
+                self.pods.insert(key.clone(), Waiting { pod, attempts: 0, not_before: None, place: Place::Taken });
+                self.activate(&key, now);
+            }
+            Some(waiting) => {
+                let before = waiting.pod.priority;
+                let moved = pod.priority != before;
+                waiting.pod = pod;
+                if matches!(waiting.place, Place::Active(_)) && moved {
+                    self.unplace_with(&key, before);
+                    self.activate(&key, now);
+                } else if again && matches!(waiting.place, Place::Parked(..)) {
+                    self.activate(&key, now);
+                }
+            }
+        }
+    }
+
+    /// A pod went, or needs no node any more.
+    pub(super) fn remove(&mut self, key: &str) -> Option<Arc<PodInfo>> {
+        self.unplace(key);
+        self.pods.remove(key).map(|waiting| waiting.pod)
+    }
+
+    /// The pod that waits under a key.
+    pub(super) fn get(&self, key: &str) -> Option<&Arc<PodInfo>> {
+        self.pods.get(key).map(|waiting| &waiting.pod)
+    }
+
+    /// The pod to look at next. It stays taken until it is put back with [`Backlog::park`] or [`Backlog::delay`], or
+    /// removed.
+    pub(super) fn take(&mut self, now: Instant) -> Option<Arc<PodInfo>> {
+        self.promote(now);
+        let (_, _, key) = self.active.pop_first()?;
+        let waiting = self.pods.get_mut(&key)?;
+        waiting.place = Place::Taken;
+        waiting.attempts += 1;
+        Some(waiting.pod.clone())
+    }
+
+    /// When a pod is to be looked at next that is not to be looked at now.
+    pub(super) fn due(&self) -> Option<Instant> {
+        let first = |set: &BTreeSet<(Instant, Arc<str>)>| set.first().map(|(at, _)| *at);
+        [first(&self.delayed), first(&self.expiring)].into_iter().flatten().min()
+    }
+
+    /// A pod cannot be scheduled until something changes about these rules; about anything, if there are none.
+    pub(super) fn park(&mut self, key: &str, rules: Rules, now: Instant) {
+        self.unplace(key);
+        let Some(waiting) = self.pods.get_mut(key) else { return };
+        waiting.not_before = Some(now + delay(waiting.attempts));
+        let (key, expires) = (waiting.pod.key.clone(), now + LONGEST_WAIT);
+        waiting.place = Place::Parked(rules, expires);
+        self.parked.entry(rules).or_default().insert(key.clone());
+        self.expiring.insert((expires, key));
+    }
+
+    /// A pod failed for a reason that may be over soon.
+    pub(super) fn delay(&mut self, key: &str, now: Instant) {
+        self.unplace(key);
+        let Some(waiting) = self.pods.get_mut(key) else { return };
+        waiting.not_before = Some(now + delay(waiting.attempts));
+        self.activate_later(key, now);
+    }
+
+    /// The cluster changed so that these rules may be kept now.
+    pub(super) fn changed(&mut self, rules: Rules, now: Instant) {
+        if self.parked.is_empty() {
+            return;
+        }
+        let helped: Vec<Rules> =
+            self.parked.keys().filter(|why| why.is_empty() || why.intersects(rules)).copied().collect();
+        for why in helped {
+            for key in self.parked.remove(&why).unwrap_or_default() {
+                self.activate(&key, now);
+            }
+        }
+    }
+
+    fn promote(&mut self, now: Instant) {
+        while self.delayed.first().is_some_and(|(at, _)| *at <= now) {
+            let Some((_, key)) = self.delayed.pop_first() else { return };
+            self.activate(&key, now);
+        }
+        while self.expiring.first().is_some_and(|(at, _)| *at <= now) {
+            let Some((_, key)) = self.expiring.pop_first() else { return };
+            self.activate(&key, now);
+        }
+    }
+
+    fn activate(&mut self, key: &str, now: Instant) {
+        self.unplace(key);
+        self.activate_later(key, now);
+    }
+
+    /// Makes a pod active, or delayed if its last failure is too recent.
+    fn activate_later(&mut self, key: &str, now: Instant) {
+        let Some(waiting) = self.pods.get_mut(key) else { return };
+        let key = waiting.pod.key.clone();
+        match waiting.not_before.filter(|at| *at > now) {
+            Some(at) => {
+                waiting.place = Place::Delayed(at);
+                self.delayed.insert((at, key));
+            }
+            None => {
+                self.sequence += 1;
+                waiting.place = Place::Active(self.sequence);
+                self.active.insert((Reverse(waiting.pod.priority), self.sequence, key));
+            }
+        }
+    }
+
+    fn unplace(&mut self, key: &str) {
+        if let Some(waiting) = self.pods.get(key) {
+            self.unplace_with(key, waiting.pod.priority);
+        }
+    }
+
+    fn unplace_with(&mut self, key: &str, priority: i32) {
+        let Some(waiting) = self.pods.get_mut(key) else { return };
+        let key = waiting.pod.key.clone();
+        match std::mem::replace(&mut waiting.place, Place::Taken) {
+            Place::Taken => {}
+            Place::Active(sequence) => drop(self.active.remove(&(Reverse(priority), sequence, key))),
+            Place::Delayed(at) => drop(self.delayed.remove(&(at, key))),
+            Place::Parked(rules, expires) => {
+                if let Some(keys) = self.parked.get_mut(&rules) {
+                    keys.remove(&key);
+                    if keys.is_empty() {
+                        self.parked.remove(&rules);
+                    }
+                }
+                self.expiring.remove(&(expires, key));
+            }
+        }
+    }
+}
+
+fn delay(attempts: u32) -> Duration {
+    FIRST_DELAY.saturating_mul(1 << attempts.saturating_sub(1).min(10)).min(LAST_DELAY)
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::super::cycle::Rule;
+    use super::*;
+
+    const FIT: Rules = Rules::of(&[Rule::NodeResourcesFit]);
+    const AFFINITY: Rules = Rules::of(&[Rule::NodeAffinity]);
+
+    fn pod(name: &str, priority: i32) -> Arc<PodInfo> {
+        let value = json!({"metadata": {"name": name}, "spec": {"containers": [], "priority": priority}});
+        Arc::new(PodInfo::new(Arc::new(serde_json::from_value(value).unwrap())))
+    }
+
+    fn names(backlog: &mut Backlog, now: Instant) -> Vec<String> {
+        std::iter::from_fn(|| backlog.take(now)).map(|pod| pod.key.to_string()).collect()
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn the_most_important_goes_first_then_who_came_first() {
+        let (mut backlog, now) = (Backlog::default(), Instant::now());
+        for (name, priority) in [("a", 0), ("b", 10), ("c", 0), ("d", 10)] {
+            backlog.put(pod(name, priority), true, now);
+        }
+        backlog.put(pod("c", 5), false, now);
+        assert_eq!(names(&mut backlog, now), ["b", "d", "c", "a"]);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_pod_that_failed_waits_for_a_change_that_may_help() {
+        let (mut backlog, now) = (Backlog::default(), Instant::now());
+        backlog.put(pod("a", 0), true, now);
+        backlog.take(now);
+        backlog.park("a", FIT, now);
+        backlog.changed(AFFINITY, now);
+        assert!(backlog.take(now + LONGEST_WAIT / 2).is_none());
+        backlog.changed(FIT, now);
+        assert!(backlog.take(now).is_none(), "it failed a moment ago");
+        assert_eq!(backlog.due(), Some(now + FIRST_DELAY));
+        assert_eq!(names(&mut backlog, now + FIRST_DELAY), ["a"]);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_pod_is_looked_at_after_a_while_in_any_case() {
+        let (mut backlog, now) = (Backlog::default(), Instant::now());
+        backlog.put(pod("a", 0), true, now);
+        backlog.take(now);
+        backlog.park("a", FIT, now);
+        assert_eq!(backlog.due(), Some(now + LONGEST_WAIT));
+        assert_eq!(names(&mut backlog, now + LONGEST_WAIT), ["a"]);
+        assert_eq!(backlog.due(), None);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn delays_double_up_to_a_limit() {
+        let (mut backlog, mut now) = (Backlog::default(), Instant::now());
+        backlog.put(pod("a", 0), true, now);
+        let mut waits = Vec::new();
+        for _ in 0..6 {
+            backlog.take(now).unwrap();
+            backlog.delay("a", now);
+            let due = backlog.due().unwrap();
+            waits.push((due - now).as_secs());
+            now = due;
+        }
+        assert_eq!(waits, [1, 2, 4, 8, 10, 10]);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_pod_that_went_is_forgotten_everywhere() {
+        let (mut backlog, now) = (Backlog::default(), Instant::now());
+        for name in ["a", "b", "c"] {
+            backlog.put(pod(name, 0), true, now);
+        }
+        backlog.take(now);
+        backlog.park("a", FIT, now);
+        backlog.take(now);
+        backlog.delay("b", now);
+        for name in ["a", "b", "c"] {
+            assert!(backlog.remove(name).is_some());
+        }
+        backlog.changed(FIT, now);
+        assert!(backlog.pods.is_empty() && backlog.due().is_none() && backlog.take(now + LONGEST_WAIT).is_none());
+    }
+}

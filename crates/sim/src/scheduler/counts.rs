@@ -1,0 +1,193 @@
+//! How many pods a selector selects on each node, and which rules of pods on nodes touch others. Both are adjusted when a
+//! pod comes or goes, so that spreading and affinity cost what they touch and not what there is.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+
+use super::pod::{PodInfo, Term};
+use super::selector::Selector;
+use super::state::NodeId;
+
+/// Most counters that are kept; when there are more, those that were not used lately go.
+const MOST: usize = 1024;
+
+/// How many pods there are on nodes. Nodes without such pods are not in it.
+pub type PerNode = HashMap<NodeId, u32>;
+
+/// Which pods to count.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub struct Counted {
+    /// Namespaces, in order; nothing for all.
+    pub namespaces: Option<Vec<String>>,
+    /// Labels.
+    pub selector: Selector,
+    /// Whether pods that are being deleted count.
+    pub terminating: bool,
+}
+
+impl Counted {
+    fn covers(&self, pod: &PodInfo) -> bool {
+        (self.terminating || !pod.is_terminating())
+            && self.namespaces.as_ref().is_none_or(|names| names.iter().any(|name| name == pod.namespace()))
+            && self.selector.matches(pod.labels())
+    }
+}
+
+#[derive(Debug)]
+struct Counter {
+    counted: Counted,
+    nodes: PerNode,
+    used: u64,
+}
+
+/// Counts of pods by selector.
+#[derive(Debug, Default)]
+pub struct Counters {
+    ids: HashMap<Counted, usize>,
+    counters: Vec<Option<Counter>>,
+    /// Counters by a label that the pods they count must have.
+    by_label: HashMap<String, HashMap<String, Vec<usize>>>,
+    others: Vec<usize>,
+    clock: u64,
+}
+
+impl Counters {
+    /// What was counted. Nothing if [`Counters::ensure`] was not called for it.
+    pub fn get(&self, counted: &Counted) -> Option<&PerNode> {
+        self.counters[*self.ids.get(counted)?].as_ref().map(|counter| &counter.nodes)
+    }
+
+    /// Counts from now on, starting with the pods that are there.
+    pub fn ensure<'a>(&mut self, counted: &Counted, pods: impl Iterator<Item = (NodeId, &'a Arc<PodInfo>)>) {
+        self.clock += 1;
+        if let Some(counter) = self.ids.get(counted).and_then(|id| self.counters[*id].as_mut()) {
+            counter.used = self.clock;
+            return;
+        }
+        if self.ids.len() >= MOST {
+            self.evict();
+        }
+        let mut nodes = PerNode::new();
+        for (node, _) in pods.filter(|(_, pod)| counted.covers(pod)) {
+            *nodes.entry(node).or_default() += 1;
+        }
+        let counter = Counter { counted: counted.clone(), nodes, used: self.clock };
+        let id = self.counters.iter().position(Option::is_none).unwrap_or(self.counters.len());
+        if id == self.counters.len() {
+            self.counters.push(None);
+        }
+        self.counters[id] = Some(counter);
+        self.ids.insert(counted.clone(), id);
+        self.bucket(counted).push(id);
+    }
+
+    /// A pod came.
+    pub fn add(&mut self, node: NodeId, pod: &PodInfo) {
+        self.adjust(pod, |nodes| *nodes.entry(node).or_default() += 1);
+    }
+
+    /// A pod went.
+    pub fn remove(&mut self, node: NodeId, pod: &PodInfo) {
+        self.adjust(pod, |nodes| decrement(nodes, node));
+    }
+
+    fn adjust(&mut self, pod: &PodInfo, with: impl Fn(&mut PerNode)) {
+        if self.ids.is_empty() {
+            return;
+        }
+        let labels = pod.labels().into_iter().flatten();
+        let labelled = labels.filter_map(|(key, value)| self.by_label.get(key)?.get(value)).flatten();
+        for id in labelled.chain(&self.others) {
+            if let Some(counter) = self.counters[*id].as_mut().filter(|counter| counter.counted.covers(pod)) {
+                with(&mut counter.nodes);
+            }
+        }
+    }
+
+    fn bucket(&mut self, counted: &Counted) -> &mut Vec<usize> {
+        match counted.selector.required_label() {
+            Some((key, value)) => self.by_label.entry(key.to_owned()).or_default().entry(value.to_owned()).or_default(),
+            None => &mut self.others,
+        }
+    }
+
+    /// Drops the half that was not used for the longest time.
+    fn evict(&mut self) {
+        let mut used: Vec<u64> = self.counters.iter().flatten().map(|counter| counter.used).collect();
+        used.sort_unstable();
+        let limit = used[used.len() / 2];
+        for id in 0..self.counters.len() {
+            if self.counters[id].as_ref().is_some_and(|counter| counter.used <= limit)
+                && let Some(counter) = self.counters[id].take()
+            {
+                self.ids.remove(&counter.counted);
+                self.bucket(&counter.counted).retain(|other| *other != id);
+            }
+        }
+        self.by_label.retain(|_, values| {
+            values.retain(|_, ids| !ids.is_empty());
+            !values.is_empty()
+        });
+    }
+}
+
+/// What pods on nodes say about other pods.
+#[derive(Debug, Default)]
+pub struct Terms {
+    /// Pods that must not be near.
+    pub anti: HashMap<Arc<Term>, PerNode>,
+    /// Pods that are liked near, with weights; negative: disliked.
+    pub liked: HashMap<(i64, Arc<Term>), PerNode>,
+}
+
+impl Terms {
+    /// A pod came.
+    pub fn add(&mut self, node: NodeId, pod: &PodInfo) {
+        let Some(affinity) = &pod.affinity else { return };
+        for term in &affinity.anti {
+            *self.anti.entry(term.clone()).or_default().entry(node).or_default() += 1;
+        }
+        for liked in liked(pod) {
+            *self.liked.entry(liked).or_default().entry(node).or_default() += 1;
+        }
+    }
+
+    /// A pod went.
+    pub fn remove(&mut self, node: NodeId, pod: &PodInfo) {
+        let Some(affinity) = &pod.affinity else { return };
+        for term in &affinity.anti {
+            if let Some(nodes) = self.anti.get_mut(term) {
+                decrement(nodes, node);
+                if nodes.is_empty() {
+                    self.anti.remove(term);
+                }
+            }
+        }
+        for liked in liked(pod) {
+            if let Some(nodes) = self.liked.get_mut(&liked) {
+                decrement(nodes, node);
+                if nodes.is_empty() {
+                    self.liked.remove(&liked);
+                }
+            }
+        }
+    }
+}
+
+/// What a pod on a node likes: also those that it requires, a little.
+fn liked(pod: &PodInfo) -> impl Iterator<Item = (i64, Arc<Term>)> {
+    let affinity = pod.affinity.iter();
+    affinity.flat_map(|affinity| {
+        let required = affinity.required.iter().map(|term| (1, term.clone()));
+        required.chain(affinity.preferred.iter().cloned())
+    })
+}
+
+fn decrement(nodes: &mut PerNode, node: NodeId) {
+    if let Some(count) = nodes.get_mut(&node) {
+        *count -= 1;
+        if *count == 0 {
+            nodes.remove(&node);
+        }
+    }
+}

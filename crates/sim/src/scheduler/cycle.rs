@@ -1,0 +1,319 @@
+//! One attempt to schedule one pod: what must hold, computed once, and then asked of node after node.
+//!
+//! Pure: the same state, view and pod give the same answers. The order of the checks is that of the real scheduler, as
+//! the first one that fails names the reason.
+
+use std::borrow::Cow;
+use std::sync::Arc;
+
+use super::devices::{Allocation, Devices, Ledger};
+use super::pod::PodInfo;
+use super::resources::Resources;
+use super::selector::{NodeAffinity, tolerates, untolerated};
+use super::state::{NodeId, NodeState, State};
+use super::topology::{AffinityFailure, HardAffinity, HardSpread, Spread, SpreadFailure, meant, wanted_near};
+use super::view::View;
+use super::volumes::{Choice, VolumeFailure, Volumes};
+
+/// A rule that may keep a pod from a node. Named as the plugins of the real scheduler.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+#[allow(missing_docs)]
+pub enum Rule {
+    NodeName,
+    NodeUnschedulable,
+    TaintToleration,
+    NodeAffinity,
+    NodePorts,
+    NodeResourcesFit,
+    VolumeRestrictions,
+    VolumeBinding,
+    VolumeZone,
+    PodTopologySpread,
+    InterPodAffinity,
+    DynamicResources,
+}
+
+/// A set of rules.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+pub struct Rules(u16);
+
+impl Rules {
+    /// Every rule.
+    pub const ALL: Self = Self(u16::MAX);
+
+    /// These rules.
+    pub const fn of(rules: &[Rule]) -> Self {
+        let (mut bits, mut at) = (0, 0);
+        while at < rules.len() {
+            bits |= 1 << rules[at] as u16;
+            at += 1;
+        }
+        Self(bits)
+    }
+
+    /// Adds a rule.
+    pub fn insert(&mut self, rule: Rule) {
+        self.0 |= 1 << rule as u16;
+    }
+
+    /// Whether both have a rule in common.
+    pub fn intersects(self, other: Self) -> bool {
+        self.0 & other.0 != 0
+    }
+
+    /// Whether there are none.
+    pub fn is_empty(self) -> bool {
+        self.0 == 0
+    }
+}
+
+/// Why a pod may not be on a node.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Rejection {
+    /// The rule.
+    pub rule: Rule,
+    /// As events say it.
+    pub reasons: Vec<Cow<'static, str>>,
+    /// Whether it could help if other pods left the node.
+    pub resolvable: bool,
+}
+
+impl Rejection {
+    fn new(rule: Rule, reason: impl Into<Cow<'static, str>>, resolvable: bool) -> Self {
+        Self { rule, reasons: vec![reason.into()], resolvable }
+    }
+}
+
+/// Why a pod may be on no node.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Blocked {
+    /// The rule.
+    pub rule: Rule,
+    /// As events say it.
+    pub reason: String,
+}
+
+/// What a pod gets on a node besides room.
+#[derive(Clone, Debug, Default)]
+pub struct Extras {
+    /// Volumes for claims that waited for the pod.
+    pub volumes: Vec<(Arc<str>, Choice)>,
+    /// Devices for claims that waited for the pod.
+    pub devices: Vec<Allocation>,
+}
+
+/// What must hold for a pod.
+#[derive(Clone, Debug)]
+pub struct Cycle<'a> {
+    /// The pod.
+    pub pod: &'a PodInfo,
+    /// The cluster.
+    pub state: &'a State,
+    /// Where the pod must and would like to be.
+    pub affinity: NodeAffinity,
+    spread: HardSpread<'a>,
+    others: HardAffinity<'a>,
+    volumes: Volumes,
+    devices: Option<Arc<Devices<'a>>>,
+}
+
+/// Makes sure that everything that a cycle for the pod will ask for is counted.
+pub fn prepare(state: &mut State, pod: &PodInfo, soft: &[Spread]) {
+    let mut wanted: Vec<_> = Spread::hard(pod).into_iter().map(|spread| spread.counted).collect();
+    wanted.extend(soft.iter().map(|spread| spread.counted.clone()));
+    if let Some(affinity) = &pod.affinity {
+        wanted.extend(wanted_near(pod, state));
+        let terms = affinity.anti.iter().chain(affinity.preferred.iter().map(|(_, term)| term));
+        wanted.extend(terms.filter_map(|term| meant(term, state)));
+    }
+    for counted in wanted {
+        let mut counters = std::mem::take(&mut state.counters);
+        counters.ensure(&counted, state.pods());
+        state.counters = counters;
+    }
+}
+
+impl<'a> Cycle<'a> {
+    /// Computes what must hold. [`prepare`] comes first.
+    pub fn new(pod: &'a PodInfo, state: &'a State, view: &impl View, ledger: &'a Ledger) -> Result<Self, Blocked> {
+        let affinity = NodeAffinity::of(pod.spec());
+        let volumes = Volumes::new(pod, state, view).map_err(|reason| Blocked { rule: Rule::VolumeBinding, reason })?;
+        let devices =
+            Devices::new(pod, view, ledger).map_err(|reason| Blocked { rule: Rule::DynamicResources, reason })?;
+        let spread = HardSpread::new(Spread::hard(pod), state, pod, &affinity);
+        let others = HardAffinity::new(pod, state);
+        Ok(Self { pod, state, affinity, spread, others, volumes, devices: devices.map(Arc::new) })
+    }
+
+    /// Whether the pod may be on a node, also when the pods come that wait for others to leave it.
+    pub fn check(&self, id: NodeId) -> Result<Extras, Rejection> {
+        let node = self.state.node(id);
+        if self.state.has_nominated() {
+            let nominated = self.state.nominated(&node.name).iter();
+            let coming = nominated.filter(|p| p.priority >= self.pod.priority && p.key != self.pod.key);
+            if coming.clone().next().is_some() {
+                let mut crowded = node.clone();
+                let mut cycle = self.clone();
+                for pod in coming {
+                    crowded.add(pod.clone());
+                    cycle.adjust(pod, node, 1);
+                }
+                cycle.check_on(&crowded)?;
+            }
+        }
+        self.check_on(node)
+    }
+
+    /// Whether the pod may be on a node as it is given.
+    pub fn check_on(&self, node: &NodeState) -> Result<Extras, Rejection> {
+        self.check_node(node)?;
+        self.check_room(node)?;
+        let volumes = self.check_volumes(node)?;
+        self.check_others(node)?;
+        let devices = match &self.devices {
+            None => Vec::new(),
+            Some(devices) => {
+                devices.allocate(node).map_err(|reason| Rejection::new(Rule::DynamicResources, reason, false))?
+            }
+        };
+        Ok(Extras { volumes, devices })
+    }
+
+    /// What only depends on the node itself.
+    fn check_node(&self, node: &NodeState) -> Result<(), Rejection> {
+        let spec = self.pod.spec();
+        if spec.node_name.as_deref().is_some_and(|name| !name.is_empty() && name != &*node.name) {
+            return Err(Rejection::new(Rule::NodeName, "node(s) didn't match the requested node name", false));
+        }
+        let Some(object) = &node.node else {
+            return Err(Rejection::new(Rule::NodeName, "node(s) didn't match the requested node name", false));
+        };
+        let node_spec = object.spec.as_ref();
+        if node_spec.is_some_and(|spec| spec.unschedulable == Some(true)) && !tolerates_unschedulable(self.pod) {
+            return Err(Rejection::new(Rule::NodeUnschedulable, "node(s) were unschedulable", false));
+        }
+        let taints = node_spec.and_then(|spec| spec.taints.as_ref());
+        if untolerated(taints, spec.tolerations.as_ref()).is_some() {
+            return Err(Rejection::new(Rule::TaintToleration, "node(s) had untolerated taint(s)", false));
+        }
+        if !self.affinity.is_empty() && !self.affinity.allows(object) {
+            let reason = "node(s) didn't match Pod's node affinity/selector";
+            return Err(Rejection::new(Rule::NodeAffinity, reason, false));
+        }
+        Ok(())
+    }
+
+    fn check_room(&self, node: &NodeState) -> Result<(), Rejection> {
+        if !self.pod.ports.is_empty() && node.has_ports(&self.pod.ports) {
+            let reason = "node(s) didn't have free ports for the requested pod ports";
+            return Err(Rejection::new(Rule::NodePorts, reason, true));
+        }
+        let lacking = lacking(&self.pod.requests.exact, node);
+        if lacking.is_empty() {
+            return Ok(());
+        }
+        let resolvable = lacking.iter().all(|lack| lack.requested <= lack.capacity || &*lack.name == "pods");
+        Err(Rejection { rule: Rule::NodeResourcesFit, reasons: lacking.iter().map(Lack::reason).collect(), resolvable })
+    }
+
+    fn check_volumes(&self, node: &NodeState) -> Result<Vec<(Arc<str>, Choice)>, Rejection> {
+        if self.volumes.is_empty() {
+            return Ok(Vec::new());
+        }
+        if self.volumes.in_use() {
+            return Err(Rejection::new(Rule::VolumeRestrictions, VolumeFailure::InUse.message(), true));
+        }
+        self.volumes.choose(node).map_err(|failures| {
+            let zone = failures.iter().all(|failure| *failure == VolumeFailure::Zone);
+            let rule = if zone { Rule::VolumeZone } else { Rule::VolumeBinding };
+            let failures = failures.iter().filter(|failure| zone || **failure != VolumeFailure::Zone);
+            Rejection { rule, reasons: failures.map(|f| f.message().into()).collect(), resolvable: false }
+        })
+    }
+
+    fn check_others(&self, node: &NodeState) -> Result<(), Rejection> {
+        if !self.spread.is_empty() {
+            self.spread.check(node).map_err(|failure| {
+                let (reason, resolvable) = match failure {
+                    SpreadFailure::Label => {
+                        ("node(s) didn't match pod topology spread constraints (missing required label)", false)
+                    }
+                    SpreadFailure::Skew => ("node(s) didn't match pod topology spread constraints", true),
+                };
+                Rejection::new(Rule::PodTopologySpread, reason, resolvable)
+            })?;
+        }
+        if !self.others.is_empty() {
+            self.others.check(node).map_err(|failure| {
+                let (reason, resolvable) = match failure {
+                    AffinityFailure::Required => ("node(s) didn't match pod affinity rules", false),
+                    AffinityFailure::Anti => ("node(s) didn't match pod anti-affinity rules", true),
+                    AffinityFailure::Existing => ("node(s) didn't satisfy existing pods anti-affinity rules", true),
+                };
+                Rejection::new(Rule::InterPodAffinity, reason, resolvable)
+            })?;
+        }
+        Ok(())
+    }
+
+    /// Pretends that a pod came to a node (1) or left it (-1), for everything but the room on it.
+    pub fn adjust(&mut self, other: &'a PodInfo, node: &'a NodeState, by: i64) {
+        if !self.spread.is_empty() {
+            self.spread.adjust(other, node, self.pod, &self.affinity, by);
+        }
+        self.others.adjust(other, node, self.pod, self.state, by);
+    }
+}
+
+/// Something that a node has too little of.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Lack {
+    /// The resource.
+    pub name: Arc<str>,
+    /// What the pod needs.
+    pub requested: i64,
+    /// What others use.
+    pub used: i64,
+    /// What there is.
+    pub capacity: i64,
+}
+
+impl Lack {
+    fn reason(&self) -> Cow<'static, str> {
+        match &*self.name {
+            "pods" => "Too many pods".into(),
+            "cpu" => "Insufficient cpu".into(),
+            "memory" => "Insufficient memory".into(),
+            "ephemeral-storage" => "Insufficient ephemeral-storage".into(),
+            name => format!("Insufficient {name}").into(),
+        }
+    }
+}
+
+/// What a node has too little of for a pod.
+pub fn lacking(requests: &Resources, node: &NodeState) -> Vec<Lack> {
+    let mut lacking = Vec::new();
+    let mut check = |name: &dyn Fn() -> Arc<str>, requested: i64, used: i64, capacity: i64| {
+        if requested > 0 && requested > capacity - used {
+            lacking.push(Lack { name: name(), requested, used, capacity });
+        }
+    };
+    let (have, used) = (&node.allocatable, &node.requested);
+    check(&|| "pods".into(), 1, node.pods.len() as i64, node.max_pods);
+    check(&|| "cpu".into(), requests.milli_cpu, used.milli_cpu, have.milli_cpu);
+    check(&|| "memory".into(), requests.memory, used.memory, have.memory);
+    check(&|| "ephemeral-storage".into(), requests.ephemeral_storage, used.ephemeral_storage, have.ephemeral_storage);
+    for (name, amount) in &requests.others {
+        check(&|| name.clone(), *amount, used.get(name), have.get(name));
+    }
+    lacking
+}
+
+fn tolerates_unschedulable(pod: &PodInfo) -> bool {
+    let taint = k8s_openapi::api::core::v1::Taint {
+        key: "node.kubernetes.io/unschedulable".to_owned(),
+        effect: "NoSchedule".to_owned(),
+        ..Default::default()
+    };
+    pod.spec().tolerations.iter().flatten().any(|toleration| tolerates(toleration, &taint))
+}

@@ -1,0 +1,281 @@
+//! Devices that pods claim: which are free, and which a pod would get on a node.
+
+use std::collections::{BTreeMap, HashMap};
+use std::sync::Arc;
+
+use k8s_openapi::api::resource::v1::{
+    AllocationResult, DeviceClass, DeviceConstraint, DeviceSelector, DeviceToleration, ResourceClaim, ResourceSlice,
+};
+
+use super::device_search::Search;
+use super::device_selector::Selectors;
+use super::pod::PodInfo;
+use super::selector::NodeTerms;
+use super::state::NodeState;
+use super::view::View;
+
+/// A device.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub struct DeviceId {
+    pub(super) driver: String,
+    pub(super) pool: String,
+    pub(super) device: String,
+}
+
+/// Devices that drivers offer, and those that claims have.
+#[derive(Debug, Default)]
+pub struct Ledger {
+    /// Slices of one node.
+    pub(super) local: HashMap<String, BTreeMap<String, Arc<ResourceSlice>>>,
+    /// Slices of several nodes.
+    pub(super) shared: BTreeMap<String, Arc<ResourceSlice>>,
+    /// Which node a slice is of.
+    homes: HashMap<String, Option<String>>,
+    claims: HashMap<String, Vec<DeviceId>>,
+    used: HashMap<DeviceId, u32>,
+    /// Claims that were given devices but do not say so yet.
+    pending: HashMap<String, Vec<DeviceId>>,
+    pub(super) selectors: Selectors,
+}
+
+impl Ledger {
+    /// A slice came, changed or went.
+    pub fn set_slice(&mut self, name: &str, slice: Option<&Arc<ResourceSlice>>) {
+        match self.homes.remove(name) {
+            Some(Some(node)) => {
+                if let Some(slices) = self.local.get_mut(&node) {
+                    slices.remove(name);
+                    if slices.is_empty() {
+                        self.local.remove(&node);
+                    }
+                }
+            }
+            Some(None) => drop(self.shared.remove(name)),
+            None => {}
+        }
+        if let Some(slice) = slice {
+            let node = slice.spec.node_name.clone().filter(|node| !node.is_empty());
+            match &node {
+                Some(node) => self.local.entry(node.clone()).or_default().insert(name.to_owned(), slice.clone()),
+                None => self.shared.insert(name.to_owned(), slice.clone()),
+            };
+            self.homes.insert(name.to_owned(), node);
+        }
+    }
+
+    /// A claim came, changed or went.
+    pub fn set_claim(&mut self, uid: &str, claim: Option<&ResourceClaim>) {
+        let allocation = claim.and_then(|claim| claim.status.as_ref()?.allocation.as_ref());
+        if allocation.is_some() || claim.is_none() {
+            self.pending.remove(uid);
+        }
+        for id in self.claims.remove(uid).unwrap_or_default() {
+            self.release(&id);
+        }
+        if let Some(allocation) = allocation {
+            let ids = ids(allocation);
+            for id in &ids {
+                *self.used.entry(id.clone()).or_default() += 1;
+            }
+            self.claims.insert(uid.to_owned(), ids);
+        }
+    }
+
+    /// A claim gets devices: they are taken before the server knows.
+    pub fn assume(&mut self, allocation: &Allocation) {
+        self.pending.insert(uid(&allocation.claim).to_owned(), ids(&allocation.result));
+    }
+
+    /// A claim did not get its devices after all.
+    pub fn forget(&mut self, allocation: &Allocation) {
+        self.pending.remove(uid(&allocation.claim));
+    }
+
+    fn release(&mut self, id: &DeviceId) {
+        if let Some(users) = self.used.get_mut(id) {
+            *users -= 1;
+            if *users == 0 {
+                self.used.remove(id);
+            }
+        }
+    }
+
+    pub(super) fn is_used(&self, id: &DeviceId) -> bool {
+        self.used.contains_key(id) || self.pending.values().flatten().any(|pending| pending == id)
+    }
+}
+
+fn ids(allocation: &AllocationResult) -> Vec<DeviceId> {
+    let results = allocation.devices.iter().flat_map(|devices| devices.results.iter().flatten());
+    let taken = results.filter(|result| result.admin_access != Some(true));
+    taken
+        .map(|result| DeviceId {
+            driver: result.driver.clone(),
+            pool: result.pool.clone(),
+            device: result.device.clone(),
+        })
+        .collect()
+}
+
+fn uid(claim: &ResourceClaim) -> &str {
+    claim.metadata.uid.as_deref().unwrap_or_default()
+}
+
+/// Devices for a claim.
+#[derive(Clone, Debug)]
+pub struct Allocation {
+    /// The claim.
+    pub claim: Arc<ResourceClaim>,
+    /// What it gets.
+    pub result: AllocationResult,
+}
+
+/// The claims of a pod.
+#[derive(Debug)]
+pub struct Devices<'a> {
+    pub(super) ledger: &'a Ledger,
+    /// Nodes where devices are that the pod's claims have already.
+    at: Vec<NodeTerms>,
+    pub(super) open: Vec<Open>,
+    /// All claims: the pod is to be reserved for all of them.
+    claims: Vec<Arc<ResourceClaim>>,
+}
+
+#[derive(Debug)]
+pub(super) struct Open {
+    pub(super) claim: Arc<ResourceClaim>,
+    pub(super) requests: Vec<Request>,
+    pub(super) constraints: Vec<DeviceConstraint>,
+}
+
+/// One request, or several of which one is enough, the best first.
+#[derive(Debug)]
+pub(super) struct Request {
+    pub(super) name: String,
+    pub(super) options: Vec<Wanted>,
+}
+
+#[derive(Debug)]
+pub(super) struct Wanted {
+    /// `REQUEST`, or `REQUEST/OPTION`.
+    pub(super) name: String,
+    pub(super) class: Arc<DeviceClass>,
+    pub(super) selectors: Vec<DeviceSelector>,
+    pub(super) tolerations: Vec<DeviceToleration>,
+    /// Nothing for all.
+    pub(super) count: Option<usize>,
+    pub(super) admin: bool,
+}
+
+/// Names of the claims of a pod: `NAMESPACE/NAME`.
+pub fn claim_keys(pod: &PodInfo) -> Result<Vec<String>, String> {
+    let (namespace, name) = (pod.namespace(), pod.name());
+    let mut keys = Vec::new();
+    for wanted in pod.spec().resource_claims.iter().flatten() {
+        let made = || {
+            let statuses = pod.pod.status.as_ref().and_then(|status| status.resource_claim_statuses.as_ref());
+            statuses.into_iter().flatten().find(|status| status.name == wanted.name)
+        };
+        let claim = match (&wanted.resource_claim_name, &wanted.resource_claim_template_name) {
+            (Some(claim), _) => Some(claim.clone()),
+            (None, Some(_)) => match made() {
+                Some(status) => status.resource_claim_name.clone(),
+                None => return Err(format!(r#"pod "{namespace}/{name}": ResourceClaim not created yet"#)),
+            },
+            (None, None) => None,
+        };
+        keys.extend(claim.map(|claim| format!("{namespace}/{claim}")));
+    }
+    Ok(keys)
+}
+
+impl<'a> Devices<'a> {
+    /// Looks up the claims of a pod; nothing if it has none. An error keeps the pod from all nodes.
+    pub fn new(pod: &PodInfo, view: &impl View, ledger: &'a Ledger) -> Result<Option<Self>, String> {
+        let keys = claim_keys(pod)?;
+        if keys.is_empty() {
+            return Ok(None);
+        }
+        let mut all = Self { ledger, at: Vec::new(), open: Vec::new(), claims: Vec::new() };
+        for key in keys {
+            let name = key.split_once('/').map_or(key.as_str(), |(_, name)| name);
+            let claim =
+                view.resource_claim(&key).ok_or_else(|| format!("resourceclaim.resource.k8s.io {name:?} not found"))?;
+            if claim.metadata.deletion_timestamp.is_some() {
+                return Err(format!("resourceclaim {name:?} is being deleted"));
+            }
+            let status = claim.status.as_ref();
+            let users = status.and_then(|status| status.reserved_for.as_ref()).map_or(0, Vec::len);
+            match status.and_then(|status| status.allocation.as_ref()) {
+                Some(_) if users >= 256 => return Err("resourceclaim in use".to_owned()),
+                Some(allocation) => all.at.extend(allocation.node_selector.as_ref().map(NodeTerms::new)),
+                None if ledger.pending.contains_key(uid(&claim)) => {
+                    return Err(format!("resource claim {key} is in the process of being allocated"));
+                }
+                None => all.open.push(open(&claim, view)?),
+            }
+            all.claims.push(claim);
+        }
+        Ok(Some(all))
+    }
+
+    /// What the pod's claims get on a node. Claims that have devices are listed with what they have.
+    pub fn allocate(&self, node: &NodeState) -> Result<Vec<Allocation>, String> {
+        let labels = node.node.as_ref().and_then(|node| node.metadata.labels.as_ref());
+        if !self.at.iter().all(|terms| terms.matches(&node.name, labels)) {
+            return Err("resourceclaim not available on the node".to_owned());
+        }
+        let mut made = Vec::new();
+        if !self.open.is_empty() {
+            let mut search = Search::new(self, node);
+            if !search.solve(0, 0)? {
+                return Err("cannot allocate all claims".to_owned());
+            }
+            made = search.results();
+        }
+        for claim in &self.claims {
+            if let Some(result) = claim.status.as_ref().and_then(|status| status.allocation.clone()) {
+                made.push(Allocation { claim: claim.clone(), result });
+            }
+        }
+        Ok(made)
+    }
+}
+
+fn open(claim: &Arc<ResourceClaim>, view: &impl View) -> Result<Open, String> {
+    let spec = claim.spec.as_ref().and_then(|spec| spec.devices.clone()).unwrap_or_default();
+    let class = |name: &str, request: &str| {
+        view.device_class(name).ok_or_else(|| format!("request {request}: device class {name} does not exist"))
+    };
+    let count = |mode: &Option<String>, count: Option<i64>| match mode.as_deref() {
+        Some("All") => None,
+        _ => Some(usize::try_from(count.unwrap_or(1)).unwrap_or(1)),
+    };
+    let mut requests = Vec::new();
+    for request in spec.requests.into_iter().flatten() {
+        let mut options = Vec::new();
+        if let Some(exact) = request.exactly {
+            options.push(Wanted {
+                class: class(&exact.device_class_name, &request.name)?,
+                name: request.name.clone(),
+                count: count(&exact.allocation_mode, exact.count),
+                admin: exact.admin_access == Some(true),
+                selectors: exact.selectors.unwrap_or_default(),
+                tolerations: exact.tolerations.unwrap_or_default(),
+            });
+        }
+        for option in request.first_available.into_iter().flatten() {
+            let name = format!("{}/{}", request.name, option.name);
+            options.push(Wanted {
+                class: class(&option.device_class_name, &name)?,
+                count: count(&option.allocation_mode, option.count),
+                name,
+                admin: false,
+                selectors: option.selectors.unwrap_or_default(),
+                tolerations: option.tolerations.unwrap_or_default(),
+            });
+        }
+        requests.push(Request { name: request.name, options });
+    }
+    Ok(Open { claim: claim.clone(), requests, constraints: spec.constraints.unwrap_or_default() })
+}

@@ -1,0 +1,166 @@
+//! The decision: a node for a pod, or why there is none. Pure.
+
+use super::cycle::{Cycle, Extras, Rejection, Rule, Rules, prepare};
+use super::devices::Ledger;
+use super::message::{Histogram, blocked, unavailable};
+use super::pod::PodInfo;
+use super::preempt::{Preemption, preempt};
+use super::score::scores;
+use super::state::{NodeId, State};
+use super::topology::Spread;
+use super::view::View;
+
+/// With fewer nodes than this, all are looked at.
+const FEW: usize = 100;
+
+/// What becomes of a pod.
+#[derive(Debug)]
+pub enum Decision {
+    /// It goes to a node.
+    Place(NodeId, Extras),
+    /// There is no node for it.
+    Wait(Refusal),
+}
+
+/// Why there is no node for a pod.
+#[derive(Debug)]
+pub struct Refusal {
+    /// As events say it.
+    pub message: String,
+    /// The rules that kept it from nodes; none if there are no nodes.
+    pub rules: Rules,
+    /// What would make room.
+    pub preemption: Option<Preemption>,
+    /// Whether the node that was chosen for the pod before, if any, still is.
+    pub keep_nomination: bool,
+}
+
+/// Decides where a pod goes.
+pub fn schedule(state: &mut State, ledger: &Ledger, view: &impl View, pod: &PodInfo) -> Decision {
+    let soft = Spread::soft(pod, || view.siblings(pod));
+    prepare(state, pod, &soft);
+    let mut next = state.next;
+    let decision = decide(state, ledger, view, pod, &soft, &mut next);
+    state.next = next;
+    decision
+}
+
+fn decide(
+    state: &State,
+    ledger: &Ledger,
+    view: &impl View,
+    pod: &PodInfo,
+    soft: &[Spread],
+    next: &mut usize,
+) -> Decision {
+    let all = state.order().len();
+    if all == 0 {
+        let message = "no nodes available to schedule pods".to_owned();
+        return wait(message, Rules::default(), None, false);
+    }
+    let cycle = match Cycle::new(pod, state, view, ledger) {
+        Ok(cycle) => cycle,
+        Err(block) => {
+            let mut unhelpful = Histogram::default();
+            unhelpful.add_many("Preemption is not helpful for scheduling", all);
+            let message = format!("{} preemption: {}", blocked(all, &block.reason), unavailable(all, &unhelpful));
+            return wait(message, Rules::of(&[block.rule]), None, false);
+        }
+    };
+    if let Some(id) = pod.nominated_node().and_then(|name| state.find(name))
+        && let Ok(extras) = cycle.check(id)
+    {
+        return Decision::Place(id, extras);
+    }
+    let found = find(&cycle, next);
+    match found.feasible.len() {
+        0 => refuse(&cycle, found, view),
+        1 => take(found, 0),
+        _ => {
+            let ids: Vec<NodeId> = found.feasible.iter().map(|(id, _)| *id).collect();
+            let scores = scores(&cycle, soft, &ids);
+            let best = scores.iter().copied().max().unwrap_or(0);
+            take(found, scores.iter().position(|score| *score == best).unwrap_or(0))
+        }
+    }
+}
+
+#[derive(Default)]
+struct Found {
+    feasible: Vec<(NodeId, Extras)>,
+    rejected: Vec<(NodeId, Rejection)>,
+    /// Whether only nodes were looked at that the pod names.
+    named: bool,
+}
+
+/// Looks for nodes, from where the search for the last pod ended, until there are enough.
+fn find(cycle: &Cycle<'_>, next: &mut usize) -> Found {
+    let state = cycle.state;
+    let mut found = Found::default();
+    let look = |id: NodeId, found: &mut Found| match cycle.check(id) {
+        Ok(extras) => found.feasible.push((id, extras)),
+        Err(rejection) => found.rejected.push((id, rejection)),
+    };
+    if let Some(names) = cycle.affinity.names() {
+        found.named = true;
+        for id in names.into_iter().filter_map(|name| state.find(name)) {
+            look(id, &mut found);
+        }
+        return found;
+    }
+    let order = state.order();
+    let enough = enough(order.len());
+    let start = *next % order.len();
+    for at in 0..order.len() {
+        look(order[(start + at) % order.len()], &mut found);
+        if found.feasible.len() >= enough {
+            break;
+        }
+    }
+    *next = (start + found.feasible.len() + found.rejected.len()) % order.len();
+    found
+}
+
+/// How many nodes are enough to choose from.
+fn enough(nodes: usize) -> usize {
+    if nodes < FEW {
+        return nodes;
+    }
+    let percent = 50_usize.saturating_sub(nodes / 125).max(5);
+    (nodes * percent / 100).max(FEW)
+}
+
+fn take(mut found: Found, at: usize) -> Decision {
+    let (id, extras) = found.feasible.swap_remove(at);
+    Decision::Place(id, extras)
+}
+
+fn refuse(cycle: &Cycle<'_>, found: Found, view: &impl View) -> Decision {
+    let all = cycle.state.order().len();
+    let (mut reasons, mut rules) = (Histogram::default(), Rules::default());
+    for (_, rejection) in &found.rejected {
+        rules.insert(rejection.rule);
+        reasons.add(rejection.reasons.iter().cloned());
+    }
+    if found.named {
+        rules.insert(Rule::NodeAffinity);
+        reasons.add_many("node(s) didn't satisfy plugin(s) [NodeAffinity]", all - found.rejected.len());
+    }
+    let message = unavailable(all, &reasons);
+    match preempt(cycle, &found.rejected, view) {
+        Ok(preemption) => {
+            let node = &cycle.state.node(preemption.node).name;
+            let count = preemption.victims.len();
+            let hope = format!("found a potential placement for pod on node {node}, preempting {count} victims");
+            wait(format!("{message} preemption: {hope}"), rules, Some(preemption), false)
+        }
+        Err(why) => {
+            let waiting = why.starts_with("not eligible");
+            wait(format!("{message} preemption: {why}"), rules, None, waiting)
+        }
+    }
+}
+
+fn wait(message: String, rules: Rules, preemption: Option<Preemption>, keep_nomination: bool) -> Decision {
+    Decision::Wait(Refusal { message, rules, preemption, keep_nomination })
+}
