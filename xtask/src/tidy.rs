@@ -19,6 +19,7 @@ const LAYERS: &[Layer] = &[
     Layer { name: "capstan-api", may_use: &["capstan-schema"], pure: true },
     Layer { name: "capstan-plan", may_use: &["capstan-api"], pure: true },
     Layer { name: "capstan-operands", may_use: &["capstan-api", "capstan-plan"], pure: true },
+    Layer { name: "capstan-runtime", may_use: &["capstan-plan"], pure: false },
     Layer { name: "capstan-apiserver", may_use: &["capstan-schema"], pure: false },
     Layer { name: "capstan-sim", may_use: &["capstan-apiserver"], pure: false },
     Layer { name: "capstan", may_use: &["capstan-api"], pure: false },

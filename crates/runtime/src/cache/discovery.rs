@@ -1,0 +1,156 @@
+//! Which kinds the server has, and so which watches run.
+//!
+//! Kinds that every server has are watched at once. For the others their group and version is asked for: at the start,
+//! whenever a CRD of that group changes, when a watch finds nothing, and now and then. That is a handful of small
+//! answers, where the document about all groups has hundreds of kinds in a large cluster.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::time::Duration;
+
+use capstan_plan::ServerVersion;
+use kube::Client;
+use tokio::time::{sleep, timeout};
+use tokio_util::sync::CancellationToken;
+
+use super::{Cache, feed};
+use crate::error::{Class, class_of};
+use crate::kinds::Presence;
+
+/// How often the server is asked though nothing seems to have changed: for aggregated servers, which have no CRD.
+const REFRESH: Duration = Duration::from_secs(300);
+
+/// A CRD changes several times in a row before it is served.
+const SETTLE: Duration = Duration::from_millis(50);
+
+/// No answer to a question about one group takes longer than this.
+const PATIENCE: Duration = Duration::from_secs(10);
+
+/// Keeps watches running for what the server has, until `stop`.
+pub(super) async fn run(cache: Cache, client: Client, stop: CancellationToken) {
+    let work = async {
+        let watches = Watches { cache: cache.clone(), client, running: BTreeMap::new() };
+        watches.keep().await;
+    };
+    stop.run_until_cancelled(work).await;
+}
+
+struct Watches {
+    cache: Cache,
+    client: Client,
+    running: BTreeMap<usize, tokio_util::task::AbortOnDropHandle<()>>,
+}
+
+impl Watches {
+    async fn keep(mut self) {
+        self.learn_version().await;
+        self.follow_crds();
+        for index in 0..self.cache.shared.tables.len() {
+            if self.cache.shared.tables[index].table.kind.presence == Presence::BuiltIn {
+                self.watch(index);
+            }
+        }
+        let mut failures = 0;
+        loop {
+            let complete = self.discover().await;
+            failures = if complete { 0 } else { failures + 1 };
+            let pause = if complete { jittered(REFRESH) } else { Class::Unavailable.delay(failures) };
+            // Whether somebody asks or the time is over: the next step is the same.
+            let _ = timeout(pause, self.cache.shared.rediscover.notified()).await;
+            sleep(SETTLE).await;
+        }
+    }
+
+    /// Asks for the version until there is an answer: it decides how lists are read.
+    async fn learn_version(&self) {
+        for failures in 1.. {
+            let answer = timeout(PATIENCE, self.client.apiserver_version()).await;
+            match answer {
+                Ok(Ok(info)) => {
+                    self.cache.shared.server.send_replace(Some(ServerVersion::parse(&info.git_version)));
+                    return;
+                }
+                Ok(Err(error)) if failures == 1 => tracing::warn!(%error, "cannot reach the API server, trying on"),
+                Ok(Err(error)) => tracing::debug!(%error, "cannot reach the API server"),
+                Err(_) => tracing::debug!("the API server does not answer"),
+            }
+            sleep(Class::Unavailable.delay(failures)).await;
+        }
+    }
+
+    /// Asks again when a CRD of a group of ours changes.
+    fn follow_crds(&self) {
+        let groups: BTreeSet<_> = self.cache.optional().map(|feed| feed.table.kind.group).collect();
+        // Weak, because the cache holds its subscribers.
+        let shared = std::sync::Arc::downgrade(&self.cache.shared);
+        self.cache.subscribe(move |change| {
+            let group = change.key.name.split_once('.').map_or("", |(_, group)| group);
+            if change.kind.kind == "CustomResourceDefinition"
+                && groups.contains(group)
+                && let Some(shared) = shared.upgrade()
+            {
+                shared.rediscover.notify_one();
+            }
+        });
+    }
+
+    /// Asks about every group, and starts and stops watches. Says whether all questions were answered.
+    async fn discover(&mut self) -> bool {
+        let cache = self.cache.clone();
+        let mut answers: BTreeMap<(&str, &str), Option<BTreeSet<String>>> = BTreeMap::new();
+        for kind in cache.optional().map(|feed| feed.table.kind) {
+            if !answers.contains_key(&(kind.group, kind.version)) {
+                let answer = self.ask(kind.group, kind.version).await;
+                answers.insert((kind.group, kind.version), answer);
+            }
+        }
+        for (index, feed) in cache.shared.tables.iter().enumerate() {
+            let kind = feed.table.kind;
+            let Some(Some(served)) = answers.get(&(kind.group, kind.version)) else { continue };
+            if kind.presence == Presence::BuiltIn {
+                continue;
+            }
+            if served.contains(kind.plural) {
+                self.watch(index);
+            } else {
+                self.forget(index);
+            }
+        }
+        answers.values().all(Option::is_some)
+    }
+
+    /// The plurals that a group and version has; none if the server does not say.
+    async fn ask(&self, group: &str, version: &str) -> Option<BTreeSet<String>> {
+        let group_version = format!("{group}/{version}");
+        let answer = timeout(PATIENCE, self.client.list_api_group_resources(&group_version)).await.ok()?;
+        match answer {
+            Ok(list) => Some(list.resources.into_iter().map(|resource| resource.name).collect()),
+            Err(error) if class_of(&error) == Class::NotFound => Some(BTreeSet::new()),
+            Err(error) => {
+                tracing::debug!(group_version, %error, "cannot ask what is served");
+                None
+            }
+        }
+    }
+
+    fn watch(&mut self, index: usize) {
+        if self.running.contains_key(&index) {
+            return;
+        }
+        let task = tokio::spawn(feed::run(self.cache.clone(), self.client.clone(), index));
+        self.running.insert(index, tokio_util::task::AbortOnDropHandle::new(task));
+    }
+
+    /// Stops a watch; everything it showed is gone.
+    fn forget(&mut self, index: usize) {
+        let feed = &self.cache.shared.tables[index];
+        if self.running.remove(&index).is_some() {
+            tracing::info!(kind = %feed.table.kind, "no longer served, no longer watched");
+            self.cache.changes(feed, false, || feed.table.clear());
+        }
+        self.cache.set_absent(feed, true);
+    }
+}
+
+fn jittered(time: Duration) -> Duration {
+    time.mul_f64(0.9 + 0.2 * fastrand::f64())
+}

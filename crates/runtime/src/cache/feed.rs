@@ -1,0 +1,342 @@
+//! The watch of one kind: list, follow, and start again when it breaks.
+//!
+//! kube's `watcher` is not used: it starts again without a pause when a stream ends, does not say that it did, and one
+//! object that cannot be parsed fails the whole list.
+
+use std::collections::BTreeSet;
+use std::pin::pin;
+use std::time::Duration;
+
+use capstan_plan::ServerVersion;
+use futures::{AsyncBufReadExt, StreamExt};
+use kube::Client;
+use kube::api::{ListParams, WatchParams};
+use kube::core::{Request, Status};
+use serde::Deserialize;
+use serde_json::Value;
+use serde_json::value::RawValue;
+use tokio::time::{Instant, timeout};
+
+use super::{Cache, Feed, Key, Poison, Source};
+use crate::error::{Class, class_of, class_of_code};
+use crate::kinds::{Keep, Presence};
+
+/// A server that can send a list as a stream of events does so from this version on.
+const STREAMS_LISTS: ServerVersion = ServerVersion { major: 1, minor: 34, patch: 0 };
+
+/// Objects per page of a list.
+const PAGE: u32 = 500;
+
+/// Servers send a bookmark about once a minute: a stream that is silent for longer is taken to be dead.
+const SILENCE: Duration = Duration::from_secs(180);
+
+/// After so many failures in a row people should know.
+const WORTH_A_WARNING: u32 = 5;
+
+/// Follows one kind for ever.
+pub(super) async fn run(cache: Cache, client: Client, index: usize) {
+    let feed = &cache.shared.tables[index];
+    let mut watch = Watch { cache: &cache, client, feed, resume: None, streams: true, failures: 0, busy: false };
+    loop {
+        let ended = watch.turn().await;
+        watch.failures = if watch.busy { 1 } else { watch.failures.saturating_add(1) };
+        watch.busy = false;
+        let class = watch.report(ended);
+        cache.shared.metrics.watch_restarted(feed.table.kind.kind);
+        tokio::time::sleep(class.delay(watch.failures)).await;
+    }
+}
+
+/// Why a turn ended.
+enum Ended {
+    /// The stream is over, as every stream is some day.
+    Over,
+    /// The version to go on from is too old, or somebody says so.
+    Expired,
+    /// Something failed.
+    Failed(Class, String),
+}
+
+impl From<kube::Error> for Ended {
+    fn from(error: kube::Error) -> Self {
+        match &error {
+            kube::Error::Api(status) if status.code == 410 => Self::Expired,
+            kube::Error::Api(status) => Self::Failed(class_of(&error), status.message.clone()),
+            _ => Self::Failed(class_of(&error), error.to_string()),
+        }
+    }
+}
+
+struct Watch<'a> {
+    cache: &'a Cache,
+    client: Client,
+    feed: &'a Feed,
+    /// Version from which to go on; none to begin with a list.
+    resume: Option<String>,
+    /// Whether the server may be asked to stream lists.
+    streams: bool,
+    failures: u32,
+    /// Whether this turn brought anything.
+    busy: bool,
+}
+
+impl Watch<'_> {
+    /// One turn: a list if one is due, then events until the stream ends.
+    async fn turn(&mut self) -> Ended {
+        let result = if self.resume.is_some() {
+            self.follow(None).await
+        } else if self.streams && self.cache.server().is_some_and(|server| server >= STREAMS_LISTS) {
+            self.feed.table.begin();
+            self.follow(Some(BTreeSet::new())).await
+        } else {
+            match self.list().await {
+                Ok(()) => self.follow(None).await,
+                Err(ended) => Err(ended),
+            }
+        };
+        match result {
+            Ok(()) => Ended::Over,
+            Err(ended) => ended,
+        }
+    }
+
+    /// Reads a list page by page.
+    async fn list(&mut self) -> Result<(), Ended> {
+        let kind = self.feed.table.kind;
+        let mut params = ListParams::default().limit(PAGE);
+        params.label_selector = kind.label_selector();
+        params.field_selector = kind.field_selector().map(Into::into);
+        let request = Request::new(kind.path(""));
+        self.feed.table.begin();
+        let mut seen = BTreeSet::new();
+        loop {
+            let request = match kind.keep {
+                Keep::Metadata => request.list_metadata(&params),
+                _ => request.list(&params),
+            };
+            let answer = self.client.request::<List>(request.map_err(kube::Error::BuildRequest)?).await;
+            self.cache.shared.metrics.request("list", kind.kind, answer.is_ok());
+            let List { metadata, items } = answer?;
+            for item in &items {
+                if let Some(key) = self.take(item, Source::List) {
+                    seen.insert(key);
+                }
+            }
+            match metadata.continue_.filter(|token| !token.is_empty()) {
+                Some(token) => params = params.continue_token(&token),
+                None => {
+                    self.listed(seen, metadata.resource_version);
+                    return Ok(());
+                }
+            }
+        }
+    }
+
+    /// Follows events, which begin with the list itself if `list` is given.
+    async fn follow(&mut self, mut list: Option<BTreeSet<Key>>) -> Result<(), Ended> {
+        let kind = self.feed.table.kind;
+        let mut params = if list.is_some() { WatchParams::streaming_lists() } else { WatchParams::default() };
+        params.timeout = Some(fastrand::u32(200..290));
+        params.label_selector = kind.label_selector();
+        params.field_selector = kind.field_selector().map(Into::into);
+        let version = self.resume.clone().unwrap_or_default();
+        let request = Request::new(kind.path(""));
+        let request = match kind.keep {
+            Keep::Metadata => request.watch_metadata(&params, &version),
+            _ => request.watch(&params, &version),
+        };
+        let mut request = request.map_err(kube::Error::BuildRequest)?;
+        // Servers from 1.37 on compress events one by one, which clients cannot undo.
+        request.headers_mut().insert(http::header::ACCEPT_ENCODING, http::HeaderValue::from_static("identity"));
+        let answer = timeout(SILENCE, self.client.request_stream(request)).await.map_err(silent)?;
+        self.cache.shared.metrics.request("watch", kind.kind, answer.is_ok());
+        let stream = match answer {
+            Ok(stream) => stream,
+            Err(error) => return Err(self.refused(error, list.is_some())),
+        };
+        let started = Instant::now();
+        let mut lines = pin!(stream.lines());
+        while let Some(line) = timeout(SILENCE, lines.next()).await.map_err(silent)? {
+            let line = line.map_err(|error| Ended::Failed(Class::Unavailable, error.to_string()))?;
+            self.event(&line, &mut list)?;
+        }
+        self.busy |= started.elapsed() > SILENCE;
+        Ok(())
+    }
+
+    /// A server may say that it streams no lists, whatever its version.
+    fn refused(&mut self, error: kube::Error, streaming: bool) -> Ended {
+        if streaming && class_of(&error) == Class::Invalid {
+            self.streams = false;
+        }
+        error.into()
+    }
+
+    fn event(&mut self, line: &str, list: &mut Option<BTreeSet<Key>>) -> Result<(), Ended> {
+        let Ok(Event { type_, object }) = serde_json::from_str::<Event<'_>>(line) else {
+            // Not even the frame of an event: what was lost is not known, so everything is read again.
+            self.resume = None;
+            return Err(Ended::Failed(Class::Unavailable, "the server sent something that is no event".into()));
+        };
+        match type_.as_ref() {
+            "ADDED" | "MODIFIED" => {
+                let source = if list.is_some() { Source::List } else { Source::Watch };
+                let key = self.take(object, source);
+                if let (Some(list), Some(key)) = (list.as_mut(), key) {
+                    list.insert(key);
+                }
+            }
+            "DELETED" => {
+                let object = stub(object);
+                self.cache.change(self.feed, || self.feed.table.remove(Source::Watch, &object));
+                self.passed(&object);
+            }
+            "BOOKMARK" => {
+                let object = stub(object);
+                if object["metadata"]["annotations"]["k8s.io/initial-events-end"] == "true"
+                    && let Some(seen) = list.take()
+                {
+                    self.listed(seen, None);
+                }
+                self.passed(&object);
+            }
+            _ => {
+                let status: Status = serde_json::from_str(object.get()).unwrap_or_default();
+                return Err(match status.code {
+                    410 => Ended::Expired,
+                    code => Ended::Failed(class_of_code(code), status.message),
+                });
+            }
+        }
+        // A list that is still being read is no place to go on from.
+        if list.is_some() {
+            self.resume = None;
+        }
+        self.busy = true;
+        Ok(())
+    }
+
+    /// Keeps an object; one that cannot be read is reported and left out.
+    fn take(&mut self, text: &RawValue, source: Source) -> Option<Key> {
+        let table = &self.feed.table;
+        match serde_json::from_str::<Value>(text.get()) {
+            Ok(object) => {
+                let key = Key::of(&object);
+                self.passed(&object);
+                self.cache.change(self.feed, || table.put(source, object));
+                Some(key)
+            }
+            Err(error) => {
+                let object = stub(text);
+                self.passed(&object);
+                self.cache.change(self.feed, || table.remove(Source::Watch, &object));
+                let Key { namespace, name } = Key::of(&object);
+                let reference = table.kind.reference(&namespace, &name);
+                let uid = super::uid(&object).to_owned();
+                self.cache.poisoned(&Poison { reference, uid, reason: error.to_string() });
+                None
+            }
+        }
+    }
+
+    /// Remembers how far the stream is.
+    fn passed(&mut self, object: &Value) {
+        if let Some(version) = object["metadata"]["resourceVersion"].as_str() {
+            self.resume = Some(version.into());
+        }
+    }
+
+    /// The list is complete.
+    fn listed(&mut self, seen: BTreeSet<Key>, version: Option<String>) {
+        if version.is_some() {
+            self.resume = version;
+        }
+        self.cache.changes(self.feed, false, || self.feed.table.finish(&seen));
+        self.busy = true;
+        self.cache.set_absent(self.feed, false);
+    }
+
+    /// Says what happened, once and not every time, and in which class it falls.
+    fn report(&mut self, ended: Ended) -> Class {
+        let kind = self.feed.table.kind;
+        let (class, reason) = match ended {
+            Ended::Over => {
+                tracing::debug!(%kind, "watch is over, starting again");
+                return Class::Unavailable;
+            }
+            Ended::Expired => {
+                self.resume = None;
+                (Class::Unavailable, "too old a version".to_owned())
+            }
+            Ended::Failed(class, reason) => (class, reason),
+        };
+        if self.failures == WORTH_A_WARNING {
+            tracing::warn!(%kind, class = class.label(), reason, "cannot watch, trying on");
+        } else {
+            tracing::debug!(%kind, class = class.label(), reason, "watch failed");
+        }
+        if kind.presence == Presence::Optional {
+            match class {
+                Class::NotFound => self.cache.shared.rediscover.notify_one(),
+                // Not to be allowed to see a kind that clusters may lack is the same as lacking it.
+                Class::Forbidden if !self.feed.table.synced() => self.cache.set_absent(self.feed, true),
+                _ => {}
+            }
+        }
+        class
+    }
+}
+
+fn silent(_: tokio::time::error::Elapsed) -> Ended {
+    Ended::Failed(Class::Unavailable, "the server went silent".into())
+}
+
+#[derive(Deserialize)]
+struct Event<'a> {
+    #[serde(rename = "type", borrow)]
+    type_: std::borrow::Cow<'a, str>,
+    #[serde(borrow)]
+    object: &'a RawValue,
+}
+
+#[derive(Deserialize)]
+struct List {
+    #[serde(default)]
+    metadata: ListMeta,
+    #[serde(default)]
+    items: Vec<Box<RawValue>>,
+}
+
+#[derive(Default, Deserialize)]
+#[serde(rename_all = "camelCase")]
+struct ListMeta {
+    resource_version: Option<String>,
+    #[serde(rename = "continue")]
+    continue_: Option<String>,
+}
+
+/// The identity of an object, read without looking at anything else in it.
+fn stub(text: &RawValue) -> Value {
+    #[derive(Default, Deserialize)]
+    #[serde(default, rename_all = "camelCase")]
+    struct Meta {
+        name: String,
+        namespace: String,
+        uid: String,
+        resource_version: String,
+        annotations: Option<std::collections::BTreeMap<String, String>>,
+    }
+    #[derive(Default, Deserialize)]
+    struct Stub {
+        #[serde(default)]
+        metadata: Meta,
+    }
+    let meta = serde_json::from_str::<Stub>(text.get()).unwrap_or_default().metadata;
+    serde_json::json!({"metadata": {
+        "name": meta.name,
+        "namespace": meta.namespace,
+        "uid": meta.uid,
+        "resourceVersion": meta.resource_version,
+        "annotations": meta.annotations,
+    }})
+}

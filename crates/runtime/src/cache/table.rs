@@ -1,0 +1,339 @@
+//! The objects of one kind: what the watch told, and what we wrote ourselves in the meantime.
+//!
+//! An object never goes back in time. A watch event that is older than what is kept is dropped; only a new list, which
+//! the server answers with its latest state, replaces everything, except what was written after the list began.
+
+use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::ops::Bound;
+use std::sync::{Arc, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
+
+use capstan_plan::Live;
+use serde_json::Value;
+
+use crate::kinds::Kind;
+
+/// Name of an object of a known kind.
+#[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct Key {
+    /// Where it is; empty when it is cluster-wide.
+    pub namespace: Arc<str>,
+    /// Its name.
+    pub name: Arc<str>,
+}
+
+impl Key {
+    /// The key of that name.
+    pub fn new(namespace: &str, name: &str) -> Self {
+        Self { namespace: namespace.into(), name: name.into() }
+    }
+
+    /// The key of an object.
+    pub fn of(object: &Value) -> Self {
+        let meta = &object["metadata"];
+        Self::new(meta["namespace"].as_str().unwrap_or_default(), meta["name"].as_str().unwrap_or_default())
+    }
+}
+
+impl std::fmt::Display for Key {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        if !self.namespace.is_empty() {
+            write!(f, "{}/", self.namespace)?;
+        }
+        f.write_str(&self.name)
+    }
+}
+
+/// Where a version of an object comes from.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Source {
+    /// A list: the truth at its time.
+    List,
+    /// A watch: newer than what was watched before.
+    Watch,
+    /// An answer to a write of ours: ahead of the watch.
+    Write,
+}
+
+/// An object before and after.
+pub(crate) struct Replaced {
+    pub(crate) key: Key,
+    pub(crate) old: Option<Live>,
+    pub(crate) new: Option<Live>,
+}
+
+pub(crate) struct Table {
+    pub(crate) kind: &'static Kind,
+    state: RwLock<State>,
+}
+
+#[derive(Default)]
+struct State {
+    objects: BTreeMap<Key, Entry>,
+    by_owner: HashMap<Box<str>, BTreeSet<Key>>,
+    /// Uids of objects that we deleted and that the watch may still show.
+    gone: HashMap<Key, String>,
+    /// Number of the list that is being read or was read last.
+    list: u64,
+    /// Whether a list was read to its end.
+    synced: bool,
+}
+
+struct Entry {
+    object: Live,
+    version: Option<u64>,
+    /// The list during or after which we wrote it; 0 if it came from the server.
+    written: u64,
+}
+
+impl Table {
+    pub(crate) fn new(kind: &'static Kind) -> Self {
+        Self { kind, state: RwLock::default() }
+    }
+
+    pub(crate) fn get(&self, key: &Key) -> Option<Live> {
+        self.read().objects.get(key).map(|entry| entry.object.clone())
+    }
+
+    pub(crate) fn all(&self) -> Vec<Live> {
+        self.read().objects.values().map(|entry| entry.object.clone()).collect()
+    }
+
+    pub(crate) fn keys(&self) -> Vec<Key> {
+        self.read().objects.keys().cloned().collect()
+    }
+
+    pub(crate) fn in_namespace(&self, namespace: &str) -> Vec<Live> {
+        let first = Key::new(namespace, "");
+        let state = self.read();
+        let range = state.objects.range((Bound::Included(&first), Bound::Unbounded));
+        let here = range.take_while(|(key, _)| key.namespace == first.namespace);
+        here.map(|(_, entry)| entry.object.clone()).collect()
+    }
+
+    pub(crate) fn owned_by(&self, uid: &str) -> Vec<Live> {
+        let state = self.read();
+        let keys = state.by_owner.get(uid).into_iter().flatten();
+        keys.filter_map(|key| state.objects.get(key)).map(|entry| entry.object.clone()).collect()
+    }
+
+    pub(crate) fn len(&self) -> usize {
+        self.read().objects.len()
+    }
+
+    pub(crate) fn synced(&self) -> bool {
+        self.read().synced
+    }
+
+    /// Begins to read a list.
+    pub(crate) fn begin(&self) {
+        self.write().list += 1;
+    }
+
+    /// Ends a list: what it did not show is gone, except what we wrote since it began.
+    pub(crate) fn finish(&self, seen: &BTreeSet<Key>) -> Vec<Replaced> {
+        let mut state = self.write();
+        let list = state.list;
+        state.synced = true;
+        state.gone.retain(|key, _| seen.contains(key));
+        let lost = state.objects.iter().filter(|(key, entry)| entry.written < list && !seen.contains(*key));
+        let lost: Vec<Key> = lost.map(|(key, _)| key.clone()).collect();
+        lost.into_iter().map(|key| state.replace(key, None)).collect()
+    }
+
+    /// Forgets everything, because the server no longer serves the kind.
+    pub(crate) fn clear(&self) -> Vec<Replaced> {
+        let mut state = self.write();
+        state.synced = false;
+        state.gone.clear();
+        let keys: Vec<Key> = state.objects.keys().cloned().collect();
+        keys.into_iter().map(|key| state.replace(key, None)).collect()
+    }
+
+    /// Takes in a version of an object, unless a newer one is there.
+    pub(crate) fn put(&self, source: Source, mut object: Value) -> Option<Replaced> {
+        let key = Key::of(&object);
+        if source == Source::Write && !self.kind.selects(&object) {
+            return None;
+        }
+        let (version, uid) = (version(&object), uid(&object).to_owned());
+        let mut state = self.write();
+        if state.gone.get(&key).is_some_and(|gone| *gone == uid) {
+            return None;
+        }
+        let list = state.list;
+        if let Some(entry) = state.objects.get(&key) {
+            let trusted = source == Source::List && entry.written < list;
+            let newer = match (version, entry.version) {
+                (Some(new), Some(old)) => new > old,
+                _ => entry.object["metadata"]["resourceVersion"] != object["metadata"]["resourceVersion"],
+            };
+            let same = version == entry.version && self::uid(&entry.object) == uid;
+            if same || !(trusted || newer) {
+                return None;
+            }
+        }
+        self.kind.trim(&mut object);
+        let written = if source == Source::Write { list } else { 0 };
+        let replaced = state.replace(key, Some(Entry { object: Arc::new(object), version, written }));
+        Some(replaced)
+    }
+
+    /// Takes in that an object is gone, unless a newer one is there.
+    pub(crate) fn remove(&self, source: Source, object: &Value) -> Option<Replaced> {
+        let (key, version) = (Key::of(object), version(object));
+        let mut state = self.write();
+        let entry = state.objects.get(&key);
+        let newer =
+            entry.is_some_and(|entry| matches!((version, entry.version), (Some(gone), Some(kept)) if kept > gone));
+        if source == Source::Write {
+            // The version is that of what we asked to delete: only the identity tells.
+            if entry.is_none_or(|entry| uid(&entry.object) != uid(object)) {
+                return None;
+            }
+            state.gone.insert(key.clone(), uid(object).to_owned());
+        } else {
+            if state.gone.get(&key).is_some_and(|gone| gone == uid(object)) {
+                state.gone.remove(&key);
+            }
+            if newer || !state.objects.contains_key(&key) {
+                return None;
+            }
+        }
+        Some(state.replace(key, None))
+    }
+
+    fn read(&self) -> RwLockReadGuard<'_, State> {
+        self.state.read().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn write(&self) -> RwLockWriteGuard<'_, State> {
+        self.state.write().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl State {
+    fn replace(&mut self, key: Key, new: Option<Entry>) -> Replaced {
+        let now = new.as_ref().map(|entry| entry.object.clone());
+        let old = match new {
+            Some(entry) => self.objects.insert(key.clone(), entry),
+            None => self.objects.remove(&key),
+        };
+        let old = old.map(|entry| entry.object);
+        let (before, after) = (old.as_deref().and_then(owner), now.as_deref().and_then(owner));
+        if before != after {
+            if let Some(uid) = before
+                && let Some(keys) = self.by_owner.get_mut(uid)
+            {
+                keys.remove(&key);
+                if keys.is_empty() {
+                    self.by_owner.remove(uid);
+                }
+            }
+            if let Some(uid) = after {
+                self.by_owner.entry(uid.into()).or_default().insert(key.clone());
+            }
+        }
+        Replaced { key, old, new: now }
+    }
+}
+
+/// `metadata.uid`.
+pub(crate) fn uid(object: &Value) -> &str {
+    object["metadata"]["uid"].as_str().unwrap_or_default()
+}
+
+/// Uid of the controller of an object.
+pub(crate) fn owner(object: &Value) -> Option<&str> {
+    let owners = object["metadata"]["ownerReferences"].as_array()?;
+    owners.iter().find(|owner| owner["controller"] == true)?["uid"].as_str()
+}
+
+/// Resource versions are numbers that grow: <https://kubernetes.io/docs/reference/using-api/api-concepts/#resource-versions>.
+/// A server that writes something else is believed in the order in which it tells.
+fn version(object: &Value) -> Option<u64> {
+    object["metadata"]["resourceVersion"].as_str()?.parse().ok()
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+    use crate::kinds::KINDS;
+
+    fn table(kind: &str) -> Table {
+        Table::new(KINDS.iter().find(|row| row.kind == kind).unwrap())
+    }
+
+    fn object(name: &str, uid: &str, version: u64) -> Value {
+        json!({"metadata": {"namespace": "ns", "name": name, "uid": uid, "resourceVersion": version.to_string()}})
+    }
+
+    fn kept(table: &Table, name: &str) -> Option<String> {
+        table.get(&Key::new("ns", name)).map(|object| object["metadata"]["resourceVersion"].as_str().unwrap().into())
+    }
+
+    #[test]
+    fn an_object_never_goes_back_in_time() {
+        let table = table("ConfigMap");
+        table.put(Source::Watch, object("a", "u", 5));
+        assert!(table.put(Source::Write, object("a", "u", 9)).is_some());
+        assert!(table.put(Source::Watch, object("a", "u", 7)).is_none());
+        assert!(table.put(Source::Watch, object("a", "u", 9)).is_none());
+        assert!(table.remove(Source::Watch, &object("a", "u", 8)).is_none());
+        assert_eq!(kept(&table, "a").as_deref(), Some("9"));
+    }
+
+    #[test]
+    fn a_list_is_the_truth_even_after_a_restored_backup() {
+        let table = table("ConfigMap");
+        table.put(Source::Watch, object("a", "u", 500));
+        table.put(Source::Watch, object("lost", "u2", 501));
+        table.begin();
+        table.put(Source::List, object("a", "u", 100));
+        let lost = table.finish(&BTreeSet::from([Key::new("ns", "a")]));
+        assert_eq!(kept(&table, "a").as_deref(), Some("100"));
+        assert_eq!(lost.len(), 1);
+        assert_eq!(&*lost[0].key.name, "lost");
+    }
+
+    #[test]
+    fn what_we_wrote_while_a_list_was_read_stays() {
+        let table = table("ConfigMap");
+        table.put(Source::Watch, object("a", "u", 5));
+        table.begin();
+        table.put(Source::Write, object("a", "u", 12));
+        table.put(Source::Write, object("new", "u2", 13));
+        table.put(Source::List, object("a", "u", 5));
+        assert!(table.finish(&BTreeSet::from([Key::new("ns", "a")])).is_empty());
+        assert_eq!((kept(&table, "a").as_deref(), kept(&table, "new").as_deref()), (Some("12"), Some("13")));
+    }
+
+    #[test]
+    fn what_we_deleted_does_not_come_back_but_its_successor_does() {
+        let table = table("ConfigMap");
+        table.put(Source::Watch, object("a", "u", 5));
+        assert!(table.remove(Source::Write, &object("a", "u", 5)).is_some());
+        assert!(table.put(Source::Watch, object("a", "u", 6)).is_none());
+        table.remove(Source::Watch, &object("a", "u", 7));
+        assert!(table.put(Source::Watch, object("a", "u2", 8)).is_some());
+    }
+
+    #[test]
+    fn owners_find_their_objects() {
+        let table = table("ConfigMap");
+        let mut owned = object("a", "u", 1);
+        owned["metadata"]["ownerReferences"] = json!([{"uid": "x"}, {"uid": "me", "controller": true}]);
+        table.put(Source::Watch, owned);
+        assert_eq!((table.owned_by("me").len(), table.owned_by("x").len()), (1, 0));
+        table.put(Source::Watch, object("a", "u", 2));
+        assert!(table.owned_by("me").is_empty());
+        assert!(table.read().by_owner.is_empty());
+    }
+
+    #[test]
+    fn a_write_that_the_watch_would_not_show_is_not_kept() {
+        let table = table("Deployment");
+        assert!(table.put(Source::Write, object("a", "u", 1)).is_none());
+    }
+}

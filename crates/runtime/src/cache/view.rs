@@ -1,0 +1,77 @@
+//! Choosing what a decision may look at: a snapshot from memory, without requests.
+
+use capstan_plan::{Facts, Gvk, LiveObjects, Ref};
+use jiff::Timestamp;
+use serde_json::Value;
+
+use super::Cache;
+use crate::kinds::{Kind, Select};
+
+/// A snapshot that is being put together.
+pub struct View<'a> {
+    cache: &'a Cache,
+    live: LiveObjects,
+}
+
+impl<'a> View<'a> {
+    pub(super) fn new(cache: &'a Cache) -> Self {
+        Self { cache, live: LiveObjects::default() }
+    }
+
+    /// Adds what the owner with this uid controls.
+    pub fn owned_by(mut self, uid: &str) -> Self {
+        for feed in &self.cache.shared.tables {
+            for object in feed.table.owned_by(uid) {
+                self.live.insert(reference(feed.table.kind, &object), object);
+            }
+        }
+        self
+    }
+
+    /// Adds one object, if it is there.
+    pub fn object(mut self, reference: &Ref) -> Self {
+        if let Some(object) = self.cache.get(reference) {
+            self.live.insert(reference.clone(), object);
+        }
+        self
+    }
+
+    /// Adds all objects of a kind in a namespace, and says that there are no others if that is known.
+    pub fn in_namespace(self, gvk: &Gvk, namespace: &str) -> Self {
+        let objects = self.cache.in_namespace(gvk, namespace);
+        self.kind(gvk, objects)
+    }
+
+    /// Adds all objects of a kind, and says that there are no others if that is known.
+    pub fn all(self, gvk: &Gvk) -> Self {
+        let objects = self.cache.all(gvk);
+        self.kind(gvk, objects)
+    }
+
+    fn kind(mut self, gvk: &Gvk, objects: Vec<capstan_plan::Live>) -> Self {
+        let Some(table) = self.cache.table(gvk) else { return self };
+        for object in objects {
+            self.live.insert(reference(table.kind, &object), object);
+        }
+        if table.synced() && table.kind.select != Select::Ours {
+            self.live.know(gvk.clone());
+        }
+        self
+    }
+
+    /// The objects.
+    pub fn live(self) -> LiveObjects {
+        self.live
+    }
+
+    /// The facts: the objects, and what is known of the server.
+    pub fn facts(self, now: Timestamp) -> Facts {
+        let server = self.cache.server().unwrap_or_default();
+        Facts { now, server, served: self.cache.served(), live: self.live }
+    }
+}
+
+fn reference(kind: &Kind, object: &Value) -> Ref {
+    let text = |field: &str| object["metadata"][field].as_str().unwrap_or_default();
+    kind.reference(text("namespace"), text("name"))
+}

@@ -1,0 +1,310 @@
+//! The table of kinds: what is watched and how much of it is kept. One row per kind.
+//!
+//! Watches, pruning and access rights derive from it. A kind that no row names cannot be read or written here.
+
+use std::fmt;
+
+use capstan_plan::{Gvk, Ref};
+use serde_json::Value;
+
+/// Label by which objects of ours are told from others.
+pub const MANAGED_BY: &str = "app.kubernetes.io/managed-by";
+
+/// Values of [`MANAGED_BY`] that are ours.
+pub const MANAGERS: &[&str] = &["k8s-nim-operator"];
+
+/// Whether objects of a kind live in namespaces.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Scope {
+    /// In namespaces.
+    Namespaced,
+    /// Cluster-wide.
+    Cluster,
+}
+
+/// Which objects of a kind are watched.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Select {
+    /// All of them.
+    All,
+    /// Those that carry our label: of workloads, a cluster has many that are none of our business.
+    Ours,
+    /// Those that a field selector selects.
+    Fields(&'static str),
+}
+
+/// How much of an object is kept. Managed fields and kubectl's copy of what was applied are never kept.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Keep {
+    /// Everything.
+    Full,
+    /// Everything but these fields, named by JSON pointers.
+    Without(&'static [&'static str]),
+    /// The keys under `data`, without their values. Such objects can be made once, but not kept: no diff sees them.
+    Keys,
+    /// Only metadata; the rest is not even sent to us. The same holds.
+    Metadata,
+}
+
+/// Whether a server may lack the kind.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Presence {
+    /// Every server has it.
+    BuiltIn,
+    /// It comes and goes with a CRD, an aggregated server or the server's version.
+    Optional,
+}
+
+/// One row: a kind that is watched or managed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Kind {
+    /// API group; empty for the core group.
+    pub group: &'static str,
+    /// Version.
+    pub version: &'static str,
+    /// Kind.
+    pub kind: &'static str,
+    /// Plural, as in URLs.
+    pub plural: &'static str,
+    /// Whether it lives in namespaces.
+    pub scope: Scope,
+    /// Which objects are watched.
+    pub select: Select,
+    /// How much of them is kept.
+    pub keep: Keep,
+    /// Whether a server may lack it.
+    pub presence: Presence,
+}
+
+const fn built_in(group: &'static str, version: &'static str, kind: &'static str, plural: &'static str) -> Kind {
+    Kind {
+        group,
+        version,
+        kind,
+        plural,
+        scope: Scope::Namespaced,
+        select: Select::All,
+        keep: Keep::Full,
+        presence: Presence::BuiltIn,
+    }
+}
+
+const fn optional(group: &'static str, version: &'static str, kind: &'static str, plural: &'static str) -> Kind {
+    Kind { presence: Presence::Optional, ..built_in(group, version, kind, plural) }
+}
+
+impl Kind {
+    const fn ours(self) -> Self {
+        Self { select: Select::Ours, ..self }
+    }
+
+    const fn fields(self, selector: &'static str) -> Self {
+        Self { select: Select::Fields(selector), ..self }
+    }
+
+    const fn keep(self, keep: Keep) -> Self {
+        Self { keep, ..self }
+    }
+
+    const fn cluster(self) -> Self {
+        Self { scope: Scope::Cluster, ..self }
+    }
+}
+
+const NVIDIA: &str = "apps.nvidia.com";
+
+/// Secrets that are many, large and never of interest: Helm's releases and tokens of service accounts.
+const SECRETS: &str = "type!=helm.sh/release.v1,type!=kubernetes.io/service-account-token";
+
+/// The table.
+pub const KINDS: &[Kind] = &[
+    // Custom resources that we reconcile.
+    optional(NVIDIA, "v1alpha1", "NIMService", "nimservices"),
+    optional(NVIDIA, "v1alpha1", "NIMCache", "nimcaches"),
+    optional(NVIDIA, "v1alpha1", "NIMPipeline", "nimpipelines"),
+    optional(NVIDIA, "v1alpha1", "NIMBuild", "nimbuilds"),
+    optional(NVIDIA, "v1alpha1", "NemoCustomizer", "nemocustomizers"),
+    optional(NVIDIA, "v1alpha1", "NemoDatastore", "nemodatastores"),
+    optional(NVIDIA, "v1alpha1", "NemoEntitystore", "nemoentitystores"),
+    optional(NVIDIA, "v1alpha1", "NemoEvaluator", "nemoevaluators"),
+    optional(NVIDIA, "v1alpha1", "NemoGuardrail", "nemoguardrails"),
+    // Workloads that we make.
+    built_in("apps", "v1", "Deployment", "deployments").ours(),
+    built_in("apps", "v1", "StatefulSet", "statefulsets").ours(),
+    built_in("batch", "v1", "Job", "jobs").ours(),
+    built_in("", "v1", "Pod", "pods").ours(),
+    built_in("autoscaling", "v2", "HorizontalPodAutoscaler", "horizontalpodautoscalers").ours(),
+    built_in("", "v1", "Service", "services").ours(),
+    optional("leaderworkerset.x-k8s.io", "v1", "LeaderWorkerSet", "leaderworkersets").ours(),
+    optional("serving.kserve.io", "v1beta1", "InferenceService", "inferenceservices").ours(),
+    optional("gateway.networking.k8s.io", "v1", "HTTPRoute", "httproutes").ours(),
+    optional("gateway.networking.k8s.io", "v1", "GRPCRoute", "grpcroutes").ours(),
+    optional("monitoring.coreos.com", "v1", "ServiceMonitor", "servicemonitors").ours(),
+    // What surrounds them; users bring some of it, without our label.
+    built_in("", "v1", "ServiceAccount", "serviceaccounts"),
+    built_in("rbac.authorization.k8s.io", "v1", "Role", "roles"),
+    built_in("rbac.authorization.k8s.io", "v1", "RoleBinding", "rolebindings"),
+    built_in("networking.k8s.io", "v1", "Ingress", "ingresses"),
+    built_in("", "v1", "ConfigMap", "configmaps").fields("metadata.name!=kube-root-ca.crt"),
+    built_in("", "v1", "Secret", "secrets").fields(SECRETS).keep(Keep::Keys),
+    built_in("", "v1", "PersistentVolumeClaim", "persistentvolumeclaims"),
+    optional("inference.networking.k8s.io", "v1", "InferencePool", "inferencepools"),
+    optional("resource.k8s.io", "v1", "ResourceClaimTemplate", "resourceclaimtemplates"),
+    optional("resource.k8s.io", "v1", "ResourceClaim", "resourceclaims"),
+    optional("resource.nvidia.com", "v1beta1", "ComputeDomain", "computedomains"),
+    // The cluster itself.
+    built_in("", "v1", "Node", "nodes").cluster().keep(Keep::Without(&["/status/images"])),
+    built_in("apiextensions.k8s.io", "v1", "CustomResourceDefinition", "customresourcedefinitions")
+        .cluster()
+        .keep(Keep::Metadata),
+];
+
+impl Kind {
+    /// Group, version and kind.
+    pub fn gvk(&self) -> Gvk {
+        Gvk { group: self.group.into(), version: self.version.into(), kind: self.kind.into() }
+    }
+
+    /// Whether this is the row of `gvk`.
+    pub fn is(&self, gvk: &Gvk) -> bool {
+        self.kind == gvk.kind && self.group == gvk.group && self.version == gvk.version
+    }
+
+    /// The object of this kind of that name.
+    pub fn reference(&self, namespace: &str, name: &str) -> Ref {
+        Ref { gvk: self.gvk(), namespace: namespace.into(), name: name.into() }
+    }
+
+    /// URL path of the objects in `namespace`, or of all if it is empty.
+    pub fn path(&self, namespace: &str) -> String {
+        let root = if self.group.is_empty() {
+            format!("/api/{}", self.version)
+        } else {
+            format!("/apis/{}/{}", self.group, self.version)
+        };
+        match self.scope {
+            Scope::Namespaced if !namespace.is_empty() => format!("{root}/namespaces/{namespace}/{}", self.plural),
+            _ => format!("{root}/{}", self.plural),
+        }
+    }
+
+    /// The label selector of the watch.
+    pub(crate) fn label_selector(&self) -> Option<String> {
+        match (self.select, MANAGERS) {
+            (Select::Ours, [one]) => Some(format!("{MANAGED_BY}={one}")),
+            (Select::Ours, many) => Some(format!("{MANAGED_BY} in ({})", many.join(","))),
+            _ => None,
+        }
+    }
+
+    /// The field selector of the watch.
+    pub(crate) fn field_selector(&self) -> Option<&'static str> {
+        match self.select {
+            Select::Fields(selector) => Some(selector),
+            _ => None,
+        }
+    }
+
+    /// Whether the watch shows `object`. A field selector is taken to select what we write.
+    pub(crate) fn selects(&self, object: &Value) -> bool {
+        let label = || object["metadata"]["labels"][MANAGED_BY].as_str();
+        self.select != Select::Ours || label().is_some_and(|value| MANAGERS.contains(&value))
+    }
+
+    /// Drops what is not kept.
+    pub(crate) fn trim(&self, object: &mut Value) {
+        // Items of a list do not say what they are.
+        object["apiVersion"] = self.gvk().api_version().into();
+        object["kind"] = self.kind.into();
+        remove(object, "/metadata/managedFields");
+        remove(object, "/metadata/annotations/kubectl.kubernetes.io~1last-applied-configuration");
+        match self.keep {
+            Keep::Full => {}
+            Keep::Without(fields) => fields.iter().for_each(|field| remove(object, field)),
+            Keep::Keys => {
+                for field in ["data", "stringData", "binaryData"] {
+                    if let Some(data) = object.get_mut(field).and_then(Value::as_object_mut) {
+                        data.values_mut().for_each(|value| *value = Value::Null);
+                    }
+                }
+            }
+            Keep::Metadata => {
+                if let Some(fields) = object.as_object_mut() {
+                    fields.retain(|name, _| ["apiVersion", "kind", "metadata"].contains(&name.as_str()));
+                }
+            }
+        }
+    }
+}
+
+impl fmt::Display for Kind {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.kind)
+    }
+}
+
+fn remove(object: &mut Value, pointer: &str) {
+    let Some((parent, name)) = pointer.rsplit_once('/') else { return };
+    if let Some(fields) = object.pointer_mut(parent).and_then(Value::as_object_mut) {
+        fields.remove(&name.replace("~1", "/"));
+    }
+}
+
+/// The row of `gvk` in `table`.
+pub fn find(table: &'static [Kind], gvk: &Gvk) -> Option<&'static Kind> {
+    table.iter().find(|kind| kind.is(gvk))
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeSet;
+
+    use serde_json::json;
+
+    use super::*;
+
+    fn row(kind: &str) -> &'static Kind {
+        KINDS.iter().find(|row| row.kind == kind).unwrap()
+    }
+
+    #[test]
+    fn every_kind_has_one_row() {
+        let names: BTreeSet<_> = KINDS.iter().map(|row| (row.group, row.kind)).collect();
+        assert_eq!(names.len(), KINDS.len());
+    }
+
+    #[test]
+    fn what_nobody_reads_is_dropped() {
+        let cases = [
+            ("Node", json!({"status": {"images": ["x"], "phase": "y"}}), json!({"status": {"phase": "y"}})),
+            ("Secret", json!({"data": {"NGC_API_KEY": "c2VjcmV0"}}), json!({"data": {"NGC_API_KEY": null}})),
+            ("CustomResourceDefinition", json!({"spec": {"group": "x"}}), json!({})),
+            ("ConfigMap", json!({"data": {"a": "b"}}), json!({"data": {"a": "b"}})),
+        ];
+        for (kind, mut object, mut expected) in cases {
+            let applied = "kubectl.kubernetes.io/last-applied-configuration";
+            object["metadata"] =
+                json!({"name": "a", "managedFields": [], "annotations": {applied: "long", "short": ""}});
+            row(kind).trim(&mut object);
+            expected["apiVersion"] = row(kind).gvk().api_version().into();
+            expected["kind"] = kind.into();
+            expected["metadata"] = json!({"name": "a", "annotations": {"short": ""}});
+            assert_eq!(object, expected, "{kind}");
+        }
+    }
+
+    #[test]
+    fn paths_are_those_of_the_api() {
+        assert_eq!(row("Deployment").path("ns"), "/apis/apps/v1/namespaces/ns/deployments");
+        assert_eq!(row("Pod").path(""), "/api/v1/pods");
+        assert_eq!(row("Node").path("ns"), "/api/v1/nodes");
+    }
+
+    #[test]
+    fn workloads_are_selected_by_our_label() {
+        assert_eq!(row("Deployment").label_selector().unwrap(), "app.kubernetes.io/managed-by=k8s-nim-operator");
+        assert!(row("Deployment").selects(&json!({"metadata": {"labels": {MANAGED_BY: "k8s-nim-operator"}}})));
+        assert!(!row("Deployment").selects(&json!({"metadata": {"labels": {MANAGED_BY: "Helm"}}})));
+        assert!(row("Role").selects(&json!({})));
+    }
+}

@@ -1,0 +1,224 @@
+//! Writing: what a diff says, object by object in waves, with one field manager.
+//!
+//! Rules that hold for every write: it passes the gate; it never replaces a whole object; it names the identity of what
+//! it changes, so that a cache which is behind cannot make us overwrite or delete something newer; its answer goes into
+//! the cache, so that the next decision does not repeat it.
+
+mod request;
+mod status;
+
+pub use status::Sent;
+
+use capstan_plan::{Conflict, Deletion, Diff, Object, Policy, Ref, holds, kit};
+use http::Request;
+use kube::Client;
+use kube::api::{DeleteParams, Patch, PatchParams, Preconditions};
+use serde_json::{Value, json};
+
+use crate::cache::{Cache, owner, uid};
+use crate::error::{Class, Error};
+use crate::gate::Gate;
+use crate::kinds::Kind;
+use crate::metrics::Metrics;
+
+/// Field manager of everything that we write.
+pub const FIELD_MANAGER: &str = "capstan";
+
+/// Writes to the cluster. Clones share one state.
+#[derive(Clone)]
+pub struct Writer {
+    client: Client,
+    cache: Cache,
+    gate: Gate,
+    metrics: Metrics,
+}
+
+/// What became of a diff.
+#[derive(Debug, Default)]
+#[must_use]
+pub struct Outcome {
+    /// Objects that we refuse to overwrite.
+    pub conflicts: Vec<Conflict>,
+    /// What failed. Later waves were not begun then.
+    pub failures: Vec<Failure>,
+    /// How many objects were applied.
+    pub applied: usize,
+    /// How many objects were deleted.
+    pub deleted: usize,
+}
+
+/// A write that failed.
+#[derive(Debug)]
+pub struct Failure {
+    /// Of which object.
+    pub reference: Ref,
+    /// Why.
+    pub error: Error,
+}
+
+impl Outcome {
+    /// The first failure, if there is one.
+    pub fn result(self) -> Result<Vec<Conflict>, Error> {
+        match self.failures.into_iter().next() {
+            Some(failure) => Err(failure.error),
+            None => Ok(self.conflicts),
+        }
+    }
+}
+
+/// What to tell the user about an object in the way.
+pub fn refusal(conflict: &Conflict) -> String {
+    match conflict.holder.as_str() {
+        "nobody" => format!("refuses to overwrite {}, which was not made by this operator", conflict.reference),
+        holder => format!("refuses to overwrite {}, which belongs to {holder}", conflict.reference),
+    }
+}
+
+/// What became of one wanted object.
+enum Applied {
+    Written,
+    Unchanged,
+    InTheWay(Conflict),
+}
+
+impl Writer {
+    /// A writer whose writes pass `gate` and whose answers go into `cache`.
+    pub fn new(client: Client, cache: Cache, gate: Gate, metrics: Metrics) -> Self {
+        Self { client, cache, gate, metrics }
+    }
+
+    /// Does what `diff` says. A failure ends it after its wave, so that nothing runs without what it needs.
+    pub async fn apply(&self, diff: Diff) -> Outcome {
+        let mut outcome = Outcome { conflicts: diff.conflicts, ..Outcome::default() };
+        let mut wave = None;
+        for object in diff.apply {
+            let next = kit::wave(&object.reference.gvk.kind);
+            if wave.replace(next).is_some_and(|last| last != next) && !outcome.failures.is_empty() {
+                return outcome;
+            }
+            match self.apply_one(&object).await {
+                Ok(Applied::Written) => outcome.applied += 1,
+                Ok(Applied::Unchanged) => {}
+                Ok(Applied::InTheWay(conflict)) => outcome.conflicts.push(conflict),
+                Err(error) => outcome.failures.push(Failure { reference: object.reference, error }),
+            }
+        }
+        if !outcome.failures.is_empty() {
+            return outcome;
+        }
+        for deletion in diff.delete {
+            match self.delete(&deletion).await {
+                Ok(()) => outcome.deleted += 1,
+                Err(error) => outcome.failures.push(Failure { reference: deletion.reference, error }),
+            }
+        }
+        outcome
+    }
+
+    async fn apply_one(&self, object: &Object) -> Result<Applied, Error> {
+        let kind = self.cache.kind(&object.reference.gvk)?;
+        // An object without an owner is told from others' by its managed fields, which the cache does not keep.
+        if let Some(live) = self.cache.get(&object.reference)
+            && owner(&object.body).is_some()
+        {
+            return self.change(kind, object, &live).await;
+        }
+        // The cache shows only what it selects, and may be behind: the server knows.
+        match self.get(kind, &object.reference).await? {
+            Some(live) => {
+                self.cache.wrote(kind, live.clone());
+                self.change(kind, object, &live).await
+            }
+            None => {
+                // Without force: an object that appears in this moment is somebody else's.
+                self.send_apply(kind, object, object.body.clone(), PatchParams::apply(FIELD_MANAGER)).await?;
+                Ok(Applied::Written)
+            }
+        }
+    }
+
+    /// Changes an object that is there, if it is ours and differs.
+    async fn change(&self, kind: &'static Kind, object: &Object, live: &Value) -> Result<Applied, Error> {
+        if object.policy == Policy::CreateOnce {
+            return Ok(Applied::Unchanged);
+        }
+        if !is_ours(object, live) {
+            return Ok(Applied::InTheWay(Conflict { reference: object.reference.clone(), holder: holder(live) }));
+        }
+        // What is being deleted takes no changes; it is made anew when it is gone.
+        let going = !live["metadata"]["deletionTimestamp"].is_null();
+        if going || holds(&object.body, live) {
+            return Ok(Applied::Unchanged);
+        }
+        let mut body = object.body.clone();
+        body["metadata"]["uid"] = uid(live).into();
+        self.send_apply(kind, object, body, PatchParams::apply(FIELD_MANAGER).force()).await?;
+        Ok(Applied::Written)
+    }
+
+    async fn send_apply(
+        &self,
+        kind: &'static Kind,
+        object: &Object,
+        body: Value,
+        params: PatchParams,
+    ) -> Result<(), Error> {
+        let Ref { namespace, name, .. } = &object.reference;
+        let params = params.validation_strict();
+        let request = kube::core::Request::new(kind.path(namespace)).patch(name, &params, &Patch::Apply(body));
+        let answer = self.write("apply", kind, &object.reference, request).await?;
+        self.cache.wrote(kind, answer);
+        Ok(())
+    }
+
+    /// Deletes an object, if it still is what was seen.
+    async fn delete(&self, deletion: &Deletion) -> Result<(), Error> {
+        let Deletion { reference, uid, resource_version } = deletion;
+        let kind = self.cache.kind(&reference.gvk)?;
+        let preconditions = Preconditions { uid: Some(uid.clone()), resource_version: Some(resource_version.clone()) };
+        let params = DeleteParams::background().preconditions(preconditions);
+        let request = kube::core::Request::new(kind.path(&reference.namespace)).delete(&reference.name, &params);
+        let identity = json!({"metadata": {"namespace": reference.namespace, "name": reference.name, "uid": uid}});
+        match self.write("delete", kind, reference, request).await {
+            // With finalizers the object stays for a while, and is the answer.
+            Ok(answer) if answer["kind"] != "Status" => self.cache.wrote(kind, answer),
+            Ok(_) => self.cache.deleted(kind, &identity),
+            Err(error) if error.class() == Class::NotFound => self.cache.deleted(kind, &identity),
+            Err(error) => return Err(error),
+        }
+        Ok(())
+    }
+
+    async fn write(
+        &self,
+        verb: &'static str,
+        kind: &'static Kind,
+        what: &Ref,
+        request: Result<Request<Vec<u8>>, kube::core::request::Error>,
+    ) -> Result<Value, Error> {
+        request::send(self, verb, kind, what, request).await
+    }
+
+    async fn get(&self, kind: &'static Kind, what: &Ref) -> Result<Option<Value>, Error> {
+        request::get(self, kind, what).await
+    }
+}
+
+/// Whether a live object is the one that we want to keep: it has the wanted controller. For objects without one, it must
+/// have been applied by us before.
+fn is_ours(object: &Object, live: &Value) -> bool {
+    match owner(&object.body) {
+        Some(wanted) => owner(live) == Some(wanted),
+        None => {
+            let managers = live["metadata"]["managedFields"].as_array();
+            managers.is_some_and(|managers| managers.iter().any(|entry| entry["manager"] == FIELD_MANAGER))
+        }
+    }
+}
+
+fn holder(live: &Value) -> String {
+    let owners = live["metadata"]["ownerReferences"].as_array();
+    let controller = owners.into_iter().flatten().find(|owner| owner["controller"] == true);
+    let text = |owner: &Value, field: &str| owner[field].as_str().unwrap_or_default().to_owned();
+    controller.map_or("nobody".into(), |owner| format!("{} {}", text(owner, "kind"), text(owner, "name")))
+}

@@ -1,0 +1,53 @@
+//! One request: through the gate if it writes, counted, with an error that says what was tried.
+
+use std::time::Duration;
+
+use capstan_plan::Ref;
+use http::Request;
+use kube::api::GetParams;
+use serde_json::Value;
+use tokio::time::timeout;
+
+use super::Writer;
+use crate::error::{Class, Error};
+use crate::kinds::Kind;
+
+/// No read waits longer than this for its answer.
+const PATIENCE: Duration = Duration::from_secs(30);
+
+type Built = Result<Request<Vec<u8>>, kube::core::request::Error>;
+
+pub(super) async fn send(
+    writer: &Writer,
+    verb: &'static str,
+    kind: &'static Kind,
+    what: &Ref,
+    request: Built,
+) -> Result<Value, Error> {
+    let request = request.map_err(|error| Error::request(verb, what, kube::Error::BuildRequest(error)))?;
+    let answer = writer.gate.pass(verb, what, writer.client.request::<Value>(request)).await;
+    if !matches!(answer, Err(Error::NotLeader)) {
+        writer.metrics.request(verb, kind.kind, answer.is_ok());
+    }
+    match &answer {
+        Ok(_) => tracing::debug!(verb, object = %what, "wrote"),
+        Err(error) => tracing::debug!(verb, object = %what, error = error.chain(), "write failed"),
+    }
+    answer
+}
+
+pub(super) async fn get(writer: &Writer, kind: &'static Kind, what: &Ref) -> Result<Option<Value>, Error> {
+    let path = kube::core::Request::new(kind.path(&what.namespace));
+    let request = path.get(&what.name, &GetParams::default());
+    let request = request.map_err(|error| Error::request("get", what, kube::Error::BuildRequest(error)))?;
+    let answer = timeout(PATIENCE, writer.client.request::<Value>(request)).await;
+    writer.metrics.request("get", kind.kind, matches!(answer, Ok(Ok(_))));
+    match answer {
+        Err(_) => Err(Error::Timeout { verb: "get", what: what.to_string() }),
+        Ok(Ok(object)) => Ok(Some(object)),
+        Ok(Err(error)) => match Error::request("get", what, error) {
+            error if error.class() == Class::NotFound => Ok(None),
+            error => Err(error),
+        },
+    }
+}

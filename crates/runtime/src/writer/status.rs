@@ -1,0 +1,126 @@
+//! Status and finalizers of custom resources: written only when they change, and only to what was seen.
+
+use capstan_plan::Ref;
+use http::Request;
+use kube::api::{Patch, PatchParams};
+use serde::Serialize;
+use serde_json::{Map, Value, json};
+
+use super::{FIELD_MANAGER, Writer};
+use crate::error::Error;
+
+/// Whether something was sent.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Sent {
+    /// It was, and the server took it.
+    Yes,
+    /// There was nothing to change.
+    No,
+}
+
+impl Writer {
+    /// Makes `status` the status of a custom resource, if the cache shows another one.
+    ///
+    /// A patch of what differs, on the version that was seen: a status that was computed from an older spec is refused
+    /// by the server and computed again.
+    pub async fn status(&self, reference: &Ref, status: &impl Serialize) -> Result<Sent, Error> {
+        let kind = self.cache.kind(&reference.gvk)?;
+        let Some(live) = self.cache.get(reference) else { return Ok(Sent::No) };
+        let wanted = serde_json::to_value(status)
+            .map_err(|error| Error::request("serialize the status of", reference, kube::Error::SerdeError(error)))?;
+        let Some(change) = merge_patch(&live["status"], &without_nulls(wanted)) else { return Ok(Sent::No) };
+        let body = json!({"metadata": {"resourceVersion": live["metadata"]["resourceVersion"]}, "status": change});
+        let params = PatchParams { field_manager: Some(FIELD_MANAGER.into()), ..PatchParams::default() };
+        let path = kube::core::Request::new(kind.path(&reference.namespace));
+        let request = path.patch_subresource("status", &reference.name, &params, &Patch::Merge(body));
+        let answer = self.write("patch_status", kind, reference, request).await?;
+        self.cache.wrote(kind, answer);
+        Ok(Sent::Yes)
+    }
+
+    /// Adds a finalizer, if the cache shows the object without it.
+    pub async fn add_finalizer(&self, reference: &Ref, finalizer: &str) -> Result<Sent, Error> {
+        let Some(live) = self.cache.get(reference) else { return Ok(Sent::No) };
+        let change = match live["metadata"]["finalizers"].as_array() {
+            Some(finalizers) if finalizers.iter().any(|one| one == finalizer) => return Ok(Sent::No),
+            Some(_) => json!({"op": "add", "path": "/metadata/finalizers/-", "value": finalizer}),
+            None => json!({"op": "add", "path": "/metadata/finalizers", "value": [finalizer]}),
+        };
+        self.patch_metadata(reference, &live, change).await
+    }
+
+    /// Removes a finalizer, if the cache shows the object with it.
+    pub async fn remove_finalizer(&self, reference: &Ref, finalizer: &str) -> Result<Sent, Error> {
+        let Some(live) = self.cache.get(reference) else { return Ok(Sent::No) };
+        let finalizers = live["metadata"]["finalizers"].as_array();
+        let Some(index) = finalizers.and_then(|all| all.iter().position(|one| one == finalizer)) else {
+            return Ok(Sent::No);
+        };
+        let change = json!({"op": "remove", "path": format!("/metadata/finalizers/{index}")});
+        self.patch_metadata(reference, &live, change).await
+    }
+
+    /// Makes one change to the version that was seen. The test fails, and the patch with it, on any other.
+    async fn patch_metadata(&self, reference: &Ref, live: &Value, change: Value) -> Result<Sent, Error> {
+        let kind = self.cache.kind(&reference.gvk)?;
+        let version = &live["metadata"]["resourceVersion"];
+        let patch = json!([{"op": "test", "path": "/metadata/resourceVersion", "value": version}, change]);
+        let path = format!("{}/{}?fieldManager={FIELD_MANAGER}", kind.path(&reference.namespace), reference.name);
+        let request = Request::patch(path)
+            .header(http::header::CONTENT_TYPE, "application/json-patch+json")
+            .body(patch.to_string().into_bytes())
+            .map_err(kube::core::request::Error::BuildRequest);
+        let answer = self.write("patch", kind, reference, request).await?;
+        self.cache.wrote(kind, answer);
+        Ok(Sent::Yes)
+    }
+}
+
+/// The JSON merge patch that makes `live` equal to `wanted`; none if they are equal.
+fn merge_patch(live: &Value, wanted: &Value) -> Option<Value> {
+    let (Value::Object(live), Value::Object(wanted)) = (live, wanted) else {
+        return (live != wanted).then(|| wanted.clone());
+    };
+    let mut patch = Map::new();
+    for (name, value) in wanted {
+        if let Some(change) = merge_patch(live.get(name).unwrap_or(&Value::Null), value) {
+            patch.insert(name.clone(), change);
+        }
+    }
+    let surplus = live.keys().filter(|name| !wanted.contains_key(*name));
+    patch.extend(surplus.map(|name| (name.clone(), Value::Null)));
+    (!patch.is_empty()).then_some(Value::Object(patch))
+}
+
+/// A null in a typed value means that the field is not set.
+fn without_nulls(value: Value) -> Value {
+    match value {
+        Value::Object(fields) => {
+            let fields = fields.into_iter().filter(|(_, value)| !value.is_null());
+            Value::Object(fields.map(|(name, value)| (name, without_nulls(value))).collect())
+        }
+        Value::Array(items) => Value::Array(items.into_iter().map(without_nulls).collect()),
+        other => other,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_patch_says_only_what_differs() {
+        let live = json!({"state": "Pending", "old": 1, "model": {"name": "a", "gone": true}, "same": [1]});
+        let wanted = json!({"state": "Ready", "model": {"name": "a"}, "same": [1], "new": {"x": 1}});
+        let patch = json!({"state": "Ready", "old": null, "model": {"gone": null}, "new": {"x": 1}});
+        assert_eq!(merge_patch(&live, &wanted), Some(patch));
+        assert_eq!(merge_patch(&wanted, &wanted), None);
+        assert_eq!(merge_patch(&Value::Null, &json!({"a": 1})), Some(json!({"a": 1})));
+    }
+
+    #[test]
+    fn an_unset_field_is_no_change() {
+        let wanted = without_nulls(json!({"state": "Ready", "model": null, "list": [{"a": null}]}));
+        assert_eq!(merge_patch(&json!({"state": "Ready", "list": [{}]}), &wanted), None);
+    }
+}
