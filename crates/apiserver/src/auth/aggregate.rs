@@ -30,7 +30,7 @@ pub async fn aggregate(server: Server) {
 }
 
 /// Writes the rules of aggregated roles until none changes.
-pub(crate) async fn settle(server: &Server) -> Result<()> {
+async fn settle(server: &Server) -> Result<()> {
     let Some(resource) = server.registry().lookup(GROUP, "v1", "clusterroles") else { return Ok(()) };
     let caller = Caller::system(MANAGER);
     let options = WriteOptions { field_manager: MANAGER.into(), force: true, ..WriteOptions::default() };

@@ -177,11 +177,16 @@ fn content_type(headers: &HeaderMap) -> String {
     if text.is_empty() { "application/json".into() } else { text }
 }
 
-/// The body of a write as JSON text; YAML becomes JSON.
-pub(crate) fn json_body(headers: &HeaderMap, body: Bytes) -> Result<Bytes> {
+/// What Go clients with generated types send.
+const PROTOBUF: &str = "application/vnd.kubernetes.protobuf";
+
+/// The body of a write as JSON text; YAML becomes JSON, and so does protobuf, which only built-in kinds have.
+pub(crate) fn json_body(headers: &HeaderMap, body: Bytes, builtin: bool) -> Result<Bytes> {
     match content_type(headers).as_str() {
         "application/json" => Ok(body),
         "application/yaml" => yaml_to_json(&body),
+        PROTOBUF if builtin => super::protobuf::to_json(&body),
+        _ if builtin => Err(unsupported(&["application/json", "application/yaml", PROTOBUF])),
         _ => Err(unsupported(&["application/json", "application/yaml"])),
     }
 }

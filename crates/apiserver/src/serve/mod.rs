@@ -14,6 +14,7 @@ mod options;
 mod output;
 mod pages;
 mod path;
+mod protobuf;
 mod query;
 mod respond;
 mod reviews;

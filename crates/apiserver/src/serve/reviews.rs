@@ -26,7 +26,7 @@ pub(super) fn is_review(resource: &Resource) -> bool {
 /// Answers a review.
 pub(super) fn create(inner: &Inner, call: &Call, target: &Target, media: Media) -> Result<Response<Body>> {
     options::write(&call.query, "CreateOptions")?;
-    let body = media::json_body(&call.headers, call.body.clone())?;
+    let body = media::json_body(&call.headers, call.body.clone(), true)?;
     let mut review: Value = serde_json::from_slice(&body)
         .map_err(|error| Status::bad_request(format!("couldn't get version/kind; json parse error: {error}")))?;
     let kind = &*target.resource.kind;

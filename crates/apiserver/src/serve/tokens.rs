@@ -20,7 +20,7 @@ const HOUR: i64 = 3600;
 /// Issues a token.
 pub(super) async fn create(inner: &Inner, call: &Call, target: &Target, media: Media) -> Result<Response<Body>> {
     let options = options::write(&call.query, "CreateOptions")?;
-    let body = media::json_body(&call.headers, call.body.clone())?;
+    let body = media::json_body(&call.headers, call.body.clone(), true)?;
     let request: Value = serde_json::from_slice(&body)
         .map_err(|error| Status::bad_request(format!("couldn't get version/kind; json parse error: {error}")))?;
     let spec = &request["spec"];

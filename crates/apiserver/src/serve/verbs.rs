@@ -53,6 +53,7 @@ pub(super) async fn answer(inner: &Inner, call: &Call, media: Media) -> Result<R
 
 async fn run(inner: &Inner, call: &Call, target: &Target, verb: &str, shown: Shown) -> Result<Response<Body>> {
     let (server, caller, query) = (&inner.server, &call.caller, &call.query);
+    let builtin = target.resource.custom().is_none();
     match verb {
         "get" => {
             let resource_version = query.first("resourceVersion").unwrap_or_default().to_owned();
@@ -71,14 +72,14 @@ async fn run(inner: &Inner, call: &Call, target: &Target, verb: &str, shown: Sho
         }
         "create" => {
             let options = options::write(query, "CreateOptions")?;
-            let body = media::json_body(&call.headers, call.body.clone())?;
+            let body = media::json_body(&call.headers, call.body.clone(), builtin)?;
             let written = server.create(caller, target, body.into(), &options).await?;
             // A posted subresource is answered with 201 as well.
             Ok(written_answer(target, &Written { created: true, ..written }, shown))
         }
         "update" => {
             let options = options::write(query, "UpdateOptions")?;
-            let body = media::json_body(&call.headers, call.body.clone())?;
+            let body = media::json_body(&call.headers, call.body.clone(), builtin)?;
             let written = server.update(caller, target, body.into(), &options).await?;
             Ok(written_answer(target, &written, shown))
         }
@@ -141,7 +142,7 @@ fn delete_body(call: &Call) -> Result<Option<Value>> {
     if call.body.is_empty() {
         return Ok(None);
     }
-    let body: Bytes = media::json_body(&call.headers, call.body.clone())?;
+    let body: Bytes = media::json_body(&call.headers, call.body.clone(), true)?;
     let parsed = serde_json::from_slice(&body).map(Some);
     parsed.map_err(|error| Status::bad_request(format!("couldn't get version/kind; json parse error: {error}")))
 }

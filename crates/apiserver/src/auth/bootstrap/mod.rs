@@ -18,6 +18,7 @@ const EVENTS: &str = "core events.k8s.io | events | create patch update";
 const BINDINGS: &[(&str, &[(&str, &str)])] = &[
     ("cluster-admin", &[("Group", "system:masters")]),
     ("system:basic-user", &[("Group", "system:authenticated")]),
+    ("system:cluster-trust-bundle-discovery", &[("Group", "system:serviceaccounts")]),
     ("system:discovery", &[("Group", "system:authenticated")]),
     ("system:kube-controller-manager", &[("User", "system:kube-controller-manager")]),
     ("system:kube-dns", &[("ServiceAccount", "kube-dns")]),
@@ -32,57 +33,49 @@ const BINDINGS: &[(&str, &[(&str, &str)])] = &[
 
 /// Roles in namespaces: namespace, name, rules.
 const ROLES: &[(&str, &str, &[&str])] = &[
-    (
-        "kube-system",
-        "extension-apiserver-authentication-reader",
-        &["core | configmaps | get list watch | extension-apiserver-authentication"],
-    ),
-    ("kube-system", "system:controller:bootstrap-signer", &["core | secrets | get list watch"]),
+    ("kube-public", SIGNER, &["core | configmaps | read", "core | configmaps | update | cluster-info", EVENTS]),
+    ("kube-system", READER, &["core | configmaps | read | extension-apiserver-authentication"]),
+    ("kube-system", "system::leader-locking-kube-controller-manager", LOCKING),
+    ("kube-system", "system::leader-locking-kube-scheduler", LOCKING),
+    ("kube-system", SIGNER, &["core | secrets | read"]),
     ("kube-system", "system:controller:cloud-provider", &["core | configmaps | create get list watch"]),
     ("kube-system", "system:controller:token-cleaner", &["core | secrets | delete get list watch", EVENTS]),
-    (
-        "kube-system",
-        "system::leader-locking-kube-controller-manager",
-        &["core | configmaps | watch", "core | configmaps | get update | kube-controller-manager"],
-    ),
-    (
-        "kube-system",
-        "system::leader-locking-kube-scheduler",
-        &["core | configmaps | watch", "core | configmaps | get update | kube-scheduler"],
-    ),
-    (
-        "kube-public",
-        "system:controller:bootstrap-signer",
-        &["core | configmaps | get list watch", "core | configmaps | update | cluster-info", EVENTS],
-    ),
 ];
 
-/// Bindings in namespaces: namespace, role, subjects.
-const ROLE_BINDINGS: &[(&str, &str, &[(&str, &str)])] = &[
-    (
-        "kube-system",
-        "extension-apiserver-authentication-reader",
-        &[("User", "system:kube-controller-manager"), ("User", "system:kube-scheduler")],
-    ),
-    ("kube-system", "system:controller:bootstrap-signer", &[("ServiceAccount", "bootstrap-signer")]),
-    ("kube-system", "system:controller:cloud-provider", &[("ServiceAccount", "cloud-provider")]),
-    ("kube-system", "system:controller:token-cleaner", &[("ServiceAccount", "token-cleaner")]),
-    (
-        "kube-system",
-        "system::leader-locking-kube-controller-manager",
-        &[("User", "system:kube-controller-manager"), ("ServiceAccount", "kube-controller-manager")],
-    ),
-    (
-        "kube-system",
-        "system::leader-locking-kube-scheduler",
-        &[("User", "system:kube-scheduler"), ("ServiceAccount", "kube-scheduler")],
-    ),
-    ("kube-public", "system:controller:bootstrap-signer", &[("ServiceAccount", "bootstrap-signer")]),
+const SIGNER: &str = "system:controller:bootstrap-signer";
+const READER: &str = "extension-apiserver-authentication-reader";
+const LOCKING: &[&str] = &[
+    "coordination.k8s.io | leases | create get list update watch",
+    "coordination.k8s.io | leasecandidates | create get list update watch",
+];
+
+/// Bindings in namespaces: namespace, prefix of the name, role, subjects.
+#[rustfmt::skip]
+const ROLE_BINDINGS: &[(&str, &str, &str, &[(&str, &str)])] = &[
+    ("kube-public", "", SIGNER, &[("ServiceAccount", "bootstrap-signer")]),
+    ("kube-system", "system::", READER, &[
+        ("User", "system:kube-controller-manager"), ("User", "system:kube-scheduler"),
+    ]),
+    ("kube-system", "", "system::leader-locking-kube-controller-manager", &[
+        ("User", "system:kube-controller-manager"), ("ServiceAccount", "kube-controller-manager"),
+        ("ServiceAccount", "leader-election-controller"),
+    ]),
+    ("kube-system", "", "system::leader-locking-kube-scheduler", &[
+        ("User", "system:kube-scheduler"), ("ServiceAccount", "kube-scheduler"),
+    ]),
+    ("kube-system", "", SIGNER, &[("ServiceAccount", "bootstrap-signer")]),
+    ("kube-system", "", "system:controller:cloud-provider", &[("ServiceAccount", "cloud-provider")]),
+    ("kube-system", "", "system:controller:token-cleaner", &[("ServiceAccount", "token-cleaner")]),
 ];
 
 /// All objects, roles before bindings; those in a namespace need it to exist.
 pub(crate) fn objects() -> Vec<Value> {
     let mut objects = roles(CLUSTER_ROLES, "");
+    objects.sort_by(|a, b| a["metadata"]["name"].as_str().cmp(&b["metadata"]["name"].as_str()));
+    // Each takes from the one before.
+    for name in ["view", "edit", "admin"] {
+        aggregate(&mut objects, name);
+    }
     let controllers = roles(CONTROLLER_ROLES, "system:controller:");
     let names: Vec<String> =
         controllers.iter().filter_map(|role| role["metadata"]["name"].as_str().map(str::to_owned)).collect();
@@ -98,10 +91,28 @@ pub(crate) fn objects() -> Vec<Value> {
         let account = name.trim_start_matches("system:controller:");
         objects.push(binding("ClusterRole", name, "", &[("ServiceAccount", account)]));
     }
-    for (namespace, role, subjects) in ROLE_BINDINGS {
-        objects.push(binding("Role", role, namespace, subjects));
+    for (namespace, prefix, role, subjects) in ROLE_BINDINGS {
+        let mut binding = binding("Role", role, namespace, subjects);
+        binding["metadata"]["name"] = format!("{prefix}{role}").into();
+        objects.push(binding);
     }
     objects
+}
+
+/// Gives an aggregated role the rules of those that it selects, so that they hold from the start.
+fn aggregate(roles: &mut [Value], name: &str) {
+    let label = format!("{GROUP}/aggregate-to-{name}");
+    let mut rules: Vec<Value> = Vec::new();
+    for role in roles.iter().filter(|role| role["metadata"]["labels"][&label] == "true") {
+        for rule in role["rules"].as_array().into_iter().flatten() {
+            if !rules.contains(rule) {
+                rules.push(rule.clone());
+            }
+        }
+    }
+    for role in roles.iter_mut().filter(|role| role["metadata"]["name"] == name) {
+        role["rules"] = rules.clone().into();
+    }
 }
 
 /// Namespaces that every cluster has.
@@ -123,7 +134,7 @@ pub(crate) async fn install(server: &Server) -> Result<()> {
             _ => {}
         }
     }
-    super::aggregate::settle(server).await
+    Ok(())
 }
 
 fn roles(text: &str, prefix: &str) -> Vec<Value> {
@@ -237,6 +248,8 @@ mod tests {
             find("edit")["aggregationRule"]["clusterRoleSelectors"][0]["matchLabels"],
             json!({"rbac.authorization.k8s.io/aggregate-to-edit": "true"})
         );
+        let edit = find("edit")["rules"].as_array().unwrap();
+        assert!(find("view")["rules"].as_array().unwrap().iter().all(|rule| edit.contains(rule)));
         let rule = &find("system:controller:cronjob-controller")["rules"][5];
         assert_eq!(rule["apiGroups"], json!(["", "events.k8s.io"]));
     }
