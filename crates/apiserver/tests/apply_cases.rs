@@ -8,7 +8,7 @@ use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
 use capstan_apiserver::apply::managed::{self, Force, Reset, Versions, Write};
-use capstan_apiserver::apply::patch;
+use capstan_apiserver::apply::{patch, zero};
 use capstan_apiserver::error::Status;
 use capstan_apiserver::schema::{Schema, builtin, compile};
 use serde::Deserialize;
@@ -113,11 +113,13 @@ impl File {
 
     /// What the endpoint lets through: the status only by its subresource, and nothing else by that.
     fn settle(&self, mut new: Value, live: Option<&Value>, step: &Step) -> Value {
-        if !self.status {
-            return new;
+        if self.status && step.subresource.is_empty() {
+            keep(&mut new, live, "status");
+        }
+        if let Some(skeleton) = zero::skeleton(&self.api_version, &self.kind) {
+            zero::fill(&mut new, skeleton);
         }
         if step.subresource.is_empty() {
-            keep(&mut new, live, "status");
             return new;
         }
         let entries = new["metadata"]["managedFields"].take();
@@ -159,7 +161,7 @@ impl File {
                 faults.push(format!("{}, step {}:\n--- wanted\n{wanted}\n--- got\n{got}", story.about, i + 1));
             }
             if let Ok(mut object) = answer {
-                // What a server would fill in.
+                // What a server fills in.
                 object["metadata"]["uid"] = "u".into();
                 live = Some(object);
             }
