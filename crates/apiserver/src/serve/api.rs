@@ -3,13 +3,14 @@
 use std::convert::Infallible;
 use std::future::Future;
 use std::pin::Pin;
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 use std::task::{Context, Poll};
 
 use bytes::Bytes;
 use http::header::USER_AGENT;
 use http::{HeaderMap, Method, Request, Response};
 use http_body_util::{BodyExt, Limited};
+use tokio::task::JoinHandle;
 
 use super::body::Body;
 use super::discovery::Discovery;
@@ -38,18 +39,25 @@ pub struct Api {
 pub(super) struct Inner {
     pub(super) server: Server,
     pub(super) auth: Arc<Auth>,
-    pub(super) runtime: Option<Arc<dyn Runtime>>,
+    pub(super) runtime: OnceLock<Arc<dyn Runtime>>,
     pub(super) discovery: Discovery,
     pub(super) documents: Documents,
+    /// Keeps aggregated roles up to date.
+    aggregate: Option<JoinHandle<()>>,
+}
+
+impl Drop for Inner {
+    fn drop(&mut self) {
+        if let Some(task) = &self.aggregate {
+            task.abort();
+        }
+    }
 }
 
 impl Api {
     /// The HTTP face of `server`. Requests without a token are anonymous.
     pub fn new(server: Server, auth: Arc<Auth>) -> Self {
-        auth.attach(&server);
-        let (discovery, documents) = (Discovery::default(), Documents::default());
-        let inner = Inner { server, auth, runtime: None, discovery, documents };
-        Self { inner: Arc::new(inner), user: Arc::new(UserInfo::anonymous()) }
+        Self::with_task(server, auth, None)
     }
 
     /// A ready server: one that has the namespaces, roles and bindings of every cluster, checks writes of roles, and
@@ -57,17 +65,20 @@ impl Api {
     pub async fn start(server: Server, auth: Arc<Auth>) -> Result<Self> {
         server.add_admission(Arc::new(Escalation::new(auth.clone())));
         auth::install(&server).await?;
-        tokio::spawn(auth::aggregate(server.clone()));
-        Ok(Self::new(server, auth))
+        let aggregate = tokio::spawn(auth::aggregate(server.clone()));
+        Ok(Self::with_task(server, auth, Some(aggregate)))
     }
 
-    /// The same, with what runs containers: logs, exec, attach and port forwarding.
-    pub fn with_runtime(self, runtime: Arc<dyn Runtime>) -> Self {
-        let Inner { server, auth, .. } = &*self.inner;
+    fn with_task(server: Server, auth: Arc<Auth>, aggregate: Option<JoinHandle<()>>) -> Self {
+        auth.attach(&server);
         let (discovery, documents) = (Discovery::default(), Documents::default());
-        let (server, auth) = (server.clone(), auth.clone());
-        let inner = Inner { server, auth, runtime: Some(runtime), discovery, documents };
-        Self { inner: Arc::new(inner), ..self }
+        let inner = Inner { server, auth, runtime: OnceLock::new(), discovery, documents, aggregate };
+        Self { inner: Arc::new(inner), user: Arc::new(UserInfo::anonymous()) }
+    }
+
+    /// Says what runs containers: logs, exec, attach and port forwarding. Only the first call counts.
+    pub fn set_runtime(&self, runtime: Arc<dyn Runtime>) {
+        let _ = self.inner.runtime.set(runtime);
     }
 
     /// The same, where a request without a token comes from `user`.

@@ -61,14 +61,14 @@ pub(super) async fn log(inner: &Inner, call: &Call, target: &Target) -> Result<R
         tail_lines: number("tailLines").and_then(|lines| usize::try_from(lines).ok()),
         limit_bytes: number("limitBytes").and_then(|bytes| usize::try_from(bytes).ok()),
     };
-    let runtime = inner.runtime.as_ref().ok_or_else(no_runtime)?;
+    let runtime = inner.runtime.get().ok_or_else(no_runtime)?;
     let stream = runtime.logs(&pod, options).await?;
     Ok(respond::answer(200, "text/plain", Body::stream(stream)))
 }
 
 /// `pods/NAME/exec`, `attach` and `portforward`.
 pub(super) async fn connect(inner: &Inner, _call: &Call, _target: &Target) -> Result<Response<Body>> {
-    inner.runtime.as_ref().ok_or_else(no_runtime)?;
+    inner.runtime.get().ok_or_else(no_runtime)?;
     Err(no_runtime())
 }
 

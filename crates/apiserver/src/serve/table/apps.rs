@@ -1,7 +1,7 @@
 //! Workloads: deployments and their kin, jobs, autoscalers.
 
 use jiff::Timestamp;
-use serde_json::Value;
+use serde_json::{Value, json};
 
 use super::format::{
     NONE, UNKNOWN, UNSET, boolean, containers, count, duration, has_condition, labels, list, number, selector, since,
@@ -29,7 +29,7 @@ pub(super) fn printer(group: &str, kind: &str) -> Option<Printer> {
 /// The answer of a scale subresource.
 pub(super) const SCALE: Printer = Printer {
     columns: &[
-        NAME,
+        Column { format: "", ..NAME },
         Column::of("Desired", "integer", "autoscaling.v1.ScaleSpec", "replicas"),
         Column::of("Available", "integer", "autoscaling.v1.ScaleStatus", "replicas"),
         AGE,
@@ -289,14 +289,11 @@ fn autoscaler(object: &Value, now: Timestamp) -> Vec<Value> {
 
 /// `cpu: 10%/80%, 3/5 + 1 more...`, as far as the metrics are known.
 fn targets(object: &Value) -> String {
-    // The first version of the API has one percentage and nothing else.
-    if let Some(percent) = object.pointer("/spec/targetCPUUtilizationPercentage").and_then(Value::as_i64) {
-        let current = object.pointer("/status/currentCPUUtilizationPercentage").and_then(Value::as_i64);
-        let current = current.map_or(UNKNOWN.to_owned(), |current| format!("{current}%"));
-        return format!("cpu: {current}/{percent}%");
-    }
     let current = list(object, "/status/currentMetrics");
-    let specs = list(object, "/spec/metrics");
+    let specs = match list(object, "/spec/metrics") {
+        [] => older_metrics(object),
+        specs => specs.to_vec(),
+    };
     if specs.is_empty() {
         return NONE.to_owned();
     }
@@ -304,6 +301,18 @@ fn targets(object: &Value) -> String {
     let most = shown.len().min(2);
     let text = shown[..most].join(", ");
     if shown.len() > 2 { format!("{text} + {} more...", shown.len() - 2) } else { text }
+}
+
+/// Metrics as the first version of the API has them: one percentage, and the rest in an annotation.
+fn older_metrics(object: &Value) -> Vec<Value> {
+    let rest = object["metadata"]["annotations"]["autoscaling.alpha.kubernetes.io/metrics"].as_str();
+    let rest: Vec<Value> = rest.and_then(|text| serde_json::from_str(text).ok()).unwrap_or_default();
+    let percent = object.pointer("/spec/targetCPUUtilizationPercentage").and_then(Value::as_i64);
+    let cpu = percent.map(|percent| {
+        let target = json!({"type": "Utilization", "averageUtilization": percent});
+        json!({"type": "Resource", "resource": {"name": "cpu", "target": target}})
+    });
+    cpu.into_iter().chain(rest).collect()
 }
 
 fn metric(spec: &Value, current: Option<&Value>) -> String {
@@ -329,8 +338,6 @@ fn metric(spec: &Value, current: Option<&Value>) -> String {
 
 #[cfg(test)]
 mod tests {
-    use serde_json::json;
-
     use super::*;
 
     #[test]

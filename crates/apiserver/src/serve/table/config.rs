@@ -3,7 +3,7 @@
 use jiff::Timestamp;
 use serde_json::Value;
 
-use super::format::{NONE, UNSET, count, list, text};
+use super::format::{NONE, UNSET, count, has_condition, list, text};
 use super::{AGE, CREATED, Column, NAME, Printer, age, created, name};
 
 pub(super) fn printer(group: &str, kind: &str) -> Option<Printer> {
@@ -13,6 +13,7 @@ pub(super) fn printer(group: &str, kind: &str) -> Option<Printer> {
             (&[NAME, CREATED], |object, _| vec![name(object), created(object)])
         }
         ("apiregistration.k8s.io", "APIService") => (API_SERVICE, api_service),
+        ("storagemigration.k8s.io", "StorageVersionMigration") => (MIGRATION, migration),
         ("node.k8s.io", "RuntimeClass") => {
             (RUNTIME_CLASS, |object, now| vec![name(object), text(object, "/handler").into(), age(object, now)])
         }
@@ -55,7 +56,21 @@ fn api_service(object: &Value, now: Timestamp) -> Vec<Value> {
     vec![name(object), service.into(), available.into(), age(object, now)]
 }
 
-const RUNTIME_CLASS: &[Column] = &[NAME, Column::of("Handler", "string", "node.v1.RuntimeClass", "handler"), AGE];
+const RUNTIME_CLASS: &[Column] = &[NAME, Column::own("Handler", "string", ""), AGE];
+
+const MIGRATION: &[Column] = &[
+    Column { format: "", ..NAME },
+    Column::own("Resource", "string", "GroupResource to migrate"),
+    Column::own("Status", "string", "Status of the migration"),
+];
+
+fn migration(object: &Value, _now: Timestamp) -> Vec<Value> {
+    let (group, resource) = (text(object, "/spec/resource/group"), text(object, "/spec/resource/resource"));
+    let shown = if group.is_empty() { resource.to_owned() } else { format!("{resource}.{group}") };
+    let states = ["Running", "Failed", "Succeeded"];
+    let status = states.into_iter().filter(|state| has_condition(object, state)).last().unwrap_or("Unknown");
+    vec![name(object), shown.into(), status.into()]
+}
 
 const WEBHOOKS: &[Column] = &[
     NAME,
@@ -79,7 +94,7 @@ const MUTATING: &[Column] = &[
     Column::own(
         "Mutations",
         "integer",
-        "Mutations indicates the number of mutations rules defined in this configuration",
+        "Mutation indicates the number of mutations rules defined in this configuration",
     ),
     Column::own("ParamKind", "string", "ParamKind specifies the kind of resources used to parameterize this policy"),
     AGE,

@@ -20,9 +20,7 @@ pub(super) fn printer(group: &str, kind: &str) -> Option<Printer> {
             let data = count(object, "/data") + count(object, "/binaryData");
             vec![name(object), data.into(), age(object, now)]
         }),
-        ("", "ServiceAccount") => {
-            (SERVICE_ACCOUNT, |object, now| vec![name(object), count(object, "/secrets").into(), age(object, now)])
-        }
+        ("", "ServiceAccount") => (&[NAME, AGE], |object, now| vec![name(object), age(object, now)]),
         ("", "LimitRange") => (&[NAME, CREATED], |object, _| vec![name(object), created(object)]),
         ("", "ResourceQuota") => (RESOURCE_QUOTA, resource_quota),
         ("", "ComponentStatus") => (COMPONENT_STATUS, component_status),
@@ -154,8 +152,7 @@ fn source(object: &Value) -> String {
     };
     let component = either("/source/component", "/deprecatedSource/component", "/reportingComponent")
         .unwrap_or_else(|| text(object, "/reportingController"));
-    let host = either("/source/host", "/deprecatedSource/host", "/reportingInstance");
-    match host.filter(|host| *host != component) {
+    match either("/source/host", "/deprecatedSource/host", "/reportingInstance") {
         Some(host) => format!("{component}, {host}"),
         None => component.to_owned(),
     }
@@ -169,8 +166,6 @@ const SECRET: &[Column] = &[
 ];
 
 const CONFIG_MAP: &[Column] = &[NAME, Column::of("Data", "string", "core.v1.ConfigMap", "data"), AGE];
-
-const SERVICE_ACCOUNT: &[Column] = &[NAME, Column::of("Secrets", "string", "core.v1.ServiceAccount", "secrets"), AGE];
 
 const LEASE: &[Column] = &[NAME, Column::of("Holder", "string", "coordination.v1.LeaseSpec", "holderIdentity"), AGE];
 

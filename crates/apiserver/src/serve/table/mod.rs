@@ -101,7 +101,7 @@ impl Column {
 const META: &str = "io.k8s.apimachinery.pkg.apis.meta.v1.ObjectMeta";
 const NAME: Column = Column { format: "name", ..Column::of("Name", "string", META, "name") };
 const AGE: Column = Column::of("Age", "string", META, "creationTimestamp");
-const CREATED: Column = Column::of("Created At", "string", META, "creationTimestamp");
+const CREATED: Column = Column::of("Created At", "date", META, "creationTimestamp");
 const CONTAINERS: Column = Column::own("Containers", "string", "Names of each container in the template.").wide();
 const IMAGES: Column = Column::own("Images", "string", "Images referenced by each container in the template.").wide();
 
@@ -129,7 +129,7 @@ fn printer(group: &str, kind: &str) -> Option<Printer> {
 
 /// What is shown of kinds without a printer.
 const DEFAULT: Printer = Printer {
-    columns: &[NAME, Column::of("Created At", "date", META, "creationTimestamp")],
+    columns: &[NAME, CREATED],
     cells: |object, _| vec![name(object), object["metadata"]["creationTimestamp"].clone()],
 };
 

@@ -185,8 +185,8 @@ const NETWORK_POLICY: &[Column] =
 
 const SERVICE_CIDR: &[Column] = &[NAME, Column::of("CIDRs", "string", "networking.v1.ServiceCIDRSpec", "cidrs"), AGE];
 
-const IP_ADDRESS: &[Column] =
-    &[NAME, Column::of("ParentRef", "string", "networking.v1.IPAddressSpec", "parentRef"), AGE];
+/// The age has a cell but no column, as on a real server.
+const IP_ADDRESS: &[Column] = &[NAME, Column::of("ParentRef", "string", "networking.v1.IPAddressSpec", "parentRef")];
 
 fn ip_address(object: &Value, now: Timestamp) -> Vec<Value> {
     let parent = &object["spec"]["parentRef"];

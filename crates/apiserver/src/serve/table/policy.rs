@@ -3,7 +3,7 @@
 use jiff::Timestamp;
 use serde_json::Value;
 
-use super::format::{NONE, count, has_condition, list, number, text, text_or};
+use super::format::{NONE, labels, list, number, text, text_or};
 use super::{AGE, CREATED, Column, NAME, Printer, age, created, name};
 
 pub(super) fn printer(group: &str, kind: &str) -> Option<Printer> {
@@ -22,6 +22,7 @@ pub(super) fn printer(group: &str, kind: &str) -> Option<Printer> {
         ("flowcontrol.apiserver.k8s.io", "FlowSchema") => (FLOW_SCHEMA, flow_schema),
         ("flowcontrol.apiserver.k8s.io", "PriorityLevelConfiguration") => (PRIORITY_LEVEL, priority_level),
         ("certificates.k8s.io", "CertificateSigningRequest") => (SIGNING_REQUEST, signing_request),
+        ("certificates.k8s.io", "PodCertificateRequest") => (POD_CERTIFICATE, pod_certificate),
         ("certificates.k8s.io", "ClusterTrustBundle") => {
             (TRUST_BUNDLE, |object, _| vec![name(object), text_or(object, "/spec/signerName", NONE).into()])
         }
@@ -30,19 +31,33 @@ pub(super) fn printer(group: &str, kind: &str) -> Option<Printer> {
     Some(Printer { columns, cells })
 }
 
-const fn bound(definition: &'static str) -> [Column; 6] {
-    [
-        NAME,
-        Column::of("Role", "string", definition, "roleRef"),
-        AGE,
-        Column::own("Users", "string", "Users in the roleBinding").wide(),
-        Column::own("Groups", "string", "Groups in the roleBinding").wide(),
-        Column::own("ServiceAccounts", "string", "ServiceAccounts in the roleBinding").wide(),
-    ]
-}
+const ROLE_BINDING: &[Column] = &[
+    NAME,
+    Column::own(
+        "Role",
+        "string",
+        "roleRef can reference a Role in the current namespace or a ClusterRole in the global namespace. If the \
+         RoleRef cannot be resolved, the Authorizer must return an error.",
+    ),
+    AGE,
+    Column::own("Users", "string", "Users in the roleBinding").wide(),
+    Column::own("Groups", "string", "Groups in the roleBinding").wide(),
+    Column::own("ServiceAccounts", "string", "ServiceAccounts in the roleBinding").wide(),
+];
 
-const ROLE_BINDING: &[Column] = &bound("rbac.v1.RoleBinding");
-const CLUSTER_ROLE_BINDING: &[Column] = &bound("rbac.v1.ClusterRoleBinding");
+const CLUSTER_ROLE_BINDING: &[Column] = &[
+    NAME,
+    Column::own(
+        "Role",
+        "string",
+        "roleRef can only reference a ClusterRole in the global namespace. If the RoleRef cannot be resolved, the \
+         Authorizer must return an error.",
+    ),
+    AGE,
+    Column::own("Users", "string", "Users in the clusterRoleBinding").wide(),
+    Column::own("Groups", "string", "Groups in the clusterRoleBinding").wide(),
+    Column::own("ServiceAccounts", "string", "ServiceAccounts in the clusterRoleBinding").wide(),
+];
 
 fn binding(object: &Value, now: Timestamp) -> Vec<Value> {
     let subjects = |kind: &str| {
@@ -92,7 +107,7 @@ const PRIORITY_CLASS: &[Column] = &[
 
 const FLOW_SCHEMA: &[Column] = &[
     NAME,
-    Column::of("PriorityLevel", "string", "flowcontrol.v1.FlowSchemaSpec", "priorityLevelConfiguration"),
+    Column::of("PriorityLevel", "string", "flowcontrol.v1.PriorityLevelConfigurationReference", "name"),
     Column::of("MatchingPrecedence", "string", "flowcontrol.v1.FlowSchemaSpec", "matchingPrecedence"),
     Column::of("DistinguisherMethod", "string", "flowcontrol.v1.FlowSchemaSpec", "distinguisherMethod"),
     AGE,
@@ -155,12 +170,16 @@ const SIGNING_REQUEST: &[Column] = &[
 
 fn signing_request(object: &Value, now: Timestamp) -> Vec<Value> {
     let wanted = object.pointer("/spec/expirationSeconds").and_then(Value::as_i64);
-    let mut condition =
-        ["Approved", "Denied", "Failed"].into_iter().filter(|kind| has_condition(object, kind)).collect::<Vec<_>>();
-    if condition.is_empty() {
-        condition.push("Pending");
+    let told = |kind: &str| list(object, "/status/conditions").iter().any(|condition| condition["type"] == kind);
+    let mut condition = vec![match (told("Denied"), told("Approved")) {
+        (true, _) => "Denied",
+        (false, true) => "Approved",
+        (false, false) => "Pending",
+    }];
+    if told("Failed") {
+        condition.push("Failed");
     }
-    if count(object, "/status/certificate") > 0 || !text(object, "/status/certificate").is_empty() {
+    if !text(object, "/status/certificate").is_empty() {
         condition.push("Issued");
     }
     vec![
@@ -170,6 +189,36 @@ fn signing_request(object: &Value, now: Timestamp) -> Vec<Value> {
         text(object, "/spec/username").into(),
         wanted.map_or(NONE.to_owned(), super::format::duration).into(),
         condition.join(",").into(),
+    ]
+}
+
+const POD_CERTIFICATE: &[Column] = &[
+    NAME,
+    Column::of("PodName", "string", "certificates.v1.PodCertificateRequestSpec", "podName"),
+    Column::of("ServiceAccountName", "string", "certificates.v1.PodCertificateRequestSpec", "serviceAccountName"),
+    Column::of("NodeName", "string", "certificates.v1.PodCertificateRequestSpec", "nodeName"),
+    Column::of("SignerName", "string", "certificates.v1.PodCertificateRequestSpec", "signerName"),
+    Column::own("State", "string", "Is the request Pending, Issued, Denied, or Failed?"),
+    Column::of(
+        "UnverifiedUserAnnotations",
+        "string",
+        "certificates.v1.PodCertificateRequestSpec",
+        "unverifiedUserAnnotations",
+    ),
+];
+
+fn pod_certificate(object: &Value, _now: Timestamp) -> Vec<Value> {
+    let told = list(object, "/status/conditions").iter().map(|condition| text(condition, "/type"));
+    let state = told.filter(|kind| matches!(*kind, "Issued" | "Denied" | "Failed")).last().unwrap_or("Pending");
+    let spec = |field: &str| Value::from(text(object, &format!("/spec/{field}")));
+    vec![
+        name(object),
+        spec("podName"),
+        spec("serviceAccountName"),
+        spec("nodeName"),
+        spec("signerName"),
+        state.into(),
+        labels(object.pointer("/spec/unverifiedUserAnnotations")).into(),
     ]
 }
 

@@ -3,7 +3,7 @@
 use jiff::Timestamp;
 use serde_json::Value;
 
-use super::format::{NONE, UNSET, access_modes, count, list, text, text_or};
+use super::format::{NONE, UNSET, access_modes, count, list, since, text, text_or};
 use super::{AGE, Column, NAME, Printer, age, name};
 
 pub(super) fn printer(group: &str, kind: &str) -> Option<Printer> {
@@ -19,14 +19,12 @@ pub(super) fn printer(group: &str, kind: &str) -> Option<Printer> {
             (CSI_NODE, |object, now| vec![name(object), count(object, "/spec/drivers").into(), age(object, now)])
         }
         ("storage.k8s.io", "CSIDriver") => (CSI_DRIVER, driver),
-        ("storage.k8s.io", "CSIStorageCapacity") => (CAPACITY, |object, _| {
-            vec![name(object), text(object, "/storageClassName").into(), text_or(object, "/capacity", UNSET).into()]
-        }),
         ("resource.k8s.io", "ResourceClaim") => (RESOURCE_CLAIM, resource_claim),
-        ("resource.k8s.io", "ResourceClaimTemplate" | "DeviceClass" | "DeviceTaintRule") => {
+        ("resource.k8s.io", "ResourceClaimTemplate" | "DeviceClass") => {
             (&[NAME, AGE], |object, now| vec![name(object), age(object, now)])
         }
         ("resource.k8s.io", "ResourceSlice") => (SLICE, slice),
+        ("resource.k8s.io", "DeviceTaintRule") => (TAINT_RULE, taint_rule),
         _ => return None,
     };
     Some(Printer { columns, cells })
@@ -40,7 +38,7 @@ const VOLUME: &[Column] = &[
     Column::of("Status", "string", "core.v1.PersistentVolumeStatus", "phase"),
     Column::of("Claim", "string", "core.v1.PersistentVolumeSpec", "claimRef"),
     Column::own("StorageClass", "string", "StorageClass of the pv"),
-    Column::of("VolumeAttributesClass", "string", "core.v1.PersistentVolumeSpec", "volumeAttributesClassName"),
+    Column::own("VolumeAttributesClass", "string", "VolumeAttributesClass of the pv"),
     Column::of("Reason", "string", "core.v1.PersistentVolumeStatus", "reason"),
     AGE,
     Column::of("VolumeMode", "string", "core.v1.PersistentVolumeSpec", "volumeMode").wide(),
@@ -89,7 +87,7 @@ const CLAIM: &[Column] = &[
     Column::of("Capacity", "string", "core.v1.PersistentVolumeClaimStatus", "capacity"),
     Column::of("Access Modes", "string", "core.v1.PersistentVolumeClaimStatus", "accessModes"),
     Column::own("StorageClass", "string", "StorageClass of the pvc"),
-    Column::of("VolumeAttributesClass", "string", "core.v1.PersistentVolumeClaimSpec", "volumeAttributesClassName"),
+    Column::own("VolumeAttributesClass", "string", "VolumeAttributesClass of the pvc"),
     AGE,
     Column::of("VolumeMode", "string", "core.v1.PersistentVolumeClaimSpec", "volumeMode").wide(),
 ];
@@ -199,12 +197,6 @@ fn driver(object: &Value, now: Timestamp) -> Vec<Value> {
     ]
 }
 
-const CAPACITY: &[Column] = &[
-    NAME,
-    Column::of("StorageClassName", "string", "storage.v1.CSIStorageCapacity", "storageClassName"),
-    Column::of("Capacity", "string", "storage.v1.CSIStorageCapacity", "capacity"),
-];
-
 const RESOURCE_CLAIM: &[Column] = &[
     NAME,
     Column::own("State", "string", "A summary of the current state (allocated, pending, reserved, etc.)."),
@@ -227,6 +219,28 @@ fn resource_claim(object: &Value, now: Timestamp) -> Vec<Value> {
         }
     }
     vec![name(object), states.join(",").into(), age(object, now)]
+}
+
+const TAINT_RULE: &[Column] = &[
+    NAME,
+    Column::of("Key", "string", "resource.v1.DeviceTaint", "key"),
+    Column::of("Value", "string", "resource.v1.DeviceTaint", "value"),
+    Column::of("Effect", "string", "resource.v1.DeviceTaint", "effect"),
+    Column::of("TimeAdded", "string", "resource.v1.DeviceTaint", "timeAdded"),
+    AGE,
+];
+
+fn taint_rule(object: &Value, now: Timestamp) -> Vec<Value> {
+    let taint = &object["spec"]["taint"];
+    let added = if taint["timeAdded"].is_null() { String::new() } else { since(&taint["timeAdded"], now) };
+    vec![
+        name(object),
+        text(taint, "/key").into(),
+        text(taint, "/value").into(),
+        text(taint, "/effect").into(),
+        added.into(),
+        age(object, now),
+    ]
 }
 
 const SLICE: &[Column] = &[
