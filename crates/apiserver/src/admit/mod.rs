@@ -41,7 +41,7 @@ impl Builtin {
 impl Kinds for Builtin {
     fn default(&self, resource: &Resource, object: &mut Value) {
         if matches!(resource.origin, Origin::Builtin) {
-            tidy::tidy(&resource.shape, object);
+            tidy::tidy(resource.schema(), object);
             defaults::apply(resource, object);
         }
     }

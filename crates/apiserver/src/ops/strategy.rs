@@ -136,11 +136,13 @@ fn generation(group: &str, plural: &str) -> Generation {
         | ("networking.k8s.io", "ingresses" | "ingressclasses" | "networkpolicies")
         | ("apiextensions.k8s.io", "customresourcedefinitions")
         | ("flowcontrol.apiserver.k8s.io", _)
-        | ("certificates.k8s.io", "podcertificaterequests")
-        | ("resource.k8s.io", "resourceslices" | "deviceclasses") => Generation::Spec,
-        ("apps", "controllerrevisions") => Generation::None,
-        ("admissionregistration.k8s.io", _) | ("discovery.k8s.io", "endpointslices") => Generation::EverythingButStatus,
-        ("storage.k8s.io", "csidrivers") => Generation::Spec,
+        | ("autoscaling", "horizontalpodautoscalers")
+        // A priority class has one generation, and no spec that could change it.
+        | ("scheduling.k8s.io", "priorityclasses")
+        | ("resource.k8s.io", "resourceslices" | "deviceclasses" | "devicetaintrules") => Generation::Spec,
+        ("admissionregistration.k8s.io", _) | ("discovery.k8s.io", "endpointslices") | ("", "podtemplates") => {
+            Generation::EverythingButStatus
+        }
         _ => Generation::None,
     }
 }

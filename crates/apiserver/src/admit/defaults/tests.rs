@@ -92,7 +92,7 @@ fn kinds_get_their_defaults() {
             json!({"volumeClaimTemplates": [{"metadata": {"name": "a"}}]}),
             json!({
                 "replicas": 1, "podManagementPolicy": "OrderedReady", "revisionHistoryLimit": 10,
-                "updateStrategy": {"type": "RollingUpdate", "rollingUpdate": {"partition": 0}},
+                "updateStrategy": {"type": "RollingUpdate", "rollingUpdate": {"maxUnavailable": 1, "partition": 0}},
                 "persistentVolumeClaimRetentionPolicy": {"whenDeleted": "Retain", "whenScaled": "Retain"},
                 "volumeClaimTemplates": [{
                     "apiVersion": "v1", "kind": "PersistentVolumeClaim", "metadata": {"name": "a"},

@@ -25,10 +25,9 @@ pub(super) fn volume(volume: &mut Value) {
     if let Some(projected) = volume.inner("projected") {
         projected.items("sources").for_each(projection);
     }
-    if let Some(spec) = volume.inner("ephemeral").and_then(|source| source.inner("volumeClaimTemplate")) {
-        if let Some(spec) = spec.inner("spec") {
-            claim_spec(spec);
-        }
+    let template = volume.inner("ephemeral").and_then(|source| source.inner("volumeClaimTemplate"));
+    if let Some(spec) = template.and_then(|template| template.inner("spec")) {
+        claim_spec(spec);
     }
     if let Some(image) = volume.inner("image") {
         let policy = super::pull_policy(image.text("reference"));
@@ -121,4 +120,5 @@ pub(super) fn csi_driver(driver: &mut Value) {
     spec.fill_zero("volumeLifecycleModes", json!(["Persistent"]));
     spec.fill("requiresRepublish", false);
     spec.fill("seLinuxMount", false);
+    spec.fill("preventPodSchedulingIfMissing", false);
 }

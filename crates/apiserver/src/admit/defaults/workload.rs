@@ -58,6 +58,7 @@ pub(super) fn stateful_set(set: &mut Value) {
             && let Some(rolling) = strategy.inner("rollingUpdate")
         {
             rolling.fill("partition", 0);
+            rolling.fill("maxUnavailable", 1);
         }
     }
     if let Some(policy) = spec.inner_or_new("persistentVolumeClaimRetentionPolicy") {

@@ -4,7 +4,7 @@
 mod pod;
 mod service;
 
-use serde_json::{Map, Value, json};
+use serde_json::{Value, json};
 
 use super::allocate::Allocator;
 use super::json::{Fill, Read};
@@ -21,39 +21,22 @@ pub(super) fn prepare(allocator: &Allocator, request: &Request, object: &mut Val
         (("", "Pod"), "", Some(_)) => pod::update(object),
         (("", "Service"), "", _) => service::prepare(allocator, request, object, old)?,
         (("", "PersistentVolume"), _, _) => persistent_volume(request, object, old),
+        (("apps", "DaemonSet"), "", _) => daemon_set(object, old),
         (("batch", "Job"), "", None) => job(object),
+        (("", "Endpoints"), "", _) => {
+            request.warn("v1 Endpoints is deprecated in v1.33+; use discovery.k8s.io/v1 EndpointSlice");
+        }
         (("certificates.k8s.io", "CertificateSigningRequest"), "", None) => signing_request(request, object),
         (("certificates.k8s.io", "CertificateSigningRequest"), "", Some(old)) => {
             object.put("spec", old["spec"].clone())
         }
         _ => {}
     }
-    if old.is_none()
-        && let Some(status) = object.inner("status")
-    {
-        first_status(kind, status);
+    if old.is_none() && object.get("status").is_some() {
+        // The first status came after the object was read.
+        super::tidy::tidy(resource.schema(), object);
     }
     Ok(())
-}
-
-/// Numbers that a real server writes into a status even when they are 0.
-fn first_status(kind: (&str, &str), status: &mut Value) {
-    let zeros: &[&str] = match kind {
-        ("apps", "DaemonSet") => {
-            &["currentNumberScheduled", "desiredNumberScheduled", "numberMisscheduled", "numberReady"]
-        }
-        ("apps", "ReplicaSet") | ("", "ReplicationController") => &["replicas"],
-        ("apps", "StatefulSet") => &["availableReplicas", "replicas"],
-        ("policy", "PodDisruptionBudget") => {
-            &["currentHealthy", "desiredHealthy", "disruptionsAllowed", "expectedPods"]
-        }
-        ("autoscaling", "HorizontalPodAutoscaler") => &["currentReplicas", "desiredReplicas"],
-        _ => &[],
-    };
-    zeros.iter().for_each(|key| status.fill(key, 0));
-    if [("", "Service"), ("networking.k8s.io", "Ingress")].contains(&kind) {
-        status.fill("loadBalancer", Map::new());
-    }
 }
 
 fn persistent_volume(request: &Request, volume: &mut Value, old: Option<&Value>) {
@@ -68,6 +51,22 @@ fn persistent_volume(request: &Request, volume: &mut Value, old: Option<&Value>)
 fn has_changed_time(old: &Value, status: &Value) -> bool {
     status.has("lastPhaseTransitionTime")
         && old["status"]["lastPhaseTransitionTime"] != status["lastPhaseTransitionTime"]
+}
+
+const TEMPLATE_GENERATION: &str = "deprecated.daemonset.template.generation";
+
+/// An annotation counts the templates that a daemon set has had.
+fn daemon_set(set: &mut Value, old: Option<&Value>) {
+    let generation = match old {
+        None => 1,
+        Some(old) => {
+            let before = old["metadata"]["annotations"].text(TEMPLATE_GENERATION).parse().unwrap_or(0);
+            before + i64::from(old["spec"]["template"] != set["spec"]["template"])
+        }
+    };
+    if let Some(annotations) = set.inner("metadata").and_then(|meta| meta.inner_or_new("annotations")) {
+        annotations.put(TEMPLATE_GENERATION, generation.to_string());
+    }
 }
 
 /// A job selects the pods that carry its UID, unless its author selects by hand.
@@ -86,9 +85,15 @@ fn job(job: &mut Value) {
             labels.put(key, name.as_str());
         }
     }
+    spec.fill("manualSelector", false);
     let selector = spec.inner_or_new("selector").and_then(|selector| selector.inner_or_new("matchLabels"));
     if let Some(labels) = selector {
         labels.fill("batch.kubernetes.io/controller-uid", uid);
+    }
+    // A real server fills this in when it next reads the job.
+    let labels = spec["template"]["metadata"]["labels"].clone();
+    if let Some(meta) = job.inner("metadata") {
+        meta.fill_zero("labels", labels);
     }
 }
 

@@ -11,9 +11,11 @@ use crate::ops::Request;
 /// A new pod.
 pub(super) fn create(request: &Request, pod: &mut Value) {
     affinity(pod);
+    if let Some(spec) = pod.inner("spec") {
+        pod_requests(spec);
+    }
     let class = quality(&pod["spec"]);
     let gated = !pod["spec"].list("schedulingGates").is_empty();
-    let generation = pod["metadata"].number("generation").unwrap_or(1);
     let Some(status) = pod.inner_or_new("status") else { return };
     status.fill_zero("phase", "Pending");
     status.put("qosClass", class);
@@ -22,7 +24,6 @@ pub(super) fn create(request: &Request, pod: &mut Value) {
             "type": "PodScheduled", "status": "False", "reason": "SchedulingGated",
             "message": "Scheduling is blocked due to non-empty scheduling gates",
             "lastTransitionTime": request.server.clock().rfc3339(), "lastProbeTime": null,
-            "observedGeneration": generation,
         });
         status.put("conditions", json!([condition]));
     }
@@ -67,6 +68,58 @@ fn term_labels(term: &mut Value, labels: &Value) {
             }
         }
     }
+}
+
+/// A pod that is limited as a whole asks for what its containers ask for, or else for its limits.
+fn pod_requests(spec: &mut Value) {
+    let limits = spec["resources"]["limits"].clone();
+    let Some(limits) = limits.as_object().filter(|limits| !limits.is_empty()) else { return };
+    let sums = container_requests(spec);
+    let Some(requests) = spec.inner("resources").and_then(|resources| resources.inner_or_new("requests")) else {
+        return;
+    };
+    for (name, sum) in sums.iter().filter(|(name, _)| ["cpu", "memory"].contains(&name.as_str())) {
+        requests.fill(name, sum.to_string());
+    }
+    for (name, limit) in limits.iter().filter(|(name, _)| is_pod_level(name)) {
+        requests.fill(name, limit.clone());
+    }
+}
+
+fn is_pod_level(name: &str) -> bool {
+    ["cpu", "memory"].contains(&name) || name.starts_with("hugepages-")
+}
+
+/// What the containers of a pod ask for at the same time, at most.
+fn container_requests(spec: &Value) -> BTreeMap<String, Quantity> {
+    let mut sums: BTreeMap<String, Quantity> = BTreeMap::new();
+    let add = |sums: &mut BTreeMap<String, Quantity>, container: &Value| {
+        for (name, amount) in container["resources"].members("requests") {
+            let Ok(amount) = Quantity::from_json(amount) else { continue };
+            let sum = sums.entry(name.clone()).or_insert(Quantity::ZERO);
+            *sum = sum.plus(amount);
+        }
+    };
+    spec.list("containers").iter().for_each(|container| add(&mut sums, container));
+    let (mut beside, mut most): (BTreeMap<_, _>, BTreeMap<String, Quantity>) = Default::default();
+    for container in spec.list("initContainers") {
+        if container.text("restartPolicy") == "Always" {
+            add(&mut sums, container);
+            add(&mut beside, container);
+            continue;
+        }
+        let mut now = beside.clone();
+        add(&mut now, container);
+        for (name, amount) in now {
+            let most = most.entry(name).or_insert(Quantity::ZERO);
+            *most = (*most).max(amount);
+        }
+    }
+    for (name, amount) in most {
+        let sum = sums.entry(name).or_insert(Quantity::ZERO);
+        *sum = (*sum).max(amount);
+    }
+    sums
 }
 
 /// How well a pod is served when its node runs short: by what it asks for and is limited to.

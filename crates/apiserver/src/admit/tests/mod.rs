@@ -1,5 +1,6 @@
 //! What admission promises, seen through the verbs.
 
+mod golden;
 mod services;
 mod workloads;
 
@@ -11,6 +12,7 @@ use crate::auth::UserInfo;
 use crate::clock::Clock;
 use crate::error::{Result, Status};
 use crate::ops::{self, Caller, DeleteOptions, GetOptions, Server, Target, WriteOptions, Written};
+use crate::registry::Resource;
 
 /// A server with all of admission, and short names for what tests do to it.
 pub(crate) struct Bench {
@@ -50,7 +52,8 @@ impl Bench {
             resource.split_once('.').map_or((resource, None), |(plural, group)| (plural, Some(group)));
         let snapshot = self.server.registry().snapshot();
         let mut found = snapshot.iter().filter(|one| *one.plural == *plural);
-        let found = found.find(|one| group.is_none_or(|group| *one.group == *group)).expect(resource).clone();
+        let is = |one: &Resource, part: &str| *one.group == *part || *one.version == *part;
+        let found = found.find(|one| group.is_none_or(|part| is(one, part))).expect(resource).clone();
         let namespace = found.namespaced.then(|| "default".to_owned());
         Target { resource: found, namespace, name: name.map(Into::into), subresource: None }
     }
@@ -77,13 +80,15 @@ impl Bench {
     }
 
     async fn patch_target(&self, target: &Target, patch: Value) -> Result<Value> {
+        self.merge(target, patch).await.map(|written| written.object.value())
+    }
+
+    /// Reads, merges and writes back.
+    pub(crate) async fn merge(&self, target: &Target, patch: Value) -> Result<Written> {
         let main = Target { subresource: None, ..target.clone() };
         let mut object = self.server.get(&self.caller, &main, &GetOptions::default()).await?.value();
         json_patch::merge(&mut object, &patch);
-        self.server
-            .update(&self.caller, target, object.into(), &self.options)
-            .await
-            .map(|written| written.object.value())
+        self.server.update(&self.caller, target, object.into(), &self.options).await
     }
 
     pub(crate) async fn delete(&self, resource: &str, name: &str) -> Result<()> {

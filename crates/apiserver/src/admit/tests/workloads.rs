@@ -26,17 +26,3 @@ async fn a_job_selects_the_pods_that_carry_its_uid() {
     });
     assert_eq!(job["spec"]["template"]["metadata"]["labels"], labels);
 }
-
-#[tokio::test]
-async fn first_statuses_have_their_numbers() {
-    let bench = Bench::new(Settings::alone()).await;
-    let template = json!({"metadata": {"labels": {"a": "b"}}, "spec": {"containers": [{"name": "c", "image": "i"}]}});
-    let spec = json!({"selector": {"matchLabels": {"a": "b"}}, "template": template});
-    let set = bench.create("daemonsets", json!({"metadata": {"name": "d"}, "spec": spec})).await.unwrap();
-    let zeros = json!({
-        "currentNumberScheduled": 0, "desiredNumberScheduled": 0, "numberMisscheduled": 0, "numberReady": 0,
-    });
-    assert_eq!(set["status"], zeros);
-    let deployment = bench.create("deployments", json!({"metadata": {"name": "d"}, "spec": spec})).await.unwrap();
-    assert_eq!(deployment["status"], json!({}));
-}
