@@ -6,6 +6,7 @@ use super::server::Profile;
 use super::{Caller, Payload, Server, Target, WriteOptions, Written, convert, meta, read};
 use crate::clock::Clock;
 use crate::error::{Cause, Result, Status};
+use crate::field::Path;
 use crate::store::{Clash, Object};
 
 const ATTEMPTS: usize = 64;
@@ -55,15 +56,11 @@ fn check<'a>(binding: &'a Value, name: &str) -> Result<&'a str> {
     let mut causes = Vec::new();
     let kind = binding["target"]["kind"].as_str().unwrap_or_default();
     if !matches!(kind, "" | "Node") {
-        causes.push(Cause {
-            reason: "FieldValueNotSupported",
-            message: format!("Unsupported value: {kind:?}: supported values: \"Node\", \"<empty>\""),
-            field: "target.kind".into(),
-        });
+        causes.push(Cause::not_supported(&Path::new("target.kind"), &kind.into(), &["Node", "<empty>"]));
     }
     let node = binding["target"]["name"].as_str().unwrap_or_default();
     if node.is_empty() {
-        causes.push(meta::required("target.name", ""));
+        causes.push(Cause::required(&Path::new("target.name"), ""));
     }
     if causes.is_empty() { Ok(node) } else { Err(Status::invalid("Binding", "", name, causes)) }
 }

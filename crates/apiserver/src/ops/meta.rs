@@ -6,6 +6,7 @@ use super::server::Profile;
 use super::strategy::{Generation, first_status};
 use super::{Server, Target};
 use crate::error::{Cause, Result, Status};
+use crate::field::Path;
 use crate::names;
 
 /// Most bytes of all annotations together.
@@ -216,11 +217,7 @@ fn check_annotations(object: &Value, causes: &mut Vec<Cause>) {
         causes.extend(names::qualified_name(&lower).iter().map(|why| invalid("metadata.annotations", key, why)));
     }
     if size > MAX_ANNOTATIONS {
-        causes.push(Cause {
-            reason: "FieldValueTooLong",
-            message: format!("Too long: may not be more than {MAX_ANNOTATIONS} bytes"),
-            field: "metadata.annotations".into(),
-        });
+        causes.push(Cause::too_long(&Path::new("metadata.annotations"), MAX_ANNOTATIONS));
     }
 }
 
@@ -296,19 +293,18 @@ pub(super) fn validate_update(old: &Value, object: &Value) -> Vec<Cause> {
     causes
 }
 
-pub(crate) fn invalid(field: &str, value: &str, why: &str) -> Cause {
-    Cause { reason: "FieldValueInvalid", message: format!("Invalid value: {value:?}: {why}"), field: field.to_owned() }
+fn invalid(field: &str, value: &str, why: &str) -> Cause {
+    Cause::invalid(&Path::new(field), &value.into(), why)
 }
 
-pub(crate) fn invalid_raw(field: &str, value: &Value, why: &str) -> Cause {
-    Cause { reason: "FieldValueInvalid", message: format!("Invalid value: {value}: {why}"), field: field.to_owned() }
+fn invalid_raw(field: &str, value: &Value, why: &str) -> Cause {
+    Cause::invalid(&Path::new(field), value, why)
 }
 
-pub(crate) fn required(field: &str, why: &str) -> Cause {
-    let message = if why.is_empty() { "Required value".to_owned() } else { format!("Required value: {why}") };
-    Cause { reason: "FieldValueRequired", message, field: field.to_owned() }
+fn required(field: &str, why: &str) -> Cause {
+    Cause::required(&Path::new(field), why)
 }
 
-pub(crate) fn forbidden(field: &str, why: &str) -> Cause {
-    Cause { reason: "FieldValueForbidden", message: format!("Forbidden: {why}"), field: field.to_owned() }
+fn forbidden(field: &str, why: &str) -> Cause {
+    Cause::forbidden(&Path::new(field), why)
 }

@@ -10,81 +10,235 @@ use super::{Caller, FieldValidation, Payload, Server, WriteOptions, convert, nam
 use crate::apply::managed::{self, Force, Reset, Versions, Write};
 use crate::apply::patch;
 use crate::error::{Cause, Result, Status};
-use crate::registry::{Resource, Snapshot};
-use crate::schema::Schema;
+use crate::field::Path;
+use crate::registry::{Resource, Snapshot, group_version};
+use crate::schema::{Schema, decode, default, embedded, prune, unique, validate};
 
-/// The object in a request body, with warnings about fields that are not known or there twice.
+/// The object in a request body. Fields that are not known or there twice are warned about, or refused.
 pub(super) fn decode(
     body: Payload,
-    resource: &Resource,
-    validation: FieldValidation,
+    profile: &Profile,
+    options: &WriteOptions,
     warnings: &mut Vec<String>,
 ) -> Result<Value> {
-    let mut object = match body {
-        Payload::Object(value) => value,
-        Payload::Json(text) => serde_json::from_slice(&text).map_err(|error| undecodable(resource, &error))?,
-    };
-    identify(&mut object, resource)?;
-    let _ = (validation, warnings);
+    let (mut object, mut odd) = read(body, profile)?;
+    odd.extend(fit(profile, &mut object)?);
+    report(odd, options.field_validation, warnings).map_err(|why| unfit(profile, &object, &why))?;
     Ok(object)
 }
 
-fn undecodable(resource: &Resource, error: &serde_json::Error) -> Status {
-    let (kind, version) = (&resource.kind, &resource.version);
-    Status::bad_request(format!(
-        "the object provided is unrecognized (must be of type {kind}): couldn't get version/kind; json parse error: {error}; \
-         expected version {version}"
-    ))
+/// The configuration in the body of an apply: nothing is added to it and nothing taken away.
+pub(super) fn decode_config(body: Payload, profile: &Profile) -> Result<Value> {
+    read(body, profile).map(|(object, _)| object)
 }
 
-/// Checks `apiVersion` and `kind`, and fills them in where they are left out.
-pub(super) fn identify(object: &mut Value, resource: &Resource) -> Result<()> {
-    let expected = resource.api_version();
-    if !object.is_object() {
-        let message = format!(
-            "{} in version {:?} cannot be handled as a {}: json: cannot unmarshal",
-            resource.kind, resource.version, resource.kind
-        );
-        return Err(Status::bad_request(message));
-    }
-    match object["apiVersion"].as_str().unwrap_or_default() {
-        "" => object["apiVersion"] = expected.as_str().into(),
-        version if version == expected => {}
-        version => {
-            let message =
-                format!("the API version in the data ({version}) does not match the expected API version ({expected})");
-            return Err(Status::bad_request(message));
+/// Reads a body, checks its type, and names what is there twice.
+fn read(body: Payload, profile: &Profile) -> Result<(Value, Vec<String>)> {
+    match body {
+        Payload::Object(mut object) => {
+            fill_type(&mut object, profile);
+            identify(&mut object, profile, None)?;
+            Ok((object, Vec::new()))
+        }
+        Payload::Json(text) => {
+            let parsed = decode::parse(&text).map_err(|error| {
+                let why = format!("couldn't get version/kind; json parse error: {}", golang_json(&error));
+                unrecognized(profile, &why, &text)
+            })?;
+            let mut object = parsed.value;
+            if profile.resource.custom().is_none() {
+                fill_type(&mut object, profile);
+            }
+            identify(&mut object, profile, Some(&text))?;
+            Ok((object, parsed.duplicates.iter().map(|path| format!("duplicate field {path:?}")).collect()))
         }
     }
-    match object["kind"].as_str().unwrap_or_default() {
-        "" => object["kind"] = (*resource.kind).into(),
-        kind if *kind == *resource.kind => {}
-        kind => {
-            let (version, wanted) = (&resource.version, &resource.kind);
-            let message = format!(
-                "{kind} in version {version:?} cannot be handled as a {wanted}: no kind {kind:?} is expected here"
-            );
-            return Err(Status::bad_request(message));
+}
+
+/// Brings an object into the form of its schema; names what the schema does not know.
+fn fit(profile: &Profile, object: &mut Value) -> Result<Vec<String>> {
+    let schema = profile.resource.schema();
+    let unknown = if profile.resource.custom().is_none() {
+        decode::typed(schema, object).map_err(|why| unfit(profile, object, &why))?
+    } else {
+        let mut unknown = embedded::coerce_metadata(&mut object["metadata"])
+            .map_err(|why| unfit(profile, object, &why))?
+            .into_iter()
+            .map(|path| format!("metadata.{path}"))
+            .collect::<Vec<_>>();
+        unknown.extend(embedded::coerce(schema, object).map_err(|cause| unfit(profile, object, &cause.message))?);
+        unknown.extend(prune::custom(schema, object));
+        unknown
+    };
+    Ok(unknown.iter().map(|path| format!("unknown field {path:?}")).collect())
+}
+
+/// What is done about odd fields.
+fn report(odd: Vec<String>, validation: FieldValidation, warnings: &mut Vec<String>) -> Result<(), String> {
+    match validation {
+        FieldValidation::Strict if !odd.is_empty() => Err(format!("strict decoding error: {}", odd.join(", "))),
+        FieldValidation::Warn => {
+            warnings.extend(odd);
+            Ok(())
         }
+        _ => Ok(()),
     }
-    if !object["metadata"].is_object() {
+}
+
+/// 400 for a body that is an object of some kind, but not of this one.
+fn unfit(profile: &Profile, object: &Value, why: &str) -> Status {
+    let kind = object["kind"].as_str().unwrap_or_default();
+    let (_, version) = group_version(object["apiVersion"].as_str().unwrap_or_default());
+    let wanted = &profile.resource.kind;
+    Status::bad_request(format!("{kind} in version {version:?} cannot be handled as a {wanted}: {why}"))
+}
+
+/// 400 for a body that does not even say what it is.
+fn unrecognized(profile: &Profile, why: &str, text: &[u8]) -> Status {
+    let kind = &profile.resource.kind;
+    let short = &text[..text.len().min(30)];
+    let more = if text.len() > 30 { " ..." } else { "" };
+    let summary = match short {
+        [] => "<empty>".to_owned(),
+        [b'{', ..] => format!("{}{more}", String::from_utf8_lossy(short)),
+        _ => format!("{}{more}", short.iter().map(|byte| format!("{byte:02x}")).collect::<String>()),
+    };
+    Status::bad_request(format!("the object provided is unrecognized (must be of type {kind}): {why} ({summary})"))
+}
+
+/// The words of Go's decoder for the mistakes that people make most.
+fn golang_json(error: &serde_json::Error) -> String {
+    if error.is_eof() { "unexpected end of JSON input".to_owned() } else { error.to_string() }
+}
+
+/// Fills in `apiVersion` and `kind` where they are left out.
+fn fill_type(object: &mut Value, profile: &Profile) {
+    let Some(members) = object.as_object_mut() else { return };
+    let (types, empty) =
+        (&profile.served, |value: Option<&Value>| value.and_then(Value::as_str).unwrap_or_default().is_empty());
+    if empty(members.get("apiVersion")) {
+        members.insert("apiVersion".into(), types.api_version.as_str().into());
+    }
+    if empty(members.get("kind")) {
+        members.insert("kind".into(), types.kind.as_str().into());
+    }
+}
+
+/// Checks that an object is of the kind and version of the request.
+pub(super) fn identify(object: &mut Value, profile: &Profile, text: Option<&[u8]>) -> Result<()> {
+    let (resource, expected) = (&profile.resource, profile.served.api_version.as_str());
+    let kind = object["kind"].as_str().unwrap_or_default().to_owned();
+    let version = object["apiVersion"].as_str().unwrap_or_default().to_owned();
+    if kind.is_empty() || !object.is_object() {
+        let text = text.unwrap_or_default();
+        let why = if object.is_object() || object.is_null() {
+            format!("Object 'Kind' is missing in '{}'", String::from_utf8_lossy(text))
+        } else {
+            "couldn't get version/kind; json parse error: json: cannot unmarshal into Go value of type struct { APIVersion string \"json:\\\"apiVersion,omitempty\\\"\"; Kind string \"json:\\\"kind,omitempty\\\"\" }".to_owned()
+        };
+        return Err(unrecognized(profile, &why, text));
+    }
+    if version != expected || *kind != *resource.kind {
+        mismatch(profile, object, &kind, &version)?;
+    }
+    if !object["metadata"].is_object() && object["metadata"].is_null() {
         object["metadata"] = Value::Object(Default::default());
     }
     Ok(())
 }
 
-/// Fills in defaults and prunes what the schema does not know.
+/// What is wrong with an object of another kind or version. Custom resources of another kind are found out later.
+fn mismatch(profile: &Profile, object: &Value, kind: &str, version: &str) -> Result<()> {
+    let (resource, expected) = (&profile.resource, &profile.served.api_version);
+    let (group, short) = group_version(version);
+    if resource.custom().is_none() {
+        if !is_builtin(group, short, kind) {
+            let why = format!(
+                "no kind {kind:?} is registered for version {version:?} in scheme \"pkg/api/legacyscheme/scheme.go:30\""
+            );
+            return Err(unfit(profile, object, &why));
+        }
+        if *kind != *resource.kind {
+            let package = |group: &str| {
+                if group.is_empty() { "core".to_owned() } else { group.split('.').next().unwrap_or(group).to_owned() }
+            };
+            let why = format!(
+                "converting ({short}.{kind}) to ({}.{}): unknown conversion",
+                package(&resource.group),
+                resource.kind
+            );
+            return Err(unfit(profile, object, &why));
+        }
+    }
+    if version != expected {
+        let message =
+            format!("the API version in the data ({version}) does not match the expected API version ({expected})");
+        return Err(Status::bad_request(message));
+    }
+    Ok(())
+}
+
+fn is_builtin(group: &str, version: &str, kind: &str) -> bool {
+    crate::schema::definition(&crate::registry::builtin::definition_name(group, version, kind)).is_some()
+}
+
+/// Fills in defaults.
 pub(super) fn complete(server: &Server, profile: &Profile, object: &mut Value) {
     if profile.resource.custom().is_none() {
         namespaces::complete(profile, object);
         server.kinds().default(&profile.resource, object);
+    } else {
+        let schema = profile.resource.schema();
+        default::drop_nulls(schema, object);
+        default::apply(schema, object);
     }
+}
+
+/// Brings an object that somebody changed into the form of its schema, with defaults.
+pub(super) fn refit(server: &Server, profile: &Profile, object: &mut Value) -> Result<()> {
+    fit(profile, object)?;
+    complete(server, profile, object);
+    Ok(())
+}
+
+/// Brings the result of a patch into the form of its schema. Odd fields are warned about, or refused.
+pub(super) fn fit_patched(
+    profile: &Profile,
+    object: &mut Value,
+    options: &WriteOptions,
+    warnings: &mut Vec<String>,
+) -> Result<()> {
+    let text = object.to_string();
+    let refuse = |why: &str| {
+        let path = Path::new("patch");
+        let cause = Cause::invalid(&path, &text.as_str().into(), why);
+        Status::invalid("", "", "", vec![cause])
+    };
+    let odd = match fit(profile, object) {
+        Ok(odd) => odd,
+        Err(status) => {
+            let why = status.message.split_once(": ").map_or(status.message.as_str(), |(_, why)| why);
+            return Err(refuse(why));
+        }
+    };
+    report(odd, options.field_validation, warnings).map_err(|why| refuse(&why))
 }
 
 /// What the schema says is wrong with an object.
 pub(super) fn validate(profile: &Profile, object: &Value, old: Option<&Value>) -> Vec<Cause> {
-    let _ = (profile, object, old);
-    Vec::new()
+    if profile.resource.custom().is_none() {
+        return Vec::new();
+    }
+    let schema = profile.resource.schema();
+    let mut causes = Vec::new();
+    let (kind, wanted) = (object["kind"].as_str().unwrap_or_default(), &profile.served.kind);
+    if kind != wanted {
+        causes.push(Cause::invalid(&Path::new("kind"), &object["kind"], &format!("must be {wanted}")));
+    }
+    causes.extend(validate::validate(schema, object, old));
+    causes.extend(embedded::check(schema, object));
+    causes.extend(unique::check(schema, object));
+    causes
 }
 
 /// `live` with a patch applied.

@@ -55,7 +55,7 @@ pub(super) async fn create(
         _ => {}
     }
     let mut call = Call::new(server, caller, target, options);
-    let mut object = pipeline::decode(body, &target.resource, options.field_validation, &mut call.warnings)?;
+    let mut object = pipeline::decode(body, &call.profile.clone(), options, &mut call.warnings)?;
     meta::fit_namespace(target, &mut object)?;
     pipeline::complete(server, &call.profile, &mut object);
     meta::unite_owners(&mut object, &mut call.warnings);
@@ -74,7 +74,7 @@ pub(super) async fn update(
         return scale::update(server, caller, target, body, options).await;
     }
     let mut call = Call::new(server, caller, target, options);
-    let mut object = pipeline::decode(body, &target.resource, options.field_validation, &mut call.warnings)?;
+    let mut object = pipeline::decode(body, &call.profile.clone(), options, &mut call.warnings)?;
     meta::fit_name(target, &mut object)?;
     meta::fit_namespace(target, &mut object)?;
     call.change(Change::Replace(object), Options::Update(options.clone())).await
@@ -96,8 +96,7 @@ pub(super) async fn patch(
         PatchKind::Merge => Change::Patch(patch::Kind::Merge, read_patch(patch::Kind::Merge, patch.body)?),
         PatchKind::Strategic => Change::Patch(patch::Kind::Strategic, read_patch(patch::Kind::Strategic, patch.body)?),
         PatchKind::Apply => {
-            let validation = options.field_validation;
-            let mut config = pipeline::decode(patch.body, &target.resource, validation, &mut call.warnings)?;
+            let mut config = pipeline::decode_config(patch.body, &call.profile)?;
             meta::fit_name(target, &mut config)?;
             meta::fit_namespace(target, &mut config)?;
             Change::Apply(config)
@@ -208,7 +207,7 @@ impl<'a> Call<'a> {
             }
             _ => return Err(Status::not_found(resource, name)),
         };
-        pipeline::complete(self.server, &profile, &mut object);
+        pipeline::refit(self.server, &profile, &mut object)?;
         meta::unite_owners(&mut object, &mut self.warnings);
         self.create(object, options).await
     }
@@ -252,14 +251,19 @@ impl<'a> Call<'a> {
             Change::Replace(object) => (object.clone(), false),
             Change::Patch(kind, patch) => {
                 let mut object = pipeline::patched(*kind, old, patch, &profile.resource)?;
-                pipeline::identify(&mut object, &profile.resource)?;
+                pipeline::identify(&mut object, &profile, None)?;
                 meta::fit_name(self.target, &mut object)?;
                 meta::fit_namespace(self.target, &mut object)?;
+                pipeline::fit_patched(&profile, &mut object, self.options, &mut self.warnings)?;
                 (object, false)
             }
             Change::Apply(config) => (self.tracker().apply(Some(old), config, self.options.force)?, true),
         };
-        pipeline::complete(self.server, &profile, &mut object);
+        if tracked {
+            pipeline::refit(self.server, &profile, &mut object)?;
+        } else {
+            pipeline::complete(self.server, &profile, &mut object);
+        }
         meta::unite_owners(&mut object, &mut self.warnings);
         Ok(if tracked { object } else { self.tracker().update(Some(old), object) })
     }
@@ -309,7 +313,7 @@ impl<'a> Call<'a> {
             asked = true;
         }
         if asked {
-            pipeline::complete(self.server, &self.profile, &mut object);
+            pipeline::refit(self.server, &self.profile, &mut object)?;
             meta::unite_owners(&mut object, &mut self.warnings);
             self.warnings.extend(request.take_warnings());
         }

@@ -4,6 +4,7 @@
 //! so that a commit need not rewrite the text, a deletion shares the text of the last state, and an object can be
 //! written in another version or as an item of a list without being parsed.
 
+use std::cell::RefCell;
 use std::io::Write;
 use std::sync::Arc;
 
@@ -197,7 +198,22 @@ impl Object {
 
 /// The members after `kind` and where `resourceVersion` goes: after the members of `metadata` that sort before it.
 fn encode(value: &Value) -> (Bytes, u32) {
-    let mut out = Vec::with_capacity(1024);
+    thread_local! {
+        /// Texts are written here and then copied, as a buffer that grows leaves holes in the heap.
+        static SCRATCH: RefCell<Vec<u8>> = const { RefCell::new(Vec::new()) };
+    }
+    SCRATCH.with_borrow_mut(|out| {
+        out.clear();
+        let at = write_body(out, value);
+        let body = Bytes::copy_from_slice(out);
+        // One huge object must not keep its memory for good.
+        out.shrink_to(1 << 20);
+        (body, at as u32)
+    })
+}
+
+/// Appends the members after `kind`, and returns where `resourceVersion` goes.
+fn write_body(out: &mut Vec<u8>, value: &Value) -> usize {
     let mut at = 0;
     out.extend_from_slice(br#""metadata":{"#);
     let mut pending = true;
@@ -214,7 +230,7 @@ fn encode(value: &Value) -> (Bytes, u32) {
             out.push(b',');
         }
         first = false;
-        write_member(&mut out, key, member);
+        write_member(out, key, member);
     }
     if pending {
         at = out.len();
@@ -223,12 +239,11 @@ fn encode(value: &Value) -> (Bytes, u32) {
     for (key, member) in value.as_object().unwrap_or(&empty) {
         if !matches!(key.as_str(), "apiVersion" | "kind" | "metadata") {
             out.push(b',');
-            write_member(&mut out, key, member);
+            write_member(out, key, member);
         }
     }
     out.push(b'}');
-    out.shrink_to_fit();
-    (Bytes::from(out), at as u32)
+    at
 }
 
 fn write_member(out: &mut Vec<u8>, key: &str, value: &Value) {

@@ -48,9 +48,30 @@ async fn bad_requests_are_refused_in_the_words_of_the_real_server() {
         (
             "configmaps",
             Some("default"),
-            json!({"apiVersion": "apps/v1", "kind": "ConfigMap", "metadata": {"name": "a"}}),
+            json!({"apiVersion": "v2", "kind": "ConfigMap", "metadata": {"name": "a"}}),
             400,
-            "the API version in the data (apps/v1) does not match the expected API version (v1)",
+            "ConfigMap in version \"v2\" cannot be handled as a ConfigMap: no kind \"ConfigMap\" is registered for version \"v2\" in scheme \"pkg/api/legacyscheme/scheme.go:30\"",
+        ),
+        (
+            "configmaps",
+            Some("default"),
+            json!({"apiVersion": "apps/v1", "kind": "Deployment", "metadata": {"name": "a"}}),
+            400,
+            "Deployment in version \"v1\" cannot be handled as a ConfigMap: converting (v1.Deployment) to (core.ConfigMap): unknown conversion",
+        ),
+        (
+            "horizontalpodautoscalers",
+            Some("default"),
+            json!({"apiVersion": "autoscaling/v2", "kind": "HorizontalPodAutoscaler", "metadata": {"name": "a"}}),
+            400,
+            "the API version in the data (autoscaling/v2) does not match the expected API version (autoscaling/v1)",
+        ),
+        (
+            "configmaps",
+            Some("default"),
+            json!({"metadata": {"name": "a"}, "data": [1]}),
+            400,
+            "ConfigMap in version \"v1\" cannot be handled as a ConfigMap: json: cannot unmarshal array into Go struct field ConfigMap.data of type map[string]string",
         ),
         (
             "configmaps",
@@ -156,7 +177,7 @@ async fn the_generation_grows_with_the_spec_only() {
     let bench = Bench::new().await;
     let target = bench.one("daemonsets", Some("default"), "a");
     let mut object = bench
-        .create("daemonsets", Some("default"), json!({"metadata": {"name": "a"}, "spec": {"x": 1}}))
+        .create("daemonsets", Some("default"), json!({"metadata": {"name": "a"}, "spec": {"minReadySeconds": 1}}))
         .await
         .unwrap();
     object["metadata"]["labels"] = json!({"l": "1"});
@@ -164,7 +185,7 @@ async fn the_generation_grows_with_the_spec_only() {
     let labelled = bench.put(&target, object.clone()).await.unwrap();
     assert_eq!((&labelled["metadata"]["generation"], &labelled["status"]), (&json!(1), &json!({})));
     object = labelled;
-    object["spec"]["x"] = 2.into();
+    object["spec"]["minReadySeconds"] = 2.into();
     assert_eq!(bench.put(&target, object).await.unwrap()["metadata"]["generation"], 2);
 }
 
@@ -174,13 +195,13 @@ async fn a_status_write_changes_the_status_only() {
     let main = bench.one("daemonsets", Some("default"), "a");
     let status = main.clone().sub("status");
     let mut object = bench
-        .create("daemonsets", Some("default"), json!({"metadata": {"name": "a"}, "spec": {"x": 1}}))
+        .create("daemonsets", Some("default"), json!({"metadata": {"name": "a"}, "spec": {"minReadySeconds": 1}}))
         .await
         .unwrap();
-    object["spec"]["x"] = 2.into();
+    object["spec"]["minReadySeconds"] = 2.into();
     object["status"] = json!({"numberReady": 1});
     let written = bench.put(&status, object).await.unwrap();
-    assert_eq!((&written["spec"]["x"], &written["status"]["numberReady"]), (&json!(1), &json!(1)));
+    assert_eq!((&written["spec"]["minReadySeconds"], &written["status"]["numberReady"]), (&json!(1), &json!(1)));
     assert_eq!(written["metadata"]["generation"], 1);
 }
 
@@ -254,4 +275,31 @@ async fn an_event_is_one_object_in_two_groups() {
     let options = ListOptions { field_selector: "regarding.uid=u".into(), ..ListOptions::default() };
     let listing = bench.list(&Target::all(resource, Some("default")), options).await.unwrap();
     assert_eq!(listing.items[0].value()["regarding"]["name"], "p");
+}
+
+#[tokio::test]
+async fn odd_fields_are_ignored_warned_about_or_refused() {
+    let bench = Bench::new().await;
+    let all = bench.all("configmaps", Some("default"));
+    let text = r#"{"metadata":{"name":"a"},"dta":{},"data":{"k":"1","k":"2"}}"#;
+    let cases = [
+        (FieldValidation::Ignore, Ok(vec![])),
+        (FieldValidation::Warn, Ok(vec!["duplicate field \"data.k\"", "unknown field \"dta\""])),
+        (
+            FieldValidation::Strict,
+            Err(
+                "ConfigMap in version \"v1\" cannot be handled as a ConfigMap: strict decoding error: duplicate field \"data.k\", unknown field \"dta\"",
+            ),
+        ),
+    ];
+    for (field_validation, expected) in cases {
+        let options = WriteOptions { field_validation, dry_run: true, ..WriteOptions::default() };
+        let body = Payload::Json(text.as_bytes().into());
+        let written = bench.server.create(&bench.caller, &all, body, &options).await;
+        match (written, expected) {
+            (Ok(written), Ok(warnings)) => assert_eq!(written.warnings, warnings),
+            (Err(status), Err(message)) => assert_eq!((status.code, status.message.as_str()), (400, message)),
+            (written, expected) => panic!("{written:?} instead of {expected:?}"),
+        }
+    }
 }
