@@ -37,7 +37,7 @@ pub enum Error {
     #[error("cannot read {reference}: {reason}")]
     Undecodable {
         /// Which.
-        reference: Ref,
+        reference: Box<Ref>,
         /// Its uid.
         uid: String,
         /// What does not fit.

@@ -23,17 +23,22 @@ enum State {
 #[derive(Clone, Debug)]
 pub struct Gate {
     state: Arc<watch::Sender<State>>,
+    running: Arc<watch::Sender<usize>>,
 }
 
 impl Gate {
     /// A gate that stays open: for a process that need not lead.
     pub fn open() -> Self {
-        Self { state: Arc::new(watch::Sender::new(State::Open)) }
+        Self::new(State::Open)
     }
 
     /// A gate that is closed until [`open_until`](Self::open_until).
     pub fn closed() -> Self {
-        Self { state: Arc::new(watch::Sender::new(State::Closed)) }
+        Self::new(State::Closed)
+    }
+
+    fn new(state: State) -> Self {
+        Self { state: Arc::new(watch::Sender::new(state)), running: Arc::default() }
     }
 
     /// Opens it until `deadline`. When that passes it is closed, whoever sleeps.
@@ -58,6 +63,13 @@ impl Gate {
         let _ = state.wait_for(|state| passes(*state)).await;
     }
 
+    /// Waits until no write runs.
+    pub async fn drained(&self) {
+        let mut running = self.running.subscribe();
+        // The sender lives as long as `self`.
+        let _ = running.wait_for(|running| *running == 0).await;
+    }
+
     /// Runs a write if the gate is open, and gives it up at the deadline.
     pub(crate) async fn pass<T>(
         &self,
@@ -71,11 +83,28 @@ impl Gate {
             State::Until(deadline) if deadline > Instant::now() => deadline.min(patience),
             State::Closed | State::Until(_) => return Err(Error::NotLeader),
         };
+        let _running = Running::begin(&self.running);
         match timeout_at(deadline, write).await {
             Ok(Ok(answer)) => Ok(answer),
             Ok(Err(error)) => Err(Error::request(verb, what, error)),
             Err(_) => Err(Error::Timeout { verb, what: what.to_string() }),
         }
+    }
+}
+
+/// Counts a write for as long as it runs, also when it is given up.
+struct Running<'a>(&'a watch::Sender<usize>);
+
+impl<'a> Running<'a> {
+    fn begin(running: &'a watch::Sender<usize>) -> Self {
+        running.send_modify(|running| *running += 1);
+        Self(running)
+    }
+}
+
+impl Drop for Running<'_> {
+    fn drop(&mut self) {
+        self.0.send_modify(|running| *running -= 1);
     }
 }
 

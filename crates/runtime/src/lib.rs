@@ -8,9 +8,10 @@
 //! | [`cache`] | one trimmed watch per kind, snapshots for decisions, changes for controllers |
 //! | [`queue`], [`controller`] | keys to look at, and the loop that looks at them |
 //! | [`writer`] | server-side apply in waves, pruning, status, finalizers |
-//! | [`gate`] | who may write: only who holds the lease, only until a deadline |
+//! | [`gate`], [`leader`] | who may write: only who holds the lease, only until a deadline |
 //! | [`events`] | what users are told |
-//! | [`metrics`] | what operators of the operator see |
+//! | [`metrics`], [`serve`] | what operators of the operator see |
+//! | [`webhook`] | admission over TLS with certificates of our own |
 
 pub mod cache;
 pub mod clock;
@@ -18,9 +19,14 @@ pub mod controller;
 pub mod error;
 pub mod events;
 pub mod gate;
+
 pub mod kinds;
+pub mod leader;
+mod listen;
 pub mod metrics;
 pub mod queue;
+pub mod serve;
+pub mod webhook;
 pub mod writer;
 
 use kube::Client;

@@ -96,12 +96,11 @@ impl Watches {
     /// Asks about every group, and starts and stops watches. Says whether all questions were answered.
     async fn discover(&mut self) -> bool {
         let cache = self.cache.clone();
-        let mut answers: BTreeMap<(&str, &str), Option<BTreeSet<String>>> = BTreeMap::new();
-        for kind in cache.optional().map(|feed| feed.table.kind) {
-            if !answers.contains_key(&(kind.group, kind.version)) {
-                let answer = self.ask(kind.group, kind.version).await;
-                answers.insert((kind.group, kind.version), answer);
-            }
+        let groups: BTreeSet<_> =
+            cache.optional().map(|feed| (feed.table.kind.group, feed.table.kind.version)).collect();
+        let mut answers = BTreeMap::new();
+        for (group, version) in groups {
+            answers.insert((group, version), self.ask(group, version).await);
         }
         for (index, feed) in cache.shared.tables.iter().enumerate() {
             let kind = feed.table.kind;

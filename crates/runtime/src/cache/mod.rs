@@ -157,7 +157,7 @@ impl Cache {
         let reference = Ref::of::<K>(&key.namespace, &key.name);
         let Some(object) = self.get(&reference) else { return Ok(None) };
         let undecodable = |error: serde_json::Error| Error::Undecodable {
-            reference,
+            reference: Box::new(reference),
             uid: uid(&object).into(),
             reason: error.to_string(),
         };

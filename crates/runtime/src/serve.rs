@@ -1,0 +1,73 @@
+//! `/healthz`, `/readyz` and `/metrics`.
+//!
+//! Ready means that the caches are complete: a follower is ready too, since it serves webhooks and can take over.
+
+use http::{Method, StatusCode};
+use tokio::net::TcpListener;
+use tokio_util::sync::CancellationToken;
+
+use crate::cache::Cache;
+use crate::listen::{Answer, answer, serve, text};
+use crate::metrics::Metrics;
+
+pub use crate::listen::listen;
+
+/// Answers `/healthz` and `/readyz` until `stop`. `ready` says what is still missing; see [`caches_are_complete`].
+pub async fn health<R>(listener: TcpListener, ready: R, stop: CancellationToken)
+where
+    R: Fn() -> Result<(), String> + Send + Sync + 'static,
+{
+    serve(
+        listener,
+        || None,
+        stop,
+        move |request| {
+            let answer = probe(request.method(), request.uri().path(), &ready);
+            async move { answer }
+        },
+    )
+    .await;
+}
+
+/// What `/readyz` asks at least.
+pub fn caches_are_complete(cache: &Cache) -> Result<(), String> {
+    if cache.is_synced() {
+        return Ok(());
+    }
+    let missing: Vec<_> = cache.missing().iter().map(|kind| kind.kind).collect();
+    Err(format!("not yet read: {}", missing.join(", ")))
+}
+
+fn probe(method: &Method, path: &str, ready: &dyn Fn() -> Result<(), String>) -> Answer {
+    if method != Method::GET && method != Method::HEAD {
+        return text(StatusCode::METHOD_NOT_ALLOWED, "only GET\n");
+    }
+    match path.trim_end_matches('/') {
+        "/healthz" | "/livez" => text(StatusCode::OK, "ok\n"),
+        "/readyz" => match ready() {
+            Ok(()) => text(StatusCode::OK, "ok\n"),
+            Err(missing) => text(StatusCode::SERVICE_UNAVAILABLE, format!("{missing}\n")),
+        },
+        _ => text(StatusCode::NOT_FOUND, "try /healthz or /readyz\n"),
+    }
+}
+
+/// Answers `/metrics` until `stop`.
+pub async fn metrics(listener: TcpListener, metrics: Metrics, stop: CancellationToken) {
+    serve(
+        listener,
+        || None,
+        stop,
+        move |request| {
+            let answer = match request.uri().path() {
+                "/metrics" => {
+                    let format = "application/openmetrics-text; version=1.0.0; charset=utf-8";
+                    answer(StatusCode::OK, format, metrics.encode())
+                }
+                _ => text(StatusCode::NOT_FOUND, "try /metrics\n"),
+            };
+            async move { answer }
+        },
+    )
+    .await;
+}

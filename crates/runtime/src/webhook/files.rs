@@ -1,0 +1,43 @@
+//! A certificate from a directory that somebody else fills, such as a mounted Secret.
+
+use std::path::Path;
+use std::time::Duration;
+
+use tokio_util::sync::CancellationToken;
+
+use super::Certificate;
+use crate::error::Error;
+
+/// How often the files are looked at. Mounted Secrets change by renamed links, which watches of files miss.
+const LOOK: Duration = Duration::from_secs(10);
+
+/// Serves `tls.crt` and `tls.key` of `directory`, and follows their changes until `stop`.
+pub async fn run(directory: &Path, certificate: Certificate, stop: CancellationToken) {
+    let mut last = None;
+    let follow = async {
+        loop {
+            match read(directory).await {
+                Ok(now) if last.as_ref() == Some(&now) => {}
+                // Both files change one after the other: what does not fit together is read again.
+                Ok(now) => match certificate.set(&now.0, &now.1) {
+                    Ok(()) => {
+                        tracing::info!(directory = %directory.display(), "serving the certificate of the directory");
+                        last = Some(now);
+                    }
+                    Err(error) => tracing::warn!(error = error.chain(), "cannot use the certificate"),
+                },
+                Err(error) => tracing::warn!(error = error.chain(), "cannot read the certificate"),
+            }
+            tokio::time::sleep(LOOK).await;
+        }
+    };
+    stop.run_until_cancelled(follow).await;
+}
+
+async fn read(directory: &Path) -> Result<(Vec<u8>, Vec<u8>), Error> {
+    let file = |name: &'static str| async move {
+        let path = directory.join(name);
+        tokio::fs::read(&path).await.map_err(|source| Error::Io { what: path.display().to_string(), source })
+    };
+    Ok((file("tls.crt").await?, file("tls.key").await?))
+}
