@@ -1,5 +1,7 @@
-//! Recipes of the project: `cargo xtask gen` writes the generated files, `cargo xtask check` is what CI runs first.
+//! Recipes of the project: `cargo xtask gen` writes the generated files, `cargo xtask check` is what CI runs first,
+//! `cargo xtask cluster up` starts a real Kubernetes.
 
+mod cluster;
 mod reference;
 mod tidy;
 
@@ -18,6 +20,9 @@ enum Task {
     Check,
     /// Only tidy: dependency direction, file sizes, headers
     Tidy,
+    /// A real Kubernetes control plane on this machine
+    #[command(subcommand)]
+    Cluster(cluster::Action),
 }
 
 /// A generated file: path from the root, and content.
@@ -28,6 +33,7 @@ fn main() -> Result<()> {
     match Task::parse() {
         Task::Gen => generate(&root),
         Task::Tidy => tidy::run(&root),
+        Task::Cluster(action) => cluster::run(&root, &action),
         Task::Check => {
             cargo(&root, &["fmt", "--all", "--check"])?;
             cargo(&root, &["clippy", "--workspace", "--all-targets", "--quiet", "--", "-D", "warnings"])?;
