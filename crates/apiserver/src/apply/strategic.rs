@@ -187,7 +187,10 @@ fn set_orders(live: &mut Fields, patch: &mut Fields, schema: Option<&Schema>) ->
             (Some(current), Some(changes)) => merge_list(current, changes, &field, false)?,
         };
         let current = current.unwrap_or_default();
-        list::element_type(&current, changes.as_deref().unwrap_or_default())?;
+        let changes = changes.unwrap_or_default();
+        list::element_type(&current, &changes)?;
+        let current =
+            if field.merges() && !key.is_empty() { list::overwritten(&current, &changes, key) } else { current };
         let ordered = list::ordered(merged, &order, &Order { live: &current, key })?;
         live.insert(name.to_owned(), ordered.into());
         patch.remove(name);

@@ -1,7 +1,5 @@
 //! Lists in strategic merge patches: directives in items, and which order the result has.
 
-use std::cmp::Ordering;
-
 use serde_json::Value;
 
 use super::gofmt;
@@ -78,6 +76,36 @@ pub(super) fn obey_directives(mut live: Vec<Value>, patch: Vec<Value>, key: &str
     Ok(if replace { (rest, Vec::new()) } else { (live, rest) })
 }
 
+/// The live list as a real server sees it when it orders the result by `$setElementOrder`: deleting and adding items
+/// happens in the same memory, so added items stand in the places that deleted ones left.
+pub(super) fn overwritten(live: &[Value], patch: &[Value], key: &str) -> Vec<Value> {
+    let mut slots = live.to_vec();
+    let mut length = slots.len();
+    let directive = |item: &Value| item.get(PATCH).and_then(Value::as_str).map(str::to_owned);
+    for item in patch.iter().filter(|item| directive(item).as_deref() == Some("delete")) {
+        while let Some(at) = slots[..length].iter().position(|slot| slot.get(key) == item.get(key)) {
+            // Everything after it moves up by one, and the last slot keeps what it had.
+            slots[at..length].rotate_left(1);
+            length -= 1;
+            if length > 0 && at < length {
+                slots[length] = slots[length - 1].clone();
+            }
+        }
+    }
+    let replaces = patch.iter().any(|item| directive(item).as_deref() == Some("replace"));
+    for item in patch.iter().filter(|item| !replaces && directive(item).is_none()) {
+        let known = slots[..length].iter().any(|slot| slot.get(key) == item.get(key));
+        if !known {
+            if length == slots.len() {
+                break;
+            }
+            slots[length] = item.clone();
+            length += 1;
+        }
+    }
+    slots
+}
+
 /// Scalars without repeats. The last item takes the place of a repeated one, as on a real server.
 pub(super) fn without_repeats(mut items: Vec<Value>) -> Vec<Value> {
     let mut i = 0;
@@ -107,21 +135,22 @@ pub(super) fn check_order(patch: &[Value], order: &[Value], key: &str) -> Merged
         return Err(bad_type("map[string]interface {}", other));
     }
     let mut items = patch.iter().filter(|item| key.is_empty() || !deletes(item)).peekable();
-    let mut orders = order.iter();
+    let mut orders = order.iter().peekable();
     while let Some(item) = items.peek() {
-        if item.get(PATCH).is_some() {
-            items.next();
-            continue;
-        }
-        let Some(wanted) = orders.next() else {
+        let Some(wanted) = orders.peek() else {
             let (patch, order) = (gofmt::plain(&patch.to_vec().into()), gofmt::plain(&order.to_vec().into()));
             let message =
                 format!("The order in patch list:\n{patch}\n doesn't match $setElementOrder list:\n{order}\n");
             return Err(Fault::Other(message));
         };
+        if item.get(PATCH).is_some() {
+            items.next();
+            continue;
+        }
         if identity(item, key)? == identity(wanted, key)? {
             items.next();
         }
+        orders.next();
     }
     Ok(())
 }
@@ -156,17 +185,26 @@ pub(super) fn ordered(merged: Vec<Value>, patch: &[Value], order: &Order<'_>) ->
         let value = identity(item, key).ok()?;
         list.iter().position(|other| identity(other, key).ok() == Some(value))
     };
-    let by = |list: &[Value], left: &Value, right: &Value| match (place(list, left), place(list, right)) {
-        (Some(left), Some(right)) => left.cmp(&right),
-        _ => Ordering::Equal,
+    // Whether one comes before the other, where both have a place.
+    let before = |list: &[Value], left: &Value, right: &Value| Some(place(list, left)? < place(list, right)?);
+    // Who has no place goes to the front, the last one first: so does the sort of a real server, which takes its word
+    // that each of two such items comes before the other.
+    let sort = |items: &mut Vec<Value>, list: &[Value]| {
+        for end in 1..items.len() {
+            let mut i = end;
+            while i > 0 && before(list, &items[i], &items[i - 1]).unwrap_or(true) {
+                items.swap(i, i - 1);
+                i -= 1;
+            }
+        }
     };
-    ours.sort_by(|left, right| by(patch, left, right));
-    others.sort_by(|left, right| by(order.live, left, right));
+    sort(&mut ours, patch);
+    sort(&mut others, order.live);
 
     let mut out = Vec::with_capacity(ours.len() + others.len());
     let mut others = others.into_iter().peekable();
     for item in ours {
-        while let Some(other) = others.next_if(|other| by(order.live, other, &item) == Ordering::Less) {
+        while let Some(other) = others.next_if(|other| before(order.live, other, &item) == Some(true)) {
             out.push(other);
         }
         out.push(item);
