@@ -40,10 +40,10 @@ pub fn quote(text: &str) -> String {
     out
 }
 
-/// A number as `%v` writes it: the shortest digits, an exponent below 1e-4 and from 1e21.
+/// A number as `%v` writes it: the shortest digits, an exponent below 1e-4 and from 1e6.
 pub fn float(number: f64) -> String {
     let magnitude = number.abs();
-    if magnitude != 0.0 && !(1e-4..1e21).contains(&magnitude) {
+    if magnitude != 0.0 && !(1e-4..1e6).contains(&magnitude) {
         exponent(&format!("{number:e}"))
     } else {
         format!("{number}")
@@ -57,20 +57,59 @@ fn exponent(text: &str) -> String {
     format!("{digits}e{sign}{power:0>2}")
 }
 
-/// JSON as Go writes it: without spaces, and safe inside HTML.
+/// JSON as Go writes it: without spaces, safe inside HTML, whole numbers without a fraction.
 pub fn json(value: &Value) -> String {
-    let text = value.to_string();
-    if !text.contains(['<', '>', '&', '\u{2028}', '\u{2029}']) {
-        return text;
-    }
-    let mut out = String::with_capacity(text.len() + 16);
-    for c in text.chars() {
-        match c {
-            '<' | '>' | '&' | '\u{2028}' | '\u{2029}' => write!(out, "\\u{:04x}", c as u32).expect("text takes text"),
-            c => out.push(c),
+    let mut out = String::new();
+    write_json(value, &mut out);
+    out
+}
+
+fn write_json(value: &Value, out: &mut String) {
+    match value {
+        Value::Number(number) if number.is_f64() => out.push_str(&json_float(number.as_f64().unwrap_or_default())),
+        Value::Array(items) => {
+            out.push('[');
+            for (index, item) in items.iter().enumerate() {
+                if index > 0 {
+                    out.push(',');
+                }
+                write_json(item, out);
+            }
+            out.push(']');
+        }
+        Value::Object(fields) => {
+            out.push('{');
+            for (index, (name, value)) in fields.iter().enumerate() {
+                if index > 0 {
+                    out.push(',');
+                }
+                write_json(&Value::String(name.clone()), out);
+                out.push(':');
+                write_json(value, out);
+            }
+            out.push('}');
+        }
+        other => {
+            for c in other.to_string().chars() {
+                match c {
+                    '<' | '>' | '&' | '\u{2028}' | '\u{2029}' => {
+                        write!(out, "\\u{:04x}", c as u32).expect("text takes text");
+                    }
+                    c => out.push(c),
+                }
+            }
         }
     }
-    out
+}
+
+fn json_float(number: f64) -> String {
+    let magnitude = number.abs();
+    if magnitude != 0.0 && !(1e-6..1e21).contains(&magnitude) {
+        // JSON has one digit in a small negative exponent.
+        exponent(&format!("{number:e}")).replace("e-0", "e-")
+    } else {
+        format!("{number}")
+    }
 }
 
 /// Compiles a pattern of Go's `regexp`, whose classes are ASCII and whose brackets do not nest.
@@ -155,7 +194,8 @@ mod tests {
             (1.5, "1.5"),
             (3.0, "3"),
             (1e21, "1e+21"),
-            (1e20, "100000000000000000000"),
+            (2147483648.0, "2.147483648e+09"),
+            (123456.0, "123456"),
             (0.00001, "1e-05"),
             (0.0001, "0.0001"),
         ] {

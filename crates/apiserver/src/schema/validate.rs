@@ -94,7 +94,9 @@ impl<'a> Correlated<'a> {
     fn field(self, name: &str) -> Option<Self> {
         let old = self.old?.as_object()?.get(name)?;
         let value = self.value.as_object()?.get(name)?;
-        Some(Self { schema: self.schema.child(name)?, value, old: Some(old) })
+        // `additionalProperties: true` is no schema to follow.
+        let schema = self.schema.child(name).filter(|child| !child.source.is_null())?;
+        Some(Self { schema, value, old: Some(old) })
     }
 
     fn index(self, index: usize) -> Option<Self> {
@@ -410,9 +412,13 @@ fn enum_fault(checks: Option<&Checks>, value: &Value, path: &str) -> Option<Faul
     Some(Fault::new(path, Kind::Enum(value.clone(), supported), message))
 }
 
-/// Equality that does not tell `1` from `1.0`.
-fn equal(one: &Value, other: &Value) -> bool {
-    one == other || matches!((one, other), (Value::Number(a), Value::Number(b)) if a.as_f64() == b.as_f64())
+/// Equality after Go's conversion of the value to the type of the enum: `1.5` is the `1` of an enum of integers.
+fn equal(known: &Value, value: &Value) -> bool {
+    match (known.as_i64(), known.as_f64(), value.as_f64()) {
+        (Some(known), _, Some(value)) => known == value as i64,
+        (None, Some(known), Some(value)) => known == value,
+        _ => known == value,
+    }
 }
 
 fn string_faults(checks: Option<&Checks>, text: &str, path: &str) -> Vec<Fault> {
@@ -443,46 +449,90 @@ fn number_faults(schema: &Schema, checks: Option<&Checks>, value: &Value, path: 
     let mut faults = Vec::new();
     let format = checks.and_then(|checks| checks.format.as_deref()).unwrap_or_default();
     let number = value.as_f64().unwrap_or(f64::NAN);
-    if let Some(message) = out_of_range(schema.type_, format, value, path) {
+    if let Some(message) = out_of_range(schema.type_, format, value, "Checked", path) {
         faults.push(Fault { name: None, kind: Kind::Required, message });
     }
     let Some(checks) = checks else { return faults };
-    // Whole numbers are compared as whole numbers, and the limit is then shown as one.
-    let whole = value.as_i64();
-    let shown = |limit: f64| if whole.is_some() { (limit as i64).to_string() } else { golang::float(limit) };
-    let mut fault = |message: String| faults.push(Fault::new(path, Kind::Invalid(value.clone()), message));
-    if let Some(factor) = checks.multiple_of {
-        let fits = match whole {
-            Some(whole) if factor >= 1.0 => whole % (factor as i64) == 0,
-            _ => is_whole(if factor < 1.0 { 1.0 / factor * number } else { number / factor }),
-        };
-        if !fits {
-            fault(format!("{path} in body should be a multiple of {}", shown(factor)));
+    let limits = [
+        checks.multiple_of.map(|factor| (Bound::Multiple, "MultipleOf", factor, false)),
+        checks.number.min.map(|min| (Bound::Min, "Minimum boundary", min, checks.exclusive_minimum)),
+        checks.number.max.map(|max| (Bound::Max, "Maximum boundary", max, checks.exclusive_maximum)),
+    ];
+    for (bound, name, limit, exclusive) in limits.into_iter().flatten() {
+        let mut limit = Limit { bound, limit, exclusive, number, whole: value.as_i64(), path };
+        // A limit that the type cannot hold is told each time, and compared as any number.
+        if let Some(message) = out_of_range(schema.type_, format, &limit.limit.into(), name, path) {
+            faults.push(Fault { name: None, kind: Kind::Required, message });
+            limit.whole = None;
         }
-    }
-    let compare = |limit: f64| match whole {
-        Some(whole) => whole.cmp(&(limit as i64)),
-        None => number.partial_cmp(&limit).unwrap_or(std::cmp::Ordering::Equal),
-    };
-    if let Some(min) = checks.number.min {
-        let order = compare(min);
-        if order.is_lt() || order.is_eq() && checks.exclusive_minimum {
-            let or_equal = if checks.exclusive_minimum { "" } else { "or equal to " };
-            fault(format!("{path} in body should be greater than {or_equal}{}", shown(min)));
-        }
-    }
-    if let Some(max) = checks.number.max {
-        let order = compare(max);
-        if order.is_gt() || order.is_eq() && checks.exclusive_maximum {
-            let or_equal = if checks.exclusive_maximum { "" } else { "or equal to " };
-            fault(format!("{path} in body should be less than {or_equal}{}", shown(max)));
-        }
+        faults.extend(limit.fault());
     }
     faults
 }
 
+#[derive(Clone, Copy)]
+enum Bound {
+    Multiple,
+    Min,
+    Max,
+}
+
+/// One limit and the number that is held against it; `whole` when both are compared as whole numbers.
+struct Limit<'a> {
+    bound: Bound,
+    limit: f64,
+    exclusive: bool,
+    number: f64,
+    whole: Option<i64>,
+    path: &'a str,
+}
+
+impl Limit<'_> {
+    fn fault(&self) -> Option<Fault> {
+        let (path, shown) = (self.path, self.shown());
+        let or_equal = if self.exclusive { "" } else { "or equal to " };
+        let broken = |order: std::cmp::Ordering| self.order() == order || self.exclusive && self.order().is_eq();
+        let text = match self.bound {
+            // Go divides by a whole number here, and there is none below 1.
+            Bound::Multiple if self.whole.is_some() && self.limit < 1.0 => {
+                let text = format!("factor MultipleOf declared for {path} must be positive: {shown}");
+                return Some(Fault::new(path, Kind::Invalid((self.limit as i64).into()), text));
+            }
+            Bound::Multiple if !self.divides() => format!("{path} in body should be a multiple of {shown}"),
+            Bound::Min if broken(std::cmp::Ordering::Less) => {
+                format!("{path} in body should be greater than {or_equal}{shown}")
+            }
+            Bound::Max if broken(std::cmp::Ordering::Greater) => {
+                format!("{path} in body should be less than {or_equal}{shown}")
+            }
+            _ => return None,
+        };
+        let value = self.whole.map_or_else(|| self.number.into(), Value::from);
+        Some(Fault::new(path, Kind::Invalid(value), text))
+    }
+
+    fn shown(&self) -> String {
+        if self.whole.is_some() { (self.limit as i64).to_string() } else { golang::float(self.limit) }
+    }
+
+    fn order(&self) -> std::cmp::Ordering {
+        match self.whole {
+            Some(whole) => whole.cmp(&(self.limit as i64)),
+            None => self.number.partial_cmp(&self.limit).unwrap_or(std::cmp::Ordering::Equal),
+        }
+    }
+
+    fn divides(&self) -> bool {
+        match self.whole {
+            Some(whole) => whole % (self.limit as i64) == 0,
+            None if self.limit < 1.0 => is_whole(1.0 / self.limit * self.number),
+            None => is_whole(self.number / self.limit),
+        }
+    }
+}
+
 /// A number that its format cannot hold.
-fn out_of_range(type_: Type, format: &str, value: &Value, path: &str) -> Option<String> {
+fn out_of_range(type_: Type, format: &str, value: &Value, what: &str, path: &str) -> Option<String> {
     let integer = type_ == Type::Integer;
     let whole = value.as_i64().or_else(|| value.as_f64().filter(|n| is_whole(*n)).map(|n| n as i64));
     let fits = match (type_, format) {
@@ -493,7 +543,7 @@ fn out_of_range(type_: Type, format: &str, value: &Value, path: &str) -> Option<
     };
     let name = if integer { "integer" } else { "number" };
     (!fits).then(|| match format {
-        "" => format!("Checked value must be of type {name} (default format) in {path}"),
-        format => format!("Checked value must be of type {name} with format {format} in {path}"),
+        "" => format!("{what} value must be of type {name} (default format) in {path}"),
+        format => format!("{what} value must be of type {name} with format {format} in {path}"),
     })
 }
