@@ -1,5 +1,7 @@
-//! What a server does by itself: it collects objects whose owners have gone, and empties namespaces that are deleted.
+//! What a server does by itself: it collects objects whose owners have gone, empties namespaces that are deleted, and
+//! serves what CustomResourceDefinitions define.
 
+mod definitions;
 mod garbage;
 mod namespace;
 
@@ -28,8 +30,9 @@ impl Lifecycle {
         // Before anything is written, so that nothing is missed.
         let garbage = garbage::Collector::new(server);
         let namespaces = namespace::Janitor::new(server)?;
+        let definitions = definitions::Registrar::new(server)?;
         create_namespaces(server).await?;
-        let tasks = vec![tokio::spawn(garbage.run()), tokio::spawn(namespaces.run())];
+        let tasks = vec![tokio::spawn(garbage.run()), tokio::spawn(namespaces.run()), tokio::spawn(definitions.run())];
         Ok(Self { tasks })
     }
 }

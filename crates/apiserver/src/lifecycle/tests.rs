@@ -220,3 +220,116 @@ async fn nothing_is_left_of_a_server_that_goes() {
     tokio::task::yield_now().await;
     assert!(weak.upgrade().is_none());
 }
+
+mod definitions {
+    use super::*;
+    use crate::error::Status;
+    use crate::ops::{FieldValidation, WriteOptions};
+
+    fn widgets() -> Value {
+        json!({
+            "metadata": {"name": "widgets.example.com"},
+            "spec": {
+                "group": "example.com", "scope": "Namespaced",
+                "names": {"plural": "widgets", "singular": "widget", "kind": "Widget", "listKind": "WidgetList"},
+                "versions": [
+                    {"name": "v1", "served": true, "storage": true, "subresources": {"status": {}}, "schema": {"openAPIV3Schema": {
+                        "type": "object", "properties": {
+                            "spec": {"type": "object", "required": ["size"], "properties": {
+                                "size": {"type": "integer", "minimum": 1}, "colour": {"type": "string", "default": "red"}}},
+                            "status": {"type": "object", "properties": {"ready": {"type": "boolean"}}}}}}},
+                    {"name": "v1beta1", "served": true, "storage": false, "schema": {"openAPIV3Schema": {
+                        "type": "object", "x-kubernetes-preserve-unknown-fields": true}}},
+                ],
+            },
+        })
+    }
+
+    impl World {
+        async fn define(&self, definition: Value) -> Value {
+            self.bench.create("customresourcedefinitions", None, definition).await.unwrap();
+            tokio::time::sleep(Duration::from_secs(1)).await;
+            self.definition().await.unwrap()
+        }
+
+        async fn definition(&self) -> Result<Value> {
+            self.bench.get(&self.bench.one("customresourcedefinitions", None, "widgets.example.com")).await
+        }
+
+        async fn widget(&self, body: Value) -> Result<Value> {
+            self.bench.create("widgets", Some("default"), body).await
+        }
+    }
+
+    fn conditions(definition: &Value) -> Vec<String> {
+        let conditions = definition["status"]["conditions"].as_array().into_iter().flatten();
+        let line = |it: &Value| format!("{}={}", it["type"].as_str().unwrap(), it["status"].as_str().unwrap());
+        conditions.map(line).collect()
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn what_is_defined_is_served() {
+        let world = World::new().await;
+        let definition = world.define(widgets()).await;
+        assert_eq!(conditions(&definition), ["NamesAccepted=True", "Established=True"]);
+        assert_eq!(definition["status"]["storedVersions"], json!(["v1"]));
+
+        let body = json!({"metadata": {"name": "a"}, "spec": {"size": 1, "odd": 1}, "status": {"ready": true}});
+        let widget = world.widget(body).await.unwrap();
+        assert_eq!(widget["spec"], json!({"size": 1, "colour": "red"}));
+        assert!(widget.get("status").is_none() && widget["metadata"]["generation"] == 1);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn objects_must_fit_their_schema() {
+        let world = World::new().await;
+        world.define(widgets()).await;
+        let refusal = |status: Status| (status.code, status.message);
+        let body = json!({"metadata": {"name": "a"}, "spec": {"size": 0}});
+        assert_eq!(
+            world.widget(body).await.map_err(refusal),
+            Err((
+                422,
+                "Widget.example.com \"a\" is invalid: spec.size: Invalid value: 0: spec.size in body should be greater than or equal to 1".into()
+            ))
+        );
+        let strict = WriteOptions { field_validation: FieldValidation::Strict, ..WriteOptions::default() };
+        let body = json!({"metadata": {"name": "a"}, "spec": {"size": 1, "odd": 1}});
+        let target = world.bench.all("widgets", Some("default"));
+        let answer = world.bench.server.create(&world.bench.caller, &target, body.into(), &strict).await;
+        assert_eq!(
+            answer.map(drop).map_err(refusal),
+            Err((
+                400,
+                "Widget in version \"v1\" cannot be handled as a Widget: strict decoding error: unknown field \"spec.odd\"".into()
+            ))
+        );
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn objects_go_before_their_definition() {
+        let world = World::new().await;
+        world.define(widgets()).await;
+        let held = json!({"metadata": {"name": "a", "finalizers": ["example.com/hold"]}, "spec": {"size": 1}});
+        world.widget(held).await.unwrap();
+        world.widget(json!({"metadata": {"name": "b"}, "spec": {"size": 1}})).await.unwrap();
+        let target = world.bench.one("customresourcedefinitions", None, "widgets.example.com");
+        world.bench.delete(&target, DeleteOptions::default()).await.unwrap();
+        tokio::time::sleep(Duration::from_secs(5)).await;
+
+        let going = world.definition().await.unwrap();
+        assert!(conditions(&going).contains(&"Terminating=True".to_owned()), "{going}");
+        let widget = world.bench.one("widgets", Some("default"), "a");
+        assert_eq!(
+            world.widget(json!({"metadata": {"name": "c"}, "spec": {"size": 1}})).await.map_err(|s| s.code),
+            Err(405)
+        );
+
+        let mut object = world.bench.get(&widget).await.unwrap();
+        object["metadata"]["finalizers"] = json!([]);
+        world.bench.put(&widget, object).await.unwrap();
+        tokio::time::sleep(Duration::from_secs(5)).await;
+        assert_eq!(world.definition().await.map_err(|status| status.code), Err(404));
+        assert!(world.bench.server.registry().lookup("example.com", "v1", "widgets").is_none());
+    }
+}

@@ -14,6 +14,7 @@ use super::{
 };
 use crate::clock::seconds;
 use crate::error::{Result, Status};
+use crate::registry::crd;
 use crate::store::{Clash, Listing, Object};
 
 const ORPHAN: &str = "orphan";
@@ -91,6 +92,13 @@ fn plan(profile: &Profile, target: &Target, old: &Value, options: &DeleteOptions
     let mut object = old.clone();
     if namespaces::is_namespaces(&profile.resource) {
         return plan_namespace(target, object, options, now);
+    }
+    if crd::is_definitions(&profile.resource) && object["metadata"]["deletionTimestamp"].is_null() {
+        // Its objects go first: see `lifecycle`.
+        set_deletion(&mut object, now, 0);
+        meta::members(&mut object).remove("deletionGracePeriodSeconds");
+        crd::begin_deletion(&mut object, &seconds(now));
+        return Ok(Step::Mark(object));
     }
     let grace = begin(profile.strategy, &mut object, options, now);
     if grace == Grace::Pending {

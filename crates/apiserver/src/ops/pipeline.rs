@@ -12,7 +12,8 @@ use crate::apply::patch;
 use crate::error::{Cause, Result, Status};
 use crate::field::Path;
 use crate::registry::{Resource, Snapshot, group_version};
-use crate::schema::{Schema, decode, default, embedded, prune, unique, validate};
+use crate::schema::object::{self, Verdict};
+use crate::schema::{Schema, decode, default, embedded, prune};
 
 /// The object in a request body. Fields that are not known or there twice are warned about, or refused.
 pub(super) fn decode(
@@ -56,8 +57,8 @@ fn read(body: Payload, profile: &Profile) -> Result<(Value, Vec<String>)> {
 }
 
 /// Brings an object into the form of its schema; names what the schema does not know.
-fn fit(profile: &Profile, object: &mut Value) -> Result<Vec<String>> {
-    let schema = profile.resource.schema();
+pub(super) fn fit(profile: &Profile, object: &mut Value) -> Result<Vec<String>> {
+    let schema = profile.resource.declared();
     let unknown = if profile.resource.custom().is_none() {
         decode::typed(schema, object).map_err(|why| unfit(profile, object, &why))?
     } else {
@@ -66,8 +67,9 @@ fn fit(profile: &Profile, object: &mut Value) -> Result<Vec<String>> {
             .into_iter()
             .map(|path| format!("metadata.{path}"))
             .collect::<Vec<_>>();
-        unknown.extend(embedded::coerce(schema, object).map_err(|cause| unfit(profile, object, &cause.message))?);
         unknown.extend(prune::custom(schema, object));
+        default::drop_nulls(schema, object);
+        unknown.extend(embedded::coerce(schema, object).map_err(|cause| unfit(profile, object, &cause.message))?);
         unknown
     };
     Ok(unknown.iter().map(|path| format!("unknown field {path:?}")).collect())
@@ -188,7 +190,7 @@ pub(super) fn complete(server: &Server, profile: &Profile, object: &mut Value) {
         namespaces::complete(profile, object);
         server.kinds().default(&profile.resource, object);
     } else {
-        let schema = profile.resource.schema();
+        let schema = profile.resource.declared();
         default::drop_nulls(schema, object);
         default::apply(schema, object);
     }
@@ -224,21 +226,14 @@ pub(super) fn fit_patched(
     report(odd, options.field_validation, warnings).map_err(|why| refuse(&why))
 }
 
-/// What the schema says is wrong with an object.
-pub(super) fn validate(profile: &Profile, object: &Value, old: Option<&Value>) -> Vec<Cause> {
-    if profile.resource.custom().is_none() {
-        return Vec::new();
+/// What the schema says about an object.
+pub(super) fn validate(profile: &Profile, subresource: &str, object: &Value, old: Option<&Value>) -> Verdict {
+    let (kind, wanted) = (&object["kind"], &profile.served.kind);
+    if profile.resource.custom().is_some() && kind != wanted {
+        let cause = Cause::invalid(&Path::new("kind"), kind, &format!("must be {wanted}"));
+        return Verdict { causes: vec![cause], ..Verdict::default() };
     }
-    let schema = profile.resource.schema();
-    let mut causes = Vec::new();
-    let (kind, wanted) = (object["kind"].as_str().unwrap_or_default(), &profile.served.kind);
-    if kind != wanted {
-        causes.push(Cause::invalid(&Path::new("kind"), &object["kind"], &format!("must be {wanted}")));
-    }
-    causes.extend(validate::validate(schema, object, old));
-    causes.extend(embedded::check(schema, object));
-    causes.extend(unique::check(schema, object));
-    causes
+    object::check(&profile.resource, subresource, object, old)
 }
 
 /// `live` with a patch applied.

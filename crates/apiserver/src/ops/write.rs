@@ -13,6 +13,7 @@ use super::{
 };
 use crate::apply::patch;
 use crate::error::{Cause, Result, Status};
+use crate::registry::crd;
 use crate::store::{Clash, Object};
 
 /// How often a write is tried again when somebody else was faster, or a generated name was taken.
@@ -54,6 +55,9 @@ pub(super) async fn create(
         (Some(_), _, _) => return Err(Status::no_such_resource()),
         _ => {}
     }
+    if target.resource.custom().is_some_and(|custom| custom.terminating) {
+        return Err(definition_ends(target));
+    }
     let mut call = Call::new(server, caller, target, options);
     let mut object = pipeline::decode(body, &call.profile.clone(), options, &mut call.warnings)?;
     meta::fit_namespace(target, &mut object)?;
@@ -61,6 +65,13 @@ pub(super) async fn create(
     meta::unite_owners(&mut object, &mut call.warnings);
     object = call.tracker().update(None, object);
     call.create(object, Options::Create(options.clone())).await
+}
+
+/// 405: the definition of the resource is being deleted.
+fn definition_ends(target: &Target) -> Status {
+    let message = "create not allowed while custom resource definition is terminating";
+    let details = serde_json::json!({"group": &*target.resource.group, "kind": &*target.resource.plural});
+    Status::new(405, "MethodNotAllowed", message).with_details(details)
 }
 
 pub(super) async fn update(
@@ -321,10 +332,16 @@ impl<'a> Call<'a> {
     }
 
     fn kinds_prepare(&self, request: &Request, object: &mut Value, old: Option<&Value>) -> Result<()> {
-        if self.profile.resource.custom().is_some() {
+        let resource = &self.profile.resource;
+        if resource.custom().is_some() {
             return Ok(());
         }
-        self.server.kinds().prepare(request, object, old)
+        if crd::is_definitions(resource) {
+            crd::prepare(object);
+        }
+        self.server.kinds().prepare(request, object, old)?;
+        // What was taken away or added since the object was read is written like everything else.
+        pipeline::fit(&self.profile, object).map(drop)
     }
 
     /// Checks metadata, schema and the rules of the kind.
@@ -334,7 +351,9 @@ impl<'a> Call<'a> {
         if let Some(old) = old {
             causes.extend(meta::validate_update(old, object));
         }
-        causes.extend(pipeline::validate(profile, object, old));
+        let verdict = pipeline::validate(profile, self.subresource(), object, old);
+        causes.extend(verdict.causes);
+        self.warnings.extend(verdict.warnings);
         if profile.resource.custom().is_none() {
             causes.extend(self.server.kinds().validate(request, object, old));
         }

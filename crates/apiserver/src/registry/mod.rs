@@ -3,6 +3,7 @@
 //! Readers take a [`Snapshot`], which never changes; a CRD swaps in a new one.
 
 pub mod builtin;
+pub mod crd;
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, RwLock};
@@ -74,6 +75,9 @@ pub enum Origin {
 pub struct CustomVersion {
     /// UID of the CRD.
     pub uid: String,
+    /// The schema as the CRD declares it: by this objects are checked, defaulted and pruned. [`Resource::schema`] has
+    /// all fields of metadata besides.
+    pub declared: Arc<Schema>,
     /// `additionalPrinterColumns` as written.
     pub columns: Vec<serde_json::Value>,
     /// `subresources.scale` as written.
@@ -82,6 +86,8 @@ pub struct CustomVersion {
     pub selectable_fields: Vec<String>,
     /// Warning to send with every answer when the version is deprecated.
     pub deprecation: Option<String>,
+    /// Whether the CRD is being deleted: nothing new may be created.
+    pub terminating: bool,
 }
 
 impl Resource {
@@ -120,6 +126,11 @@ impl Resource {
         self.shape.schema()
     }
 
+    /// The schema by which objects are checked, defaulted and pruned: that of the CRD, for a custom resource.
+    pub fn declared(&self) -> &Schema {
+        self.custom().map_or_else(|| self.schema(), |custom| &custom.declared)
+    }
+
     /// What the CRD says, for a custom resource.
     pub fn custom(&self) -> Option<&Arc<CustomVersion>> {
         match &self.origin {
@@ -137,6 +148,26 @@ pub fn api_version(group: &str, version: &str) -> String {
 /// Group and version of an `apiVersion`.
 pub fn group_version(api_version: &str) -> (&str, &str) {
     api_version.split_once('/').unwrap_or(("", api_version))
+}
+
+/// Orders versions as clients prefer them: `v2`, `v1`, `v1beta2`, `v1beta1`, `v1alpha1`, then others by name.
+pub fn version_order(one: &str, other: &str) -> std::cmp::Ordering {
+    let (a, b) = (version_rank(one), version_rank(other));
+    b.cmp(&a).then_with(|| one.cmp(other))
+}
+
+/// Stability, major and minor; nothing for a version that is not of Kubernetes' form.
+fn version_rank(version: &str) -> Option<(u8, u64, u64)> {
+    let rest = version.strip_prefix('v')?;
+    let end = rest.find(|c: char| !c.is_ascii_digit()).unwrap_or(rest.len());
+    let (major, rest) = rest.split_at(end);
+    let major = major.parse().ok()?;
+    for (name, stability) in [("alpha", 0), ("beta", 1)] {
+        if let Some(minor) = rest.strip_prefix(name) {
+            return Some((stability, major, minor.parse().ok()?));
+        }
+    }
+    rest.is_empty().then_some((2, major, 0))
 }
 
 /// Group, version and plural.
@@ -234,6 +265,13 @@ mod tests {
             assert_eq!(&*registry.by_kind(group, version, kind).expect(kind).plural, plural);
         }
         assert!(registry.lookup("apps", "v1", "pods").is_none());
+    }
+
+    #[test]
+    fn versions_are_ordered_by_preference() {
+        let mut versions = ["v1alpha1", "foo", "v1", "v2beta1", "v10", "v1beta2", "bar"];
+        versions.sort_by(|a, b| version_order(a, b));
+        assert_eq!(versions, ["v10", "v1", "v2beta1", "v1beta2", "v1alpha1", "bar", "foo"]);
     }
 
     #[test]

@@ -11,6 +11,7 @@ pub mod decode;
 pub mod default;
 pub mod embedded;
 pub mod format;
+pub mod object;
 pub mod prune;
 pub mod unique;
 pub mod validate;

@@ -181,9 +181,9 @@ async fn the_generation_grows_with_the_spec_only() {
         .await
         .unwrap();
     object["metadata"]["labels"] = json!({"l": "1"});
-    object["status"] = json!({"y": 1});
+    object["status"] = json!({"numberReady": 1});
     let labelled = bench.put(&target, object.clone()).await.unwrap();
-    assert_eq!((&labelled["metadata"]["generation"], &labelled["status"]), (&json!(1), &json!({})));
+    assert_eq!((&labelled["metadata"]["generation"], &labelled["status"]["numberReady"]), (&json!(1), &json!(0)));
     object = labelled;
     object["spec"]["minReadySeconds"] = 2.into();
     assert_eq!(bench.put(&target, object).await.unwrap()["metadata"]["generation"], 2);

@@ -1,0 +1,193 @@
+//! CustomResourceDefinitions: their names are accepted, their resources are served, and when they are deleted their
+//! objects go first.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::time::Duration;
+
+use futures::StreamExt;
+use serde_json::Value;
+
+use super::resource_of;
+use crate::error::{Result, Status};
+use crate::ops::{Caller, DeleteOptions, ListOptions, Server, Target, WeakServer, WriteOptions};
+use crate::registry::crd::{self, Condition};
+use crate::store::{EventKind, FieldPaths, Object, Selection, Start, TableKey, Watch};
+
+/// How soon something that failed, or that waits for finalizers of others, is tried again.
+const RETRY: Duration = Duration::from_secs(1);
+
+/// Serves what CRDs define.
+pub(super) struct Registrar {
+    server: WeakServer,
+    caller: Caller,
+    watch: Watch,
+    /// What each CRD serves, by its name.
+    served: BTreeMap<String, Served>,
+}
+
+/// The resources of one CRD.
+struct Served {
+    table: TableKey,
+    /// Everything that they depend on: while it stays, they stay, with all that was compiled for them.
+    from: [Value; 3],
+}
+
+impl Registrar {
+    pub(super) fn new(server: &Server) -> Result<Self> {
+        let watch = watch(server)?;
+        let caller = Caller::system("apiserver");
+        Ok(Self { server: server.downgrade(), caller, watch, served: BTreeMap::new() })
+    }
+
+    pub(super) async fn run(mut self) {
+        let mut initial = std::mem::take(&mut self.watch.initial);
+        loop {
+            let Some(server) = self.server.upgrade() else { return };
+            for object in initial.drain(..) {
+                self.see(&server, &object).await;
+            }
+            drop(server);
+            match self.watch.next().await {
+                Some(event) => {
+                    let Some(server) = self.server.upgrade() else { return };
+                    if event.kind == EventKind::Deleted {
+                        self.forget(&server, event.object.name()).await;
+                    } else {
+                        self.see(&server, &event.object).await;
+                    }
+                }
+                None => {
+                    // Too slow: look at all of them again.
+                    let Some(server) = self.server.upgrade() else { return };
+                    let Ok(watch) = watch(&server) else { return };
+                    self.watch = watch;
+                    initial = std::mem::take(&mut self.watch.initial);
+                }
+            }
+        }
+    }
+
+    /// Brings one CRD forward: its status, what it serves, its end.
+    async fn see(&mut self, server: &Server, object: &Object) {
+        let definition = object.value();
+        self.serve(server, object.name(), &definition);
+        if let Some(new) = crd::settle(&definition, &all(server), &server.clock().rfc3339()) {
+            // The change comes back as an event.
+            if let Err(status) = write_status(server, &self.caller, &new).await {
+                tracing::debug!(%status, crd = object.name(), "status of a CRD is written later");
+            }
+        }
+        if object.deleting && finalizers(&definition).any(|one| one == crd::CLEANUP) {
+            tokio::spawn(clean_up(server.downgrade(), self.caller.clone(), object.name().to_owned()));
+        }
+    }
+
+    fn serve(&mut self, server: &Server, name: &str, definition: &Value) {
+        let from =
+            ["Established", "Terminating"].map(|kind| crd::condition(definition, kind).map(|it| it["status"].clone()));
+        let from = [
+            definition["spec"].clone(),
+            definition["status"]["acceptedNames"].clone(),
+            from.into_iter().map(Option::unwrap_or_default).collect(),
+        ];
+        if self.served.get(name).is_some_and(|served| served.from == from) {
+            return;
+        }
+        let resources = crd::resources(definition);
+        let Some(first) = resources.first() else { return self.withdraw(server, name) };
+        let (table, fields) = (TableKey::of(first), FieldPaths::of(first));
+        server.registry().replace(&table.group, &table.plural, resources);
+        server.store().reindex(&table, &fields);
+        self.served.insert(name.to_owned(), Served { table, from });
+    }
+
+    fn withdraw(&mut self, server: &Server, name: &str) {
+        if let Some(Served { table, .. }) = self.served.remove(name) {
+            server.registry().replace(&table.group, &table.plural, Vec::new());
+        }
+    }
+
+    /// A CRD has gone; others may get the names that it had.
+    async fn forget(&mut self, server: &Server, name: &str) {
+        self.withdraw(server, name);
+        for other in server.store().select(&table(), &Selection::default()) {
+            Box::pin(self.see(server, &other)).await;
+        }
+    }
+}
+
+fn table() -> TableKey {
+    TableKey::new(crd::GROUP, crd::PLURAL)
+}
+
+fn watch(server: &Server) -> Result<Watch> {
+    server.store().watch(&table(), Selection::default(), Start::State)
+}
+
+fn all(server: &Server) -> Vec<Value> {
+    server.store().select(&table(), &Selection::default()).iter().map(|object| object.value()).collect()
+}
+
+fn finalizers(definition: &Value) -> impl Iterator<Item = &str> {
+    definition["metadata"]["finalizers"].as_array().into_iter().flatten().filter_map(Value::as_str)
+}
+
+fn target(server: &Server, name: &str, subresource: &str) -> Result<Target> {
+    let resource = server.registry().lookup(crd::GROUP, "v1", crd::PLURAL).ok_or_else(Status::no_such_resource)?;
+    let target = Target::one(resource, None, name);
+    Ok(if subresource.is_empty() { target } else { target.sub(subresource) })
+}
+
+async fn write_status(server: &Server, caller: &Caller, definition: &Value) -> Result<()> {
+    let name = definition["metadata"]["name"].as_str().unwrap_or_default();
+    let target = target(server, name, "status")?;
+    server.update(caller, &target, definition.clone().into(), &WriteOptions::default()).await.map(drop)
+}
+
+/// Deletes the objects of a CRD, then lets it go.
+async fn clean_up(server: WeakServer, caller: Caller, name: String) {
+    loop {
+        let Some(server) = server.upgrade() else { return };
+        match clean_up_once(&server, &caller, &name).await {
+            Ok(true) => return,
+            Ok(false) => {}
+            Err(status) => tracing::debug!(%status, crd = name, "objects of a CRD are deleted later"),
+        }
+        drop(server);
+        tokio::time::sleep(RETRY).await;
+    }
+}
+
+/// Whether nothing is left to do.
+async fn clean_up_once(server: &Server, caller: &Caller, name: &str) -> Result<bool> {
+    let Some(object) = server.store().get(&table(), "", name).filter(|object| object.deleting) else { return Ok(true) };
+    let mut definition = object.value();
+    if !finalizers(&definition).any(|one| one == crd::CLEANUP) {
+        return Ok(true);
+    }
+    let Some(outcome) = delete_objects(server, caller, &definition).await? else { return Ok(false) };
+    crd::set_condition(&mut definition, &outcome, &server.clock().rfc3339());
+    let options = WriteOptions::default();
+    let written = server.update(caller, &target(server, name, "status")?, definition.into(), &options).await?;
+    let mut definition = written.object.value();
+    let kept: Vec<Value> = finalizers(&definition).filter(|one| *one != crd::CLEANUP).map(Value::from).collect();
+    definition["metadata"]["finalizers"] = kept.into();
+    server.update(caller, &target(server, name, "")?, definition.into(), &options).await?;
+    Ok(true)
+}
+
+/// The condition when all objects have gone; nothing while some are left.
+async fn delete_objects(server: &Server, caller: &Caller, definition: &Value) -> Result<Option<Condition<'static>>> {
+    let plural = definition["spec"]["names"]["plural"].as_str().unwrap_or_default();
+    let table = TableKey::new(definition["spec"]["group"].as_str().unwrap_or_default(), plural);
+    let Some(resource) = resource_of(server, &table) else {
+        let message = "resource was never established";
+        return Ok(Some(Condition::new("Terminating", false, "NeverEstablished", message)));
+    };
+    let target = Target::all(resource, None);
+    server.delete_collection(caller, &target, &ListOptions::default(), &DeleteOptions::default()).await?;
+    let left: Vec<Arc<Object>> = server.store().select(&table, &Selection::default());
+    let done = || Condition::new("Terminating", false, "InstanceDeletionCompleted", "removed all instances");
+    Ok(left.is_empty().then(done))
+}
