@@ -89,8 +89,8 @@ impl Status {
             .iter()
             .map(|cause| json!({"reason": cause.reason, "message": cause.message, "field": cause.field}))
             .collect();
-        let mut details = json!({"kind": kind, "causes": causes});
-        for (key, value) in [("name", name), ("group", group)] {
+        let mut details = json!({"causes": causes});
+        for (key, value) in [("name", name), ("group", group), ("kind", kind)] {
             if !value.is_empty() {
                 details[key] = value.into();
             }

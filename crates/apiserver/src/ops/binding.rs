@@ -3,6 +3,7 @@
 use serde_json::{Value, json};
 
 use super::server::Profile;
+use super::write::wrong_uid;
 use super::{Caller, Payload, Server, Target, WriteOptions, Written, convert, meta, read};
 use crate::clock::Clock;
 use crate::error::{Cause, Result, Status};
@@ -29,11 +30,11 @@ pub(super) async fn bind(
     }
     let pods = server.registry().lookup("", "v1", "pods").ok_or_else(Status::no_such_resource)?;
     let target = Target::one(pods, target.namespace.as_deref(), &name);
-    let node = check(&binding, &name)?;
+    let node = check(&binding)?;
     let profile = server.profile(&target.resource);
     for _ in 0..ATTEMPTS {
         let live = read::find(server, &profile, &target)?;
-        let object = assign(&profile, &live, &binding, node, server.clock())?;
+        let object = assign(&profile, &target, &live, &binding, node, server.clock())?;
         if options.dry_run {
             return Ok(success());
         }
@@ -52,7 +53,7 @@ pub(super) fn success() -> Written {
     Written { object: Object::synthetic(&status).into(), created: true, warnings: Vec::new() }
 }
 
-fn check<'a>(binding: &'a Value, name: &str) -> Result<&'a str> {
+fn check(binding: &Value) -> Result<&str> {
     let mut causes = Vec::new();
     let kind = binding["target"]["kind"].as_str().unwrap_or_default();
     if !matches!(kind, "" | "Node") {
@@ -62,11 +63,24 @@ fn check<'a>(binding: &'a Value, name: &str) -> Result<&'a str> {
     if node.is_empty() {
         causes.push(Cause::required(&Path::new("target.name"), ""));
     }
-    if causes.is_empty() { Ok(node) } else { Err(Status::invalid("Binding", "", name, causes)) }
+    let lines: Vec<String> = causes.iter().map(|cause| format!("{}: {}", cause.field, cause.message)).collect();
+    match lines.as_slice() {
+        [] => Ok(node),
+        // The real server does not say that this is the caller's fault.
+        [one] => Err(Status::new(500, "", one.as_str())),
+        many => Err(Status::new(500, "", format!("[{}]", many.join(", ")))),
+    }
 }
 
 /// The pod on its node.
-fn assign(profile: &Profile, live: &Object, binding: &Value, node: &str, clock: Clock) -> Result<Object> {
+fn assign(
+    profile: &Profile,
+    target: &Target,
+    live: &Object,
+    binding: &Value,
+    node: &str,
+    clock: Clock,
+) -> Result<Object> {
     let mut pod = live.value();
     let name = live.name();
     let refuse = |why: String| {
@@ -75,8 +89,7 @@ fn assign(profile: &Profile, live: &Object, binding: &Value, node: &str, clock: 
     };
     let uid = meta::text(binding, "uid");
     if !uid.is_empty() && uid != &*live.uid {
-        let why = format!("Precondition failed: UID in precondition: {uid}, UID in object meta: {}", live.uid);
-        return Err(refuse(why));
+        return Err(wrong_uid(target, name, uid, &live.uid));
     }
     if live.deleting {
         return Err(refuse(format!("pod {name} is being deleted, cannot be assigned to a host")));

@@ -4,9 +4,10 @@ use serde_json::{Value, json};
 
 use super::binding::success;
 use super::{
-    Caller, DeleteOptions, Payload, Preconditions, Propagation, Server, Target, WriteOptions, Written, delete, meta,
-    read,
+    Caller, DeleteOptions, Payload, Preconditions, Propagation, Server, Target, UserInfo, WriteOptions, Written,
+    delete, meta, read, write,
 };
+use crate::auth::MASTERS;
 use crate::error::{Result, Status};
 use crate::store::{LabelSelector, Object, Selection};
 
@@ -35,7 +36,7 @@ pub(super) async fn evict(
     for _ in 0..ATTEMPTS {
         let live = read::find(server, &profile, &pods)?;
         let pod = live.value();
-        let deletion = match verdict(server, &live, &pod, deletion.dry_run)? {
+        let deletion = match verdict(server, &live, &pod, deletion.dry_run).await? {
             Verdict::Go => deletion.clone(),
             // What was looked at must still hold when the pod goes.
             Verdict::GoIfUnchanged if !conditional => with_revision(&deletion, &live),
@@ -83,7 +84,7 @@ enum Verdict {
     Again,
 }
 
-fn verdict(server: &Server, live: &Object, pod: &Value, dry_run: bool) -> Result<Verdict> {
+async fn verdict(server: &Server, live: &Object, pod: &Value, dry_run: bool) -> Result<Verdict> {
     let phase = pod["status"]["phase"].as_str().unwrap_or_default();
     if matches!(phase, "Succeeded" | "Failed") || live.deleting {
         return Ok(Verdict::Go);
@@ -109,11 +110,11 @@ fn verdict(server: &Server, live: &Object, pod: &Value, dry_run: bool) -> Result
             return Ok(Verdict::GoIfUnchanged);
         }
     }
-    decrement(server, live.name(), budget, value, dry_run)
+    decrement(server, live.name(), budget, value, dry_run).await
 }
 
 /// Takes one disruption from a budget.
-fn decrement(server: &Server, pod: &str, budget: &Object, mut value: Value, dry_run: bool) -> Result<Verdict> {
+async fn decrement(server: &Server, pod: &str, budget: &Object, mut value: Value, dry_run: bool) -> Result<Verdict> {
     let name = budget.name();
     let count = |field: &str| value["status"][field].as_i64().unwrap_or(0);
     let forbidden = |why: &str| {
@@ -146,11 +147,12 @@ fn decrement(server: &Server, pod: &str, budget: &Object, mut value: Value, dry_
     let Some(resource) = server.registry().lookup("policy", "v1", "poddisruptionbudgets") else {
         return Ok(Verdict::Go);
     };
-    let profile = server.profile(&resource);
-    let object = Object::new(profile.stored.clone(), &value, &profile.fields);
-    match server.store().update(&profile.table, object, budget.revision) {
+    let target = Target::one(resource, Some(budget.namespace()), name).sub("status");
+    let caller = Caller { user: UserInfo::new("system:apiserver", &[MASTERS]), user_agent: "kube-apiserver".into() };
+    match write::update(server, &caller, &target, value.into(), &WriteOptions::default()).await {
         Ok(_) => Ok(Verdict::Go),
-        Err(_) => Ok(Verdict::Again),
+        Err(status) if status.code == 409 => Ok(Verdict::Again),
+        Err(status) => Err(status),
     }
 }
 

@@ -223,35 +223,49 @@ fn check_annotations(object: &Value, causes: &mut Vec<Cause>) {
 
 fn check_owners(object: &Value, causes: &mut Vec<Cause>) {
     let mut controller: Option<String> = None;
-    for (at, owner) in object["metadata"]["ownerReferences"].as_array().into_iter().flatten().enumerate() {
+    let Some(owners) = object["metadata"]["ownerReferences"].as_array() else { return };
+    for (at, owner) in owners.iter().enumerate() {
         let path = format!("metadata.ownerReferences[{at}]");
         let get = |field: &str| owner[field].as_str().unwrap_or_default();
-        let version = get("apiVersion").rsplit('/').next().unwrap_or_default();
-        if version.is_empty() {
-            causes.push(invalid(&format!("{path}.apiVersion"), get("apiVersion"), "version must not be empty"));
-        }
-        for field in ["kind", "name", "uid"] {
+        for field in ["apiVersion", "kind", "name", "uid"] {
             if get(field).is_empty() {
-                causes.push(invalid(&format!("{path}.{field}"), "", "must not be empty"));
+                causes.push(required(&format!("{path}.{field}"), "must not be empty"));
             }
         }
         if get("kind") == "Event" && matches!(get("apiVersion"), "v1" | "events.k8s.io/v1") {
-            let what = format!("{}, Kind=Event", get("apiVersion"));
-            causes.push(invalid(&path, &what, "is disallowed from being an owner"));
+            let (group, version) = crate::registry::group_version(get("apiVersion"));
+            let why = format!("{group}/{version}, Kind=Event is disallowed from being an owner");
+            causes.push(odd_owner(&path, &owner_text(owner), &why));
         }
         if owner["controller"] == true {
             let name = format!("{}/{}", get("kind"), get("name"));
             if let Some(first) = &controller {
-                causes.push(invalid_raw(
-                    "metadata.ownerReferences",
-                    &owner["controller"],
-                    &format!("Only one reference can have Controller set to true. Found \"true\" in references for {first} and {name}"),
-                ));
+                let all: Vec<String> = owners.iter().map(owner_text).collect();
+                let why = format!(
+                    "Only one reference can have Controller set to true. Found \"true\" in references for {first} and {name}"
+                );
+                causes.push(odd_owner("metadata.ownerReferences", &format!("[{}]", all.join(",")), &why));
             } else {
                 controller = Some(name);
             }
         }
     }
+}
+
+fn odd_owner(field: &str, value: &str, why: &str) -> Cause {
+    Cause { reason: "FieldValueInvalid", message: format!("Invalid value: {value}: {why}"), field: field.to_owned() }
+}
+
+/// A reference as the real server prints it: in the order of its Go fields.
+fn owner_text(owner: &Value) -> String {
+    let always = ["apiVersion", "kind", "name", "uid"].map(|field| (field, true));
+    let members = always.into_iter().chain(["controller", "blockOwnerDeletion"].map(|field| (field, false)));
+    let members = members.filter(|(field, always)| *always || !owner[*field].is_null());
+    let text = |field: &str| match &owner[field] {
+        Value::Null => format!("{field:?}:\"\""),
+        value => format!("{field:?}:{value}"),
+    };
+    format!("{{{}}}", members.map(|(field, _)| text(field)).collect::<Vec<_>>().join(","))
 }
 
 fn check_finalizers(profile: &Profile, object: &Value, causes: &mut Vec<Cause>) {

@@ -156,7 +156,7 @@ fn mismatch(profile: &Profile, object: &Value, kind: &str, version: &str) -> Res
     if resource.custom().is_none() {
         if !is_builtin(group, short, kind) {
             let why = format!(
-                "no kind {kind:?} is registered for version {version:?} in scheme \"pkg/api/legacyscheme/scheme.go:30\""
+                "no kind {kind:?} is registered for version {version:?} in scheme \"pkg/runtime/scheme.go:111\""
             );
             return Err(unfit(profile, object, &why));
         }

@@ -11,7 +11,7 @@ use crate::store::{At, FieldSelector, LabelSelector, Listing, Object, Query, Sel
 /// An object, or its scale.
 pub(super) fn get(server: &Server, target: &Target, options: &GetOptions) -> Result<Arc<Object>> {
     let profile = server.profile(&target.resource);
-    if let Some(least) = revision("resourceVersion", &options.resource_version)? {
+    if let Some(least) = revision(&options.resource_version)? {
         let now = server.store().revision();
         if least > now {
             return Err(crate::store::too_large(least, now));
@@ -81,7 +81,8 @@ fn unknown_field(profile: &Profile, path: &str) -> String {
 }
 
 fn moment(options: &ListOptions) -> Result<At> {
-    let Some(revision) = revision("resourceVersion", &options.resource_version)? else { return Ok(At::Now) };
+    let wrong = |status: Status| Status::bad_request(format!("invalid resource version: {}", status.message));
+    let Some(revision) = revision(&options.resource_version).map_err(wrong)? else { return Ok(At::Now) };
     if !options.continue_token.is_empty() {
         if revision == 0 {
             return Ok(At::Now);
@@ -97,16 +98,12 @@ fn moment(options: &ListOptions) -> Result<At> {
 }
 
 /// A revision in a query; none if it is empty.
-pub(super) fn revision(field: &str, text: &str) -> Result<Option<u64>> {
+pub(super) fn revision(text: &str) -> Result<Option<u64>> {
     if text.is_empty() {
         return Ok(None);
     }
-    let invalid = || {
-        let message = format!("Invalid value: {text:?}: strconv.ParseUint: parsing {text:?}: invalid syntax");
-        let cause = Cause { reason: "FieldValueInvalid", message, field: field.to_owned() };
-        Status::invalid("", "", "", vec![cause])
-    };
-    text.parse().map(Some).map_err(|_| invalid())
+    let why = format!("resourceVersion: Invalid value: {text:?}: strconv.ParseUint: parsing {text:?}: invalid syntax");
+    text.parse().map(Some).map_err(|_| Status::new(500, "", why))
 }
 
 fn check_list(options: &ListOptions) -> Result<()> {

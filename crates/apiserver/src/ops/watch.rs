@@ -31,7 +31,8 @@ pub(super) fn watch(
     let profile = server.profile(&target.resource);
     let selection = selection(&profile, target, options)?;
     let (start, end_of_initial) = start(options)?;
-    let opened = server.store().watch(&profile.table, selection.clone(), start);
+    let opened =
+        too_early(server, options).and_then(|()| server.store().watch(&profile.table, selection.clone(), start));
     let watch = match opened {
         Ok(watch) => watch,
         // Once a watch is accepted, errors are events.
@@ -60,9 +61,16 @@ pub(super) fn watch(
     Ok(stream::unfold(running, |mut running| async move { running.next().await.map(|event| (event, running)) }).boxed())
 }
 
+/// Initial events of a revision that is yet to come cannot be sent.
+fn too_early(server: &Server, options: &ListOptions) -> Result<()> {
+    let (least, now) = (revision(&options.resource_version)?.unwrap_or(0), server.store().revision());
+    let early = options.send_initial_events == Some(true) && least > now;
+    if early { Err(crate::store::too_large(least, now)) } else { Ok(()) }
+}
+
 /// Where a watch starts, and whether its initial events end with a bookmark.
 fn start(options: &ListOptions) -> Result<(Start, bool)> {
-    let revision = revision("resourceVersion", &options.resource_version)?.unwrap_or(0);
+    let revision = revision(&options.resource_version)?.unwrap_or(0);
     Ok(match options.send_initial_events {
         Some(true) => (Start::State, options.allow_bookmarks),
         Some(false) if revision == 0 => (Start::Now, false),
@@ -75,15 +83,19 @@ fn check(options: &ListOptions) -> Result<()> {
     let mut causes: Vec<Cause> = Vec::new();
     let matching = options.resource_version_match.as_str();
     let field = "resourceVersionMatch";
-    match (options.send_initial_events, matching) {
-        (None, "") => {}
-        (None, _) => causes
-            .push(forbidden(field, "resourceVersionMatch is forbidden for watch unless sendInitialEvents is provided")),
-        (Some(_), "NotOlderThan") => {}
-        (Some(_), "") => {
-            causes.push(forbidden(field, "sendInitialEvents requires setting resourceVersionMatch to NotOlderThan"))
-        }
-        (Some(_), other) => causes.push(unsupported_match(other, r#""NotOlderThan""#)),
+    if options.send_initial_events.is_some() && matching != "NotOlderThan" {
+        let why = "sendInitialEvents requires setting resourceVersionMatch to NotOlderThan";
+        causes.push(forbidden(field, why));
+    }
+    if options.send_initial_events.is_none() && !matching.is_empty() {
+        let why = "resourceVersionMatch is forbidden for watch unless sendInitialEvents is provided";
+        causes.push(forbidden(field, why));
+    }
+    if !matches!(matching, "" | "NotOlderThan") {
+        causes.push(unsupported_match(matching, r#""NotOlderThan""#));
+    }
+    if !options.continue_token.is_empty() {
+        causes.push(forbidden(field, "resourceVersionMatch is forbidden when continue is provided"));
     }
     refuse(causes)
 }

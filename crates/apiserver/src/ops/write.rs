@@ -228,6 +228,9 @@ impl<'a> Call<'a> {
         let profile = self.profile.clone();
         let old = Arc::new(convert::serve_value(&profile, &live));
         let mut object = self.propose(change, &old)?;
+        if matches!(change, Change::Replace(_)) {
+            self.check_uid(&old, &object)?;
+        }
         self.check_revision(&old, &mut object)?;
         let request = self.request(Operation::Update, Some(old.clone()), options.clone());
         let mut object = self.mutate(&request, object).await?;
@@ -279,21 +282,18 @@ impl<'a> Call<'a> {
         Ok(if tracked { object } else { self.tracker().update(Some(old), object) })
     }
 
+    /// Whether a replacement is meant for the live object, if it says for which.
+    fn check_uid(&self, old: &Value, object: &Value) -> Result<()> {
+        let uid = meta::text(object, "uid");
+        if uid.is_empty() || uid == meta::text(old, "uid") {
+            return Ok(());
+        }
+        Err(wrong_uid(self.target, meta::text(old, "name"), uid, meta::text(old, "uid")))
+    }
+
     /// Whether the writer saw the live object, if it says what it saw.
     fn check_revision(&self, old: &Value, object: &mut Value) -> Result<()> {
         let (resource, name) = (&self.target.resource, meta::text(old, "name"));
-        let uid = meta::text(object, "uid");
-        if !uid.is_empty() && uid != meta::text(old, "uid") {
-            let message = format!(
-                "Precondition failed: UID in precondition: {uid}, UID in object meta: {}",
-                meta::text(old, "uid")
-            );
-            let key = format!("/registry/{}/{}", resource.plural, self.key(name));
-            let why = format!(
-                "StorageError: invalid object, Code: 4, Key: {key}, ResourceVersion: 0, AdditionalErrorMsg: {message}"
-            );
-            return Err(Status::conflict(resource, name, &why));
-        }
         match meta::text(object, "resourceVersion") {
             "" | "0" if self.profile.strategy.unconditional_update => {
                 meta::keep(old, object, "resourceVersion");
@@ -302,7 +302,7 @@ impl<'a> Call<'a> {
             "" | "0" => {
                 let cause = Cause {
                     reason: "FieldValueInvalid",
-                    message: "Invalid value: 0x0: must be specified for an update".into(),
+                    message: "Invalid value: 0: must be specified for an update".into(),
                     field: "metadata.resourceVersion".into(),
                 };
                 Err(Status::invalid(&resource.plural, &resource.group, name, vec![cause]))
@@ -310,10 +310,6 @@ impl<'a> Call<'a> {
             revision if revision == meta::text(old, "resourceVersion") => Ok(()),
             _ => Err(Status::modified(resource, name)),
         }
-    }
-
-    fn key(&self, name: &str) -> String {
-        self.target.namespace.as_ref().map_or_else(|| name.to_owned(), |namespace| format!("{namespace}/{name}"))
     }
 
     /// Lets admission plugins change the object.
@@ -390,4 +386,20 @@ impl<'a> Call<'a> {
         warnings.retain(|warning| seen.insert(warning.clone()));
         Written { object: convert::serve(&self.profile, &object), created, warnings }
     }
+}
+
+/// 409 for a write that is meant for another object of the same name.
+pub(super) fn wrong_uid(target: &Target, name: &str, wanted: &str, uid: &str) -> Status {
+    let resource = &target.resource;
+    let group = if resource.group.is_empty() || !resource.group.contains('.') {
+        String::new()
+    } else {
+        format!("{}/", resource.group)
+    };
+    let place = target.namespace.as_ref().map_or_else(|| name.to_owned(), |namespace| format!("{namespace}/{name}"));
+    let why = format!(
+        "StorageError: invalid object, Code: 4, Key: /registry/{group}{}/{place}, ResourceVersion: 0, AdditionalErrorMsg: Precondition failed: UID in precondition: {wanted}, UID in object meta: {uid}",
+        resource.plural
+    );
+    Status::conflict(resource, name, &why)
 }

@@ -108,7 +108,7 @@ fn unescape(text: &str) -> Result<String, String> {
             }
             _ if escaped => return Err(format!("invalid field selector: invalid escape sequence: \\{c}")),
             '\\' => escaped = true,
-            ',' | '=' => return Err(format!("invalid field selector: unescaped character in value: {c}")),
+            ',' | '=' => return Err(format!("invalid field selector: unescaped character in value: {}", c as u32)),
             _ => out.push(c),
         }
     }
@@ -142,7 +142,7 @@ mod tests {
         let cases = [
             ("metadata.name", "invalid selector: 'metadata.name'; can't understand 'metadata.name'"),
             (r"a=\b", r"invalid field selector: invalid escape sequence: \b"),
-            ("a=b=c", "invalid field selector: unescaped character in value: ="),
+            ("a=b=c", "invalid field selector: unescaped character in value: 61"),
         ];
         for (text, message) in cases {
             assert_eq!(FieldSelector::parse(text).unwrap_err().message, message);

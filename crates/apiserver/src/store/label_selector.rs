@@ -191,7 +191,7 @@ impl Parser {
         };
         let wrong = names::qualified_name(&key);
         if !wrong.is_empty() {
-            return Err(format!("key: Invalid value: {key:?}: {}", wrong.join("; ")));
+            return Err(format!("<nil>: Invalid value: {key:?}: {}", wrong.join("; ")));
         }
         if absent || *self.peek() == Token::End || self.peeks(",") {
             return Ok(Term::new(&key, if absent { Test::Absent } else { Test::Exists }));
@@ -230,9 +230,13 @@ impl Parser {
         let mut values = std::collections::BTreeSet::new();
         // Whether a value may come next: an empty one is meant where none does.
         let mut wanted = true;
-        if self.peeks(")") {
-            self.next();
-            return Ok(Vec::new());
+        match self.peek() {
+            Token::Symbol(")") => {
+                self.next();
+                return Ok(Vec::new());
+            }
+            Token::Word(_) | Token::Symbol(",") => {}
+            other => return Err(format!("found '{}', expected: ',', ')' or identifier", other.text())),
         }
         loop {
             match self.next() {
@@ -266,9 +270,6 @@ fn test(operator: &str, values: &[String]) -> Result<Test, String> {
         value.parse::<i64>().map_err(|_| format!("values[0]: Invalid value: {value:?}: {why}"))
     };
     Ok(match operator {
-        "in" | "notin" if values.is_empty() => {
-            return Err("values: Invalid value: []: for 'in', 'notin' operators, values set can't be empty".into());
-        }
         "notin" | "!=" => Test::NotIn(values.to_vec()),
         ">" => Test::Above(number()?),
         "<" => Test::Below(number()?),
@@ -308,6 +309,8 @@ mod tests {
             ("empty in (x,)", true),
             ("empty!=", false),
             ("in in (in),app", false),
+            ("app in ()", false),
+            ("app notin ()", true),
         ];
         for (text, selected) in cases {
             assert_eq!(LabelSelector::parse(text).unwrap().matches(labels), selected, "{text}");
@@ -323,10 +326,8 @@ mod tests {
             (",app", "found ',', expected: !, identifier, or 'end of string'"),
             ("app x", "unable to parse requirement: found 'x', expected: in, notin, =, ==, !=, gt, lt"),
             ("app in (a", "unable to parse requirement: found '', expected: ',' or ')'"),
-            (
-                "app in ()",
-                "unable to parse requirement: values: Invalid value: []: for 'in', 'notin' operators, values set can't be empty",
-            ),
+            ("app in (=)", "unable to parse requirement: found '=', expected: ',', ')' or identifier"),
+            ("app in (a,=)", "unable to parse requirement: found '=', expected: ',', or identifier"),
             (
                 "a>b",
                 "unable to parse requirement: values[0]: Invalid value: \"b\": for 'Gt', 'Lt' operators, the value must be an integer",

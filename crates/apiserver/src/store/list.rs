@@ -128,12 +128,12 @@ impl Token {
     fn decode(text: &str) -> Result<Self> {
         let refuse =
             |why: String| Status::bad_request(format!("invalid continue token: continue key is not valid: {why}"));
-        let bytes = BASE64_URL_SAFE_NO_PAD.decode(text).map_err(|error| refuse(error.to_string()))?;
+        let bytes = BASE64_URL_SAFE_NO_PAD.decode(text).map_err(|error| refuse(base64_error(&error)))?;
         let token: Self = serde_json::from_slice(&bytes).map_err(|error| refuse(error.to_string()))?;
         let version = &token.version;
         match () {
             () if version != TOKEN_VERSION => {
-                Err(refuse(format!("server does not recognize this encoded version {version:?}")))
+                Err(refuse(format!("server does not recognize this encoded version {version}")))
             }
             () if token.revision == 0 => {
                 Err(refuse(format!("incorrect encoded start resourceVersion (version {version})")))
@@ -155,6 +155,16 @@ impl Token {
         status.continue_token = Some(anyway.encode());
         status
     }
+}
+
+/// The words of Go's decoder.
+fn base64_error(error: &base64::DecodeError) -> String {
+    let at = match error {
+        base64::DecodeError::InvalidByte(at, _) | base64::DecodeError::InvalidLastSymbol(at, _) => *at,
+        base64::DecodeError::InvalidLength(length) => length - length % 4,
+        base64::DecodeError::InvalidPadding => 0,
+    };
+    format!("illegal base64 data at input byte {at}")
 }
 
 /// A table as it was, or is.

@@ -76,7 +76,7 @@ async fn options_that_make_no_sense_are_refused() {
         (
             options(|o| o.continue_token = "x".into()),
             400,
-            "invalid continue token: continue key is not valid: Invalid input length: 1",
+            "invalid continue token: continue key is not valid: illegal base64 data at input byte 0",
         ),
     ];
     for (options, code, message) in cases {

@@ -50,7 +50,7 @@ async fn bad_requests_are_refused_in_the_words_of_the_real_server() {
             Some("default"),
             json!({"apiVersion": "v2", "kind": "ConfigMap", "metadata": {"name": "a"}}),
             400,
-            "ConfigMap in version \"v2\" cannot be handled as a ConfigMap: no kind \"ConfigMap\" is registered for version \"v2\" in scheme \"pkg/api/legacyscheme/scheme.go:30\"",
+            "ConfigMap in version \"v2\" cannot be handled as a ConfigMap: no kind \"ConfigMap\" is registered for version \"v2\" in scheme \"pkg/runtime/scheme.go:111\"",
         ),
         (
             "configmaps",
@@ -165,7 +165,7 @@ async fn some_kinds_must_say_what_they_saw_and_some_may_be_created_by_an_update(
         (status.code, status.message.as_str()),
         (
             422,
-            "customresourcedefinitions.apiextensions.k8s.io \"a.b.c\" is invalid: metadata.resourceVersion: Invalid value: 0x0: must be specified for an update"
+            "customresourcedefinitions.apiextensions.k8s.io \"a.b.c\" is invalid: metadata.resourceVersion: Invalid value: 0: must be specified for an update"
         )
     );
     let lease = bench.one("leases", Some("default"), "l");
