@@ -5,9 +5,11 @@
 //! [`webhook`] calls admission webhooks. [`standard`] is all of it in the order of a real server.
 
 mod allocate;
+mod cel;
 mod defaults;
 mod field;
 mod json;
+mod matching;
 pub mod plugins;
 mod prepare;
 pub mod quantity;
@@ -132,6 +134,7 @@ pub fn standard(settings: &Settings) -> (Arc<dyn Kinds>, Vec<Arc<dyn Admission>>
     all.push(Arc::new(plugins::VolumeResize));
     all.push(Arc::new(plugins::RuntimeClass));
     all.push(Arc::new(plugins::DefaultIngressClass));
+    all.push(Arc::new(webhook::Webhooks::new(settings.resolver.clone(), all.clone())));
     (Arc::new(Builtin::new(settings.addresses.clone())), all)
 }
 

@@ -24,6 +24,7 @@ mod write;
 
 pub use crate::auth::UserInfo;
 pub use admission::{Admission, Kinds, Operation, Options, Request};
+pub(crate) use convert::convert;
 pub use options::{
     Caller, DeleteOptions, Deleted, FieldValidation, GetOptions, ListOptions, Patch, PatchKind, Payload, Preconditions,
     Propagation, Target, WatchEvent, WatchStream, WriteOptions, Written,

@@ -1,0 +1,229 @@
+//! Which requests a webhook or a policy is about: rules, namespace selectors, object selectors.
+
+use std::sync::Arc;
+
+use serde_json::{Value, json};
+
+use super::json::Read;
+use crate::error::{Result, Status};
+use crate::ops::{Operation, Request};
+use crate::registry::{Resource, group_version};
+use crate::store::{LabelSelector, TableKey};
+
+/// What a request is about, as rules see it.
+#[derive(Clone, Debug)]
+pub(super) struct Attributes {
+    pub(super) resource: Arc<Resource>,
+    pub(super) subresource: String,
+    /// Group, version and kind of the object in the request.
+    pub(super) kind: (String, String, String),
+    pub(super) namespace: String,
+    pub(super) name: String,
+    pub(super) operation: &'static str,
+}
+
+impl Attributes {
+    /// What a request is about; `object` is nothing for a deletion.
+    pub(super) fn of(request: &Request, object: Option<&Value>) -> Self {
+        let target = &request.target;
+        let resource = target.resource.clone();
+        let meta = object.map_or(&Value::Null, |object| &object["metadata"]);
+        let name = target.name.clone().unwrap_or_else(|| meta.text("name").to_owned());
+        // The namespace of a namespace is itself.
+        let is_namespace = resource.group.is_empty() && &*resource.plural == "namespaces";
+        let namespace = if is_namespace { name.clone() } else { target.namespace.clone().unwrap_or_default() };
+        let operation = match request.operation {
+            Operation::Create => "CREATE",
+            Operation::Update => "UPDATE",
+            Operation::Delete => "DELETE",
+            Operation::Connect => "CONNECT",
+        };
+        let subresource = target.subresource.clone().unwrap_or_default();
+        let kind = kind_of(&resource, &subresource);
+        Self { resource, subresource, kind, namespace, name, operation }
+    }
+
+    /// The same about another version of the resource.
+    pub(super) fn in_version(&self, resource: &Arc<Resource>) -> Self {
+        let kind = kind_of(resource, &self.subresource);
+        Self { resource: resource.clone(), kind, ..self.clone() }
+    }
+
+    fn is_namespace(&self) -> bool {
+        self.resource.group.is_empty() && &*self.resource.plural == "namespaces"
+    }
+}
+
+fn kind_of(resource: &Resource, subresource: &str) -> (String, String, String) {
+    let own = || (resource.group.to_string(), resource.version.to_string(), resource.kind.to_string());
+    match resource.subresource(subresource).map(|sub| (sub.kind, sub.group_version)) {
+        Some((Some(kind), Some((group, version)))) => (group.into(), version.into(), kind.into()),
+        Some((Some(kind), None)) => (resource.group.to_string(), resource.version.to_string(), kind.into()),
+        _ => own(),
+    }
+}
+
+/// One rule: operations on resources.
+#[derive(Clone, Debug)]
+pub(super) struct Rule {
+    operations: Vec<String>,
+    groups: Vec<String>,
+    versions: Vec<String>,
+    resources: Vec<String>,
+    names: Vec<String>,
+    scope: String,
+}
+
+fn texts(value: &Value, key: &str) -> Vec<String> {
+    value.list(key).iter().filter_map(Value::as_str).map(str::to_owned).collect()
+}
+
+impl Rule {
+    /// Reads a rule.
+    pub(super) fn new(rule: &Value) -> Self {
+        Self {
+            operations: texts(rule, "operations"),
+            groups: texts(rule, "apiGroups"),
+            versions: texts(rule, "apiVersions"),
+            resources: texts(rule, "resources"),
+            names: texts(rule, "resourceNames"),
+            scope: rule.text("scope").to_owned(),
+        }
+    }
+
+    /// Whether it is about a request.
+    pub(super) fn matches(&self, attributes: &Attributes) -> bool {
+        let one_of = |items: &[String], wanted: &str| items.iter().any(|item| item == "*" || item == wanted);
+        let cluster = attributes.is_namespace() || attributes.namespace.is_empty();
+        let scope = match self.scope.as_str() {
+            "Namespaced" => !cluster,
+            "Cluster" => cluster,
+            _ => true,
+        };
+        let resource = self.resources.iter().any(|item| {
+            let (resource, sub) = item.split_once('/').unwrap_or((item, ""));
+            (resource == "*" || resource == &*attributes.resource.plural)
+                && (sub == "*" || sub == attributes.subresource)
+        });
+        scope
+            && resource
+            && one_of(&self.operations, attributes.operation)
+            && one_of(&self.groups, &attributes.resource.group)
+            && one_of(&self.versions, &attributes.resource.version)
+            && (self.names.is_empty() || self.names.contains(&attributes.name))
+    }
+}
+
+/// Everything by which a webhook or a policy chooses requests.
+#[derive(Clone, Debug)]
+pub(super) struct Matcher {
+    rules: Vec<Rule>,
+    excluded: Vec<Rule>,
+    equivalent: bool,
+    namespaces: LabelSelector,
+    objects: LabelSelector,
+}
+
+impl Matcher {
+    /// Reads rules (`rules` of a webhook, `resourceRules` of a policy) and selectors.
+    pub(super) fn new(source: &Value) -> Self {
+        let rules = |key: &str| source.list(key).iter().map(Rule::new).collect::<Vec<_>>();
+        let selector = |key: &str| LabelSelector::from_json(&source[key]).unwrap_or_default();
+        Self {
+            rules: [rules("rules"), rules("resourceRules")].concat(),
+            excluded: rules("excludeResourceRules"),
+            equivalent: source.text("matchPolicy") != "Exact",
+            namespaces: selector("namespaceSelector"),
+            objects: selector("objectSelector"),
+        }
+    }
+
+    /// The request as a rule sees it: itself, or the same in another version; nothing if no rule is about it.
+    pub(super) fn chosen(
+        &self,
+        request: &Request,
+        attributes: &Attributes,
+        object: Option<&Value>,
+    ) -> Result<Option<Attributes>> {
+        if !self.selects_object(request, object) {
+            return Ok(None);
+        }
+        let Some(chosen) = self.ruled(request, attributes) else { return Ok(None) };
+        Ok(self.selects_namespace(request, attributes, object)?.then_some(chosen))
+    }
+
+    /// Whether there are no rules at all, which for the binding of a policy means all requests.
+    pub(super) fn has_rules(&self) -> bool {
+        !self.rules.is_empty()
+    }
+
+    /// Whether the selectors choose a request, whatever the rules say.
+    pub(super) fn selects(&self, request: &Request, attributes: &Attributes, object: Option<&Value>) -> Result<bool> {
+        Ok(self.selects_object(request, object) && self.selects_namespace(request, attributes, object)?)
+    }
+
+    fn ruled(&self, request: &Request, attributes: &Attributes) -> Option<Attributes> {
+        let applies = |attributes: &Attributes| {
+            self.rules.iter().any(|rule| rule.matches(attributes))
+                && !self.excluded.iter().any(|rule| rule.matches(attributes))
+        };
+        if applies(attributes) {
+            return Some(attributes.clone());
+        }
+        if !self.equivalent {
+            return None;
+        }
+        let (own, snapshot) = (&attributes.resource, request.server.registry().snapshot());
+        let mut others = snapshot.versions(&own.group, &own.plural).filter(|other| other.version != own.version);
+        others.find_map(|other| {
+            let other = attributes.in_version(other);
+            applies(&other).then_some(other)
+        })
+    }
+
+    fn selects_object(&self, request: &Request, object: Option<&Value>) -> bool {
+        self.objects.is_empty()
+            || object.is_some_and(|object| self.objects.matches_json(object))
+            || request.old.as_deref().is_some_and(|old| self.objects.matches_json(old))
+    }
+
+    fn selects_namespace(&self, request: &Request, attributes: &Attributes, object: Option<&Value>) -> Result<bool> {
+        if self.namespaces.is_empty() || (attributes.namespace.is_empty() && !attributes.is_namespace()) {
+            return Ok(true);
+        }
+        if let Some(object) = object.filter(|_| attributes.is_namespace() && attributes.subresource.is_empty()) {
+            return Ok(self.namespaces.matches_json(object));
+        }
+        match namespace_object(request, &attributes.namespace) {
+            Some(namespace) => Ok(self.namespaces.matches_json(&namespace)),
+            None => {
+                let name = &attributes.namespace;
+                let details = json!({"name": name, "kind": "namespaces"});
+                Err(Status::new(404, "NotFound", format!("namespaces {name:?} not found")).with_details(details))
+            }
+        }
+    }
+}
+
+/// A namespace as it is now.
+pub(super) fn namespace_object(request: &Request, name: &str) -> Option<Value> {
+    request.server.store().get(&TableKey::new("", "namespaces"), "", name).map(|namespace| namespace.value())
+}
+
+/// An object in the version that a rule asked for.
+pub(super) fn converted(object: &Value, attributes: &Attributes, chosen: &Attributes) -> Value {
+    if attributes.resource.version == chosen.resource.version || !attributes.subresource.is_empty() {
+        return object.clone();
+    }
+    crate::ops::convert(object, &chosen.resource.api_version())
+}
+
+/// An object as it was asked for, from the version that a rule asked for.
+pub(super) fn converted_back(object: Value, attributes: &Attributes, chosen: &Attributes) -> Value {
+    if attributes.resource.version == chosen.resource.version || !attributes.subresource.is_empty() {
+        return object;
+    }
+    let (group, version) = (&attributes.resource.group, &attributes.resource.version);
+    debug_assert_eq!(group_version(&attributes.resource.api_version()), (&**group, &**version));
+    crate::ops::convert(&object, &attributes.resource.api_version())
+}
