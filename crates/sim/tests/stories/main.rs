@@ -2,6 +2,11 @@
 
 mod daemon_sets;
 mod deployments;
+mod endpoints;
 mod jobs;
+mod log;
+mod nodes;
+mod others;
 mod stateful_sets;
+mod volumes;
 mod world;

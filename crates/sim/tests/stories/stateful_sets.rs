@@ -121,6 +121,7 @@ async fn an_update_goes_from_the_highest_down_to_the_partition() {
 #[tokio::test(start_paused = true)]
 async fn claims_outlive_their_pods_unless_the_policy_says_otherwise() {
     let world = World::new(1).await;
+    world.add_storage_class("Immediate").await;
     let claims = json!({
         "volumeClaimTemplates": [{
             "metadata": {"name": "data"},

@@ -12,10 +12,12 @@ use std::time::Duration;
 
 use capstan_apiserver::error::Status;
 use capstan_apiserver::ops::{DeleteOptions, PatchKind, UserInfo};
-use capstan_sim::informer::{Kind, key_of};
+use capstan_sim::controllers::Settings;
+use capstan_sim::informer::Kind;
 use capstan_sim::queue::Queue;
-use capstan_sim::{Caches, Cluster, Context, Writer};
+use capstan_sim::{Builder, Caches, Cluster, Context, Writer};
 use k8s_openapi::api::core::v1::{Event, Node, Pod};
+use k8s_openapi::api::storage::v1::StorageClass;
 use serde_json::{Value, json};
 
 pub(crate) struct World {
@@ -26,8 +28,17 @@ pub(crate) struct World {
 impl World {
     /// A cluster with so many nodes.
     pub(crate) async fn new(nodes: usize) -> Self {
+        crate::log::show();
         let start = "2026-01-01T00:00:00Z".parse().unwrap();
-        let cluster = Cluster::builder().start_time(start).seed(7).start().await.unwrap();
+        // Nobody renews leases here, except a story about them.
+        let settings = Settings { node_grace: None, ..Settings::default() };
+        let builder = Cluster::builder().start_time(start).seed(7).controller_settings(settings);
+        Self::from(builder, nodes).await
+    }
+
+    /// A cluster as described, with so many nodes.
+    pub(crate) async fn from(builder: Builder, nodes: usize) -> Self {
+        let cluster = builder.start().await.unwrap();
         let user = cluster.context().writer(UserInfo::admin(), "kubectl");
         let world = Self { cluster, user };
         for index in 0..nodes {
@@ -40,10 +51,24 @@ impl World {
     pub(crate) async fn add_node(&self, name: &str, labels: Value) {
         let node: Node = serde_json::from_value(json!({
             "metadata": {"name": name, "labels": labels},
-            "status": {"conditions": [{"type": "Ready", "status": "True"}]},
+            "status": {
+                "conditions": [{"type": "Ready", "status": "True"}],
+                "allocatable": {"cpu": "64", "memory": "256Gi", "pods": "110"},
+            },
         }))
         .unwrap();
         self.user.create(&node).await.unwrap();
+    }
+
+    /// Adds the class of storage that claims without one get.
+    pub(crate) async fn add_storage_class(&self, mode: &str) {
+        let class = json!({
+            "metadata": {"name": "fast", "annotations": {"storageclass.kubernetes.io/is-default-class": "true"}},
+            "provisioner": "disks.example.com",
+            "volumeBindingMode": mode,
+            "allowVolumeExpansion": true,
+        });
+        self.create::<StorageClass>(class).await;
     }
 
     pub(crate) fn caches(&self) -> &Caches {
@@ -139,7 +164,7 @@ pub(crate) fn template(app: &str, image: &str) -> Value {
     })
 }
 
-/// Plays scheduler and kubelets.
+/// Plays kubelets.
 fn kubelets(context: &Context) {
     let queue: Queue = Queue::new();
     let writer = context.writer(UserInfo::admin(), "kubelet");
@@ -151,7 +176,7 @@ fn kubelets(context: &Context) {
             let key = queue.next().await;
             let pod = caches.pods.get(&key);
             if let Some(delay) = match pod {
-                Some(pod) => play(&caches, &writer, &pod).await,
+                Some(pod) => play(&writer, &pod).await,
                 None => None,
             } {
                 queue.add_after(key.clone(), delay);
@@ -161,7 +186,7 @@ fn kubelets(context: &Context) {
     });
 }
 
-async fn play(caches: &Caches, writer: &Writer, pod: &Arc<Pod>) -> Option<Duration> {
+async fn play(writer: &Writer, pod: &Arc<Pod>) -> Option<Duration> {
     let now = writer.server().clock().now();
     let spec = pod.spec.as_ref()?;
     let (namespace, name) = (pod.metadata.namespace.as_deref()?, pod.metadata.name.as_deref()?);
@@ -169,17 +194,7 @@ async fn play(caches: &Caches, writer: &Writer, pod: &Arc<Pod>) -> Option<Durati
     if pod.metadata.deletion_timestamp.is_some() {
         return end(writer, pod, now).await;
     }
-    if spec.node_name.is_none() {
-        let nodes = caches.nodes.list();
-        let fits = |node: &&Arc<Node>| capstan_sim::matching::node_affinity_fits(spec, node);
-        let node = nodes
-            .iter()
-            .filter(fits)
-            .min_by_key(|node| caches.pods.on_node(node.metadata.name.as_ref().unwrap()).len())?;
-        let body = json!({"target": {"kind": "Node", "name": node.metadata.name}, "metadata": {"name": name}});
-        let _ = writer.post::<Pod>(namespace, name, "binding", body).await;
-        return Some(Duration::from_millis(1));
-    }
+    spec.node_name.as_ref()?;
     let age = now.as_second() - pod.metadata.creation_timestamp.as_ref()?.0.as_second();
     let (due, phase_then) = match image {
         "done" => (10, "Succeeded"),
@@ -200,7 +215,7 @@ async fn play(caches: &Caches, writer: &Writer, pod: &Arc<Pod>) -> Option<Durati
     };
     let body = json!({"status": {
         "phase": phase_then,
-        "podIP": format!("10.0.{}.{}", name.len(), now.as_second() % 250),
+        "podIP": address(name),
         "conditions": [{"type": "Ready", "status": ready, "lastTransitionTime": at}],
         "containerStatuses": [{
             "name": "main", "image": image, "imageID": "", "ready": ready == "True", "restartCount": 0, "state": state,
@@ -208,6 +223,13 @@ async fn play(caches: &Caches, writer: &Writer, pod: &Arc<Pod>) -> Option<Durati
     }});
     let _ = writer.patch::<Pod>(Some(namespace), name, Some("status"), PatchKind::Merge, body).await;
     None
+}
+
+/// An address that hardly another name has.
+fn address(name: &str) -> String {
+    let hash = name.bytes().fold(7_u32, |hash, byte| hash.wrapping_mul(16_777_619) ^ u32::from(byte));
+    let [_, a, b, c] = hash.to_be_bytes();
+    format!("10.{a}.{b}.{c}")
 }
 
 /// A pod that is deleted takes a second to end, and goes then.
@@ -225,9 +247,4 @@ async fn end(writer: &Writer, pod: &Arc<Pod>, now: jiff::Timestamp) -> Option<Du
     let options = DeleteOptions { grace: Some(0), ..DeleteOptions::default() };
     let _ = writer.delete(&**pod, options).await;
     None
-}
-
-/// The key of an object in the namespace `default`.
-pub(crate) fn key<K: Kind>(object: &K) -> Arc<str> {
-    key_of(object.metadata())
 }
