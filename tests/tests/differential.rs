@@ -4,7 +4,7 @@
 
 use std::path::Path;
 
-use capstan_apiserver::auth::Auth;
+use capstan_apiserver::auth::{Auth, UserInfo};
 use capstan_apiserver::ops::{Server, Settings};
 use capstan_apiserver::serve::Api;
 use capstan_tests::exchange::{Answer, Case, differences, send};
@@ -27,7 +27,7 @@ fn cases() -> Vec<(String, Case)> {
 
 async fn embedded() -> Client {
     let api = Api::start(Server::new(Settings::default()), Auth::new()).await.unwrap();
-    api.client("default")
+    api.as_user(UserInfo::admin()).client("default")
 }
 
 async fn answers(client: &Client, case: &Case) -> Vec<Answer> {

@@ -20,9 +20,18 @@ const LAYERS: &[Layer] = &[
     Layer { name: "capstan-plan", may_use: &["capstan-api"], pure: true },
     Layer { name: "capstan-operands", may_use: &["capstan-api", "capstan-plan"], pure: true },
     Layer { name: "capstan-runtime", may_use: &["capstan-plan"], pure: false },
+    Layer {
+        name: "capstan-operator",
+        may_use: &["capstan-api", "capstan-operands", "capstan-plan", "capstan-runtime"],
+        pure: false,
+    },
     Layer { name: "capstan-apiserver", may_use: &["capstan-schema"], pure: false },
     Layer { name: "capstan-sim", may_use: &["capstan-apiserver"], pure: false },
-    Layer { name: "capstan", may_use: &["capstan-api"], pure: false },
+    Layer {
+        name: "capstan",
+        may_use: &["capstan-api", "capstan-operator", "capstan-runtime", "capstan-apiserver", "capstan-sim"],
+        pure: false,
+    },
     Layer { name: "capstan-tests", may_use: &["capstan-apiserver"], pure: false },
     Layer { name: "xtask", may_use: &["capstan-api"], pure: false },
 ];

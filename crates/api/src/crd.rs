@@ -47,11 +47,16 @@ impl Entry {
 
     /// Whether a user may mean this kind by `name`: kind, singular, plural, short name or `plural.group`, any case.
     pub fn is_called(&self, name: &str) -> bool {
-        let full = format!("{}.{}", self.plural, self.group);
+        let full = self.crd_name();
         [self.kind, self.plural, full.as_str()]
             .iter()
             .chain(self.short_names)
             .any(|known| known.eq_ignore_ascii_case(name))
+    }
+
+    /// Name of its CustomResourceDefinition: `nimservices.apps.nvidia.com`.
+    pub fn crd_name(&self) -> String {
+        format!("{}.{}", self.plural, self.group)
     }
 
     /// Its CustomResourceDefinition.

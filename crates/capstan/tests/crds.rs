@@ -55,6 +55,6 @@ fn an_unknown_kind_is_one_line_with_the_choices() {
 #[test]
 fn no_cluster_is_one_line_that_says_what_to_set() {
     let text = complaint(&capstan(&["crds", "--apply"]));
-    assert!(text.starts_with("capstan: no cluster to apply to: "), "{text}");
+    assert!(text.starts_with("capstan: no cluster to talk to: "), "{text}");
     assert!(text.contains("KUBECONFIG"), "{text}");
 }

@@ -17,6 +17,8 @@ pub struct Facts {
     pub served: BTreeSet<Gvk>,
     /// Live objects that matter here.
     pub live: LiveObjects,
+    /// What to tell the user when the CRD in the cluster has another schema than this build.
+    pub skew: Option<String>,
 }
 
 impl Facts {

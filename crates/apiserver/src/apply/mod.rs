@@ -19,8 +19,4 @@ mod walk;
 pub mod zero;
 
 #[cfg(test)]
-mod laws;
-#[cfg(test)]
 mod testing;
-#[cfg(test)]
-mod tests;

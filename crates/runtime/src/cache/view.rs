@@ -67,7 +67,7 @@ impl<'a> View<'a> {
     /// The facts: the objects, and what is known of the server.
     pub fn facts(self, now: Timestamp) -> Facts {
         let server = self.cache.server().unwrap_or_default();
-        Facts { now, server, served: self.cache.served(), live: self.live }
+        Facts { now, server, served: self.cache.served(), live: self.live, skew: None }
     }
 }
 

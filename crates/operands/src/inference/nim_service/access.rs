@@ -20,7 +20,11 @@ pub(super) fn objects(cx: &Cx<'_>) -> Vec<Object> {
     let role = Role { metadata: names::meta(cx), rules: Some(vec![rule]) };
     let binding = RoleBinding {
         metadata: names::meta(cx),
-        role_ref: RoleRef { api_group: Some("rbac.authorization.k8s.io".into()), kind: "Role".into(), name: cx.name.clone() },
+        role_ref: RoleRef {
+            api_group: Some("rbac.authorization.k8s.io".into()),
+            kind: "Role".into(),
+            name: cx.name.clone(),
+        },
         subjects: Some(vec![Subject {
             kind: "ServiceAccount".into(),
             name: cx.name.clone(),

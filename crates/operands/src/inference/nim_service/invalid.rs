@@ -14,6 +14,9 @@ pub(super) struct Fault {
     pub(super) message: String,
 }
 
+/// Reason of a spec that asks for what is still to come.
+pub(super) const LATER: &str = "NotSupportedYet";
+
 const ACCESS_MODES: [&str; 4] = ["ReadWriteOnce", "ReadOnlyMany", "ReadWriteMany", "ReadWriteOncePod"];
 
 /// Every mistake, in the order of the fields.
@@ -45,7 +48,7 @@ pub(super) fn faults(cx: &Cx<'_>) -> Vec<Fault> {
     for (set, field) in unsupported(cx) {
         if set {
             faults.push(Fault {
-                reason: "NotSupportedYet",
+                reason: LATER,
                 message: format!(
                     "{field} is not supported yet: remove it, or keep this service with the other operator"
                 ),

@@ -61,5 +61,25 @@ pub fn plan(service: &NimService, facts: &Facts) -> Plan<NimServiceStatus> {
     Plan { objects: Some(objects), ..observed }
 }
 
+/// The answer when something outside the spec is in the way: nothing more is written until it is gone.
+pub fn blocked(service: &NimService, facts: &Facts, reason: &'static str, message: &str) -> Plan<NimServiceStatus> {
+    status::failed(&Cx::new(service, facts), reason, message)
+}
+
+/// What is wrong with a service before it is stored: what must be mended, and what only has no effect yet.
+pub fn check(service: &NimService) -> (Vec<String>, Vec<String>) {
+    let facts = Facts {
+        now: jiff::Timestamp::UNIX_EPOCH,
+        server: capstan_plan::ServerVersion::default(),
+        served: std::collections::BTreeSet::new(),
+        live: capstan_plan::LiveObjects::default(),
+        skew: None,
+    };
+    let (later, now): (Vec<_>, Vec<_>) =
+        invalid::faults(&Cx::new(service, &facts)).into_iter().partition(|fault| fault.reason == invalid::LATER);
+    let messages = |faults: Vec<invalid::Fault>| faults.into_iter().map(|fault| fault.message).collect();
+    (messages(now), messages(later))
+}
+
 #[cfg(test)]
 mod tests;

@@ -14,12 +14,18 @@ use super::{Cx, service};
 const READY: &str = "Ready";
 const FAILED: &str = "Failed";
 const IGNORED_FIELDS: &str = "IgnoredFields";
+const SCHEMA_SKEW: &str = "SchemaSkew";
 
 /// A plan with nothing but the status of a spec that cannot be acted on.
 pub(super) fn invalid(cx: &Cx<'_>, faults: &[Fault]) -> Plan<NimServiceStatus> {
     let reason = faults.first().map_or("InvalidSpec", |fault| fault.reason);
     let messages: Vec<&str> = faults.iter().map(|fault| fault.message.as_str()).collect();
-    finish(cx, Outcome::Failed, reason, &messages.join("; "))
+    failed(cx, reason, &messages.join("; "))
+}
+
+/// A plan with nothing but the status of a service that cannot go on.
+pub(super) fn failed(cx: &Cx<'_>, reason: &str, message: &str) -> Plan<NimServiceStatus> {
+    finish(cx, Outcome::Failed, reason, message)
 }
 
 /// A plan with nothing but the status that follows from the live objects.
@@ -62,7 +68,8 @@ fn rollout(name: &str, live: Option<&Deployment>) -> (Outcome, String) {
     let wanted = live.spec.replicas.unwrap_or(1);
     let (updated, available) = (status.updated_replicas.unwrap_or(0), status.available_replicas.unwrap_or(0));
     let stuck = status.conditions.iter().flatten().any(|condition| {
-        condition.type_.as_deref() == Some("Progressing") && condition.reason.as_deref() == Some("ProgressDeadlineExceeded")
+        condition.type_.as_deref() == Some("Progressing")
+            && condition.reason.as_deref() == Some("ProgressDeadlineExceeded")
     });
     let seen = status.observed_generation >= live.metadata.generation;
     let message = if wanted == 0 {
@@ -108,12 +115,14 @@ fn finish(cx: &Cx<'_>, outcome: Outcome, reason: &str, message: &str) -> Plan<Ni
     let (generation, now) = (cx.service.metadata.generation, cx.facts.now);
     conditions::set(list, ready, generation, now);
     conditions::set(list, failed, generation, now);
-    match ignored_fields(cx) {
-        Some(message) => {
-            let ignored = Wanted { type_: IGNORED_FIELDS, status: true, reason: IGNORED_FIELDS, message: &message };
-            conditions::set(list, ignored, generation, now);
+    for (type_, message) in [(IGNORED_FIELDS, ignored_fields(cx)), (SCHEMA_SKEW, cx.facts.skew.clone())] {
+        match message {
+            Some(message) => {
+                let wanted = Wanted { type_, status: true, reason: type_, message: &message };
+                conditions::set(list, wanted, generation, now);
+            }
+            None => conditions::clear(list, type_),
         }
-        None => conditions::clear(list, IGNORED_FIELDS),
     }
     status.state = Some(state.into());
     let severity = if outcome == Outcome::Failed { Severity::Warning } else { Severity::Normal };

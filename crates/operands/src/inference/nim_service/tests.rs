@@ -42,6 +42,7 @@ fn facts() -> Facts {
         server: ServerVersion::parse("v1.37.1"),
         served: Default::default(),
         live: LiveObjects::default(),
+        skew: None,
     }
 }
 
@@ -226,6 +227,12 @@ fn mistakes_name_field_value_and_fix_and_leave_what_runs_alone() {
 fn fields_without_effect_are_reported() {
     let plan = plan(&edited(|spec| spec["metrics"] = json!({"enabled": true})), &facts());
     assert_eq!(condition(&plan, "IgnoredFields").2, "these fields are set but have no effect yet: spec.metrics");
+}
+
+#[test]
+fn a_schema_of_another_version_is_a_condition() {
+    let facts = Facts { skew: Some("the CRD is older".into()), ..facts() };
+    assert_eq!(condition(&plan(&service(plain()), &facts), "SchemaSkew").2, "the CRD is older");
 }
 
 #[test]

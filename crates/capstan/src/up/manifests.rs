@@ -1,0 +1,100 @@
+//! Manifests: YAML documents in, objects in the cluster out.
+
+use std::path::Path;
+
+use anyhow::{Context, Result, anyhow, bail};
+use kube::api::{DynamicObject, Patch, PatchParams};
+use kube::core::GroupVersionKind;
+use kube::{Api, Client, ResourceExt};
+use serde_json::Value;
+
+/// What is applied when the user brings nothing.
+const EXAMPLE: &str = include_str!("../../../../examples/nimservice.yaml");
+
+/// An object to apply.
+#[derive(Clone, Debug)]
+pub(crate) struct Manifest {
+    pub(crate) kind: GroupVersionKind,
+    pub(crate) body: Value,
+}
+
+impl Manifest {
+    pub(crate) fn name(&self) -> &str {
+        self.body["metadata"]["name"].as_str().unwrap_or_default()
+    }
+
+    pub(crate) fn namespace(&self) -> &str {
+        self.body["metadata"]["namespace"].as_str().unwrap_or("default")
+    }
+}
+
+/// The objects of these files, or of the example.
+pub(crate) fn read(files: &[std::path::PathBuf]) -> Result<Vec<Manifest>> {
+    if files.is_empty() {
+        return parse(EXAMPLE, Path::new("the built-in example"));
+    }
+    let mut all = Vec::new();
+    for file in files {
+        let text = std::fs::read_to_string(file).map_err(|error| anyhow!("cannot read {}: {error}", file.display()))?;
+        all.extend(parse(&text, file)?);
+    }
+    Ok(all)
+}
+
+fn parse(text: &str, file: &Path) -> Result<Vec<Manifest>> {
+    let documents: Vec<Value> =
+        serde_saphyr::from_multiple(text).map_err(|error| anyhow!("{} is not YAML: {error}", file.display()))?;
+    let mut manifests = Vec::new();
+    for (index, body) in documents.into_iter().filter(|body| !body.is_null()).enumerate() {
+        let text = |value: &Value| value.as_str().map(str::to_owned).filter(|text| !text.is_empty());
+        let (api_version, kind) = (text(&body["apiVersion"]), text(&body["kind"]));
+        let (Some(api_version), Some(kind)) = (api_version, kind) else {
+            bail!("{}: document {} has no apiVersion or no kind", file.display(), index + 1);
+        };
+        if text(&body["metadata"]["name"]).is_none() {
+            bail!("{}: {kind} in document {} has no metadata.name", file.display(), index + 1);
+        }
+        let (group, version) = api_version.split_once('/').unwrap_or(("", &api_version));
+        manifests.push(Manifest { kind: GroupVersionKind::gvk(group, version, &kind), body });
+    }
+    Ok(manifests)
+}
+
+/// Applies one manifest as `kubectl apply --server-side` does.
+pub(crate) async fn apply(client: &Client, manifest: &Manifest) -> Result<()> {
+    let what = format!("{} {}", manifest.kind.kind, manifest.name());
+    let found = kube::discovery::pinned_kind(client, &manifest.kind).await;
+    let (resource, capabilities) = found.with_context(|| format!("the cluster does not serve the kind of {what}"))?;
+    let api: Api<DynamicObject> = match capabilities.scope {
+        kube::discovery::Scope::Cluster => Api::all_with(client.clone(), &resource),
+        kube::discovery::Scope::Namespaced => Api::namespaced_with(client.clone(), manifest.namespace(), &resource),
+    };
+    let object: DynamicObject =
+        serde_json::from_value(manifest.body.clone()).with_context(|| format!("{what} is no object"))?;
+    let params = PatchParams::apply("kubectl").force();
+    match api.patch(&object.name_any(), &params, &Patch::Apply(&object)).await {
+        Ok(_) => Ok(()),
+        Err(kube::Error::Api(status)) => Err(anyhow!("the cluster refused {what}: {}", status.message)),
+        Err(error) => Err(error).with_context(|| format!("cannot apply {what}")),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_example_is_a_service_with_what_it_needs() {
+        let kinds: Vec<_> = read(&[]).unwrap().into_iter().map(|manifest| manifest.kind.kind).collect();
+        assert_eq!(kinds, ["Namespace", "Secret", "NIMService"]);
+    }
+
+    #[test]
+    fn mistakes_name_the_file_and_the_document() {
+        let message = |text| parse(text, Path::new("a.yaml")).unwrap_err().to_string();
+        assert_eq!(message("kind: X\nmetadata: {name: x}"), "a.yaml: document 1 has no apiVersion or no kind");
+        assert_eq!(message("apiVersion: v1\nkind: Pod"), "a.yaml: Pod in document 1 has no metadata.name");
+        assert!(message("a: [").starts_with("a.yaml is not YAML: "));
+        assert!(read(&["missing.yaml".into()]).unwrap_err().to_string().starts_with("cannot read missing.yaml: "));
+    }
+}

@@ -1,0 +1,230 @@
+//! `capstan up`: a cluster in this process, the operator on it, and a model server that becomes Ready.
+
+mod manifests;
+mod progress;
+
+use std::path::PathBuf;
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, Result, anyhow, bail};
+use capstan_api::nim::NimService;
+use capstan_apiserver::auth::{Auth, UserInfo};
+use capstan_apiserver::serve::{Api as Server, Listen, ListenError, Listener};
+use capstan_sim::{Cluster, NodeTemplate};
+use clap::ValueEnum;
+use futures::{StreamExt, TryStreamExt};
+use k8s_openapi::api::core::v1::Node;
+use kube::runtime::{WatchStreamExt, watcher};
+use kube::{Api, Client, Resource};
+use tokio_util::sync::CancellationToken;
+
+use manifests::Manifest;
+use progress::View;
+
+#[derive(clap::Args)]
+pub(crate) struct Args {
+    /// Nodes of the cluster
+    #[arg(long, default_value = "2", value_parser = clap::value_parser!(u16).range(1..=5000))]
+    nodes: u16,
+    /// GPUs of each node
+    #[arg(long, default_value = "8", value_parser = clap::value_parser!(u16).range(0..=16))]
+    gpus: u16,
+    /// Manifests to apply instead of the example; may be repeated
+    #[arg(short, long, value_name = "FILE")]
+    file: Vec<PathBuf>,
+    /// Port of the API on loopback; a free one when absent
+    #[arg(long, default_value = "0")]
+    port: u16,
+    /// Where the kubeconfig goes
+    #[arg(long, value_name = "FILE")]
+    kubeconfig: Option<PathBuf>,
+    /// End as soon as everything is Ready, with status 0
+    #[arg(long)]
+    exit_when_ready: bool,
+    /// Give up after this many seconds if something is not Ready
+    #[arg(long, default_value = "60", value_name = "SECONDS")]
+    timeout: u64,
+    /// Output format
+    #[arg(short, long, value_enum, default_value = "text")]
+    output: Format,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq, ValueEnum)]
+enum Format {
+    Text,
+    Json,
+}
+
+/// What runs, in the order in which it must end.
+struct Up {
+    stop: CancellationToken,
+    operator: tokio::task::JoinHandle<Result<(), capstan_operator::Error>>,
+    listener: Listener,
+    cluster: Cluster,
+    kubeconfig: PathBuf,
+}
+
+pub(crate) async fn run(args: Args) -> Result<()> {
+    let view = View::detect(args.output == Format::Json);
+    let wanted = manifests::read(&args.file)?;
+    let begin = Instant::now();
+    let (up, client) = start(&args, view).await?;
+    let ready = async {
+        serve(&client, &wanted, view).await?;
+        summary(view, &up, &wanted, begin.elapsed());
+        anyhow::Ok(())
+    };
+    let deadline = Duration::from_secs(args.timeout);
+    let result = tokio::select! {
+        result = tokio::time::timeout(deadline, ready) => match result {
+            Ok(result) => result,
+            Err(_) => Err(anyhow!("not Ready after {} s: the last line above says what it waits for", args.timeout)),
+        },
+        () = interrupted() => return end(up, view).await,
+    };
+    if result.is_err() || args.exit_when_ready {
+        end(up, view).await?;
+        return result;
+    }
+    interrupted().await;
+    end(up, view).await
+}
+
+/// The cluster with its nodes, and the operator on it.
+async fn start(args: &Args, view: View) -> Result<(Up, Client)> {
+    let stage = view.stage("cluster");
+    let mut builder = Cluster::builder();
+    for index in 0..args.nodes {
+        builder = builder.node(node(index, args.gpus));
+    }
+    let cluster = builder.start().await.map_err(|error| anyhow!("the cluster did not start: {error}"))?;
+    let server = Server::start(cluster.server.clone(), Auth::new()).await.map_err(|error| anyhow!("{error}"))?;
+    let address = (std::net::Ipv4Addr::LOCALHOST, args.port).into();
+    let listener = server.listen(Listen { address, ..Listen::default() }).await.map_err(|error| match error {
+        ListenError::Socket(error) if error.kind() == std::io::ErrorKind::AddrInUse => {
+            anyhow!("port {} is in use: choose another with --port, or leave it out", args.port)
+        }
+        other => anyhow!("cannot serve the API on {address}: {other}"),
+    })?;
+    let kubeconfig = args
+        .kubeconfig
+        .clone()
+        .unwrap_or_else(|| std::env::temp_dir().join(format!("capstan-{}.kubeconfig", listener.address().port())));
+    listener
+        .kubeconfig(UserInfo::admin())
+        .write(&kubeconfig)
+        .with_context(|| format!("cannot write the kubeconfig to {}", kubeconfig.display()))?;
+    stage.done(&format!("Kubernetes API at {}", listener.url()));
+    let client = server.as_user(UserInfo::admin()).client("default");
+    nodes_ready(&client, view, args).await?;
+
+    let stage = view.stage("operator");
+    let stop = CancellationToken::new();
+    let (ready, is_ready) = tokio::sync::oneshot::channel();
+    let options = capstan_operator::Options::in_process();
+    let operator = tokio::spawn(capstan_operator::run(client.clone(), options, stop.clone(), ready));
+    if is_ready.await.is_err() {
+        match operator.await.context("the operator panicked")? {
+            Ok(()) => bail!("the operator ended before it was ready"),
+            Err(error) => bail!("the operator did not start: {error}"),
+        }
+    }
+    stage.done("CRDs installed, caches filled, leading");
+    Ok((Up { stop, operator, listener, cluster, kubeconfig }, client))
+}
+
+fn node(index: u16, gpus: u16) -> NodeTemplate {
+    let labels = [("nvidia.com/gpu.present", "true"), ("nvidia.com/gpu.product", "NVIDIA-H200")];
+    NodeTemplate {
+        name: format!("gpu-{index}"),
+        labels: labels.iter().map(|(key, value)| ((*key).to_owned(), (*value).to_owned())).collect(),
+        capacity: [("nvidia.com/gpu".to_owned(), gpus.to_string())].into(),
+        ..NodeTemplate::default()
+    }
+}
+
+async fn nodes_ready(client: &Client, view: View, args: &Args) -> Result<()> {
+    let mut stage = view.stage("nodes");
+    let api: Api<Node> = Api::all(client.clone());
+    let mut events = watcher(api, watcher::Config::default()).default_backoff().applied_objects().boxed();
+    let mut ready = std::collections::BTreeSet::new();
+    while ready.len() < usize::from(args.nodes) {
+        let Some(node) = events.try_next().await.context("cannot watch the nodes")? else { break };
+        let conditions = node.status.iter().flat_map(|status| status.conditions.iter().flatten());
+        if conditions.into_iter().any(|condition| condition.type_ == "Ready" && condition.status == "True") {
+            ready.extend(node.meta().name.clone());
+        }
+        stage.waiting(&format!("{} of {} Ready", ready.len(), args.nodes));
+    }
+    stage.done(&format!("{} Ready, {} GPUs each", args.nodes, args.gpus));
+    Ok(())
+}
+
+/// Applies the manifests and waits until what they ask for works.
+async fn serve(client: &Client, wanted: &[Manifest], view: View) -> Result<()> {
+    let stage = view.stage("apply");
+    for manifest in wanted {
+        manifests::apply(client, manifest).await?;
+    }
+    stage.done(&format!("{} objects", wanted.len()));
+    for manifest in wanted.iter().filter(|manifest| is_service(manifest)) {
+        service_ready(client, manifest, view).await?;
+    }
+    Ok(())
+}
+
+fn is_service(manifest: &Manifest) -> bool {
+    manifest.kind.group == NimService::group(&()) && manifest.kind.kind == NimService::kind(&())
+}
+
+async fn service_ready(client: &Client, manifest: &Manifest, view: View) -> Result<()> {
+    let (name, namespace) = (manifest.name(), manifest.namespace());
+    let mut stage = view.stage("NIMService");
+    let api: Api<NimService> = Api::namespaced(client.clone(), namespace);
+    let only = watcher::Config::default().fields(&format!("metadata.name={name}"));
+    let mut events = watcher(api, only).default_backoff().applied_objects().boxed();
+    while let Some(service) = events.try_next().await.context("cannot watch the NIMService")? {
+        let status = service.status.unwrap_or_default();
+        let message = |type_: &str| {
+            let found = status.conditions.iter().flatten().find(|condition| condition.type_ == type_);
+            found.map(|condition| condition.message.clone()).unwrap_or_default()
+        };
+        match status.state.as_deref() {
+            Some("Ready") => {
+                let endpoint = status.model.map(|model| model.cluster_endpoint).unwrap_or_default();
+                stage.done(&format!("{namespace}/{name} Ready at {endpoint}"));
+                return Ok(());
+            }
+            Some("Failed") => bail!("NIMService {namespace}/{name} failed: {}", message("Failed")),
+            _ => stage.waiting(&message("Ready")),
+        }
+    }
+    bail!("the watch of NIMService {namespace}/{name} ended")
+}
+
+fn summary(view: View, up: &Up, wanted: &[Manifest], took: Duration) {
+    let namespace = wanted.iter().find(|manifest| is_service(manifest)).map_or("default", Manifest::namespace);
+    let text = format!(
+        "\nReady after {:.1} s. In another terminal:\n\n  export KUBECONFIG={}\n  kubectl get nodes\n  \
+         kubectl get nimservices,deployments,pods -n {namespace}\n  kubectl describe nimservice -n {namespace}\n",
+        took.as_secs_f64(),
+        up.kubeconfig.display(),
+    );
+    view.say("ready", &text);
+}
+
+async fn interrupted() {
+    // Without a handler the default action ends the process, which is what was asked for.
+    let _ = tokio::signal::ctrl_c().await;
+}
+
+/// Ends everything that was started and leaves nothing behind.
+async fn end(up: Up, view: View) -> Result<()> {
+    up.stop.cancel();
+    let operator = up.operator.await.context("the operator panicked")?;
+    up.cluster.stop();
+    drop(up.listener);
+    let _ = std::fs::remove_file(&up.kubeconfig);
+    view.say("stopped", "stopped");
+    operator.map_err(|error| anyhow!("the operator ended badly: {error}"))
+}

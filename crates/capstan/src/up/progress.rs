@@ -1,0 +1,106 @@
+//! How far `capstan up` is: spinners on a terminal, plain lines elsewhere, JSON lines for programs.
+
+use std::io::{IsTerminal, Write};
+use std::time::{Duration, Instant};
+
+use indicatif::{ProgressBar, ProgressStyle};
+use serde_json::json;
+
+/// Where progress goes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum View {
+    /// A spinner that becomes a tick.
+    Terminal,
+    /// One line when a stage is done.
+    Lines,
+    /// One JSON object per line.
+    Json,
+}
+
+impl View {
+    /// What suits standard output.
+    pub(crate) fn detect(json: bool) -> Self {
+        match (json, std::io::stdout().is_terminal()) {
+            (true, _) => Self::Json,
+            (false, true) => Self::Terminal,
+            (false, false) => Self::Lines,
+        }
+    }
+
+    /// Begins a stage.
+    pub(crate) fn stage(self, name: &'static str) -> Stage {
+        let bar = (self == Self::Terminal).then(|| {
+            let bar = ProgressBar::new_spinner();
+            let style = ProgressStyle::with_template("{spinner:.cyan} {prefix:.bold}  {msg}  {elapsed:.dim}");
+            bar.set_style(style.unwrap_or_else(|_| ProgressStyle::default_spinner()));
+            bar.set_prefix(name);
+            bar.enable_steady_tick(Duration::from_millis(80));
+            bar
+        });
+        Stage { view: self, name, begin: Instant::now(), bar, said: String::new() }
+    }
+
+    /// Says something that is not part of a stage.
+    pub(crate) fn say(self, event: &str, text: &str) {
+        match self {
+            Self::Json => line(&json!({"event": event, "text": text}).to_string()),
+            _ => line(text),
+        }
+    }
+}
+
+/// A stage that is under way.
+pub(crate) struct Stage {
+    view: View,
+    name: &'static str,
+    begin: Instant,
+    bar: Option<ProgressBar>,
+    said: String,
+}
+
+impl Stage {
+    /// Says what the stage waits for, once per change.
+    pub(crate) fn waiting(&mut self, what: &str) {
+        if self.said == what {
+            return;
+        }
+        what.clone_into(&mut self.said);
+        match (&self.bar, self.view) {
+            (Some(bar), _) => bar.set_message(what.to_owned()),
+            (None, View::Json) => {
+                line(
+                    &json!({"stage": self.name, "state": "waiting", "text": what, "seconds": self.seconds()})
+                        .to_string(),
+                );
+            }
+            (None, _) => line(&format!("      {}: {what}", self.name)),
+        }
+    }
+
+    /// Ends the stage.
+    pub(crate) fn done(self, what: &str) {
+        let seconds = self.seconds();
+        let text = format!("{:>4.1}s  {}: {what}", seconds, self.name);
+        match (&self.bar, self.view) {
+            (Some(bar), _) => {
+                bar.finish_and_clear();
+                line(&format!("✓ {text}"));
+            }
+            (None, View::Json) => {
+                line(&json!({"stage": self.name, "state": "done", "text": what, "seconds": seconds}).to_string());
+            }
+            (None, _) => line(&text),
+        }
+    }
+
+    fn seconds(&self) -> f64 {
+        (self.begin.elapsed().as_secs_f64() * 1000.0).round() / 1000.0
+    }
+}
+
+/// Writes a line; a reader that went away is no failure.
+fn line(text: &str) {
+    let mut out = std::io::stdout().lock();
+    let _ = writeln!(out, "{text}");
+    let _ = out.flush();
+}

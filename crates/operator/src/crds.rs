@@ -1,0 +1,99 @@
+//! Our CRDs in the cluster: installed at the start, and never taken back to an older schema.
+
+use std::time::Duration;
+
+use capstan_api::crd::Entry;
+use capstan_api::skew::{Skew, skew};
+use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
+use kube::api::{Patch, PatchParams};
+use kube::runtime::wait::{await_condition, conditions};
+use kube::{Api, Client, ResourceExt};
+
+/// Why a CRD could not be installed. Each message says what to do.
+#[derive(Debug, thiserror::Error)]
+pub enum Error {
+    /// 401.
+    #[error("the cluster does not know who you are ({0}): log in again or check KUBECONFIG")]
+    Unauthenticated(String),
+    /// 403.
+    #[error(
+        "no permission to install {crd}: {message}; ask for the verbs get, list, watch and patch on \
+         customresourcedefinitions.apiextensions.k8s.io"
+    )]
+    Forbidden {
+        /// Which.
+        crd: String,
+        /// What the server says.
+        message: String,
+    },
+    /// Any other refusal.
+    #[error("the API server refused {crd}: {message}")]
+    Refused {
+        /// Which.
+        crd: String,
+        /// What the server says.
+        message: String,
+    },
+    /// No answer.
+    #[error("cannot reach the API server to install {crd}: {cause}; check KUBECONFIG")]
+    Unreachable {
+        /// Which.
+        crd: String,
+        /// Why.
+        cause: String,
+    },
+    /// Applied, but not served.
+    #[error(
+        "{crd} was applied but is not served after {seconds} s: see its conditions with `kubectl describe crd {crd}`"
+    )]
+    NotServed {
+        /// Which.
+        crd: String,
+        /// How long we waited.
+        seconds: u64,
+    },
+}
+
+/// How the CRD of `kind` in the cluster differs from ours; all fields are missing where there is none.
+pub async fn live_skew(client: &Client, kind: &Entry) -> Result<Option<Skew>, Error> {
+    let ours = kind.definition();
+    let api: Api<CustomResourceDefinition> = Api::all(client.clone());
+    let live = api.get_opt(&ours.name_any()).await.map_err(|error| explain(error, &ours.name_any()))?;
+    Ok(live.map(|live| skew(&ours, &live)))
+}
+
+/// Installs or upgrades the CRD of `kind` and waits until it is served.
+///
+/// Forced, because an earlier install by another operator's chart owns the same fields.
+pub async fn apply(client: &Client, kind: &Entry, timeout: Duration) -> Result<(), Error> {
+    let crd = kind.definition();
+    let name = crd.name_any();
+    let api: Api<CustomResourceDefinition> = Api::all(client.clone());
+    let params = PatchParams::apply(capstan_runtime::writer::FIELD_MANAGER).force();
+    api.patch(&name, &params, &Patch::Apply(&crd)).await.map_err(|error| explain(error, &name))?;
+    let served = await_condition(api, &name, conditions::is_crd_established());
+    match tokio::time::timeout(timeout, served).await {
+        Ok(Ok(_)) => Ok(()),
+        Ok(Err(error)) => Err(Error::Unreachable { crd: name, cause: root_cause(&error) }),
+        Err(_) => Err(Error::NotServed { crd: name, seconds: timeout.as_secs() }),
+    }
+}
+
+fn explain(error: kube::Error, crd: &str) -> Error {
+    let crd = crd.to_owned();
+    match error {
+        kube::Error::Api(status) if status.code == 401 => Error::Unauthenticated(status.message.clone()),
+        kube::Error::Api(status) if status.code == 403 => Error::Forbidden { crd, message: status.message.clone() },
+        kube::Error::Api(status) => Error::Refused { crd, message: status.message.clone() },
+        other => Error::Unreachable { crd, cause: root_cause(&other) },
+    }
+}
+
+/// What lies at the bottom of an error: the part that a user can act on.
+pub fn root_cause(error: &dyn std::error::Error) -> String {
+    let mut cause = error;
+    while let Some(source) = cause.source() {
+        cause = source;
+    }
+    cause.to_string()
+}

@@ -1,0 +1,182 @@
+//! The operator: custom resources and their plans, connected to the runtime, and nothing else.
+//!
+//! [`run`] is the whole program: `capstan operator` calls it in a cluster, `capstan up` in its own process, tests with an
+//! embedded cluster. Start reading with [`nim_service`], a controller on one screen.
+
+mod admission;
+pub mod crds;
+pub mod nim_service;
+mod schemas;
+
+use std::net::SocketAddr;
+use std::path::PathBuf;
+
+use capstan_api::nim::NimService;
+use capstan_runtime::webhook::{self, keeper};
+use capstan_runtime::{Clock, Controller, Gate, Runtime, leader, serve};
+use kube::Client;
+use tokio::sync::oneshot;
+use tokio::task::JoinSet;
+use tokio_util::sync::CancellationToken;
+
+use schemas::Schemas;
+
+/// Why the operator does not run.
+#[derive(Debug, thiserror::Error)]
+pub enum Error {
+    /// An address cannot be listened on.
+    #[error("cannot listen on {address} for {purpose}: {cause}")]
+    Listen {
+        /// Which.
+        address: SocketAddr,
+        /// What for.
+        purpose: &'static str,
+        /// Why.
+        cause: String,
+    },
+    /// The lease is badly set.
+    #[error("{0}")]
+    Lease(String),
+}
+
+/// How the operator runs.
+#[derive(Clone, Debug)]
+pub struct Options {
+    /// Whether our CRDs are installed and upgraded at the start.
+    pub apply_crds: bool,
+    /// The lease to hold before anything is written; `None` for a process that is alone.
+    pub leader: Option<leader::Settings>,
+    /// Where `/healthz` and `/readyz` answer.
+    pub health: Option<SocketAddr>,
+    /// Where `/metrics` answers.
+    pub metrics: Option<SocketAddr>,
+    /// The admission webhook.
+    pub webhook: Option<Webhook>,
+    /// Name of this process among its replicas.
+    pub instance: String,
+    /// The time of day.
+    pub clock: Clock,
+}
+
+/// The admission webhook.
+#[derive(Clone, Debug)]
+pub struct Webhook {
+    /// Where it listens.
+    pub address: SocketAddr,
+    /// Where its certificate comes from.
+    pub certificate: Certificate,
+}
+
+/// Where the certificate of the webhook comes from.
+#[derive(Clone, Debug)]
+pub enum Certificate {
+    /// We make it, keep it in a Secret and renew it.
+    Own(keeper::Settings),
+    /// It is mounted as `tls.crt` and `tls.key`.
+    Mounted(PathBuf),
+}
+
+impl Options {
+    /// Alone in a process with its own cluster: no lease, no sockets.
+    pub fn in_process() -> Self {
+        Self {
+            apply_crds: true,
+            leader: None,
+            health: None,
+            metrics: None,
+            webhook: None,
+            instance: "capstan".into(),
+            clock: Clock::Real,
+        }
+    }
+}
+
+/// Runs the operator until `stop`. `ready` is told once the caches are complete and, if we lead, our CRDs are served.
+pub async fn run(
+    client: Client,
+    options: Options,
+    stop: CancellationToken,
+    ready: oneshot::Sender<()>,
+) -> Result<(), Error> {
+    if let Some(fault) = options.leader.as_ref().and_then(leader::Settings::fault) {
+        return Err(Error::Lease(fault));
+    }
+    let gate = if options.leader.is_some() { Gate::closed() } else { Gate::open() };
+    let settings = capstan_runtime::Settings {
+        gate: gate.clone(),
+        clock: options.clock,
+        instance: options.instance.clone(),
+        ..capstan_runtime::Settings::default()
+    };
+    // Controllers and servers end first, then the watches and the lease: so a last write is never refused.
+    let (early, late) = (stop.child_token(), CancellationToken::new());
+    let runtime = Runtime::start(client.clone(), settings, &late);
+    let schemas = Schemas::new(&runtime);
+    let mut tasks = JoinSet::new();
+    listen(&mut tasks, &runtime, &options, &early).await?;
+    controllers(&mut tasks, &runtime, &schemas, &early);
+    let leading = options.leader.map(|lease| {
+        let (gate, metrics) = (runtime.gate.clone(), runtime.metrics.clone());
+        tokio::spawn(leader::run(client, lease, gate, options.clock, metrics, late.clone()))
+    });
+    let follow = schemas.clone().follow(options.apply_crds, early.clone());
+    tasks.spawn(follow);
+    let announce = async {
+        runtime.cache.synced().await;
+        if runtime.gate.is_open() {
+            schemas.checked().await;
+        }
+        let _ = ready.send(());
+    };
+    early.run_until_cancelled(announce).await;
+    tasks.join_all().await;
+    late.cancel();
+    if let Some(leading) = leading {
+        let _ = leading.await;
+    }
+    Ok(())
+}
+
+/// Every controller: one line each.
+fn controllers(tasks: &mut JoinSet<()>, runtime: &Runtime, schemas: &Schemas, stop: &CancellationToken) {
+    let (cx, changed) = ((runtime.clone(), schemas.clone()), schemas.clone());
+    let controller = Controller::of::<NimService>("nimservice", runtime);
+    changed.wake(controller.queue(), &runtime.cache);
+    let reconcile = move |key| nim_service::reconcile(cx.0.clone(), cx.1.clone(), key);
+    tasks.spawn(controller.run(stop.clone(), reconcile));
+}
+
+/// Health, metrics and admission, where they are asked for.
+async fn listen(
+    tasks: &mut JoinSet<()>,
+    runtime: &Runtime,
+    options: &Options,
+    stop: &CancellationToken,
+) -> Result<(), Error> {
+    if let Some(address) = options.health {
+        let (listener, cache) = (open(address, "health checks").await?, runtime.cache.clone());
+        tasks.spawn(serve::health(listener, move || serve::caches_are_complete(&cache), stop.clone()));
+    }
+    if let Some(address) = options.metrics {
+        let listener = open(address, "metrics").await?;
+        tasks.spawn(serve::metrics(listener, runtime.metrics.clone(), stop.clone()));
+    }
+    if let Some(hook) = options.webhook.clone() {
+        let listener = open(hook.address, "the webhook").await?;
+        let certificate = webhook::Certificate::default();
+        tasks.spawn(webhook::run(listener, certificate.clone(), admission::routes(), stop.clone()));
+        let (runtime, stop) = (runtime.clone(), stop.clone());
+        match hook.certificate {
+            Certificate::Own(settings) => tasks.spawn(keeper::run(runtime, settings, certificate, stop)),
+            Certificate::Mounted(folder) => {
+                tasks.spawn(async move { webhook::files::run(&folder, certificate, stop).await })
+            }
+        };
+    }
+    Ok(())
+}
+
+async fn open(address: SocketAddr, purpose: &'static str) -> Result<tokio::net::TcpListener, Error> {
+    let cause = |error: capstan_runtime::Error| crds::root_cause(&error);
+    serve::listen(address).await.map_err(|error| Error::Listen { address, purpose, cause: cause(error) })
+}

@@ -1,0 +1,143 @@
+//! The CRDs in the cluster against ours: installed when we may, and otherwise told to the user.
+
+use std::collections::BTreeMap;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+
+use capstan_api::crd::Entry;
+use capstan_plan::{Gvk, Note, Ref, Severity};
+use capstan_runtime::queue::Queue;
+use capstan_runtime::{Cache, Key, Runtime};
+use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
+use tokio::sync::{Notify, watch};
+use tokio_util::sync::CancellationToken;
+
+use crate::crds;
+
+/// How long a CRD may take to be served.
+const SERVED: Duration = Duration::from_secs(30);
+/// How long to wait after a failure.
+const RETRY: Duration = Duration::from_secs(5);
+
+/// How the schemas of the cluster differ from ours, by kind. Clones share one state.
+#[derive(Clone)]
+pub struct Schemas {
+    runtime: Runtime,
+    shared: Arc<Shared>,
+}
+
+struct Shared {
+    skew: Mutex<BTreeMap<&'static str, String>>,
+    wake: Mutex<Vec<Box<dyn Fn() + Send + Sync>>>,
+    changed: Notify,
+    checked: watch::Sender<bool>,
+}
+
+impl Schemas {
+    /// Follows the CRDs that the cache sees.
+    pub(crate) fn new(runtime: &Runtime) -> Self {
+        let shared = Arc::new(Shared {
+            skew: Mutex::default(),
+            wake: Mutex::default(),
+            changed: Notify::new(),
+            checked: watch::Sender::new(false),
+        });
+        let (told, definition) = (shared.clone(), Gvk::of::<CustomResourceDefinition>());
+        runtime.cache.subscribe(move |change| {
+            // Status writes of the server come by the dozen; only the generation says that a schema changed.
+            let generation = |object: Option<&capstan_plan::Live>| object.map(|o| o["metadata"]["generation"].clone());
+            let ours = || capstan_api::kinds().any(|kind| *change.key.name == *kind.crd_name());
+            if change.kind.is(&definition) && generation(change.old) != generation(change.new) && ours() {
+                told.changed.notify_one();
+            }
+        });
+        Self { runtime: runtime.clone(), shared }
+    }
+
+    /// What to tell users of `kind` about its schema.
+    pub fn skew(&self, kind: &str) -> Option<String> {
+        self.shared.skew.lock().unwrap_or_else(PoisonError::into_inner).get(kind).cloned()
+    }
+
+    /// Looks at every object of a controller when a schema changed.
+    pub(crate) fn wake(&self, queue: Queue<Key>, cache: &Cache) {
+        let (cache, gvk) = (cache.clone(), Gvk::of::<capstan_api::nim::NimService>());
+        let wake = move || cache.keys(&gvk).into_iter().for_each(|key| queue.add(key));
+        self.shared.wake.lock().unwrap_or_else(PoisonError::into_inner).push(Box::new(wake));
+    }
+
+    /// Returns once all schemas were looked at.
+    pub(crate) async fn checked(&self) {
+        // The sender lives as long as we do.
+        let _ = self.shared.checked.subscribe().wait_for(|checked| *checked).await;
+    }
+
+    /// Installs and compares, at the start and whenever a CRD of ours changes, while we may write.
+    pub(crate) async fn follow(self, apply: bool, stop: CancellationToken) {
+        let turn = async {
+            loop {
+                self.runtime.gate.opened().await;
+                match self.look(apply).await {
+                    Ok(()) => {
+                        self.shared.checked.send_replace(true);
+                        self.shared.changed.notified().await;
+                    }
+                    Err(error) => {
+                        tracing::warn!(%error, "cannot check the CRDs");
+                        tokio::time::sleep(RETRY).await;
+                    }
+                }
+            }
+        };
+        stop.run_until_cancelled(turn).await;
+    }
+
+    async fn look(&self, apply: bool) -> Result<(), crds::Error> {
+        for kind in capstan_api::kinds() {
+            let message = self.settle(kind, apply).await?;
+            self.tell(kind, message);
+        }
+        Ok(())
+    }
+
+    /// What remains to be said about one kind after we did what we may.
+    async fn settle(&self, kind: &Entry, apply: bool) -> Result<Option<String>, crds::Error> {
+        let name = kind.crd_name();
+        let skew = crds::live_skew(&self.runtime.client, kind).await?;
+        // A newer schema is never taken back: its fields would be dropped from every object that has them.
+        let older = skew.as_ref().is_none_or(|skew| !skew.missing.is_empty() && skew.unknown.is_empty());
+        if apply && older {
+            crds::apply(&self.runtime.client, kind, SERVED).await?;
+            return Ok(None);
+        }
+        match skew {
+            Some(skew) => Ok(skew.message(&name)),
+            None => Ok(Some(format!("the CRD {name} is not installed: run `capstan crds --apply`"))),
+        }
+    }
+
+    fn tell(&self, kind: &'static Entry, message: Option<String>) {
+        let mut skew = self.shared.skew.lock().unwrap_or_else(PoisonError::into_inner);
+        if skew.get(kind.kind) == message.as_ref() {
+            return;
+        }
+        match message {
+            Some(message) => {
+                tracing::warn!(kind = kind.kind, message, "schema skew");
+                let reference = Ref::of::<CustomResourceDefinition>("", &kind.crd_name());
+                let live = self.runtime.cache.get(&reference);
+                let uid = live.as_ref().and_then(|live| live["metadata"]["uid"].as_str()).unwrap_or_default();
+                let note = Note { severity: Severity::Warning, reason: "SchemaSkew", message: message.clone() };
+                self.runtime.events.record(&reference, uid, &note);
+                skew.insert(kind.kind, message);
+            }
+            None => {
+                skew.remove(kind.kind);
+            }
+        }
+        drop(skew);
+        for wake in self.shared.wake.lock().unwrap_or_else(PoisonError::into_inner).iter() {
+            wake();
+        }
+    }
+}
