@@ -1,10 +1,13 @@
 //! `metadata.managedFields`: from JSON and back.
 
+use std::cell::OnceCell;
 use std::collections::BTreeMap;
+use std::sync::LazyLock;
 
 use jiff::Timestamp;
 use serde_json::{Map, Value, json};
 
+use super::path::Element;
 use super::set::Set;
 use crate::clock;
 
@@ -44,21 +47,93 @@ impl Manager {
     }
 }
 
-/// What a manager owns.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct Owned {
-    pub set: Set,
+/// What a manager owns. Most writes leave most managers alone, so sets stay in their JSON form until they are needed.
+#[derive(Clone, Debug)]
+pub(crate) struct Owned<'a> {
+    /// FieldsV1 as it was read, while nothing changed.
+    raw: Option<&'a Value>,
+    set: OnceCell<Set>,
     /// Version in which the paths are meant.
     pub api_version: String,
     /// When it last changed, as written.
     pub time: Option<String>,
 }
 
+impl<'a> Owned<'a> {
+    /// What somebody owns from now on.
+    pub(crate) fn new(set: Set, api_version: &str, time: Option<String>) -> Self {
+        Self { raw: None, set: OnceCell::from(set), api_version: api_version.to_owned(), time }
+    }
+
+    fn read(raw: &'a Value, api_version: &str, time: Option<String>) -> Result<Self, String> {
+        let owned = Self { raw: Some(raw), set: OnceCell::new(), api_version: api_version.to_owned(), time };
+        if !is_canonical(raw) {
+            let set = Set::decode(raw).map_err(|fault| format!("error decoding set: {fault}"))?;
+            return Ok(Self { raw: None, set: OnceCell::from(set), ..owned });
+        }
+        Ok(owned)
+    }
+
+    /// The fields.
+    pub(crate) fn set(&self) -> &Set {
+        self.set.get_or_init(|| self.raw.and_then(|raw| Set::decode(raw).ok()).unwrap_or_default())
+    }
+
+    /// Owns these fields instead.
+    pub(crate) fn put(&mut self, set: Set) {
+        (self.raw, self.set) = (None, OnceCell::from(set));
+    }
+
+    /// Whether one of the fields is in `change`.
+    pub(crate) fn touches(&self, change: &Set) -> bool {
+        match (self.raw, self.set.get()) {
+            (Some(raw), None) => touches(raw, change),
+            _ => self.set().intersects(change),
+        }
+    }
+
+    fn is_empty(&self) -> bool {
+        match (self.raw, self.set.get()) {
+            (Some(raw), None) => raw.as_object().is_none_or(Map::is_empty),
+            _ => self.set().is_empty(),
+        }
+    }
+
+    fn encode(&self) -> Value {
+        self.raw.cloned().unwrap_or_else(|| self.set().encode())
+    }
+}
+
+/// Whether FieldsV1 is written as we would write it, so that its keys can be compared as text.
+fn is_canonical(raw: &Value) -> bool {
+    let Value::Object(map) = raw else { return false };
+    map.iter().all(|(key, below)| {
+        let known = key.starts_with("f:")
+            || key == "."
+            || Element::decode(key).ok().flatten().is_some_and(|element| element.encode() == *key);
+        known && is_canonical(below)
+    })
+}
+
+fn touches(raw: &Value, change: &Set) -> bool {
+    change.nodes().any(|(element, node)| {
+        let Some(Value::Object(below)) = raw.get(element.encode()) else { return false };
+        let member = below.is_empty() || below.contains_key(".");
+        (node.member && member) || (!below.is_empty() && touches(&raw[element.encode()], &node.children))
+    })
+}
+
 /// All entries of an object.
-pub(crate) type Managers = BTreeMap<Manager, Owned>;
+pub(crate) type Managers<'a> = BTreeMap<Manager, Owned<'a>>;
+
+/// Drops managers that own nothing.
+pub(crate) fn drop_empty(managers: &mut Managers<'_>) {
+    managers.retain(|_, owned| !owned.is_empty());
+}
 
 /// Reads a `managedFields` list.
-pub(crate) fn decode(entries: Option<&Value>) -> Result<Managers, String> {
+pub(crate) fn decode(entries: Option<&Value>) -> Result<Managers<'_>, String> {
+    static EMPTY: LazyLock<Value> = LazyLock::new(|| json!({}));
     let entries = entries.and_then(Value::as_array).map(Vec::as_slice).unwrap_or_default();
     let mut managers = Managers::new();
     for (i, entry) in entries.iter().enumerate() {
@@ -77,10 +152,7 @@ pub(crate) fn decode(entries: Option<&Value>) -> Result<Managers, String> {
             "" => return Err(format!("missing fieldsType in managed fields entry {i}")),
             other => return Err(format!("invalid fieldsType {other:?} in managed fields entry {i}")),
         }
-        let set = match entry.get("fieldsV1") {
-            None | Some(Value::Null) => Set::default(),
-            Some(fields) => Set::decode(fields).map_err(|fault| format!("error decoding set: {fault}"))?,
-        };
+        let fields = entry.get("fieldsV1").filter(|fields| !fields.is_null()).unwrap_or(&EMPTY);
         let version = if operation == Operation::Apply { "" } else { api_version };
         let manager = Manager {
             name: text("manager").into(),
@@ -89,23 +161,26 @@ pub(crate) fn decode(entries: Option<&Value>) -> Result<Managers, String> {
             subresource: text("subresource").into(),
         };
         let time = entry.get("time").and_then(Value::as_str).map(str::to_owned);
-        managers.insert(manager, Owned { set, api_version: api_version.into(), time });
+        managers.insert(manager, Owned::read(fields, api_version, time)?);
     }
     Ok(managers)
 }
 
 /// Writes a `managedFields` list, in the order of a real server: applied first, then by time, name, version and
 /// subresource.
-pub(crate) fn encode(managers: &Managers) -> Vec<Value> {
-    let mut sorted: Vec<(&Manager, &Owned)> = managers.iter().collect();
-    sorted.sort_by_cached_key(|(manager, owned)| {
-        let version = owned.api_version.clone();
-        (manager.operation, unix(owned.time.as_deref()), manager.name.clone(), version, manager.subresource.clone())
+pub(crate) fn encode(managers: &Managers<'_>) -> Vec<Value> {
+    let mut sorted: Vec<(i64, &Manager, &Owned<'_>)> =
+        managers.iter().map(|(manager, owned)| (unix(owned.time.as_deref()), manager, owned)).collect();
+    sorted.sort_by(|(time, manager, owned), (other_time, other, other_owned)| {
+        let order = manager.operation.cmp(&other.operation).then(time.cmp(other_time));
+        let order = order.then_with(|| manager.name.cmp(&other.name));
+        let order = order.then_with(|| owned.api_version.cmp(&other_owned.api_version));
+        order.then_with(|| manager.subresource.cmp(&other.subresource))
     });
-    sorted.into_iter().map(|(manager, owned)| encode_one(manager, owned)).collect()
+    sorted.into_iter().map(|(_, manager, owned)| encode_one(manager, owned)).collect()
 }
 
-fn encode_one(manager: &Manager, owned: &Owned) -> Value {
+fn encode_one(manager: &Manager, owned: &Owned<'_>) -> Value {
     let mut entry = Map::new();
     let mut put = |key: &str, text: &str| {
         if !text.is_empty() {
@@ -118,7 +193,7 @@ fn encode_one(manager: &Manager, owned: &Owned) -> Value {
     put("time", owned.time.as_deref().unwrap_or_default());
     put("fieldsType", "FieldsV1");
     put("subresource", &manager.subresource);
-    entry.insert("fieldsV1".into(), owned.set.encode());
+    entry.insert("fieldsV1".into(), owned.encode());
     Value::Object(entry)
 }
 
@@ -138,7 +213,7 @@ pub(crate) fn of(object: &Value) -> Option<&Value> {
 }
 
 /// `object` with these entries; with none, the list goes.
-pub(crate) fn put(object: &mut Value, managers: &Managers) {
+pub(crate) fn put(object: &mut Value, managers: &Managers<'_>) {
     let entries = encode(managers);
     match object.get_mut("metadata") {
         Some(Value::Object(metadata)) if entries.is_empty() => {
@@ -157,8 +232,6 @@ pub(crate) fn put(object: &mut Value, managers: &Managers) {
 }
 
 /// Takes the list out of `object`.
-pub(crate) fn strip(object: &mut Value) {
-    if let Some(metadata) = object.get_mut("metadata").and_then(Value::as_object_mut) {
-        metadata.remove("managedFields");
-    }
+pub(crate) fn take(object: &mut Value) -> Option<Value> {
+    object.get_mut("metadata").and_then(Value::as_object_mut)?.remove("managedFields")
 }

@@ -4,6 +4,8 @@
 //! Both answer the object with its managed fields; [`unchanged`] then says, at the very end, whether there is anything
 //! to store at all.
 
+use std::sync::LazyLock;
+
 use jiff::Timestamp;
 use serde_json::Value;
 
@@ -132,8 +134,8 @@ pub fn update(live: Option<&Value>, mut new: Value, write: &Write<'_>) -> Value 
     let empty = empty(write);
     let created = live.is_none_or(|live| live.pointer("/metadata/uid").is_none_or(|uid| uid == "" || uid.is_null()));
     let live = live.unwrap_or(&empty);
-    let mut managers = known(live, &new, write);
-    entries::strip(&mut new);
+    let listed = entries::take(&mut new);
+    let mut managers = known(live, listed.as_ref(), write);
     if foreign(&managers, write).is_some() {
         if let (Some(entries), Some(metadata)) =
             (entries::of(live), new.get_mut("metadata").and_then(Value::as_object_mut))
@@ -154,27 +156,46 @@ pub fn update(live: Option<&Value>, mut new: Value, write: &Write<'_>) -> Value 
 /// Whether `new` differs from `old` in nothing but `resourceVersion` and the times of managed fields: then `old` stays
 /// as it is.
 pub fn unchanged(old: &Value, new: &Value) -> bool {
-    let entries = |object| entries::of(object).and_then(Value::as_array).map(Vec::as_slice).unwrap_or_default();
-    let (olds, news): (&[Value], &[Value]) = (entries(old), entries(new));
-    let timeless = |entry: &Value| {
-        let mut entry = entry.clone();
-        if let Some(entry) = entry.as_object_mut() {
-            entry.remove("time");
+    let (Value::Object(old), Value::Object(new)) = (old, new) else { return old == new };
+    alike(old, new, |name, old, new| match (name, old, new) {
+        ("metadata", Value::Object(old), Value::Object(new)) => {
+            let bare = |metadata: &Fields| metadata.contains_key("resourceVersion");
+            if bare(old) != bare(new) {
+                let without = |metadata: &Fields| {
+                    let mut metadata = metadata.clone();
+                    metadata.remove("resourceVersion");
+                    metadata
+                };
+                return alike(&without(old), &without(new), same_metadata);
+            }
+            alike(old, new, same_metadata)
         }
-        entry
-    };
-    if olds.len() != news.len() || !olds.iter().zip(news).all(|(old, new)| timeless(old) == timeless(new)) {
-        return false;
+        _ => old == new,
+    })
+}
+
+type Fields = serde_json::Map<String, Value>;
+
+fn alike(old: &Fields, new: &Fields, same: impl Fn(&str, &Value, &Value) -> bool) -> bool {
+    old.len() == new.len()
+        && old.iter().zip(new).all(|((name, old), (other, new))| name == other && same(name, old, new))
+}
+
+fn same_metadata(name: &str, old: &Value, new: &Value) -> bool {
+    match (name, old, new) {
+        ("resourceVersion", ..) => true,
+        ("managedFields", Value::Array(old), Value::Array(new)) => {
+            old.len() == new.len() && old.iter().zip(new).all(|(old, new)| same_entry(old, new))
+        }
+        _ => old == new,
     }
-    let bare = |object: &Value| {
-        let mut object = object.clone();
-        entries::strip(&mut object);
-        if let Some(metadata) = object.get_mut("metadata").and_then(Value::as_object_mut) {
-            metadata.remove("resourceVersion");
-        }
-        object
-    };
-    bare(old) == bare(new)
+}
+
+fn same_entry(old: &Value, new: &Value) -> bool {
+    let (Value::Object(old), Value::Object(new)) = (old, new) else { return old == new };
+    let timeless = |entry: &'_ Fields| entry.iter().filter(|(key, _)| *key != "time").count();
+    timeless(old) == timeless(new)
+        && old.iter().filter(|(key, _)| *key != "time").all(|(key, value)| new.get(key) == Some(value))
 }
 
 /// Why the `managedFields` of an object are not valid, if they are not: what mutating webhooks leave is checked so.
@@ -196,40 +217,39 @@ pub fn default_manager(user_agent: &str) -> String {
     name
 }
 
-/// Who owns what before the write: as the request says, which may rewrite it, else as the live object says.
-fn known(live: &Value, new: &Value, write: &Write<'_>) -> Managers {
+/// Who owns what before the write: as the request says (`listed`), which may rewrite it, else as the live object says.
+fn known<'v>(live: &'v Value, listed: Option<&'v Value>, write: &Write<'_>) -> Managers<'v> {
     let before = || entries::decode(entries::of(live)).unwrap_or_default();
     if !write.subresource.is_empty() {
         return before();
     }
-    match entries::of(new).and_then(Value::as_array).map(Vec::as_slice) {
+    match listed.and_then(Value::as_array).map(Vec::as_slice) {
         // Reading a custom resource makes no difference between an empty list and none.
         Some([]) if !write.reset.custom => Managers::new(),
         Some([one]) if one.as_object().is_some_and(serde_json::Map::is_empty) => Managers::new(),
-        _ => entries::decode(entries::of(new)).ok().filter(|managers| !managers.is_empty()).unwrap_or_else(before),
+        _ => entries::decode(listed).ok().filter(|managers| !managers.is_empty()).unwrap_or_else(before),
     }
 }
 
 /// A version of a custom resource that does not exist and still owns fields.
-fn foreign<'m>(managers: &'m Managers, write: &Write<'_>) -> Option<&'m str> {
+fn foreign<'m>(managers: &'m Managers<'_>, write: &Write<'_>) -> Option<&'m str> {
     let mut versions = managers.values().map(|owned| owned.api_version.as_str()).filter(|_| write.reset.custom);
     versions.find(|version| write.versions.schema(version).is_none())
 }
 
 /// Records that the writer changed `live` to `new`.
-fn track(managers: &mut Managers, live: &Value, new: &Value, write: &Write<'_>) {
-    let changed = updater::update(managers, live, new, write).difference(&meta());
+fn track(managers: &mut Managers<'_>, live: &Value, new: &Value, write: &Write<'_>) {
+    let changed = updater::update(managers, live, new, write).difference(&META);
     if !changed.is_empty() {
         let manager = write.manager(Operation::Update);
-        let set = managers.get(&manager).map_or(changed.clone(), |owned| owned.set.union(&changed));
-        let api_version = write.api_version.to_owned();
-        managers.insert(manager, Owned { set, api_version, time: entries::stamp(write.now) });
+        let set = managers.get(&manager).map_or(changed.clone(), |owned| owned.set().union(&changed));
+        managers.insert(manager, Owned::new(set, write.api_version, entries::stamp(write.now)));
     }
     cap(managers);
 }
 
 /// Merges the oldest updaters, version by version, until there are few enough.
-fn cap(managers: &mut Managers) {
+fn cap(managers: &mut Managers<'_>) {
     let mut updaters: Vec<Manager> =
         managers.keys().filter(|manager| manager.operation == Operation::Update).cloned().collect();
     let mut count = updaters.len();
@@ -259,7 +279,7 @@ fn cap(managers: &mut Managers) {
         let Some(merged) = managers.remove(&manager) else { continue };
         match managers.get_mut(&bucket) {
             Some(owned) => {
-                owned.set.extend(&merged.set);
+                owned.put(owned.set().union(merged.set()));
                 owned.time = merged.time;
             }
             None => {
@@ -271,8 +291,7 @@ fn cap(managers: &mut Managers) {
 }
 
 /// Fields that nobody owns: they are the server's.
-fn meta() -> Set {
-    let of = |name| vec!["metadata", name];
+static META: LazyLock<Set> = LazyLock::new(|| {
     let names = [
         "name",
         "namespace",
@@ -284,18 +303,16 @@ fn meta() -> Set {
         "managedFields",
         "resourceVersion",
     ];
-    let mut paths: Vec<Vec<&str>> = names.into_iter().map(of).collect();
+    let mut paths: Vec<Vec<&str>> = names.into_iter().map(|name| vec!["metadata", name]).collect();
     paths.extend([vec!["apiVersion"], vec!["kind"], vec!["metadata"]]);
     Set::of_fields(&paths.iter().map(Vec::as_slice).collect::<Vec<_>>())
-}
+});
 
-fn strip_meta(managers: &mut Managers, manager: &Manager) {
+fn strip_meta(managers: &mut Managers<'_>, manager: &Manager) {
     if let Some(owned) = managers.get_mut(manager) {
-        owned.set = owned.set.difference(&meta());
-        if owned.set.is_empty() {
-            managers.remove(manager);
-        }
+        owned.put(owned.set().difference(&META));
     }
+    entries::drop_empty(managers);
 }
 
 /// Refuses what cannot be applied at all.

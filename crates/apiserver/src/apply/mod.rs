@@ -19,4 +19,8 @@ mod walk;
 pub mod zero;
 
 #[cfg(test)]
+mod laws;
+#[cfg(test)]
 mod testing;
+#[cfg(test)]
+mod tests;

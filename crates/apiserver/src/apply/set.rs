@@ -104,6 +104,15 @@ impl Set {
         }
     }
 
+    /// Whether there is a path in both sets.
+    pub(crate) fn intersects(&self, other: &Self) -> bool {
+        let (small, large) = if self.nodes.len() < other.nodes.len() { (self, other) } else { (other, self) };
+        small.nodes.iter().any(|(element, node)| {
+            let Some(other) = large.nodes.get(element) else { return false };
+            (node.member && other.member) || node.children.intersects(&other.children)
+        })
+    }
+
     /// Paths of both sets.
     pub(crate) fn intersection(&self, other: &Self) -> Self {
         let mut out = Self::default();
@@ -262,6 +271,7 @@ mod tests {
         fn set_algebra_holds_member_by_member(a in set(), b in set(), path in path()) {
             prop_assert_eq!(a.union(&b).has(&path), a.has(&path) || b.has(&path));
             prop_assert_eq!(a.intersection(&b).has(&path), a.has(&path) && b.has(&path));
+            prop_assert_eq!(a.intersects(&b), !a.intersection(&b).is_empty());
             prop_assert_eq!(a.difference(&b).has(&path), a.has(&path) && !b.has(&path));
             let below = (1..=path.len()).any(|length| b.has(&path[..length]));
             prop_assert_eq!(a.without_subtrees(&b).has(&path), a.has(&path) && !below);

@@ -6,7 +6,7 @@ use std::collections::BTreeMap;
 use serde_json::Value;
 
 use super::combine::{self, with_named};
-use super::entries::{Manager, Managers, Owned};
+use super::entries::{self, Manager, Managers, Owned};
 use super::managed::{Force, Versions, Write};
 use super::path::Path;
 use super::set::Set;
@@ -59,7 +59,7 @@ fn difference(old: &Value, new: &Value, version: &str, write: &Write<'_>) -> Opt
 /// Takes from all managers but `workflow` what `new` changes or removes. The answer is what changed, in the version of
 /// the request.
 fn take(
-    managers: &mut Managers,
+    managers: &mut Managers<'_>,
     old: &Value,
     new: &Value,
     write: &Write<'_>,
@@ -81,8 +81,11 @@ fn take(
     let mut conflicts = Vec::new();
     for (manager, owned) in managers.iter().filter(|(manager, _)| Some(*manager) != workflow) {
         let Some(Some(change)) = versions.get(&owned.api_version) else { continue };
-        let mut lost = owned.set.intersection(&change.modified);
-        lost.extend(&owned.set.intersection(&change.added));
+        if ![&change.modified, &change.added, &change.removed].into_iter().any(|set| owned.touches(set)) {
+            continue;
+        }
+        let mut lost = owned.set().intersection(&change.modified);
+        lost.extend(&owned.set().intersection(&change.added));
         conflicts.extend(lost.paths().into_iter().map(|path| (manager.clone(), path)));
         lost.extend(&change.removed);
         losses.push((manager.clone(), lost));
@@ -92,61 +95,66 @@ fn take(
     }
     for (manager, lost) in losses {
         if let Some(owned) = managers.get_mut(&manager) {
-            owned.set = owned.set.difference(&lost);
+            owned.put(owned.set().difference(&lost));
         }
     }
-    managers.retain(|_, owned| !owned.set.is_empty());
+    entries::drop_empty(managers);
     Ok(ours)
 }
 
 /// What `new` changes, in the version of the request; others lose it. Managers of unknown versions go.
-pub(crate) fn update(managers: &mut Managers, old: &Value, new: &Value, write: &Write<'_>) -> Set {
-    reconcile(managers, write.versions);
+pub(crate) fn update(managers: &mut Managers<'_>, old: &Value, new: &Value, write: &Write<'_>) -> Set {
+    reconcile(managers, write);
     let change = take(managers, old, new, write, None, Force::Yes).unwrap_or_default();
     change.modified.union(&change.added)
 }
 
 /// Applies `config`, which is valid, to `live`.
 pub(crate) fn apply(
-    managers: &mut Managers,
+    managers: &mut Managers<'_>,
     live: &Value,
     config: &Value,
     write: &Write<'_>,
     manager: &Manager,
     force: Force,
 ) -> Result<Value, Refusal> {
-    reconcile(managers, write.versions);
+    reconcile(managers, write);
     let unknown = || Refusal::Unmergeable(format!("no corresponding type for {}", write.gvk()));
     let shape = Shape::root(write.versions.schema(write.api_version).ok_or_else(unknown)?);
     let merge_fault = |fault| Refusal::Unmergeable(format!("failed to merge config: {fault}"));
     let merged = combine::merge(shape, live, config).map_err(merge_fault)?;
     let set = write.reset.filter(&walk::fields_of(shape, config), true);
-    let owned = Owned { set, api_version: write.api_version.to_owned(), time: None };
-    let last = managers.insert(manager.clone(), owned);
-    if let Some(entry) = managers.get_mut(manager) {
-        entry.time = last.as_ref().and_then(|last| last.time.clone());
-    }
-    let new = prune(merged, managers, write, last.as_ref());
+    // The time stays, unless the object turns out to have changed.
+    let time = managers.get(manager).and_then(|last| last.time.clone());
+    let last = managers.insert(manager.clone(), Owned::new(set, write.api_version, time));
+    // Who applies at least what it applied before, takes nothing back.
+    let dropped = last.as_ref().filter(|last| {
+        last.api_version != write.api_version
+            || managers.get(manager).is_none_or(|now| !last.set().difference(now.set()).is_empty())
+    });
+    let new = prune(merged, managers, write, dropped);
     take(managers, live, &new, write, Some(manager), force).map_err(Refusal::Conflicts)?;
     Ok(new)
 }
 
-/// Makes sets fit the schemas of today.
-fn reconcile(managers: &mut Managers, versions: &dyn Versions) {
+/// Makes sets fit the schemas of today. Those of built-in kinds do not change, and what they say goes.
+fn reconcile(managers: &mut Managers<'_>, write: &Write<'_>) {
     managers.retain(|_, owned| {
-        let Some(schema) = versions.schema(&owned.api_version) else { return false };
-        if let Some(set) = combine::reconcile(Shape::root(schema), &owned.set) {
-            owned.set = set;
+        let Some(schema) = write.versions.schema(&owned.api_version) else { return false };
+        if write.reset.custom
+            && let Some(set) = combine::reconcile(Shape::root(schema), owned.set())
+        {
+            owned.put(set);
         }
         true
     });
 }
 
 /// Removes what the manager applied last time, does not apply now, and nobody else owns.
-fn prune(merged: Value, managers: &Managers, write: &Write<'_>, last: Option<&Owned>) -> Value {
-    let Some(last) = last.filter(|last| !last.set.is_empty()) else { return merged };
+fn prune(merged: Value, managers: &Managers<'_>, write: &Write<'_>, last: Option<&Owned<'_>>) -> Value {
+    let Some(last) = last.filter(|last| !last.set().is_empty()) else { return merged };
     let Some(base) = typed(&merged, &last.api_version, write.versions) else { return merged };
-    let last_set = with_named(Some(base.shape), &last.set);
+    let last_set = with_named(Some(base.shape), last.set());
     let base_set = with_named(Some(base.shape), &walk::fields_of(base.shape, &base.value));
 
     let bare = combine::remove(base.shape, &base.value, &last_set);
@@ -163,10 +171,10 @@ fn prune(merged: Value, managers: &Managers, write: &Write<'_>, last: Option<&Ow
 }
 
 /// `pruned` with what anybody owns put back from `merged`.
-fn add_back_owned(merged: &Value, pruned: Value, version: &str, managers: &Managers, write: &Write<'_>) -> Value {
+fn add_back_owned(merged: &Value, pruned: Value, version: &str, managers: &Managers<'_>, write: &Write<'_>) -> Value {
     let mut by_version: BTreeMap<&str, Set> = BTreeMap::new();
     for owned in managers.values() {
-        by_version.entry(&owned.api_version).or_default().extend(&owned.set);
+        by_version.entry(&owned.api_version).or_default().extend(owned.set());
     }
     // The version of `pruned` comes first, as converting may need fields that were pruned.
     let own = by_version.remove(version).map(|set| (version, set));

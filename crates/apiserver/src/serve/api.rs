@@ -7,8 +7,8 @@ use std::sync::{Arc, OnceLock};
 use std::task::{Context, Poll};
 
 use bytes::Bytes;
-use http::header::USER_AGENT;
-use http::{HeaderMap, Method, Request, Response};
+use http::header::{HOST, USER_AGENT};
+use http::{HeaderMap, HeaderValue, Method, Request, Response};
 use http_body_util::{BodyExt, Limited};
 use tokio::task::JoinHandle;
 
@@ -133,12 +133,17 @@ impl Api {
 
     /// Finds out who asks for what, and whether they may.
     fn admit(&self, head: http::request::Parts, query: Query) -> Result<Call> {
-        let user = gate::user(&self.inner.auth, &head.headers, &self.user)?;
         let path = Path::parse(head.uri.path());
-        self.inner.auth.authorize(&user, &path.attributes(&head.method, &query))?;
+        let attributes = path.attributes(&head.method, &query);
+        let user = gate::user(&self.inner.auth, &head.headers, &self.user, &attributes)?;
+        self.inner.auth.authorize(&user, &attributes)?;
         let user_agent = header(&head.headers, USER_AGENT.as_str());
         let caller = Caller { user, user_agent };
-        let (method, headers, extensions) = (head.method, head.headers, head.extensions);
+        let (method, mut headers, extensions) = (head.method, head.headers, head.extensions);
+        // HTTP/2 has the name of the server in the target of the request.
+        if let Some(host) = head.uri.authority().and_then(|host| HeaderValue::from_str(host.as_str()).ok()) {
+            headers.entry(HOST).or_insert(host);
+        }
         Ok(Call { method, path, query, headers, extensions, caller, body: Bytes::new() })
     }
 }

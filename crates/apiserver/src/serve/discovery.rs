@@ -58,14 +58,14 @@ struct Version {
 
 impl Discovery {
     /// The plain document under `/api`, `/apis`, `/api/v1`, `/apis/GROUP` or `/apis/GROUP/VERSION`.
-    pub(super) fn plain(&self, inner: &Inner, parts: &[&str]) -> Option<Value> {
+    pub(super) fn plain(&self, inner: &Inner, parts: &[&str], host: &str) -> Option<Value> {
         let groups = groups(&inner.server.registry().snapshot());
         let find = |name: &str| groups.iter().find(|(group, _)| group == name);
         match *parts {
             ["api"] => Some(json!({
                 "kind": "APIVersions",
                 "versions": ["v1"],
-                "serverAddressByClientCIDRs": [{"clientCIDR": "0.0.0.0/0", "serverAddress": "127.0.0.1:443"}],
+                "serverAddressByClientCIDRs": [{"clientCIDR": "0.0.0.0/0", "serverAddress": host}],
             })),
             ["apis"] => {
                 let groups = groups.iter().filter(|(name, _)| !name.is_empty());

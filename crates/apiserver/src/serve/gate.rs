@@ -2,21 +2,25 @@
 
 use http::HeaderMap;
 use http::header::AUTHORIZATION;
-use serde_json::json;
 
 use super::query::percent_decode;
 use crate::auth::{ANONYMOUS, AUTHENTICATED, Attributes, Auth, UNAUTHENTICATED, UserInfo};
 use crate::error::{Result, Status};
 
 const EXTRA: &str = "impersonate-extra-";
+const AUTHENTICATION: &str = "authentication.k8s.io";
+const NODE: &str = "system:node:";
 
-/// The user of a request. `default` is who it is without a token.
-pub(crate) fn user(auth: &Auth, headers: &HeaderMap, default: &UserInfo) -> Result<UserInfo> {
+/// The user of a request that wants to do what `request` says. `default` is who it is without a token.
+pub(crate) fn user(auth: &Auth, headers: &HeaderMap, default: &UserInfo, request: &Attributes) -> Result<UserInfo> {
     let user = match bearer(headers) {
         Some(token) => auth.identify(&token, &[]).ok_or_else(unauthorized)?.user,
         None => default.clone(),
     };
-    impersonated(auth, user, headers)
+    match wanted(headers)? {
+        Some(wanted) => impersonate(auth, &user, &wanted, request),
+        None => Ok(user),
+    }
 }
 
 fn bearer(headers: &HeaderMap) -> Option<String> {
@@ -31,8 +35,8 @@ pub(crate) fn unauthorized() -> Status {
     Status::new(401, "Unauthorized", "Unauthorized")
 }
 
-/// Whom the user wants to be seen as, if they may.
-fn impersonated(auth: &Auth, user: UserInfo, headers: &HeaderMap) -> Result<UserInfo> {
+/// Whom the user wants to be seen as.
+fn wanted(headers: &HeaderMap) -> Result<Option<UserInfo>> {
     let values = |name: &str| -> Vec<String> {
         headers.get_all(name).iter().filter_map(|value| value.to_str().ok()).map(str::to_owned).collect()
     };
@@ -47,29 +51,81 @@ fn impersonated(auth: &Auth, user: UserInfo, headers: &HeaderMap) -> Result<User
         let key = percent_decode(&name.as_str()[EXTRA.len()..]).to_lowercase();
         wanted.extra.insert(key, values(name.as_str()));
     }
-    if wanted.name.is_empty() {
-        if wanted.uid.is_empty() && wanted.groups.is_empty() && wanted.extra.is_empty() {
-            return Ok(user);
+    if !wanted.name.is_empty() {
+        return Ok(Some(wanted));
+    }
+    if wanted == UserInfo::default() {
+        return Ok(None);
+    }
+    Err(Status::bad_request(format!("requested {} without impersonating a user name", go_syntax(&wanted))))
+}
+
+/// A user as Go prints a struct.
+fn go_syntax(user: &UserInfo) -> String {
+    let list = |items: &[String]| {
+        let items: Vec<String> = items.iter().map(|item| format!("{item:?}")).collect();
+        format!("[]string{{{}}}", items.join(", "))
+    };
+    let groups = if user.groups.is_empty() { "[]string(nil)".to_owned() } else { list(&user.groups) };
+    let extra: Vec<String> = user.extra.iter().map(|(key, values)| format!("{key:?}:{}", list(values))).collect();
+    let extra = if extra.is_empty() { "(nil)".to_owned() } else { format!("{{{}}}", extra.join(", ")) };
+    let (name, uid) = (&user.name, &user.uid);
+    format!("&user.DefaultInfo{{Name:{name:?}, UID:{uid:?}, Groups:{groups}, Extra:map[string][]string{extra}}}")
+}
+
+/// A way in which somebody may be allowed to be seen as somebody else.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Mode {
+    /// For one kind of user and one kind of request: `impersonate:NAME` and `impersonate-on:NAME:VERB`.
+    Constrained(&'static str),
+    /// For all requests: `impersonate`.
+    Legacy,
+}
+
+/// The ways that apply, in the order in which they are tried.
+fn modes(user: &UserInfo, wanted: &UserInfo) -> Vec<Mode> {
+    let only_name = wanted.uid.is_empty() && wanted.groups.is_empty() && wanted.extra.is_empty();
+    let node = wanted.name.strip_prefix(NODE).filter(|node| !node.is_empty());
+    let mut modes = Vec::new();
+    if let (Some(node), true) = (node, only_name) {
+        let own = user.extra.get("authentication.kubernetes.io/node-name");
+        if service_account(&user.name).is_some() && own.is_some_and(|own| own.len() == 1 && own[0] == node) {
+            modes.push(Mode::Constrained("associated-node"));
         }
-        return Err(without_user(&wanted));
+        modes.push(Mode::Constrained("arbitrary-node"));
     }
-    for request in requests(&wanted) {
-        auth.authorize(&user, &request)?;
+    let account = service_account(&wanted.name).is_some();
+    if account && only_name {
+        modes.push(Mode::Constrained("serviceaccount"));
     }
-    complete(&mut wanted);
-    Ok(wanted)
+    if node.is_none() && !account {
+        modes.push(Mode::Constrained("user-info"));
+    }
+    modes.push(Mode::Legacy);
+    modes
 }
 
-fn without_user(wanted: &UserInfo) -> Status {
-    let what = if wanted.groups.is_empty() { &wanted.uid } else { &wanted.groups[0] };
-    let message = format!("requested [{what}] without impersonating a user");
-    Status::internal(message).with_details(json!({}))
+/// Who the user is seen as, if one of the ways allows it. Otherwise the first refusal is the answer.
+fn impersonate(auth: &Auth, user: &UserInfo, wanted: &UserInfo, request: &Attributes) -> Result<UserInfo> {
+    let mut refusal = None;
+    for mode in modes(user, wanted) {
+        let checked = needed(mode, wanted, request).iter().try_for_each(|needed| auth.authorize(user, needed));
+        match checked {
+            Ok(()) => return Ok(complete(mode, wanted)),
+            Err(status) => refusal = refusal.or(Some(status)),
+        }
+    }
+    Err(refusal.expect("there is always one way to try"))
 }
 
-/// What the user must be allowed to do in order to be seen as `wanted`.
-fn requests(wanted: &UserInfo) -> Vec<Attributes> {
+/// What the user must be allowed to do.
+fn needed(mode: Mode, wanted: &UserInfo, request: &Attributes) -> Vec<Attributes> {
+    let (verb, group) = match mode {
+        Mode::Constrained(name) => (format!("impersonate:{name}"), AUTHENTICATION),
+        Mode::Legacy => ("impersonate".to_owned(), ""),
+    };
     let about = |group: &str, resource: &str, subresource: &str, namespace: &str, name: &str| Attributes {
-        verb: "impersonate".into(),
+        verb: verb.clone(),
         is_resource: true,
         group: group.into(),
         version: "v1".into(),
@@ -79,31 +135,42 @@ fn requests(wanted: &UserInfo) -> Vec<Attributes> {
         name: name.into(),
         ..Attributes::default()
     };
-    let authentication = "authentication.k8s.io";
-    let mut requests = vec![match service_account(&wanted.name) {
-        Some((namespace, name)) => about("", "serviceaccounts", "", namespace, name),
-        None => about("", "users", "", "", &wanted.name),
-    }];
-    requests.extend(wanted.groups.iter().map(|group| about("", "groups", "", "", group)));
-    for (key, values) in &wanted.extra {
-        requests.extend(values.iter().map(|value| about(authentication, "userextras", key, "", value)));
+    let mut needed = Vec::new();
+    if let Mode::Constrained(name) = mode {
+        needed.push(Attributes { verb: format!("impersonate-on:{name}:{}", request.verb), ..request.clone() });
     }
+    let node = wanted.name.strip_prefix(NODE).filter(|_| mode != Mode::Legacy);
+    needed.push(match (service_account(&wanted.name), node) {
+        (Some((namespace, name)), _) => about(group, "serviceaccounts", "", namespace, name),
+        (None, Some(_)) if mode == Mode::Constrained("associated-node") => about(group, "nodes", "", "", "*"),
+        (None, Some(node)) => about(group, "nodes", "", "", node),
+        (None, None) => about(group, "users", "", "", &wanted.name),
+    });
     if !wanted.uid.is_empty() {
-        requests.push(about(authentication, "uids", "", "", &wanted.uid));
+        needed.push(about(AUTHENTICATION, "uids", "", "", &wanted.uid));
     }
-    requests
+    needed.extend(wanted.groups.iter().map(|name| about(group, "groups", "", "", name)));
+    for (key, values) in &wanted.extra {
+        needed.extend(values.iter().map(|value| about(AUTHENTICATION, "userextras", key, "", value)));
+    }
+    needed
 }
 
-/// Adds the groups that everybody of that name is in.
-fn complete(wanted: &mut UserInfo) {
-    if let (Some((namespace, _)), true) = (service_account(&wanted.name), wanted.groups.is_empty()) {
-        let namespaced = format!("system:serviceaccounts:{namespace}");
-        wanted.groups = vec!["system:serviceaccounts".into(), namespaced];
+/// The user with the groups that everybody of that name is in.
+fn complete(mode: Mode, wanted: &UserInfo) -> UserInfo {
+    let mut user = wanted.clone();
+    if let (Some((namespace, _)), true) = (service_account(&user.name), user.groups.is_empty()) {
+        user.groups = vec!["system:serviceaccounts".into(), format!("system:serviceaccounts:{namespace}")];
     }
-    let everybody = if wanted.name == ANONYMOUS { UNAUTHENTICATED } else { AUTHENTICATED };
-    if !wanted.is_in(AUTHENTICATED) && !wanted.is_in(UNAUTHENTICATED) {
-        wanted.groups.push(everybody.into());
+    if mode != Mode::Legacy && user.name.starts_with(NODE) {
+        user.groups = vec!["system:nodes".into()];
     }
+    let everybody = if user.name == ANONYMOUS { UNAUTHENTICATED } else { AUTHENTICATED };
+    let told = user.is_in(everybody) || everybody == AUTHENTICATED && user.is_in(UNAUTHENTICATED);
+    if !told {
+        user.groups.push(everybody.into());
+    }
+    user
 }
 
 /// Namespace and name of a service account, from its user name.
@@ -125,10 +192,17 @@ mod tests {
         headers
     }
 
+    fn list_pods() -> Attributes {
+        Attributes { verb: "list".into(), is_resource: true, resource: "pods".into(), ..Attributes::default() }
+    }
+
+    fn seen(user: UserInfo, pairs: &[(&'static str, &'static str)]) -> Result<UserInfo> {
+        super::user(&Auth::default(), &headers(pairs), &user, &list_pods())
+    }
+
     #[test]
     fn an_administrator_may_be_anybody() {
-        let auth = Auth::default();
-        let seen = |pairs: &[(&'static str, &'static str)]| user(&auth, &headers(pairs), &UserInfo::admin()).unwrap();
+        let seen = |pairs: &[(&'static str, &'static str)]| seen(UserInfo::admin(), pairs).unwrap();
         assert_eq!(seen(&[]), UserInfo::admin());
         let ann = seen(&[("impersonate-user", "ann"), ("impersonate-group", "a"), ("impersonate-group", "b")]);
         assert_eq!(
@@ -137,23 +211,52 @@ mod tests {
         );
         let bot = seen(&[("impersonate-user", "system:serviceaccount:ci:bot")]);
         assert!(bot.is_in("system:serviceaccounts:ci"));
+        let node = seen(&[("impersonate-user", "system:node:n")]);
+        assert_eq!(node.groups, ["system:nodes", AUTHENTICATED]);
         let tagged = seen(&[("impersonate-user", "ann"), ("impersonate-extra-acme.com%2fproject", "x")]);
         assert_eq!(tagged.extra["acme.com/project"], ["x"]);
     }
 
     #[test]
     fn others_may_not() {
-        let pairs = [("impersonate-user", "system:serviceaccount:ci:bot")];
-        let refused = user(&Auth::default(), &headers(&pairs), &UserInfo::new("eve", &[])).unwrap_err();
+        let refused = seen(UserInfo::new("eve", &[]), &[("impersonate-user", "system:serviceaccount:ci:bot")]);
         assert_eq!(
-            refused.message,
-            r#"serviceaccounts "bot" is forbidden: User "eve" cannot impersonate resource "serviceaccounts" in API group "" in the namespace "ci""#
+            refused.unwrap_err().message,
+            r#"pods is forbidden: User "eve" cannot impersonate-on:serviceaccount:list resource "pods" in API group "" at the cluster scope"#
+        );
+    }
+
+    #[test]
+    fn the_old_permission_is_enough() {
+        let auth = Auth::default();
+        let mut policy = crate::auth::Policy::default();
+        policy.add_role(
+            br#"{"metadata":{"name":"r"},"rules":[{"apiGroups":[""],"resources":["users"],"verbs":["impersonate"]}]}"#,
+        );
+        policy.add_binding(
+            br#"{"metadata":{"name":"b"},"roleRef":{"kind":"ClusterRole","name":"r"},"subjects":[{"kind":"User","name":"eve"}]}"#,
+        );
+        auth.rbac.replace(policy);
+        let (eve, wanted) = (UserInfo::new("eve", &[]), headers(&[("impersonate-user", "bob")]));
+        assert_eq!(user(&auth, &wanted, &eve, &list_pods()).unwrap().name, "bob");
+        let with_group = headers(&[("impersonate-user", "bob"), ("impersonate-group", "g")]);
+        assert_eq!(user(&auth, &with_group, &eve, &list_pods()).unwrap_err().code, 403);
+    }
+
+    #[test]
+    fn a_group_needs_a_user() {
+        let refused = seen(UserInfo::admin(), &[("impersonate-group", "g")]).unwrap_err();
+        assert_eq!(
+            (refused.code, refused.message.as_str()),
+            (
+                400,
+                r#"requested &user.DefaultInfo{Name:"", UID:"", Groups:[]string{"g"}, Extra:map[string][]string(nil)} without impersonating a user name"#
+            )
         );
     }
 
     #[test]
     fn an_unknown_token_is_nobody() {
-        let pairs = [("authorization", "Bearer nonsense")];
-        assert_eq!(user(&Auth::default(), &headers(&pairs), &UserInfo::admin()).unwrap_err().code, 401);
+        assert_eq!(seen(UserInfo::admin(), &[("authorization", "Bearer nonsense")]).unwrap_err().code, 401);
     }
 }

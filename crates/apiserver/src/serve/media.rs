@@ -3,7 +3,7 @@
 use bytes::Bytes;
 use http::HeaderMap;
 use http::header::{ACCEPT, CONTENT_TYPE, USER_AGENT};
-use serde_json::Value;
+use serde_json::{Value, json};
 
 use super::query::Query;
 use crate::error::{Result, Status};
@@ -47,14 +47,11 @@ impl Media {
     pub(crate) fn negotiate(headers: &HeaderMap, query: &Query) -> Result<Self> {
         let text = header(headers, ACCEPT.as_str());
         let mut media = if text.is_empty() { Some(Self::default()) } else { None };
-        for clause in clauses(&text) {
-            media = media.or_else(|| Self::from_clause(&clause));
+        let clauses = clauses(&text);
+        for clause in &clauses {
+            media = media.or_else(|| Self::from_clause(clause));
         }
-        let mut media = media.ok_or_else(|| {
-            let accepted = "application/json, application/yaml";
-            let message = format!("only the following media types are accepted: {accepted}");
-            Status::new(406, "NotAcceptable", message)
-        })?;
+        let mut media = media.ok_or_else(|| not_acceptable(&clauses))?;
         if media.format == Format::Json && pretty(headers, query) {
             media.format = Format::PrettyJson;
         }
@@ -118,6 +115,20 @@ impl Media {
             Err(_) => json,
         }
     }
+}
+
+/// 406: of types that no part of a server has, the router knows; of forms of known types, the handler.
+fn not_acceptable(clauses: &[Clause]) -> Status {
+    let known = ["application/json", "application/yaml", PROTOBUF];
+    if clauses.iter().any(|clause| known.contains(&clause.media_type.as_str())) {
+        let message = format!("only the following media types are accepted: {}", known.join(", "));
+        return Status::new(406, "NotAcceptable", message);
+    }
+    let message = format!(
+        "406: Not Acceptable\n\nAvailable representations: {}, application/json;stream=watch, {PROTOBUF};stream=watch",
+        known.join(", ")
+    );
+    Status::new(406, "NotAcceptable", message).with_details(json!({}))
 }
 
 fn yaml(value: &Value) -> Vec<u8> {
@@ -198,12 +209,10 @@ pub(crate) fn patch_kind(headers: &HeaderMap, builtin: bool) -> Result<PatchKind
         "application/merge-patch+json" => Ok(PatchKind::Merge),
         "application/strategic-merge-patch+json" if builtin => Ok(PatchKind::Strategic),
         "application/apply-patch+yaml" => Ok(PatchKind::Apply),
-        _ if builtin => Err(unsupported(&[
-            "application/json-patch+json",
-            "application/merge-patch+json",
-            "application/strategic-merge-patch+json",
-            "application/apply-patch+yaml",
-        ])),
+        // The router of built-in resources knows which types its routes take, and answers by itself.
+        _ if builtin => {
+            Err(Status::new(415, "UnsupportedMediaType", "415: Unsupported Media Type").with_details(json!({})))
+        }
         _ => Err(unsupported(&[
             "application/json-patch+json",
             "application/merge-patch+json",
@@ -220,6 +229,11 @@ pub(crate) fn yaml_to_json(text: &[u8]) -> Result<Bytes> {
     let value: Value = serde_saphyr::from_slice(text)
         .map_err(|error| Status::bad_request(format!("error converting YAML to JSON: {error}")))?;
     Ok(serde_json::to_vec(&value).expect("a JSON value encodes").into())
+}
+
+/// What is wrong with JSON text, in Go's words where they are known.
+pub(crate) fn json_error(error: &serde_json::Error) -> String {
+    if error.is_eof() { "unexpected end of JSON input".to_owned() } else { error.to_string() }
 }
 
 fn unsupported(accepted: &[&str]) -> Status {

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use serde_json::Value;
+use serde_json::{Value, json};
 
 use super::query::Query;
 use crate::error::{Cause, Result, Status};
@@ -83,16 +83,12 @@ fn check_manager(manager: &str, causes: &mut Vec<Cause>) {
 }
 
 fn dry_run<'a>(values: impl Iterator<Item = &'a str>, causes: &mut Vec<Cause>) -> bool {
-    let mut dry = false;
-    for value in values {
-        if value == "All" {
-            dry = true;
-        } else {
-            let message = format!("Unsupported value: {value:?}: supported values: \"All\"");
-            causes.push(cause("FieldValueNotSupported", "dryRun", message));
-        }
+    let values: Vec<&str> = values.collect();
+    if values.iter().any(|value| *value != "All") {
+        let message = format!("Unsupported value: {}: supported values: \"All\"", json!(values));
+        causes.push(cause("FieldValueNotSupported", "dryRun", message));
     }
-    dry
+    !values.is_empty()
 }
 
 /// Options of delete: the body if there is one, else the query.
@@ -108,7 +104,10 @@ pub(crate) fn delete(query: &Query, body: Option<&Value>) -> Result<DeleteOption
 fn delete_from_body(body: &Value, causes: &mut Vec<Cause>) -> Result<DeleteOptions> {
     let kind = body["kind"].as_str().unwrap_or("DeleteOptions");
     if kind != "DeleteOptions" {
-        return Err(Status::bad_request(format!("decoded object cannot be converted to DeleteOptions: {kind}")));
+        let version = body["apiVersion"].as_str().unwrap_or_default();
+        let message =
+            format!("no kind {kind:?} is registered for version {version:?} in scheme \"pkg/runtime/scheme.go:111\"");
+        return Err(Status::bad_request(message));
     }
     let text = |value: &Value| value.as_str().map(str::to_owned);
     let policy = body["propagationPolicy"].as_str();
@@ -169,8 +168,6 @@ fn integer(query: &Query, key: &str) -> Result<Option<i64>> {
 
 #[cfg(test)]
 mod tests {
-    use serde_json::json;
-
     use super::*;
 
     #[test]
@@ -178,7 +175,7 @@ mod tests {
         let cases = [
             (
                 write(&Query::parse("dryRun=None"), "CreateOptions").unwrap_err(),
-                r#"CreateOptions.meta.k8s.io "" is invalid: dryRun: Unsupported value: "None": supported values: "All""#,
+                r#"CreateOptions.meta.k8s.io "" is invalid: dryRun: Unsupported value: ["None"]: supported values: "All""#,
             ),
             (
                 patch(&Query::parse(""), PatchKind::Apply).unwrap_err(),

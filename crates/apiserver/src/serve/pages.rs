@@ -7,7 +7,7 @@ use serde_json::{Value, json};
 use super::api::{Call, Inner};
 use super::body::Body;
 use super::media::{Media, header};
-use super::respond;
+use super::{respond, verbs};
 use crate::auth::ISSUER;
 use crate::error::{Result, Status};
 
@@ -16,7 +16,8 @@ pub(super) const MINOR: &str = "37";
 
 /// Answers a request that is not about a resource.
 pub(super) async fn answer(inner: &Inner, call: &Call, media: Result<Media>) -> Response<Body> {
-    if !matches!(call.method, Method::GET | Method::HEAD) {
+    // Whatever the method, the list of groups is answered.
+    if !matches!(call.method, Method::GET | Method::HEAD) && call.path.full.trim_end_matches('/') != "/apis" {
         return respond::failure(media.map(Media::plain).unwrap_or_default(), &method_not_allowed());
     }
     let path = call.path.full.as_str();
@@ -25,7 +26,7 @@ pub(super) async fn answer(inner: &Inner, call: &Call, media: Result<Media>) -> 
         ["healthz" | "livez" | "readyz", rest @ ..] => health(parts[0], rest, call),
         ["openapi", rest @ ..] => inner.documents.answer(inner, call, rest),
         ["api" | "apis", ..] => discovery(inner, call, &parts, media),
-        _ => match document(inner, &parts) {
+        _ => match document(inner, &parts, &host(call)) {
             Some(document) => respond::value(200, media.map(Media::plain).unwrap_or_default(), &document),
             None => respond::no_page(),
         },
@@ -37,13 +38,13 @@ fn method_not_allowed() -> Status {
     Status::new(405, "MethodNotAllowed", message).with_details(json!({}))
 }
 
-fn document(inner: &Inner, parts: &[&str]) -> Option<Value> {
+fn document(inner: &Inner, parts: &[&str], host: &str) -> Option<Value> {
     match parts {
         [] => Some(json!({"paths": inner.discovery.paths(inner)})),
         ["version"] => Some(version()),
         [".well-known", "openid-configuration"] => Some(json!({
             "issuer": ISSUER,
-            "jwks_uri": format!("{ISSUER}/openid/v1/jwks"),
+            "jwks_uri": format!("https://{host}/openid/v1/jwks"),
             "response_types_supported": ["id_token"],
             "subject_types_supported": ["public"],
             "id_token_signing_alg_values_supported": ["ES256"],
@@ -51,6 +52,12 @@ fn document(inner: &Inner, parts: &[&str]) -> Option<Value> {
         ["openid", "v1", "jwks"] => Some(inner.auth.authenticator.key_set()),
         _ => None,
     }
+}
+
+/// Under which name and port the client reached the server.
+fn host(call: &Call) -> String {
+    let host = header(&call.headers, http::header::HOST.as_str());
+    if host.is_empty() { "127.0.0.1:443".to_owned() } else { host }
 }
 
 fn version() -> Value {
@@ -111,11 +118,14 @@ fn discovery(inner: &Inner, call: &Call, parts: &[&str], media: Result<Media>) -
         Ok(media) => media.plain(),
         Err(status) => return respond::failure(Media::default(), &status),
     };
-    match inner.discovery.plain(inner, parts) {
+    match inner.discovery.plain(inner, parts, &host(call)) {
         Some(document) => {
             let mut response = respond::value(200, media, &document);
             respond::add_header(&mut response, VARY, "Accept");
             response
+        }
+        None if verbs::known_group(inner, if parts[0] == "api" { "" } else { parts[1] }) => {
+            respond::failure(media, &Status::no_such_resource())
         }
         None => respond::no_page(),
     }

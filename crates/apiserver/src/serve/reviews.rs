@@ -27,8 +27,9 @@ pub(super) fn is_review(resource: &Resource) -> bool {
 pub(super) fn create(inner: &Inner, call: &Call, target: &Target, media: Media) -> Result<Response<Body>> {
     options::write(&call.query, "CreateOptions")?;
     let body = media::json_body(&call.headers, call.body.clone(), true)?;
-    let mut review: Value = serde_json::from_slice(&body)
-        .map_err(|error| Status::bad_request(format!("couldn't get version/kind; json parse error: {error}")))?;
+    let mut review: Value = serde_json::from_slice(&body).map_err(|error| {
+        Status::bad_request(format!("couldn't get version/kind; json parse error: {}", media::json_error(&error)))
+    })?;
     let kind = &*target.resource.kind;
     let posted = review["kind"].as_str().unwrap_or(kind);
     if posted != kind {
@@ -48,6 +49,9 @@ pub(super) fn create(inner: &Inner, call: &Call, target: &Target, media: Media) 
     }
     let status = status(&inner.auth, &call.caller, kind, target, &review["spec"])?;
     review["status"] = status;
+    if kind == "SelfSubjectRulesReview" {
+        review["spec"] = json!({});
+    }
     Ok(respond::value(201, media.plain(), &review))
 }
 
@@ -56,12 +60,12 @@ fn status(auth: &Auth, caller: &Caller, kind: &str, target: &Target, spec: &Valu
         "TokenReview" => token(auth, spec),
         "SelfSubjectReview" => Ok(json!({"userInfo": caller.user})),
         "SelfSubjectRulesReview" => rules(auth, &caller.user, spec),
-        "SelfSubjectAccessReview" => access(auth, &caller.user, &attributes(kind, spec)?),
+        "SelfSubjectAccessReview" => access(auth, &caller.user, &attributes(spec)?),
         "SubjectAccessReview" | "LocalSubjectAccessReview" => {
-            let user = subject(kind, spec)?;
-            let request = attributes(kind, spec)?;
+            let user = subject(spec)?;
+            let request = attributes(spec)?;
             if let Some(namespace) = target.namespace.as_deref().filter(|_| kind.starts_with("Local")) {
-                local(kind, namespace, &request)?;
+                local(namespace, &request)?;
             }
             access(auth, &user, &request)
         }
@@ -139,7 +143,7 @@ fn everything() -> Vec<Rule> {
 }
 
 /// The user that a SubjectAccessReview is about.
-fn subject(kind: &str, spec: &Value) -> Result<UserInfo> {
+fn subject(spec: &Value) -> Result<UserInfo> {
     let strings = |value: &Value| Vec::<String>::deserialize(value).unwrap_or_default();
     let user = UserInfo {
         name: spec["user"].as_str().unwrap_or_default().to_owned(),
@@ -149,13 +153,13 @@ fn subject(kind: &str, spec: &Value) -> Result<UserInfo> {
     };
     if user.name.is_empty() && user.groups.is_empty() {
         let message = "Invalid value: \"\": at least one of user or group must be specified";
-        return Err(invalid(kind, "spec.user", message));
+        return Err(invalid("spec.user", message));
     }
     Ok(user)
 }
 
 /// What a review asks about.
-fn attributes(kind: &str, spec: &Value) -> Result<Attributes> {
+fn attributes(spec: &Value) -> Result<Attributes> {
     let (resource, path) = (&spec["resourceAttributes"], &spec["nonResourceAttributes"]);
     let text = |value: &Value, key: &str| value[key].as_str().unwrap_or_default().to_owned();
     match (resource.is_object(), path.is_object()) {
@@ -172,31 +176,37 @@ fn attributes(kind: &str, spec: &Value) -> Result<Attributes> {
         }),
         (false, true) => Ok(Attributes { verb: text(path, "verb"), path: text(path, "path"), ..Attributes::default() }),
         (both, _) => {
-            let field = if both { "spec.nonResourceAttributes" } else { "spec.resourceAttributes" };
-            let why = if both {
-                "cannot be specified in combination with resourceAttributes"
-            } else {
-                "exactly one of nonResourceAttributes or resourceAttributes must be specified"
-            };
-            let shown = if both { path.to_string() } else { "null".to_owned() };
-            Err(invalid(kind, field, &format!("Invalid value: {shown}: {why}")))
+            let shown = if both { non_resource(path) } else { "null".to_owned() };
+            let why = "exactly one of nonResourceAttributes or resourceAttributes must be specified";
+            Err(invalid("spec", &format!("Invalid value: {shown}: {why}")))
         }
     }
 }
 
-fn local(kind: &str, namespace: &str, request: &Attributes) -> Result<()> {
+fn local(namespace: &str, request: &Attributes) -> Result<()> {
     if !request.is_resource {
-        let message = "Invalid value: null: disallowed on this kind of request";
-        return Err(invalid(kind, "spec.nonResourceAttributes", message));
+        let shown = json!({"Path": request.path, "Verb": request.verb});
+        let message = format!("Invalid value: {shown}: disallowed on this kind of request");
+        return Err(invalid("spec.nonResourceAttributes", &message));
     }
     if request.namespace != namespace {
         let message = format!("Invalid value: {:?}: must match metadata.namespace", request.namespace);
-        return Err(invalid(kind, "spec.resourceAttributes.namespace", &message));
+        return Err(invalid("spec.resourceAttributes.namespace", &message));
     }
     Ok(())
 }
 
-fn invalid(kind: &str, field: &str, message: &str) -> Status {
+/// Attributes of a path as the real server's own types name them.
+fn non_resource(path: &Value) -> String {
+    json!({"Path": path["path"], "Verb": path["verb"]}).to_string()
+}
+
+/// 422. The kind is missing in the words of the real server, too.
+fn invalid(field: &str, message: &str) -> Status {
     let cause = Cause { reason: "FieldValueInvalid", message: message.to_owned(), field: field.to_owned() };
-    Status::invalid(kind, AUTHORIZATION, "", vec![cause])
+    let mut status = Status::invalid("", AUTHORIZATION, "", vec![cause]);
+    if let Some(details) = status.details.as_object_mut() {
+        details.retain(|key, _| !matches!(key.as_str(), "kind" | "name"));
+    }
+    status
 }

@@ -67,8 +67,21 @@ pub(super) async fn log(inner: &Inner, call: &Call, target: &Target) -> Result<R
 }
 
 /// `pods/NAME/exec`, `attach` and `portforward`.
-pub(super) async fn connect(inner: &Inner, _call: &Call, _target: &Target) -> Result<Response<Body>> {
-    inner.runtime.get().ok_or_else(no_runtime)?;
+pub(super) async fn connect(inner: &Inner, call: &Call, target: &Target) -> Result<Response<Body>> {
+    let pod_target = Target { subresource: None, ..target.clone() };
+    inner.server.get(&call.caller, &pod_target, &GetOptions::default()).await?;
+    Err(no_runtime())
+}
+
+/// `…/proxy`: there is nothing behind services and pods that could be reached.
+pub(super) async fn proxy(inner: &Inner, call: &Call, target: &Target) -> Result<Response<Body>> {
+    let name = target.name.as_deref().unwrap_or_default();
+    if &*target.resource.plural == "services" {
+        let message = format!("no endpoints available for service {name:?}");
+        return Err(Status::new(503, "ServiceUnavailable", message));
+    }
+    let object = Target { subresource: None, ..target.clone() };
+    inner.server.get(&call.caller, &object, &GetOptions::default()).await?;
     Err(no_runtime())
 }
 

@@ -21,8 +21,9 @@ const HOUR: i64 = 3600;
 pub(super) async fn create(inner: &Inner, call: &Call, target: &Target, media: Media) -> Result<Response<Body>> {
     let options = options::write(&call.query, "CreateOptions")?;
     let body = media::json_body(&call.headers, call.body.clone(), true)?;
-    let request: Value = serde_json::from_slice(&body)
-        .map_err(|error| Status::bad_request(format!("couldn't get version/kind; json parse error: {error}")))?;
+    let request: Value = serde_json::from_slice(&body).map_err(|error| {
+        Status::bad_request(format!("couldn't get version/kind; json parse error: {}", media::json_error(&error)))
+    })?;
     let spec = &request["spec"];
     let seconds = spec["expirationSeconds"].as_i64().unwrap_or(HOUR);
     check(seconds)?;
@@ -48,7 +49,8 @@ pub(super) async fn create(inner: &Inner, call: &Call, target: &Target, media: M
         "kind": "TokenRequest",
         "apiVersion": format!("{GROUP}/v1"),
         "metadata": {
-            "name": grant.name, "namespace": grant.namespace, "creationTimestamp": clock::seconds(issued),
+            "name": grant.name, "namespace": grant.namespace, "uid": grant.uid,
+            "creationTimestamp": clock::seconds(issued),
         },
         "spec": {
             "audiences": audiences, "expirationSeconds": seconds,
@@ -79,11 +81,8 @@ async fn bound(inner: &Inner, call: &Call, account: &Object, reference: &Value) 
         ("Secret", "v1") => "secrets",
         ("Node", "v1") => "nodes",
         (_, version) => {
-            let message = format!(
-                "cannot bind token for serviceaccount {:?} to object with gvk {:?}",
-                account.name(),
-                format!("{version}, Kind={kind}")
-            );
+            let version = if version.contains('/') { version.to_owned() } else { format!("/{version}") };
+            let message = format!("cannot bind token to object of type {version}, Kind={kind}");
             return Err(Status::bad_request(message));
         }
     };

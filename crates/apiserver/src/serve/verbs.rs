@@ -32,7 +32,7 @@ pub(super) async fn answer(inner: &Inner, call: &Call, media: Media) -> Result<R
             ("serviceaccounts", "token") => return tokens::create(inner, call, &target, media).await,
             ("pods", "log") => return runtime::log(inner, call, &target).await,
             ("pods", "exec" | "attach" | "portforward") => return runtime::connect(inner, call, &target).await,
-            (_, "proxy") => return Err(runtime::no_runtime()),
+            (_, "proxy") => return runtime::proxy(inner, call, &target).await,
             _ => {}
         }
     }
@@ -144,7 +144,9 @@ fn delete_body(call: &Call) -> Result<Option<Value>> {
     }
     let body: Bytes = media::json_body(&call.headers, call.body.clone(), true)?;
     let parsed = serde_json::from_slice(&body).map(Some);
-    parsed.map_err(|error| Status::bad_request(format!("couldn't get version/kind; json parse error: {error}")))
+    parsed.map_err(|error| {
+        Status::bad_request(format!("couldn't get version/kind; json parse error: {}", media::json_error(&error)))
+    })
 }
 
 /// What the path is about, if there is such a thing.
@@ -193,16 +195,17 @@ fn not_allowed(resource: &Resource, verb: &str) -> Status {
 
 /// 404: as a Status where the group is served, else as a page.
 fn unknown(inner: &Inner, call: &Call, media: Media) -> Result<Response<Body>> {
-    let (group, version) = (&call.path.group, &call.path.version);
-    let snapshot = inner.server.registry().snapshot();
-    let builtin = |resource: &&Arc<Resource>| {
-        &*resource.group == group && &*resource.version == version && resource.custom().is_none()
-    };
-    if snapshot.iter().find(builtin).is_some() {
+    if known_group(inner, &call.path.group) {
         Ok(respond::failure(media.plain(), &Status::no_such_resource()))
     } else {
         Ok(respond::no_page())
     }
+}
+
+/// Whether a built-in resource has this group: then a router answers for all that is below it.
+pub(super) fn known_group(inner: &Inner, group: &str) -> bool {
+    let snapshot = inner.server.registry().snapshot();
+    snapshot.iter().any(|resource| &*resource.group == group && resource.custom().is_none())
 }
 
 /// A watch of one object is a watch of all with a selector for its name.

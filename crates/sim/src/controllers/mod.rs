@@ -9,26 +9,67 @@ mod cron_job;
 mod cron_schedule;
 mod daemon_set;
 mod deployment;
+mod disruption;
+mod endpoints;
+mod event_ttl;
 mod hash;
 mod job;
+mod node_lifecycle;
+mod pod_gc;
 mod pods;
 mod replica_set;
+mod resource_claim;
 mod revision;
+mod service_account;
 mod stateful_set;
+mod volume;
+
+use std::sync::Arc;
+use std::time::Duration;
 
 use crate::context::Context;
 
+pub use node_lifecycle::Grace;
+pub use volume::Provisioning;
+
 /// Which controllers run, and how.
-#[derive(Clone, Debug, Default)]
-pub struct Settings {}
+#[derive(Clone, Debug)]
+pub struct Settings {
+    /// The certificate authority, PEM, that every namespace gets; none if there is no TLS.
+    pub root_ca: Option<Arc<str>>,
+    /// When a node that is not heard of is unreachable; nothing if never.
+    pub node_grace: Option<Grace>,
+    /// Who makes volumes for claims.
+    pub provisioning: Provisioning,
+    /// How long events are kept.
+    pub event_ttl: Duration,
+}
+
+impl Default for Settings {
+    fn default() -> Self {
+        Self {
+            root_ca: None,
+            node_grace: Some(Grace::default()),
+            provisioning: Provisioning::All,
+            event_ttl: Duration::from_secs(3600),
+        }
+    }
+}
 
 /// Starts all controllers.
 pub(crate) fn start(context: &Context, settings: &Settings) {
-    let _ = settings;
     cron_job::start(context);
     daemon_set::start(context);
     deployment::start(context);
+    disruption::start(context);
+    endpoints::start(context);
+    event_ttl::start(context, settings.event_ttl);
     job::start(context);
+    node_lifecycle::start(context, settings.node_grace);
+    pod_gc::start(context);
     replica_set::start(context);
+    resource_claim::start(context);
+    service_account::start(context, settings.root_ca.clone());
     stateful_set::start(context);
+    volume::start(context, settings.provisioning);
 }

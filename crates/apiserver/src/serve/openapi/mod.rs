@@ -64,13 +64,13 @@ impl Documents {
             ["v3"] => respond::value(200, super::media::Media::default(), &index(&snapshot)),
             ["v3", "api" | "apis", ..] => {
                 let path = parts[1..].join("/");
-                let Some((group, version)) = group_version(&snapshot, &path) else { return respond::no_page() };
+                let Some((group, version)) = group_version(&snapshot, &path) else { return nothing() };
                 let document = self.get(&snapshot, &format!("v3/{path}"), || {
                     version_3(inner, &snapshot, &group, &version).to_string().into()
                 });
                 send(call, document, JSON)
             }
-            _ => respond::no_page(),
+            _ => nothing(),
         }
     }
 
@@ -90,6 +90,11 @@ impl Documents {
         }
         cache.documents.entry(key.to_owned()).or_insert_with(|| Document::new(make())).clone()
     }
+}
+
+/// 404 without a word.
+fn nothing() -> Response<Body> {
+    respond::answer(404, "text/plain; charset=utf-8", Body::empty())
 }
 
 fn send(call: &Call, document: Document, content_type: &'static str) -> Response<Body> {

@@ -1,0 +1,188 @@
+//! Whether a node is heard of, by its lease or by its status.
+
+use std::collections::HashMap;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+
+use capstan_apiserver::error::Result;
+use capstan_apiserver::ops::{Caller, ListOptions, Server, Target, WatchEvent};
+use futures::StreamExt;
+use k8s_openapi::api::core::v1::{Node, NodeCondition, Pod};
+use tokio::time::Instant;
+
+use super::super::common::{Controller, Outcome, Reconciled, ignore_absent, name_of, uid_of};
+use super::super::pods;
+use super::zones::Zones;
+use super::{Grace, taints};
+use crate::context::Context;
+use crate::events::Severity;
+
+const CONDITIONS: [&str; 4] = ["Ready", "MemoryPressure", "DiskPressure", "PIDPressure"];
+
+/// What a node controller remembers.
+pub(super) struct Memory {
+    grace: Option<Grace>,
+    /// When each node was last heard of.
+    beats: Mutex<HashMap<String, Instant>>,
+    pub(super) zones: Zones,
+}
+
+impl Memory {
+    fn note(&self, node: &str) {
+        let mut beats = self.beats.lock().unwrap_or_else(PoisonError::into_inner);
+        match beats.get_mut(node) {
+            Some(beat) => *beat = Instant::now(),
+            None => {
+                beats.insert(node.to_owned(), Instant::now());
+            }
+        }
+    }
+
+    fn forget(&self, node: &str) {
+        self.beats.lock().unwrap_or_else(PoisonError::into_inner).remove(node);
+    }
+
+    /// How long a node may stay silent from now on; nothing if for ever.
+    fn left(&self, node: &Node) -> Option<Duration> {
+        let Grace { beats: usual, startup } = self.grace?;
+        let beats = self.beats.lock().unwrap_or_else(PoisonError::into_inner);
+        let beat = beats.get(name_of(node)).copied().unwrap_or_else(Instant::now);
+        let grace = if condition(node, "Ready").is_some() { usual } else { startup };
+        Some((beat + grace).saturating_duration_since(Instant::now()))
+    }
+}
+
+pub(super) fn start(context: &Context, grace: Option<Grace>) {
+    let controller = Controller::new(context, "node-controller", "node-controller");
+    let memory = Arc::new(Memory { grace, beats: Mutex::default(), zones: Zones::default() });
+    let (queue, noted, nodes) = (controller.queue.clone(), memory.clone(), context.caches.nodes.clone());
+    context.caches.nodes.subscribe(move |change| {
+        let beat = |node: &Arc<Node>| {
+            condition(node, "Ready").map(|one| (one.last_heartbeat_time.clone(), one.status.clone()))
+        };
+        if change.new.is_some() && change.old.map(beat) != change.new.map(beat) && !is_unknown(change.last()) {
+            noted.note(change.key);
+        }
+        let (old, new) = (change.old.map(|node| &**node), change.new.map(|node| &**node));
+        if noted.zones.count(old, new) {
+            nodes.list().iter().for_each(|node| queue.add(name_of(&**node).into()));
+        }
+        if change.new.is_none() {
+            noted.forget(change.key);
+        }
+        queue.add(change.key.clone());
+    });
+    if grace.is_some() {
+        context.spawn(listen(context.server.clone(), memory.clone(), controller.queue.clone()));
+    }
+    controller.run(2, move |this, key| {
+        let memory = memory.clone();
+        async move { reconcile(&this, &memory, &key).await }
+    });
+}
+
+/// Follows leases, without reading them: that one was renewed is all there is to know.
+async fn listen(server: Server, memory: Arc<Memory>, queue: crate::queue::Queue) {
+    let caller = Caller::system("kube-controller-manager");
+    let Some(resource) = server.registry().lookup("coordination.k8s.io", "v1", "leases") else { return };
+    let target = Target::all(resource, Some("kube-node-lease"));
+    let options = ListOptions { resource_version: "0".to_owned(), ..ListOptions::default() };
+    loop {
+        if let Ok(mut events) = server.watch(&caller, &target, &options).await {
+            while let Some(event) = events.next().await {
+                match event {
+                    WatchEvent::Added(lease) => {
+                        memory.note(lease.name());
+                        queue.add(lease.name().into());
+                    }
+                    WatchEvent::Modified(lease) => memory.note(lease.name()),
+                    WatchEvent::Error(_) => break,
+                    WatchEvent::Deleted(_) | WatchEvent::Bookmark { .. } => {}
+                }
+            }
+        }
+        tokio::time::sleep(Duration::from_secs(1)).await;
+    }
+}
+
+async fn reconcile(this: &Controller, memory: &Memory, key: &str) -> Reconciled {
+    let Some(node) = this.context.caches.nodes.get(key) else { return Ok(Outcome::Done) };
+    let left = memory.left(&node);
+    let node = match left {
+        Some(Duration::ZERO) => {
+            let was_ready = ready_status(&node) == "True";
+            let node = mark_unknown(this, node).await?;
+            if was_ready {
+                let message = format!("Node {key} status is now: NodeNotReady");
+                this.normal(&*node, "NodeNotReady", message);
+            }
+            node
+        }
+        _ => node,
+    };
+    if ready_status(&node) != "True" && condition(&node, "Ready").is_some() {
+        mark_pods(this, key).await?;
+    }
+    let wait = taints::settle(this, memory, node).await?;
+    // A silent node comes back by being heard of, which brings a change of its status.
+    let left = left.filter(|left| !left.is_zero());
+    Ok(Outcome::after([wait, left].into_iter().flatten().min()))
+}
+
+/// The condition of that type.
+pub(super) fn condition<'a>(node: &'a Node, kind: &str) -> Option<&'a NodeCondition> {
+    node.status.as_ref()?.conditions.as_ref()?.iter().find(|condition| condition.type_ == kind)
+}
+
+/// The status of the condition `Ready`, or nothing.
+pub(super) fn ready_status(node: &Node) -> &str {
+    condition(node, "Ready").map_or("", |condition| condition.status.as_str())
+}
+
+fn is_unknown(node: &Node) -> bool {
+    ready_status(node) == "Unknown"
+}
+
+async fn mark_unknown(this: &Controller, node: Arc<Node>) -> Result<Arc<Node>> {
+    let now = this.now();
+    let mut next = Node::clone(&node);
+    let conditions = next.status.get_or_insert_default().conditions.get_or_insert_default();
+    for kind in CONDITIONS {
+        match conditions.iter_mut().find(|condition| condition.type_ == kind) {
+            Some(condition) if condition.status != "Unknown" => {
+                condition.status = "Unknown".to_owned();
+                condition.reason = Some("NodeStatusUnknown".to_owned());
+                condition.message = Some("Kubelet stopped posting node status.".to_owned());
+                condition.last_transition_time = Some(now.clone());
+            }
+            Some(_) => {}
+            None => conditions.push(NodeCondition {
+                type_: kind.to_owned(),
+                status: "Unknown".to_owned(),
+                reason: Some("NodeStatusNeverUpdated".to_owned()),
+                message: Some("Kubelet never posted node status.".to_owned()),
+                last_heartbeat_time: node.metadata.creation_timestamp.clone(),
+                last_transition_time: Some(now.clone()),
+            }),
+        }
+    }
+    this.writer.update_status(&node, &next).await
+}
+
+/// The pods of a node that is not ready are not ready either.
+async fn mark_pods(this: &Controller, node: &str) -> Result<()> {
+    for pod in this.context.caches.pods.on_node(node) {
+        if !pods::is_ready(&pod) || uid_of(&*pod).is_empty() {
+            continue;
+        }
+        let mut next = Pod::clone(&pod);
+        let conditions = next.status.get_or_insert_default().conditions.get_or_insert_default();
+        if let Some(ready) = conditions.iter_mut().find(|condition| condition.type_ == "Ready") {
+            ready.status = "False".to_owned();
+            ready.last_transition_time = Some(this.now());
+        }
+        ignore_absent(this.writer.update_status(&pod, &next).await.map(drop))?;
+        this.recorder.event(&*pod, Severity::Warning, "NodeNotReady", "Node is not ready");
+    }
+    Ok(())
+}

@@ -1,0 +1,142 @@
+//! Zones: when many nodes fall silent at once, it is more likely the network, and pods are evicted slowly or not at all.
+
+use std::collections::HashMap;
+use std::sync::{Mutex, PoisonError};
+use std::time::Duration;
+
+use k8s_openapi::api::core::v1::Node;
+use tokio::time::Instant;
+
+use super::health::ready_status;
+
+/// Time between two nodes that are given up in a zone.
+const USUAL: Duration = Duration::from_secs(10);
+/// The same in a large zone where most nodes are silent.
+const SLOW: Duration = Duration::from_secs(100);
+/// A zone with more nodes is large.
+const LARGE: usize = 50;
+
+/// What is known about a zone.
+#[derive(Clone, Copy, Debug, Default)]
+struct Zone {
+    ready: usize,
+    silent: usize,
+    /// When the next node may be given up.
+    next: Option<Instant>,
+}
+
+impl Zone {
+    /// Time between two nodes that are given up; nothing if none is.
+    fn mood(&self) -> Option<Duration> {
+        let all = self.ready + self.silent;
+        let most = self.silent > 2 && self.silent * 100 >= all * 55 && self.ready > 0;
+        match most {
+            false => Some(USUAL),
+            true if all > LARGE => Some(SLOW),
+            true => None,
+        }
+    }
+}
+
+/// When a node may be given up.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Turn {
+    /// Now.
+    Now,
+    /// Not before this time has passed.
+    After(Duration),
+    /// Not as things are.
+    Never,
+}
+
+/// All zones.
+#[derive(Debug, Default)]
+pub(super) struct Zones(Mutex<HashMap<String, Zone>>);
+
+fn name(node: &Node) -> String {
+    let label = |key: &str| node.metadata.labels.as_ref().and_then(|labels| labels.get(key)).map_or("", String::as_str);
+    format!("{}:\0:{}", label("topology.kubernetes.io/region"), label("topology.kubernetes.io/zone"))
+}
+
+impl Zones {
+    /// Counts a node that came, changed or went. Answers whether other nodes are to be judged differently now.
+    pub(super) fn count(&self, old: Option<&Node>, new: Option<&Node>) -> bool {
+        let mut zones = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let moods = |zones: &HashMap<String, Zone>| {
+            let touched = [old, new].map(|node| node.and_then(|node| zones.get(&name(node))).map(Zone::mood));
+            (zones.values().all(|zone| zone.ready == 0), touched)
+        };
+        let before = moods(&zones);
+        for (node, up) in [(old, false), (new, true)] {
+            let Some(node) = node else { continue };
+            let zone = zones.entry(name(node)).or_default();
+            let count = if ready_status(node) == "True" { &mut zone.ready } else { &mut zone.silent };
+            *count = if up { *count + 1 } else { count.saturating_sub(1) };
+        }
+        zones.retain(|_, zone| zone.ready + zone.silent > 0);
+        before != moods(&zones)
+    }
+
+    /// Whether no node at all is heard of: then it is us who are cut off.
+    pub(super) fn all_silent(&self) -> bool {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner).values().all(|zone| zone.ready == 0)
+    }
+
+    /// Whether a silent node may be given up now. If so, the next one in its zone has to wait.
+    pub(super) fn turn(&self, node: &Node) -> Turn {
+        let mut zones = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        if zones.values().all(|zone| zone.ready == 0) {
+            return Turn::Never;
+        }
+        let Some(zone) = zones.get_mut(&name(node)) else { return Turn::Now };
+        let Some(pace) = zone.mood() else { return Turn::Never };
+        let now = Instant::now();
+        match zone.next.filter(|next| *next > now) {
+            Some(next) => Turn::After(next - now),
+            None => {
+                zone.next = Some(now + pace);
+                Turn::Now
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    fn node(ready: &str) -> Node {
+        let value = json!({"metadata": {"name": "n"}, "status": {"conditions": [{"type": "Ready", "status": ready}]}});
+        serde_json::from_value(value).unwrap()
+    }
+
+    fn zones(ready: usize, silent: usize) -> Zones {
+        let zones = Zones::default();
+        for (count, status) in [(ready, "True"), (silent, "Unknown")] {
+            (0..count).for_each(|_| {
+                zones.count(None, Some(&node(status)));
+            });
+        }
+        zones
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn nodes_are_given_up_one_after_the_other() {
+        let zones = zones(10, 3);
+        assert_eq!(zones.turn(&node("Unknown")), Turn::Now);
+        assert_eq!(zones.turn(&node("Unknown")), Turn::After(USUAL));
+        tokio::time::advance(USUAL).await;
+        assert_eq!(zones.turn(&node("Unknown")), Turn::Now);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn nobody_is_given_up_when_most_are_silent() {
+        assert_eq!(zones(0, 3).turn(&node("Unknown")), Turn::Never);
+        assert_eq!(zones(2, 4).turn(&node("Unknown")), Turn::Never);
+        let large = zones(20, 60);
+        assert_eq!(large.turn(&node("Unknown")), Turn::Now);
+        assert_eq!(large.turn(&node("Unknown")), Turn::After(SLOW));
+    }
+}

@@ -1,0 +1,95 @@
+//! Services: which pods are behind them.
+
+use std::collections::BTreeSet;
+
+use k8s_openapi::api::apps::v1::Deployment;
+use k8s_openapi::api::core::v1::Service;
+use serde_json::{Value, json};
+
+use crate::world::{World, template};
+
+fn service(more: Value) -> Value {
+    let mut spec = json!({"selector": {"app": "web"}, "ports": [{"port": 80, "targetPort": "http"}]});
+    spec.as_object_mut().unwrap().extend(more.as_object().cloned().unwrap_or_default());
+    json!({"metadata": {"name": "web", "labels": {"team": "a"}}, "spec": spec})
+}
+
+fn deployment(replicas: i32, image: &str) -> Value {
+    let mut template = template("web", image);
+    template["spec"]["containers"][0]["ports"] = json!([{"name": "http", "containerPort": 8080}]);
+    json!({"metadata": {"name": "web"}, "spec": {
+        "replicas": replicas, "selector": {"matchLabels": {"app": "web"}}, "template": template,
+    }})
+}
+
+/// Ready and other addresses in slices, and in the Endpoints object.
+fn counts(world: &World) -> [(usize, usize); 2] {
+    let slices = world.caches().endpoint_slices.in_namespace("default");
+    let endpoints = slices.iter().flat_map(|slice| slice.endpoints.clone().unwrap_or_default());
+    let (ready, not): (Vec<_>, Vec<_>) =
+        endpoints.partition(|one| one.conditions.as_ref().unwrap().ready == Some(true));
+    let legacy = world.caches().endpoints.find("default", "web");
+    let subsets = legacy.and_then(|one| one.subsets.clone()).unwrap_or_default();
+    let sum = |list: fn(&k8s_openapi::api::core::v1::EndpointSubset) -> usize| subsets.iter().map(list).sum();
+    let up = sum(|subset| subset.addresses.as_ref().map_or(0, Vec::len));
+    let down = sum(|subset| subset.not_ready_addresses.as_ref().map_or(0, Vec::len));
+    [(ready.len(), not.len()), (up, down)]
+}
+
+#[tokio::test(start_paused = true)]
+async fn slices_and_endpoints_follow_the_pods() {
+    let world = World::new(2).await;
+    world.create::<Service>(service(json!({}))).await;
+    world.wait(5).await;
+    assert_eq!((world.caches().endpoint_slices.len(), counts(&world)), (1, [(0, 0), (0, 0)]));
+    world.create::<Deployment>(deployment(3, "v1")).await;
+    world.wait(20).await;
+    assert_eq!(counts(&world), [(3, 0), (3, 0)]);
+    let slice = &world.caches().endpoint_slices.list()[0];
+    let labels = slice.metadata.labels.as_ref().unwrap();
+    assert_eq!((labels["kubernetes.io/service-name"].as_str(), labels["team"].as_str()), ("web", "a"));
+    let port = &slice.ports.as_ref().unwrap()[0];
+    assert_eq!((port.port, port.protocol.as_deref()), (Some(8080), Some("TCP")));
+    world.assert_settled().await;
+    world.patch::<Deployment>("web", json!({"spec": {"replicas": 1}})).await;
+    world.wait(20).await;
+    assert_eq!(counts(&world), [(1, 0), (1, 0)]);
+    world.assert_settled().await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn pods_that_are_not_ready_are_told_apart() {
+    let world = World::new(2).await;
+    world.create::<Service>(service(json!({}))).await;
+    world.create::<Deployment>(deployment(2, "never")).await;
+    world.wait(20).await;
+    assert_eq!(counts(&world), [(0, 2), (0, 2)]);
+    world.patch::<Service>("web", json!({"spec": {"publishNotReadyAddresses": true}})).await;
+    world.wait(20).await;
+    assert_eq!(counts(&world), [(2, 0), (2, 0)]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_slice_holds_a_hundred() {
+    let world = World::new(4).await;
+    world.create::<Service>(service(json!({}))).await;
+    world.create::<Deployment>(deployment(250, "v1")).await;
+    world.wait(60).await;
+    assert_eq!(counts(&world)[0], (250, 0));
+    let slices = world.caches().endpoint_slices.list();
+    let sizes: Vec<_> = slices.iter().map(|slice| slice.endpoints.as_ref().unwrap().len()).collect();
+    assert!(sizes.len() >= 3 && sizes.iter().all(|size| *size <= 100), "{sizes:?}");
+    let names: BTreeSet<_> = slices
+        .iter()
+        .flat_map(|slice| slice.endpoints.clone().unwrap())
+        .map(|one| one.target_ref.unwrap().name.unwrap())
+        .collect();
+    assert_eq!(names.len(), 250);
+    world.assert_settled().await;
+    let service = world.caches().services.find("default", "web").unwrap();
+    world.delete(&*service).await.unwrap();
+    world.wait(10).await;
+    assert!(world.caches().endpoint_slices.in_namespace("default").is_empty());
+    assert!(world.caches().endpoints.find("default", "web").is_none());
+    world.assert_settled().await;
+}

@@ -1,0 +1,12 @@
+//! Stories: what happens on a cluster, in virtual time, from a user's first write until nothing is written any more.
+
+mod daemon_sets;
+mod deployments;
+mod endpoints;
+mod jobs;
+mod log;
+mod nodes;
+mod others;
+mod stateful_sets;
+mod volumes;
+mod world;
