@@ -168,9 +168,9 @@ pub(crate) fn decode(entries: Option<&Value>) -> Result<Managers<'_>, String> {
 
 /// Writes a `managedFields` list, in the order of a real server: applied first, then by time, name, version and
 /// subresource.
-pub(crate) fn encode(managers: &Managers<'_>) -> Vec<Value> {
+pub(crate) fn encode<'m, 'a: 'm>(managers: impl IntoIterator<Item = (&'m Manager, &'m Owned<'a>)>) -> Vec<Value> {
     let mut sorted: Vec<(i64, &Manager, &Owned<'_>)> =
-        managers.iter().map(|(manager, owned)| (unix(owned.time.as_deref()), manager, owned)).collect();
+        managers.into_iter().map(|(manager, owned)| (unix(owned.time.as_deref()), manager, owned)).collect();
     sorted.sort_by(|(time, manager, owned), (other_time, other, other_owned)| {
         let order = manager.operation.cmp(&other.operation).then(time.cmp(other_time));
         let order = order.then_with(|| manager.name.cmp(&other.name));
@@ -214,6 +214,14 @@ pub(crate) fn of(object: &Value) -> Option<&Value> {
 
 /// `object` with these entries; with none, the list goes.
 pub(crate) fn put(object: &mut Value, managers: &Managers<'_>) {
+    put_all(object, managers);
+}
+
+/// The same, where one manager may have two entries.
+pub(crate) fn put_all<'m, 'a: 'm>(
+    object: &mut Value,
+    managers: impl IntoIterator<Item = (&'m Manager, &'m Owned<'a>)>,
+) {
     let entries = encode(managers);
     match object.get_mut("metadata") {
         Some(Value::Object(metadata)) if entries.is_empty() => {

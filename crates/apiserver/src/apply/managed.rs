@@ -116,10 +116,10 @@ pub fn apply(live: Option<&Value>, config: &Value, write: &Write<'_>, force: For
         Refusal::Unmergeable(fault) => plain(fault),
     })?;
     strip_meta(&mut managers, &manager);
-    if !super::path::same(&object, live) {
-        if let Some(owned) = managers.get_mut(&manager) {
-            owned.time = entries::stamp(write.now);
-        }
+    if !super::path::same(&object, live)
+        && let Some(owned) = managers.get_mut(&manager)
+    {
+        owned.time = entries::stamp(write.now);
     }
     if !write.reset.custom {
         object = super::patch::without_nulls(&object);
