@@ -1,0 +1,213 @@
+//! The cluster as a whole: what it is to be like, starting it, and the ways to talk to it.
+
+use std::sync::Arc;
+
+use capstan_apiserver::admit::webhook::Resolver;
+use capstan_apiserver::admit::{self, Addresses};
+use capstan_apiserver::auth::{Auth, UserInfo};
+use capstan_apiserver::clock::Clock;
+use capstan_apiserver::error::Status;
+use capstan_apiserver::lifecycle::Lifecycle;
+use capstan_apiserver::ops::{self, Server};
+use capstan_apiserver::serve::{Api, Authority, Kubeconfig, Listen, ListenError, Listener, TlsError};
+use capstan_apiserver::store::Retention;
+use jiff::Timestamp;
+
+use crate::context::{Context, Tasks};
+use crate::node::NodeTemplate;
+use crate::{bootstrap, controllers, node, scheduler};
+
+/// The port that a real API server has, where there is no socket.
+const USUAL_PORT: u16 = 6443;
+
+/// Why a cluster did not start.
+#[derive(Debug, thiserror::Error)]
+pub enum StartError {
+    /// There is no certificate authority.
+    #[error("making the certificate authority failed")]
+    Tls(#[from] TlsError),
+    /// The API could not be served on a socket.
+    #[error("serving the API failed")]
+    Listen(#[from] ListenError),
+    /// What every cluster has could not be created.
+    #[error("filling the cluster failed")]
+    Fill(#[from] Status),
+}
+
+/// A cluster that runs until it is dropped.
+pub struct Cluster {
+    /// The API server.
+    pub server: Server,
+    api: Api,
+    context: Context,
+    listener: Option<Listener>,
+    tasks: Tasks,
+    _lifecycle: Lifecycle,
+}
+
+/// What a cluster is to be like.
+#[derive(Clone, Default)]
+pub struct Builder {
+    start: Option<Timestamp>,
+    seed: Option<u64>,
+    listen: Option<Listen>,
+    addresses: Addresses,
+    retention: Retention,
+    resolver: Option<Arc<dyn Resolver>>,
+    controllers: controllers::Settings,
+    scheduler: scheduler::Settings,
+    nodes: node::Settings,
+}
+
+impl Cluster {
+    /// Describes a cluster.
+    pub fn builder() -> Builder {
+        Builder::default()
+    }
+
+    /// A client that may do everything, in the namespace `default`, without a socket.
+    pub fn client(&self) -> kube::Client {
+        self.client_as(UserInfo::admin())
+    }
+
+    /// A client that is `user`, and may do what roles and bindings let it.
+    pub fn client_as(&self, user: UserInfo) -> kube::Client {
+        self.api.as_user(user).client("default")
+    }
+
+    /// How to reach the cluster over its socket as administrator, if it has one.
+    pub fn kubeconfig(&self) -> Option<Kubeconfig> {
+        self.listener.as_ref().map(|listener| listener.kubeconfig(UserInfo::admin()))
+    }
+
+    /// The socket, if there is one.
+    pub fn listener(&self) -> Option<&Listener> {
+        self.listener.as_ref()
+    }
+
+    /// The HTTP face of the server, as a tower service.
+    pub fn api(&self) -> &Api {
+        &self.api
+    }
+
+    /// What parts of the cluster are given: for code that runs beside them.
+    pub fn context(&self) -> &Context {
+        &self.context
+    }
+
+    /// Ends everything that runs.
+    pub fn stop(&self) {
+        self.tasks.stop();
+    }
+}
+
+impl Drop for Cluster {
+    fn drop(&mut self) {
+        self.stop();
+    }
+}
+
+impl Builder {
+    /// The time at the start; real time if this is not called.
+    pub fn start_time(mut self, start: Timestamp) -> Self {
+        self.start = Some(start);
+        self
+    }
+
+    /// Makes UIDs and generated names repeatable.
+    pub fn seed(mut self, seed: u64) -> Self {
+        self.seed = Some(seed);
+        self
+    }
+
+    /// Serves the API over TLS as well; see [`Cluster::kubeconfig`].
+    pub fn listen(mut self, listen: Listen) -> Self {
+        self.listen = Some(listen);
+        self
+    }
+
+    /// Where services get their addresses and ports.
+    pub fn addresses(mut self, addresses: Addresses) -> Self {
+        self.addresses = addresses;
+        self
+    }
+
+    /// How much history is kept.
+    pub fn retention(mut self, retention: Retention) -> Self {
+        self.retention = retention;
+        self
+    }
+
+    /// Says where webhooks are reached that are named by a service.
+    pub fn webhooks(mut self, resolver: Arc<dyn Resolver>) -> Self {
+        self.resolver = Some(resolver);
+        self
+    }
+
+    /// Adds `count` plain nodes: `node-0`, `node-1` …
+    pub fn nodes(mut self, count: usize) -> Self {
+        let first = self.nodes.nodes.len();
+        let more =
+            (first..first + count).map(|i| NodeTemplate { name: format!("node-{i}"), ..NodeTemplate::default() });
+        self.nodes.nodes.extend(more);
+        self
+    }
+
+    /// Adds a node.
+    pub fn node(mut self, node: NodeTemplate) -> Self {
+        self.nodes.nodes.push(node);
+        self
+    }
+
+    /// Says how nodes behave. Replaces all nodes that were added before.
+    pub fn node_settings(mut self, settings: node::Settings) -> Self {
+        self.nodes = settings;
+        self
+    }
+
+    /// Says how the scheduler works.
+    pub fn scheduler_settings(mut self, settings: scheduler::Settings) -> Self {
+        self.scheduler = settings;
+        self
+    }
+
+    /// Says which controllers run.
+    pub fn controller_settings(mut self, settings: controllers::Settings) -> Self {
+        self.controllers = settings;
+        self
+    }
+
+    /// Starts the cluster. When it returns, all caches are filled.
+    pub async fn start(mut self) -> Result<Cluster, StartError> {
+        let (kinds, admission) = admit::standard(&admit::Settings {
+            addresses: self.addresses.clone(),
+            resolver: self.resolver.take(),
+            ..admit::Settings::default()
+        });
+        let server = Server::new(ops::Settings {
+            clock: Some(self.start.map_or_else(Clock::real, Clock::starting_at)),
+            seed: self.seed,
+            retention: self.retention,
+            kinds: Some(kinds),
+            admission,
+            ..ops::Settings::default()
+        });
+        let lifecycle = Lifecycle::start(&server).await?;
+        let api = Api::start(server.clone(), Auth::new()).await?;
+        let authority = Authority::new("kubernetes")?;
+        let listener = match self.listen.take() {
+            Some(listen) => Some(api.listen_as(listen, &authority).await?),
+            None => None,
+        };
+        let port = listener.as_ref().map_or(USUAL_PORT, |listener| listener.address().port());
+        bootstrap::install(&server, &self.addresses, port).await?;
+        let tasks = Tasks::default();
+        let context = Context::new(server.clone(), tasks.clone());
+        self.controllers.root_ca.get_or_insert_with(|| authority.pem().into());
+        controllers::start(&context, &self.controllers);
+        scheduler::start(&context, &self.scheduler);
+        node::start(&context, self.nodes);
+        context.caches.synced().await;
+        Ok(Cluster { server, api, context, listener, tasks, _lifecycle: lifecycle })
+    }
+}
