@@ -19,7 +19,7 @@ use super::openapi::Documents;
 use super::path::Path;
 use super::query::Query;
 use super::runtime::Runtime;
-use super::{gate, pages, respond, verbs};
+use super::{gate, pages, respond, tunnel, verbs};
 use crate::auth::{self, Auth, Escalation, UserInfo};
 use crate::error::{Result, Status};
 use crate::ops::{Caller, Server};
@@ -196,6 +196,13 @@ where
 
     fn call(&mut self, request: Request<B>) -> Self::Future {
         let api = self.clone();
-        Box::pin(async move { Ok(api.answer(request).await) })
+        Box::pin(async move {
+            // Without a connection there is nothing to take over, so one is made.
+            let wants_stream = request.headers().contains_key(http::header::UPGRADE);
+            if wants_stream && request.extensions().get::<hyper::upgrade::OnUpgrade>().is_none() {
+                return Ok(tunnel::answer(api, request).await);
+            }
+            Ok(api.answer(request).await)
+        })
     }
 }

@@ -19,9 +19,11 @@ mod query;
 mod respond;
 mod reviews;
 mod runtime;
+mod stream;
 mod table;
 mod tls;
 mod tokens;
+mod tunnel;
 mod verbs;
 mod watch;
 
@@ -29,5 +31,5 @@ pub use api::Api;
 pub use body::Body;
 pub use kubeconfig::Kubeconfig;
 pub use listen::{Listen, ListenError, Listener};
-pub use runtime::{LogOptions, Runtime};
+pub use runtime::{ExecOptions, LogOptions, Runtime, Streams};
 pub use tls::{Authority, TlsError};

@@ -1,10 +1,12 @@
-//! What runs containers, as far as the API needs it: logs now, exec, attach and port forwarding as streams.
+//! What runs containers, as far as the API needs it: logs, and streams for exec, attach and port forwarding.
 
 use bytes::Bytes;
 use futures::future::BoxFuture;
 use futures::stream::BoxStream;
 use http::Response;
 use serde_json::Value;
+use tokio::io::DuplexStream;
+use tokio::sync::mpsc;
 
 use super::api::{Call, Inner};
 use super::body::Body;
@@ -17,6 +19,54 @@ use crate::store::Object;
 pub trait Runtime: Send + Sync + 'static {
     /// The log of a container.
     fn logs<'a>(&'a self, pod: &'a Object, options: LogOptions) -> BoxFuture<'a, Result<BoxStream<'static, Bytes>>>;
+
+    /// Runs a command in a container. The answer is its exit code; it counts once the output streams are dropped.
+    fn exec<'a>(&'a self, pod: &'a Object, options: ExecOptions, streams: Streams) -> BoxFuture<'a, Result<i32>> {
+        let _ = (pod, options, streams);
+        Box::pin(std::future::ready(Err(no_runtime())))
+    }
+
+    /// Joins the streams of the main process of a container, until it ends. The answer is its exit code.
+    fn attach<'a>(&'a self, pod: &'a Object, options: ExecOptions, streams: Streams) -> BoxFuture<'a, Result<i32>> {
+        let _ = (pod, options, streams);
+        Box::pin(std::future::ready(Err(no_runtime())))
+    }
+
+    /// Carries bytes to and from a port of a pod, until one side ends.
+    fn port_forward<'a>(&'a self, pod: &'a Object, port: u16, stream: DuplexStream) -> BoxFuture<'a, Result<()>> {
+        let _ = (pod, port, stream);
+        Box::pin(std::future::ready(Err(no_runtime())))
+    }
+}
+
+/// What to run in a container.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct ExecOptions {
+    /// Container; the server has checked that the pod has it.
+    pub container: String,
+    /// Program and arguments; empty for attach.
+    pub command: Vec<String>,
+    /// Whether there is input.
+    pub stdin: bool,
+    /// Whether output is wanted.
+    pub stdout: bool,
+    /// Whether error output is wanted.
+    pub stderr: bool,
+    /// Whether it is a terminal.
+    pub tty: bool,
+}
+
+/// The streams of a command. What the client did not ask for is there as well, but leads nowhere.
+#[derive(Debug)]
+pub struct Streams {
+    /// To read from; it ends when the client says so.
+    pub stdin: DuplexStream,
+    /// To write to.
+    pub stdout: DuplexStream,
+    /// To write to.
+    pub stderr: DuplexStream,
+    /// New sizes of the terminal, in columns and rows.
+    pub resize: mpsc::Receiver<(u16, u16)>,
 }
 
 /// Which part of a log is wanted, and how.
@@ -66,13 +116,6 @@ pub(super) async fn log(inner: &Inner, call: &Call, target: &Target) -> Result<R
     Ok(respond::answer(200, "text/plain", Body::stream(stream)))
 }
 
-/// `pods/NAME/exec`, `attach` and `portforward`.
-pub(super) async fn connect(inner: &Inner, call: &Call, target: &Target) -> Result<Response<Body>> {
-    let pod_target = Target { subresource: None, ..target.clone() };
-    inner.server.get(&call.caller, &pod_target, &GetOptions::default()).await?;
-    Err(no_runtime())
-}
-
 /// `…/proxy`: there is nothing behind services and pods that could be reached.
 pub(super) async fn proxy(inner: &Inner, call: &Call, target: &Target) -> Result<Response<Body>> {
     let name = target.name.as_deref().unwrap_or_default();
@@ -86,7 +129,7 @@ pub(super) async fn proxy(inner: &Inner, call: &Call, target: &Target) -> Result
 }
 
 /// The container that is meant: the one that is named, or the only one.
-fn container(pod: &Value, wanted: &str) -> Result<String> {
+pub(super) fn container(pod: &Value, wanted: &str) -> Result<String> {
     let name = pod["metadata"]["name"].as_str().unwrap_or_default();
     let names = |field: &str| -> Vec<String> {
         let list = pod["spec"][field].as_array().into_iter().flatten();

@@ -11,7 +11,7 @@ use super::body::Body;
 use super::media::{self, Media};
 use super::output::Shown;
 use super::table::Include;
-use super::{options, respond, reviews, runtime, tokens, watch};
+use super::{options, respond, reviews, runtime, stream, tokens, watch};
 use crate::error::{Result, Status};
 use crate::ops::{Deleted, GetOptions, ListOptions, Patch, Target, Written};
 use crate::registry::Resource;
@@ -31,7 +31,7 @@ pub(super) async fn answer(inner: &Inner, call: &Call, media: Media) -> Result<R
         match (&*resource.plural, subresource) {
             ("serviceaccounts", "token") => return tokens::create(inner, call, &target, media).await,
             ("pods", "log") => return runtime::log(inner, call, &target).await,
-            ("pods", "exec" | "attach" | "portforward") => return runtime::connect(inner, call, &target).await,
+            ("pods", "exec" | "attach" | "portforward") => return stream::connect(inner, call, &target).await,
             (_, "proxy") => return runtime::proxy(inner, call, &target).await,
             _ => {}
         }

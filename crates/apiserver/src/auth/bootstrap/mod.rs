@@ -14,8 +14,11 @@ const GROUP: &str = "rbac.authorization.k8s.io";
 /// Read and write the events of both groups that serve them.
 const EVENTS: &str = "core events.k8s.io | events | create patch update";
 
+/// Kinds and names. Service accounts are in `kube-system`.
+type Subjects = &'static [(&'static str, &'static str)];
+
 /// Role, and the subjects that it is bound to everywhere, under a binding of the same name.
-const BINDINGS: &[(&str, &[(&str, &str)])] = &[
+const BINDINGS: &[(&str, Subjects)] = &[
     ("cluster-admin", &[("Group", "system:masters")]),
     ("system:basic-user", &[("Group", "system:authenticated")]),
     ("system:cluster-trust-bundle-discovery", &[("Group", "system:serviceaccounts")]),
@@ -51,7 +54,7 @@ const LOCKING: &[&str] = &[
 
 /// Bindings in namespaces: namespace, prefix of the name, role, subjects.
 #[rustfmt::skip]
-const ROLE_BINDINGS: &[(&str, &str, &str, &[(&str, &str)])] = &[
+const ROLE_BINDINGS: &[(&str, &str, &str, Subjects)] = &[
     ("kube-public", "", SIGNER, &[("ServiceAccount", "bootstrap-signer")]),
     ("kube-system", "system::", READER, &[
         ("User", "system:kube-controller-manager"), ("User", "system:kube-scheduler"),

@@ -118,8 +118,8 @@ fn openapi_schema(inner: &Inner, resource: &Resource) -> Value {
     let table = TableKey::new("apiextensions.k8s.io", "customresourcedefinitions");
     let name = format!("{}.{}", resource.plural, resource.group);
     let crd = inner.server.store().get(&table, "", &name).map(|crd| crd.value()).unwrap_or_default();
-    let versions = crd["spec"]["versions"].as_array().into_iter().flatten();
-    let found = versions.filter(|version| version["name"] == *resource.version).next();
+    let mut versions = crd["spec"]["versions"].as_array().into_iter().flatten();
+    let found = versions.find(|version| version["name"] == *resource.version);
     let schema = found.map(|version| version["schema"]["openAPIV3Schema"].clone()).unwrap_or_default();
     if schema.is_object() { schema } else { json!({"type": "object", "x-kubernetes-preserve-unknown-fields": true}) }
 }

@@ -7,10 +7,10 @@ use super::format::{
     NONE, UNKNOWN, UNSET, boolean, containers, count, duration, has_condition, labels, list, number, selector, since,
     text, text_or,
 };
-use super::{AGE, CONTAINERS, Column, IMAGES, NAME, Printer, age, name};
+use super::{AGE, CONTAINERS, Cells, Column, IMAGES, NAME, Printer, age, name};
 
 pub(super) fn printer(group: &str, kind: &str) -> Option<Printer> {
-    let (columns, cells): (&'static [Column], fn(&Value, Timestamp) -> Vec<Value>) = match (group, kind) {
+    let (columns, cells): (&'static [Column], Cells) = match (group, kind) {
         ("apps", "Deployment") => (DEPLOYMENT, deployment),
         ("apps", "ReplicaSet") => (REPLICA_SET, replica_set),
         ("apps", "DaemonSet") => (DAEMON_SET, daemon_set),

@@ -4,11 +4,11 @@ use jiff::Timestamp;
 use serde_json::Value;
 
 use super::format::{NONE, UNSET, count, has_condition, list, text};
-use super::{AGE, CREATED, Column, NAME, Printer, age, created, name};
+use super::{AGE, CREATED, Cells, Column, NAME, Printer, age, created, name};
 
 pub(super) fn printer(group: &str, kind: &str) -> Option<Printer> {
     let admission = "admissionregistration.k8s.io";
-    let (columns, cells): (&'static [Column], fn(&Value, Timestamp) -> Vec<Value>) = match (group, kind) {
+    let (columns, cells): (&'static [Column], Cells) = match (group, kind) {
         ("apiextensions.k8s.io", "CustomResourceDefinition") => {
             (&[NAME, CREATED], |object, _| vec![name(object), created(object)])
         }
@@ -68,7 +68,7 @@ fn migration(object: &Value, _now: Timestamp) -> Vec<Value> {
     let (group, resource) = (text(object, "/spec/resource/group"), text(object, "/spec/resource/resource"));
     let shown = if group.is_empty() { resource.to_owned() } else { format!("{resource}.{group}") };
     let states = ["Running", "Failed", "Succeeded"];
-    let status = states.into_iter().filter(|state| has_condition(object, state)).last().unwrap_or("Unknown");
+    let status = states.into_iter().rfind(|state| has_condition(object, state)).unwrap_or("Unknown");
     vec![name(object), shown.into(), status.into()]
 }
 

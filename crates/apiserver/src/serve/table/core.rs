@@ -4,10 +4,10 @@ use jiff::Timestamp;
 use serde_json::Value;
 
 use super::format::{UNKNOWN, count, list, number, since, text, text_or};
-use super::{AGE, CREATED, Column, NAME, Printer, age, created, name};
+use super::{AGE, CREATED, Cells, Column, NAME, Printer, age, created, name};
 
 pub(super) fn printer(group: &str, kind: &str) -> Option<Printer> {
-    let (columns, cells): (&'static [Column], fn(&Value, Timestamp) -> Vec<Value>) = match (group, kind) {
+    let (columns, cells): (&'static [Column], Cells) = match (group, kind) {
         ("", "Node") => (NODE, node),
         ("", "Namespace") => {
             (NAMESPACE, |object, now| vec![name(object), text(object, "/status/phase").into(), age(object, now)])

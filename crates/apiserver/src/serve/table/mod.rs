@@ -117,10 +117,13 @@ fn description(definition: &str, field: &str) -> String {
     found.unwrap_or_default().to_owned()
 }
 
+/// What the cells of an object are, at this time.
+type Cells = fn(&Value, Timestamp) -> Vec<Value>;
+
 /// How one kind is shown.
 struct Printer {
     columns: &'static [Column],
-    cells: fn(&Value, Timestamp) -> Vec<Value>,
+    cells: Cells,
 }
 
 /// The printer of a built-in kind.

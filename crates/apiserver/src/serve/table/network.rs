@@ -4,10 +4,10 @@ use jiff::Timestamp;
 use serde_json::Value;
 
 use super::format::{NONE, UNKNOWN, UNSET, labels, list, number, selector, some_of, text, text_or};
-use super::{AGE, Column, NAME, Printer, age, name};
+use super::{AGE, Cells, Column, NAME, Printer, age, name};
 
 pub(super) fn printer(group: &str, kind: &str) -> Option<Printer> {
-    let (columns, cells): (&'static [Column], fn(&Value, Timestamp) -> Vec<Value>) = match (group, kind) {
+    let (columns, cells): (&'static [Column], Cells) = match (group, kind) {
         ("", "Service") => (SERVICE, service),
         ("", "Endpoints") => (ENDPOINTS, endpoints),
         ("discovery.k8s.io", "EndpointSlice") => (ENDPOINT_SLICE, endpoint_slice),

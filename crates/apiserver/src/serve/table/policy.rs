@@ -4,10 +4,10 @@ use jiff::Timestamp;
 use serde_json::Value;
 
 use super::format::{NONE, labels, list, number, text, text_or};
-use super::{AGE, CREATED, Column, NAME, Printer, age, created, name};
+use super::{AGE, CREATED, Cells, Column, NAME, Printer, age, created, name};
 
 pub(super) fn printer(group: &str, kind: &str) -> Option<Printer> {
-    let (columns, cells): (&'static [Column], fn(&Value, Timestamp) -> Vec<Value>) = match (group, kind) {
+    let (columns, cells): (&'static [Column], Cells) = match (group, kind) {
         ("rbac.authorization.k8s.io", "Role" | "ClusterRole") => {
             (&[NAME, CREATED], |object, _| vec![name(object), created(object)])
         }
@@ -208,8 +208,8 @@ const POD_CERTIFICATE: &[Column] = &[
 ];
 
 fn pod_certificate(object: &Value, _now: Timestamp) -> Vec<Value> {
-    let told = list(object, "/status/conditions").iter().map(|condition| text(condition, "/type"));
-    let state = told.filter(|kind| matches!(*kind, "Issued" | "Denied" | "Failed")).last().unwrap_or("Pending");
+    let mut told = list(object, "/status/conditions").iter().map(|condition| text(condition, "/type"));
+    let state = told.rfind(|kind| matches!(*kind, "Issued" | "Denied" | "Failed")).unwrap_or("Pending");
     let spec = |field: &str| Value::from(text(object, &format!("/spec/{field}")));
     vec![
         name(object),

@@ -4,10 +4,10 @@ use jiff::Timestamp;
 use serde_json::Value;
 
 use super::format::{NONE, UNSET, access_modes, count, list, since, text, text_or};
-use super::{AGE, Column, NAME, Printer, age, name};
+use super::{AGE, Cells, Column, NAME, Printer, age, name};
 
 pub(super) fn printer(group: &str, kind: &str) -> Option<Printer> {
-    let (columns, cells): (&'static [Column], fn(&Value, Timestamp) -> Vec<Value>) = match (group, kind) {
+    let (columns, cells): (&'static [Column], Cells) = match (group, kind) {
         ("", "PersistentVolume") => (VOLUME, volume),
         ("", "PersistentVolumeClaim") => (CLAIM, claim),
         ("storage.k8s.io", "StorageClass") => (CLASS, class),
