@@ -50,6 +50,11 @@ pub fn float(number: f64) -> String {
     }
 }
 
+/// A number without an exponent.
+pub fn plain_float(number: f64) -> String {
+    format!("{number}")
+}
+
 /// Go writes at least two digits and the sign of an exponent.
 fn exponent(text: &str) -> String {
     let Some((digits, power)) = text.split_once('e') else { return text.to_owned() };

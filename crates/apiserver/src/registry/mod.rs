@@ -8,7 +8,7 @@ pub mod crd;
 use std::collections::BTreeMap;
 use std::sync::{Arc, RwLock};
 
-use crate::schema::{Child, Schema};
+use crate::schema::{Child, Schema, cel};
 
 /// Verbs of a resource that is stored.
 pub const ALL_VERBS: &[&str] = &["create", "delete", "deletecollection", "get", "list", "patch", "update", "watch"];
@@ -88,6 +88,8 @@ pub struct CustomVersion {
     pub deprecation: Option<String>,
     /// Whether the CRD is being deleted: nothing new may be created.
     pub terminating: bool,
+    /// The rules of the schema.
+    pub rules: cel::Lazy,
 }
 
 impl Resource {

@@ -202,15 +202,38 @@ fn date_time(text: &str) -> bool {
 }
 
 fn duration(text: &str) -> bool {
-    go_duration(text).is_some() || LOOSE_DURATION.captures_iter(text).any(|found| loose_unit(&found[2]))
+    duration_nanoseconds(text).is_some()
 }
 
-/// Units of Scala durations: abbreviations exactly, words by how they start.
-fn loose_unit(unit: &str) -> bool {
+/// Nanoseconds of a duration as Go or Scala writes it: `1h30m`, `2 days`.
+pub fn duration_nanoseconds(text: &str) -> Option<i64> {
+    go_duration(text).or_else(|| {
+        let mut total: Option<i64> = None;
+        for found in LOOSE_DURATION.captures_iter(text) {
+            let count: i64 = found[1].parse().ok()?;
+            if let Some(unit) = loose_unit(&found[2]) {
+                total = Some(total.unwrap_or(0).wrapping_add(count.wrapping_mul(unit)));
+            }
+        }
+        total
+    })
+}
+
+/// Nanoseconds of a unit of Scala durations: abbreviations exactly, words by how they start.
+fn loose_unit(unit: &str) -> Option<i64> {
+    const UNITS: &[(&[&str], &str, i64)] = &[
+        (&["ns"], "nano", 1),
+        (&["us", "µs"], "micro", 1_000),
+        (&["ms"], "milli", 1_000_000),
+        (&["s"], "sec", 1_000_000_000),
+        (&["m"], "min", 60_000_000_000),
+        (&["h", "hr"], "hour", 3_600_000_000_000),
+        (&["d"], "day", 86_400_000_000_000),
+        (&["w", "wk"], "week", 604_800_000_000_000),
+    ];
     let unit = unit.to_lowercase();
-    const EXACT: &[&str] = &["ns", "us", "µs", "ms", "s", "m", "h", "hr", "d", "w", "wk"];
-    const WORDS: &[&str] = &["nano", "micro", "milli", "sec", "min", "hour", "day", "week"];
-    EXACT.contains(&unit.as_str()) || WORDS.iter().any(|word| unit.starts_with(word))
+    let found = UNITS.iter().find(|(short, word, _)| short.contains(&unit.as_str()) || unit.starts_with(word));
+    found.map(|(_, _, nanoseconds)| *nanoseconds)
 }
 
 /// Nanoseconds of a duration as Go's `time.ParseDuration` reads it: `1h30m`, `-1.5s`, `0`.

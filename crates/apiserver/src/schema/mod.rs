@@ -5,6 +5,7 @@
 //! are held by name.
 
 pub mod builtin;
+pub mod cel;
 pub mod checks;
 mod compile;
 pub mod decode;
@@ -13,6 +14,7 @@ pub mod embedded;
 pub mod format;
 pub mod object;
 pub mod prune;
+mod scalar;
 pub mod unique;
 pub mod validate;
 

@@ -2,7 +2,7 @@
 
 use serde_json::Value;
 
-use super::{Schema, embedded, unique, validate};
+use super::{Schema, cel, embedded, unique, validate};
 use crate::error::Cause;
 use crate::field::Path;
 use crate::registry::{CustomVersion, Resource};
@@ -36,7 +36,31 @@ pub fn check(resource: &Resource, subresource: &str, object: &Value, old: Option
     if old.is_none_or(|old| unique::check(schema, old).is_empty()) {
         verdict.causes.extend(unique::check(schema, object));
     }
+    let rules = custom.rules.get(schema);
+    if rules.is_empty() {
+        return verdict;
+    }
+    if verdict.causes.iter().any(blocks_rules) {
+        let detail = "some validation rules were not checked because the object was invalid; correct the existing errors to complete validation";
+        verdict.causes.push(Cause::invalid(&Path::root(), &Value::Null, detail));
+    } else {
+        let outcome = cel::evaluate(rules, schema, object, old);
+        verdict.causes.extend(outcome.causes);
+        verdict.warnings.extend(outcome.warnings);
+    }
     verdict
+}
+
+/// Faults with which rules would only fail in less helpful ways.
+fn blocks_rules(cause: &Cause) -> bool {
+    const BLOCKING: &[&str] = &[
+        "FieldValueNotSupported",
+        "FieldValueRequired",
+        "FieldValueTooLong",
+        "FieldValueTooMany",
+        "FieldValueTypeInvalid",
+    ];
+    BLOCKING.contains(&cause.reason)
 }
 
 /// The status alone, with paths from the root but messages from the status, as a real server words them.

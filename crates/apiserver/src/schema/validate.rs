@@ -7,6 +7,7 @@ use std::collections::BTreeMap;
 use serde_json::{Map, Value};
 
 use super::checks::Checks;
+use super::scalar::{enum_fault, number_faults, string_faults, type_fault};
 use super::{Child, ListType, Schema, Type, format};
 use crate::error::Cause;
 use crate::field::Path;
@@ -21,16 +22,16 @@ pub fn validate(schema: &Schema, value: &Value, old: Option<&Value>) -> Vec<Caus
 
 /// One fault, before it is worded as a cause.
 #[derive(Clone, Debug)]
-struct Fault {
+pub(super) struct Fault {
     /// Path as the validator writes it; `None` for faults about alternatives, which real servers give no field.
-    name: Option<String>,
-    kind: Kind,
+    pub(super) name: Option<String>,
+    pub(super) kind: Kind,
     /// The sentence that identifies the fault: each is said once.
-    message: String,
+    pub(super) message: String,
 }
 
 #[derive(Clone, Debug)]
-enum Kind {
+pub(super) enum Kind {
     Required,
     Enum(Value, Vec<String>),
     TooLong(i64),
@@ -40,7 +41,7 @@ enum Kind {
 }
 
 impl Fault {
-    fn new(name: &str, kind: Kind, message: String) -> Self {
+    pub(super) fn new(name: &str, kind: Kind, message: String) -> Self {
         Self { name: Some(name.to_owned()), kind, message }
     }
 
@@ -84,14 +85,14 @@ impl Outcome {
 
 /// A value beside the one that it replaces.
 #[derive(Clone, Copy)]
-struct Correlated<'a> {
-    schema: &'a Schema,
-    value: &'a Value,
-    old: Option<&'a Value>,
+pub(super) struct Correlated<'a> {
+    pub(super) schema: &'a Schema,
+    pub(super) value: &'a Value,
+    pub(super) old: Option<&'a Value>,
 }
 
 impl<'a> Correlated<'a> {
-    fn field(self, name: &str) -> Option<Self> {
+    pub(super) fn field(self, name: &str) -> Option<Self> {
         let old = self.old?.as_object()?.get(name)?;
         let value = self.value.as_object()?.get(name)?;
         // `additionalProperties: true` is no schema to follow.
@@ -99,7 +100,7 @@ impl<'a> Correlated<'a> {
         Some(Self { schema, value, old: Some(old) })
     }
 
-    fn index(self, index: usize) -> Option<Self> {
+    pub(super) fn index(self, index: usize) -> Option<Self> {
         let ListType::Map(keys) = &self.schema.list else { return None };
         let value = self.value.as_array()?.get(index)?;
         let old = self.old?.as_array()?.iter().find(|old| same_keys(keys, old, value))?;
@@ -107,7 +108,7 @@ impl<'a> Correlated<'a> {
     }
 
     /// Whether nothing changed; items of list maps are compared with those of the same keys.
-    fn unchanged(self) -> bool {
+    pub(super) fn unchanged(self) -> bool {
         match (self.old, self.value) {
             (Some(Value::Object(old)), Value::Object(new)) => {
                 old.len() == new.len() && new.keys().all(|name| self.field(name).is_some_and(Correlated::unchanged))
@@ -338,212 +339,4 @@ fn best(results: Vec<Outcome>) -> Outcome {
         }
     }
     best.unwrap_or_default()
-}
-
-/// The types that a node allows, as a real server lists them.
-fn type_names(type_: Type) -> &'static [&'static str] {
-    match type_ {
-        Type::Any => &[],
-        Type::Object => &["object"],
-        Type::Array => &["array"],
-        Type::String => &["string"],
-        Type::Integer => &["integer"],
-        Type::Number => &["number"],
-        Type::Boolean => &["boolean"],
-        Type::IntOrString => &["integer", "string"],
-    }
-}
-
-/// JSON type of a value; a number that is written with a fraction or exponent is a `number`.
-fn type_of(value: &Value) -> &'static str {
-    match value {
-        Value::Null => "null",
-        Value::Bool(_) => "boolean",
-        Value::Number(number) if number.is_i64() => "integer",
-        Value::Number(_) => "number",
-        Value::String(_) => "string",
-        Value::Array(_) => "array",
-        Value::Object(_) => "object",
-    }
-}
-
-fn type_fault(schema: &Schema, checks: Option<&Checks>, value: &Value, path: &str) -> Option<Fault> {
-    let wanted = type_names(schema.type_);
-    let actual = type_of(value);
-    let fault = |wanted: &str, actual: &str| {
-        let message = format!("{path} in body must be of type {wanted}: {}", golang::quote(actual));
-        Some(Fault::new(path, Kind::Type(actual.into()), message))
-    };
-    if value.is_null() {
-        return if wanted.is_empty() || schema.nullable { None } else { fault(&wanted.join(","), actual) };
-    }
-    let numeric = wanted.contains(&"integer") || wanted.contains(&"number");
-    let whole = wanted.contains(&"integer") && value.as_f64().is_some_and(is_whole);
-    let fits = wanted.contains(&actual) || whole || actual == "integer" && wanted.contains(&"number");
-    if let Some(format) = checks.and_then(|checks| checks.format.as_deref()) {
-        if !value.is_string() && !value.is_array() && !fits {
-            let format_of = match actual {
-                "integer" => "int64",
-                "number" => "float64",
-                _ => "",
-            };
-            return fault(format, format_of);
-        }
-        if !numeric && (value.is_string() || value.is_array()) {
-            return None;
-        }
-    }
-    if fits { None } else { fault(&wanted.join(","), actual) }
-}
-
-/// Whether a float is a whole number that JSON can hold exactly.
-fn is_whole(number: f64) -> bool {
-    number.is_finite() && number.fract() == 0.0 && number.abs() < 9_007_199_254_740_992.0
-}
-
-fn enum_fault(checks: Option<&Checks>, value: &Value, path: &str) -> Option<Fault> {
-    let values = &checks?.enumeration;
-    if values.is_empty() || values.iter().any(|known| equal(known, value)) {
-        return None;
-    }
-    let shown = |value: &Value| value.as_str().map_or_else(|| golang::json(value), str::to_owned);
-    let supported: Vec<String> = values.iter().map(shown).collect();
-    let message = format!("{path} in body should be one of [{}]", supported.join(" "));
-    Some(Fault::new(path, Kind::Enum(value.clone(), supported), message))
-}
-
-/// Equality after Go's conversion of the value to the type of the enum: `1.5` is the `1` of an enum of integers.
-fn equal(known: &Value, value: &Value) -> bool {
-    match (known.as_i64(), known.as_f64(), value.as_f64()) {
-        (Some(known), _, Some(value)) => known == value as i64,
-        (None, Some(known), Some(value)) => known == value,
-        _ => known == value,
-    }
-}
-
-fn string_faults(checks: Option<&Checks>, text: &str, path: &str) -> Vec<Fault> {
-    let Some(checks) = checks else { return Vec::new() };
-    let mut faults = Vec::new();
-    let invalid = |message: String| Fault::new(path, Kind::Invalid(text.into()), message);
-    let length = text.chars().count() as i64;
-    let too_long = checks.length.max.filter(|max| length > *max);
-    let too_short = checks.length.min.filter(|min| length < *min);
-    let mismatch = checks.pattern.as_ref().filter(|pattern| !pattern.regex.as_ref().is_some_and(|r| r.is_match(text)));
-    // Only the first of the three is told.
-    if let Some(max) = too_long {
-        let message = format!("{path} in body should be at most {max} chars long");
-        faults.push(Fault::new(path, Kind::TooLong(max), message));
-    } else if let Some(min) = too_short {
-        faults.push(invalid(format!("{path} in body should be at least {min} chars long")));
-    } else if let Some(pattern) = mismatch {
-        faults.push(invalid(format!("{path} in body should match '{}'", pattern.text)));
-    }
-    if let Some(format) = checks.format.as_deref().filter(|format| !format::holds(format, text)) {
-        let message = format!("{path} in body must be of type {format}: {}", golang::quote(text));
-        faults.push(Fault::new(path, Kind::Type(text.into()), message));
-    }
-    faults
-}
-
-fn number_faults(schema: &Schema, checks: Option<&Checks>, value: &Value, path: &str) -> Vec<Fault> {
-    let mut faults = Vec::new();
-    let format = checks.and_then(|checks| checks.format.as_deref()).unwrap_or_default();
-    let number = value.as_f64().unwrap_or(f64::NAN);
-    if let Some(message) = out_of_range(schema.type_, format, value, "Checked", path) {
-        faults.push(Fault { name: None, kind: Kind::Required, message });
-    }
-    let Some(checks) = checks else { return faults };
-    let limits = [
-        checks.multiple_of.map(|factor| (Bound::Multiple, "MultipleOf", factor, false)),
-        checks.number.min.map(|min| (Bound::Min, "Minimum boundary", min, checks.exclusive_minimum)),
-        checks.number.max.map(|max| (Bound::Max, "Maximum boundary", max, checks.exclusive_maximum)),
-    ];
-    for (bound, name, limit, exclusive) in limits.into_iter().flatten() {
-        let mut limit = Limit { bound, limit, exclusive, number, whole: value.as_i64(), path };
-        // A limit that the type cannot hold is told each time, and compared as any number.
-        if let Some(message) = out_of_range(schema.type_, format, &limit.limit.into(), name, path) {
-            faults.push(Fault { name: None, kind: Kind::Required, message });
-            limit.whole = None;
-        }
-        faults.extend(limit.fault());
-    }
-    faults
-}
-
-#[derive(Clone, Copy)]
-enum Bound {
-    Multiple,
-    Min,
-    Max,
-}
-
-/// One limit and the number that is held against it; `whole` when both are compared as whole numbers.
-struct Limit<'a> {
-    bound: Bound,
-    limit: f64,
-    exclusive: bool,
-    number: f64,
-    whole: Option<i64>,
-    path: &'a str,
-}
-
-impl Limit<'_> {
-    fn fault(&self) -> Option<Fault> {
-        let (path, shown) = (self.path, self.shown());
-        let or_equal = if self.exclusive { "" } else { "or equal to " };
-        let broken = |order: std::cmp::Ordering| self.order() == order || self.exclusive && self.order().is_eq();
-        let text = match self.bound {
-            // Go divides by a whole number here, and there is none below 1.
-            Bound::Multiple if self.whole.is_some() && self.limit < 1.0 => {
-                let text = format!("factor MultipleOf declared for {path} must be positive: {shown}");
-                return Some(Fault::new(path, Kind::Invalid((self.limit as i64).into()), text));
-            }
-            Bound::Multiple if !self.divides() => format!("{path} in body should be a multiple of {shown}"),
-            Bound::Min if broken(std::cmp::Ordering::Less) => {
-                format!("{path} in body should be greater than {or_equal}{shown}")
-            }
-            Bound::Max if broken(std::cmp::Ordering::Greater) => {
-                format!("{path} in body should be less than {or_equal}{shown}")
-            }
-            _ => return None,
-        };
-        let value = self.whole.map_or_else(|| self.number.into(), Value::from);
-        Some(Fault::new(path, Kind::Invalid(value), text))
-    }
-
-    fn shown(&self) -> String {
-        if self.whole.is_some() { (self.limit as i64).to_string() } else { golang::float(self.limit) }
-    }
-
-    fn order(&self) -> std::cmp::Ordering {
-        match self.whole {
-            Some(whole) => whole.cmp(&(self.limit as i64)),
-            None => self.number.partial_cmp(&self.limit).unwrap_or(std::cmp::Ordering::Equal),
-        }
-    }
-
-    fn divides(&self) -> bool {
-        match self.whole {
-            Some(whole) => whole % (self.limit as i64) == 0,
-            None if self.limit < 1.0 => is_whole(1.0 / self.limit * self.number),
-            None => is_whole(self.number / self.limit),
-        }
-    }
-}
-
-/// A number that its format cannot hold.
-fn out_of_range(type_: Type, format: &str, value: &Value, what: &str, path: &str) -> Option<String> {
-    let integer = type_ == Type::Integer;
-    let whole = value.as_i64().or_else(|| value.as_f64().filter(|n| is_whole(*n)).map(|n| n as i64));
-    let fits = match (type_, format) {
-        (Type::Integer, "int32") => whole.is_some_and(|whole| i32::try_from(whole).is_ok()),
-        (Type::Integer, _) => whole.is_some(),
-        (Type::Number, "float") => value.as_f64().is_some_and(|number| number.abs() <= f64::from(f32::MAX)),
-        _ => true,
-    };
-    let name = if integer { "integer" } else { "number" };
-    (!fits).then(|| match format {
-        "" => format!("{what} value must be of type {name} (default format) in {path}"),
-        format => format!("{what} value must be of type {name} with format {format} in {path}"),
-    })
 }

@@ -8,7 +8,7 @@ use serde_json::Value;
 
 use super::builtin::{SCALE, STATUS};
 use super::{CustomVersion, Origin, Resource, Subresource};
-use crate::schema::{Child, Schema, compile};
+use crate::schema::{Child, Schema, cel, compile};
 
 pub use status::{Condition, condition, set_condition, settle};
 
@@ -138,6 +138,7 @@ fn custom(crd: &Value, version: &Value, declared: Schema, terminating: bool) -> 
         deprecation: (version["deprecated"] == true).then(|| deprecation(crd, version)),
         terminating,
         declared: Arc::new(declared),
+        rules: cel::Lazy::default(),
     }
 }
 
