@@ -161,6 +161,8 @@ fn url_covers(rule: &str, path: &str) -> bool {
 
 #[cfg(test)]
 mod tests {
+    use proptest::prelude::*;
+
     use super::*;
 
     fn rule(groups: &[&str], resources: &[&str], names: &[&str], verbs: &[&str]) -> Rule {
@@ -205,6 +207,34 @@ mod tests {
         ];
         for (rule, request, allowed) in cases {
             assert_eq!(rule.allows(&request), allowed, "{rule:?} {request:?}");
+        }
+    }
+
+    fn any_rule() -> impl Strategy<Value = Rule> {
+        let some = |of: &'static [&'static str]| prop::sample::subsequence(of.to_vec(), 0..=of.len());
+        let verbs = some(&["get", "list", "*"]);
+        let groups = some(&["", "apps", "*"]);
+        let resources = some(&["pods", "pods/log", "*/scale", "deployments/scale", "*"]);
+        let names = some(&["a", "b"]);
+        (groups, resources, names, verbs)
+            .prop_map(|(groups, resources, names, verbs)| rule(&groups, &resources, &names, &verbs))
+    }
+
+    proptest! {
+        /// What is covered by rules that somebody holds is allowed to them anyway.
+        #[test]
+        fn whoever_covers_a_rule_may_do_all_that_it_allows(
+            owned in prop::collection::vec(any_rule(), 0..4),
+            wanted in any_rule(),
+            verb in prop::sample::select(vec!["get", "list", "watch"]),
+            group in prop::sample::select(vec!["", "apps", "batch"]),
+            resource in prop::sample::select(vec![("pods", ""), ("pods", "log"), ("deployments", "scale")]),
+            name in prop::sample::select(vec!["", "a", "b"]),
+        ) {
+            let request = request(verb, group, resource.0, resource.1, name);
+            if missing(&owned, std::slice::from_ref(&wanted)).is_empty() && wanted.allows(&request) {
+                prop_assert!(owned.iter().any(|rule| rule.allows(&request)));
+            }
         }
     }
 

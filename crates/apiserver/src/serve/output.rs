@@ -3,10 +3,14 @@
 //! Whole objects are spliced from the bytes that the store has; only tables parse them.
 
 use std::io::Write;
+use std::sync::Arc;
 
+use bytes::Bytes;
+use futures::StreamExt;
 use serde_json::{Value, json};
 
-use super::media::{Media, View};
+use super::body::Body;
+use super::media::{Format, Media, View};
 use super::table::{self, Include};
 use crate::clock::Clock;
 use crate::registry::Resource;
@@ -45,8 +49,8 @@ impl Shown {
         }
     }
 
-    /// A list.
-    pub(crate) fn list(&self, resource: &Resource, listing: &Listing) -> Vec<u8> {
+    /// A list. A long one is written as it is sent, so that it is never in memory as a whole.
+    pub(crate) fn list(&self, resource: &Arc<Resource>, listing: Listing) -> Body {
         let mut meta = json!({"resourceVersion": listing.revision.to_string()});
         if let Some(token) = &listing.continue_token {
             meta["continue"] = token.as_str().into();
@@ -54,45 +58,69 @@ impl Shown {
         if let Some(remaining) = listing.remaining.filter(|remaining| *remaining > 0) {
             meta["remainingItemCount"] = remaining.into();
         }
-        let items = listing.items.iter().map(|object| &**object);
-        match self.media.view {
-            View::Full => full_list(resource, listing, &meta),
-            View::Metadata(version) => {
-                let mut out = Vec::new();
-                list_head(&mut out, "PartialObjectMetadataList", &format!("meta.k8s.io/{version}"), &meta);
-                for (index, object) in items.enumerate() {
-                    if index > 0 {
-                        out.push(b',');
-                    }
-                    metadata_only(object, version, &mut out);
-                }
-                out.extend_from_slice(b"]}");
-                out
-            }
-            View::Table(version) => {
-                let headers = table::Headers::Shown;
-                let table = table::table(resource, items, meta, version, self.include, headers, self.clock.now());
-                let mut out = Vec::new();
-                write_value(&mut out, &table);
-                out
-            }
+        if let View::Table(version) = self.media.view {
+            let (items, headers) = (listing.items.iter().map(|object| &**object), table::Headers::Shown);
+            let table = table::table(resource, items, meta, version, self.include, headers, self.clock.now());
+            return self.media.write(&table).into();
         }
+        let mut head = Vec::with_capacity(256);
+        match self.media.view {
+            View::Metadata(version) => {
+                list_head(&mut head, "PartialObjectMetadataList", &format!("meta.k8s.io/{version}"), &meta);
+            }
+            _ => list_head(&mut head, &resource.list_kind, &resource.api_version(), &meta),
+        }
+        let items = Items { view: self.media.view, resource: resource.clone(), objects: listing.items, next: 0 };
+        if self.media.format == Format::Json && items.objects.len() > CHUNK {
+            let head = futures::stream::iter([Bytes::from(head)]);
+            return Body::stream(head.chain(futures::stream::iter(items)));
+        }
+        for chunk in items {
+            head.extend_from_slice(&chunk);
+        }
+        self.media.finish(head).into()
     }
 }
 
-fn full_list(resource: &Resource, listing: &Listing, meta: &Value) -> Vec<u8> {
-    let size: usize = listing.items.iter().map(|object| object.len() + 64).sum();
-    let mut out = Vec::with_capacity(size + 256);
-    list_head(&mut out, &resource.list_kind, &resource.api_version(), meta);
-    for (index, object) in listing.items.iter().enumerate() {
-        if index > 0 {
-            out.push(b',');
+/// Most items in one chunk of a list.
+const CHUNK: usize = 256;
+
+/// The items of a list as text, chunk by chunk, with the end of the list.
+struct Items {
+    view: View,
+    resource: Arc<Resource>,
+    objects: Vec<Arc<Object>>,
+    next: usize,
+}
+
+impl Iterator for Items {
+    type Item = Bytes;
+
+    fn next(&mut self) -> Option<Bytes> {
+        if self.next > self.objects.len() {
+            return None;
         }
-        // Items of built-in lists go without their type, as it is that of the list.
-        if resource.custom().is_some() { object.write(&mut out) } else { object.write_item(&mut out) }
+        let end = self.objects.len().min(self.next + CHUNK);
+        let chunk = &self.objects[self.next..end];
+        let mut out = Vec::with_capacity(chunk.iter().map(|object| object.len() + 96).sum::<usize>() + 2);
+        for (index, object) in chunk.iter().enumerate() {
+            if self.next + index > 0 {
+                out.push(b',');
+            }
+            match self.view {
+                View::Metadata(version) => metadata_only(object, version, &mut out),
+                // Items of built-in lists go without their type, as it is that of the list.
+                _ if self.resource.custom().is_none() => object.write_item(&mut out),
+                _ => object.write(&mut out),
+            }
+        }
+        self.next = end;
+        if end == self.objects.len() {
+            out.extend_from_slice(b"]}");
+            self.next += 1;
+        }
+        Some(out.into())
     }
-    out.extend_from_slice(b"]}");
-    out
 }
 
 fn list_head(out: &mut Vec<u8>, kind: &str, api_version: &str, meta: &Value) {
@@ -141,6 +169,32 @@ fn metadata_of(item: &[u8]) -> &[u8] {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::clock::Clock;
+    use crate::registry::Registry;
+
+    #[tokio::test]
+    async fn a_long_list_is_the_same_as_a_short_one() {
+        let resource = Registry::builtin().lookup("", "v1", "configmaps").unwrap();
+        for (view, count) in [(View::Full, 0), (View::Full, 3), (View::Full, 1000), (View::Metadata("v1"), 512)] {
+            let object =
+                |n: usize| json!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": format!("n{n}")}});
+            let items: Vec<Arc<Object>> = (0..count).map(|n| Arc::new(Object::synthetic(&object(n)))).collect();
+            let shown =
+                Shown { media: Media { view, ..Media::default() }, include: Include::None, clock: Clock::real() };
+            let body = shown.list(&resource, Listing { items, revision: 7, ..Listing::default() });
+            let text = http_body_util::BodyExt::collect(body).await.unwrap().to_bytes();
+            let list: Value = serde_json::from_slice(&text).unwrap();
+            let names: Vec<&str> = list["items"]
+                .as_array()
+                .unwrap()
+                .iter()
+                .map(|item| item["metadata"]["name"].as_str().unwrap())
+                .collect();
+            let expected: Vec<String> = (0..count).map(|n| format!("n{n}")).collect();
+            assert_eq!(names, expected);
+            assert_eq!(list["metadata"]["resourceVersion"], "7");
+        }
+    }
 
     #[test]
     fn metadata_is_cut_out_of_the_text() {

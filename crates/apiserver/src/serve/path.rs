@@ -124,6 +124,16 @@ fn named(query: &Query) -> Option<String> {
 mod tests {
     use super::*;
 
+    proptest::proptest! {
+        #[test]
+        fn no_path_is_too_odd(text in r"(/(api|apis|v1|watch|namespaces|a|%2F|%|))*") {
+            let path = Path::parse(&text);
+            for method in [Method::GET, Method::POST, Method::DELETE, Method::OPTIONS] {
+                path.attributes(&method, &Query::parse("watch=1"));
+            }
+        }
+    }
+
     #[test]
     fn paths_mean_what_they_mean_to_a_real_server() {
         let cases = [

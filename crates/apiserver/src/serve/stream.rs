@@ -16,7 +16,8 @@ use tokio::sync::mpsc;
 use tokio_tungstenite::WebSocketStream;
 use tokio_tungstenite::tungstenite::Message;
 use tokio_tungstenite::tungstenite::handshake::derive_accept_key;
-use tokio_tungstenite::tungstenite::protocol::Role;
+use tokio_tungstenite::tungstenite::protocol::frame::coding::CloseCode;
+use tokio_tungstenite::tungstenite::protocol::{CloseFrame, Role};
 
 use super::api::{Call, Inner};
 use super::body::Body;
@@ -143,7 +144,9 @@ async fn run(socket: Socket, runtime: Arc<dyn Runtime>, pod: Arc<Object>, option
             pump(stderr_far, (wants_err && !tty).then_some(STDERR), frames.clone()),
         );
         let _ = frames.send(message(ERROR, outcome(ended).to_string().as_bytes())).await;
-        let _ = frames.send(Message::Close(None)).await;
+        // Anything but a normal end is an error to clients.
+        let end = CloseFrame { code: CloseCode::Normal, reason: "".into() };
+        let _ = frames.send(Message::Close(Some(end))).await;
     };
     let talk = async { tokio::join!(work, write(sink, outgoing)) };
     tokio::select! {

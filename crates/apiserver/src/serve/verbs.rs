@@ -42,13 +42,25 @@ pub(super) async fn answer(inner: &Inner, call: &Call, media: Media) -> Result<R
     let include = Include::parse(call.query.first("includeObject"))?;
     let shown = Shown { media, include, clock: inner.server.clock() };
     let mut response = run(inner, call, &target, verb, shown).await?;
-    if let Some(deprecation) = resource.custom().and_then(|custom| custom.deprecation.clone()) {
+    if let Some(deprecation) = deprecation(&resource) {
         respond::warn(&mut response, &[deprecation]);
     }
     if call.method == Method::HEAD {
         *response.body_mut() = Body::empty();
     }
     Ok(response)
+}
+
+/// What is said about an API that is on its way out, with every answer.
+fn deprecation(resource: &Resource) -> Option<String> {
+    match (resource.custom(), &*resource.group, &*resource.plural) {
+        (Some(custom), ..) => custom.deprecation.clone(),
+        (None, "", "componentstatuses") => Some("v1 ComponentStatus is deprecated in v1.19+".into()),
+        (None, "", "endpoints") => {
+            Some("v1 Endpoints is deprecated in v1.33+; use discovery.k8s.io/v1 EndpointSlice".into())
+        }
+        _ => None,
+    }
 }
 
 async fn run(inner: &Inner, call: &Call, target: &Target, verb: &str, shown: Shown) -> Result<Response<Body>> {
@@ -62,7 +74,7 @@ async fn run(inner: &Inner, call: &Call, target: &Target, verb: &str, shown: Sho
         }
         "list" => {
             let listing = server.list(caller, target, &options::list(query)?).await?;
-            Ok(respond::text(200, shown.media, shown.list(&target.resource, &listing)))
+            Ok(respond::answer(200, shown.media.content_type(), shown.list(&target.resource, listing)))
         }
         "watch" => {
             let (target, options) = watch_target(target, options::list(query)?);
@@ -94,7 +106,7 @@ async fn run(inner: &Inner, call: &Call, target: &Target, verb: &str, shown: Sho
             let body = delete_body(call)?;
             let options = options::delete(query, body.as_ref())?;
             let listing = server.delete_collection(caller, target, &options::list(query)?, &options).await?;
-            Ok(respond::text(200, shown.media, shown.list(&target.resource, &listing)))
+            Ok(respond::answer(200, shown.media.content_type(), shown.list(&target.resource, listing)))
         }
         _ => Err(not_allowed(&target.resource, verb)),
     }

@@ -26,7 +26,7 @@ use crate::registry::{Resource, Snapshot, api_version};
 
 const JSON: &str = "application/json";
 /// What clients call the protobuf form of version 2.
-const PROTO: &str = "application/com.github.proto-openapi.spec.v2@v1.0+protobuf";
+const PROTO: &str = "application/com.github.proto-openapi.spec.v2.v1.0+protobuf";
 
 /// The documents.
 #[derive(Debug, Default)]

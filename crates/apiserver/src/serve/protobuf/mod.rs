@@ -420,6 +420,15 @@ mod tests {
         );
     }
 
+    proptest::proptest! {
+        #[test]
+        fn no_body_is_too_odd(tail in proptest::collection::vec(proptest::prelude::any::<u8>(), 0..200)) {
+            let types = wire(&[(1, b"v1"), (2, b"Pod")]);
+            let _ = decode(&[MAGIC, &wire(&[(1, &types)]), &[18, tail.len() as u8], &tail].concat());
+            let _ = decode(&[MAGIC, &tail].concat());
+        }
+    }
+
     #[test]
     fn broken_bodies_are_refused() {
         let good = envelope(b"v1", b"Secret", &wire(&[(3, b"Opaque")]));

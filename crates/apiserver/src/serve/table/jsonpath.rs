@@ -243,9 +243,19 @@ fn compare(left: &Value, right: &Value) -> Option<Ordering> {
 
 #[cfg(test)]
 mod tests {
+    use proptest::prelude::*;
     use serde_json::json;
 
     use super::*;
+
+    proptest! {
+        #[test]
+        fn no_path_is_too_odd(text in r"[.\[\]?()@'*:=<>a-c0-9\\ -]{0,30}") {
+            if let Some(path) = Path::parse(&text) {
+                path.find(&json!({"a": [{"b": 1}, [2, 3]], "c": {"a": "x"}}));
+            }
+        }
+    }
 
     #[test]
     fn paths_lead_where_they_should() {
