@@ -1,6 +1,7 @@
 //! Events: what happened to an object, for people. Repeats are counted, floods are thinned out, as clients of a real
 //! cluster do.
 
+use std::borrow::Cow;
 use std::collections::HashMap;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicI64, Ordering};
@@ -59,7 +60,7 @@ pub struct Recorder {
 struct Report {
     about: ObjectReference,
     severity: Severity,
-    reason: &'static str,
+    reason: Cow<'static, str>,
     message: String,
     component: Arc<str>,
     host: Arc<str>,
@@ -88,7 +89,13 @@ impl EventSink {
 
 impl Recorder {
     /// Reports an event about an object. It is written later; nobody waits for it.
-    pub fn event<K: Kind>(&self, about: &K, severity: Severity, reason: &'static str, message: impl Into<String>) {
+    pub fn event<K: Kind>(
+        &self,
+        about: &K,
+        severity: Severity,
+        reason: impl Into<Cow<'static, str>>,
+        message: impl Into<String>,
+    ) {
         self.event_on(reference(about), severity, reason, message);
     }
 
@@ -97,14 +104,14 @@ impl Recorder {
         &self,
         about: ObjectReference,
         severity: Severity,
-        reason: &'static str,
+        reason: impl Into<Cow<'static, str>>,
         message: impl Into<String>,
     ) {
         let at = self.clock.now();
         let report = Report {
             about,
             severity,
-            reason,
+            reason: reason.into(),
             message: message.into(),
             component: self.component.clone(),
             host: self.host.clone(),
@@ -136,7 +143,7 @@ struct Same {
     name: Option<String>,
     field_path: Option<String>,
     severity: Severity,
-    reason: &'static str,
+    reason: Cow<'static, str>,
     message: String,
     component: Arc<str>,
     host: Arc<str>,
@@ -170,7 +177,7 @@ async fn write(
         name: report.about.name.clone(),
         field_path: report.about.field_path.clone(),
         severity: report.severity,
-        reason: report.reason,
+        reason: report.reason.clone(),
         message: report.message.clone(),
         component: report.component.clone(),
         host: report.host.clone(),
@@ -205,7 +212,7 @@ fn event(report: Report, namespace: &str) -> Event {
             ..ObjectMeta::default()
         },
         involved_object: report.about,
-        reason: Some(report.reason.to_owned()),
+        reason: Some(report.reason.into_owned()),
         message: Some(report.message),
         source: Some(source),
         first_timestamp: Some(Time(report.at)),

@@ -1,34 +1,81 @@
-//! Virtual nodes: a kubelet that runs containers which are not there.
+//! Virtual nodes: kubelets that run containers which are not there.
+//!
+//! What happens to a pod is decided by a pure machine, [`lifecycle`], and worded by [`status`]; [`kubelet`] drives the
+//! machines of all pods of all nodes with a few tasks and one timer, and writes what changed. Rules say how containers
+//! behave ([`Behaviour`]), and a container can be given a [`Body`]: a Rust function that does its work.
 
-use std::collections::BTreeMap;
+mod admit;
+mod backoff;
+mod behaviour;
+mod body;
+mod files;
+mod heartbeat;
+mod kubelet;
+mod lifecycle;
+mod logs;
+mod mounts;
+mod nodes;
+mod power;
+mod runtime;
+mod status;
+mod template;
+#[cfg(test)]
+mod tests;
 
-use k8s_openapi::api::core::v1::Taint;
+use std::time::Duration;
+
+pub use behaviour::{Behaviour, Command, Exit, Match, PullFailure, RuleId, Rules, StartFailure, glob};
+pub use body::{Body, ContainerContext, ExitCode};
+pub use files::{Directory, FileError, Files};
+pub use logs::LogSink;
+pub use nodes::{NodeHandle, Nodes};
+pub use runtime::Executed;
+pub use template::NodeTemplate;
 
 use crate::context::Context;
 
-/// A node to be.
-#[derive(Clone, Debug, Default)]
-pub struct NodeTemplate {
-    /// Name.
-    pub name: String,
-    /// Labels, besides those that every node has.
-    pub labels: BTreeMap<String, String>,
-    /// Annotations.
-    pub annotations: BTreeMap<String, String>,
-    /// Capacity, besides the usual `cpu`, `memory`, `pods` and `ephemeral-storage`.
-    pub capacity: BTreeMap<String, String>,
-    /// Taints.
-    pub taints: Vec<Taint>,
-}
-
 /// Which nodes there are, and how they behave.
-#[derive(Clone, Debug, Default)]
+#[derive(Clone, Debug)]
 pub struct Settings {
     /// The nodes at the start.
     pub nodes: Vec<NodeTemplate>,
+    /// How containers behave; later rules count more.
+    pub rules: Vec<(Match, Behaviour)>,
+    /// How often a node renews its lease. With many nodes and much virtual time, seldom is cheaper.
+    pub heartbeat: Duration,
+    /// How long a lease lasts.
+    pub lease: Duration,
+    /// Which events nodes report.
+    pub events: Events,
+    /// How many pods are worked on at the same time.
+    pub workers: usize,
+}
+
+/// Which events are reported.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Events {
+    /// All, as a kubelet does: about four for each container that starts.
+    All,
+    /// Only warnings.
+    Warnings,
+    /// None.
+    None,
+}
+
+impl Default for Settings {
+    fn default() -> Self {
+        Self {
+            nodes: Vec::new(),
+            rules: Vec::new(),
+            heartbeat: Duration::from_secs(10),
+            lease: Duration::from_secs(40),
+            events: Events::All,
+            workers: 4,
+        }
+    }
 }
 
 /// Starts the nodes.
-pub(crate) fn start(context: &Context, settings: Settings) {
-    let _ = (context, settings);
+pub(crate) fn start(context: &Context, settings: Settings) -> Nodes {
+    Nodes::start(context, settings)
 }

@@ -292,17 +292,23 @@ impl Lack {
 
 /// What a node has too little of for a pod.
 pub fn lacking(requests: &Resources, node: &NodeState) -> Vec<Lack> {
+    let pods = (node.pods.len() as i64, node.max_pods);
+    lacking_of(requests, &node.requested, &node.allocatable, pods)
+}
+
+/// What there is too little of: `pods` says how many there are, and how many there may be.
+pub fn lacking_of(requests: &Resources, used: &Resources, have: &Resources, pods: (i64, i64)) -> Vec<Lack> {
     let mut lacking = Vec::new();
     let mut check = |name: &dyn Fn() -> Arc<str>, requested: i64, used: i64, capacity: i64| {
         if requested > 0 && requested > capacity - used {
             lacking.push(Lack { name: name(), requested, used, capacity });
         }
     };
-    let (have, used) = (&node.allocatable, &node.requested);
-    check(&|| "pods".into(), 1, node.pods.len() as i64, node.max_pods);
+    check(&|| "pods".into(), 1, pods.0, pods.1);
     check(&|| "cpu".into(), requests.milli_cpu, used.milli_cpu, have.milli_cpu);
     check(&|| "memory".into(), requests.memory, used.memory, have.memory);
-    check(&|| "ephemeral-storage".into(), requests.ephemeral_storage, used.ephemeral_storage, have.ephemeral_storage);
+    let storage = |amounts: &Resources| amounts.ephemeral_storage;
+    check(&|| "ephemeral-storage".into(), storage(requests), storage(used), storage(have));
     for (name, amount) in &requests.others {
         check(&|| name.clone(), *amount, used.get(name), have.get(name));
     }

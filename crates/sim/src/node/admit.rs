@@ -1,0 +1,85 @@
+//! Whether a node takes a pod that is bound to it: the scheduler is not the only one who binds.
+
+use std::sync::{Mutex, PoisonError};
+
+use k8s_openapi::api::core::v1::{Node, Pod};
+
+use crate::scheduler::cycle::lacking_of;
+use crate::scheduler::pod::{HostPort, PodInfo};
+use crate::scheduler::quantity::units;
+use crate::scheduler::resources::Resources;
+use crate::scheduler::selector::NodeAffinity;
+
+/// What the pods on a node use.
+#[derive(Debug, Default)]
+pub(super) struct Usage {
+    state: Mutex<Used>,
+}
+
+#[derive(Debug, Default)]
+struct Used {
+    resources: Resources,
+    pods: i64,
+    ports: Vec<HostPort>,
+}
+
+/// What one pod uses.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Share {
+    resources: Resources,
+    ports: Vec<HostPort>,
+}
+
+/// Why a node does not take a pod.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Refusal {
+    pub(super) reason: String,
+    pub(super) message: String,
+}
+
+impl Usage {
+    /// Takes a pod in, or says why not.
+    pub(super) fn admit(&self, pod: &std::sync::Arc<Pod>, node: &Node) -> Result<Share, Refusal> {
+        let info = PodInfo::new(pod.clone());
+        let list = node.status.as_ref().and_then(|status| status.allocatable.as_ref());
+        let have = Resources::of_list(list);
+        let most = list.and_then(|list| list.get("pods")).map_or(0, units);
+        let mut wanted = info.requests.exact.clone();
+        // What the node does not know, such as a resource of devices that are gone, is nothing to refuse a pod for.
+        wanted.others.retain(|(name, _)| list.is_some_and(|list| list.contains_key(&**name)));
+        let mut used = self.state.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(lack) = lacking_of(&wanted, &used.resources, &have, (used.pods, most)).first() {
+            let message = format!(
+                "Node didn't have enough resource: {}, requested: {}, used: {}, capacity: {}",
+                lack.name, lack.requested, lack.used, lack.capacity
+            );
+            return Err(Refusal { reason: format!("OutOf{}", lack.name), message });
+        }
+        let predicate = |name: &str, why: &str| {
+            Err(Refusal { reason: name.to_owned(), message: format!("Predicate {name} failed: {why}") })
+        };
+        if !NodeAffinity::of(info.spec()).allows(node) {
+            return predicate("NodeAffinity", "node(s) didn't match Pod's node affinity/selector");
+        }
+        if info.ports.iter().any(|port| used.ports.iter().any(|other| other.clashes(port))) {
+            return predicate("NodePorts", "node(s) didn't have free ports for the requested pod ports");
+        }
+        let share = Share { resources: wanted, ports: info.ports };
+        used.resources.add(&share.resources);
+        used.pods += 1;
+        used.ports.extend(share.ports.iter().cloned());
+        Ok(share)
+    }
+
+    /// A pod went, or is over.
+    pub(super) fn release(&self, share: &Share) {
+        let mut used = self.state.lock().unwrap_or_else(PoisonError::into_inner);
+        used.resources.subtract(&share.resources);
+        used.pods -= 1;
+        for port in &share.ports {
+            if let Some(at) = used.ports.iter().position(|other| other == port) {
+                used.ports.swap_remove(at);
+            }
+        }
+    }
+}

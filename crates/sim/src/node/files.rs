@@ -1,0 +1,298 @@
+//! Files of containers, in memory: what is mounted where, and directories that several containers or pods share.
+
+use std::collections::BTreeMap;
+use std::sync::{Arc, Mutex, PoisonError};
+
+use bytes::Bytes;
+use k8s_openapi::ByteString;
+use k8s_openapi::api::core::v1::{ConfigMap, Secret};
+use tokio::sync::watch;
+
+use capstan_apiserver::ops::Server;
+use capstan_apiserver::store::TableKey;
+
+/// A directory that is shared: of a node, of a pod, or of a claim. Paths have no slash at the start. Clones share one
+/// state.
+#[derive(Clone, Debug)]
+pub struct Directory {
+    shared: Arc<(Mutex<BTreeMap<String, Bytes>>, watch::Sender<u64>)>,
+}
+
+impl Default for Directory {
+    fn default() -> Self {
+        Self { shared: Arc::new((Mutex::default(), watch::Sender::new(0))) }
+    }
+}
+
+impl Directory {
+    /// The content of a file.
+    pub fn read(&self, path: &str) -> Option<Bytes> {
+        self.shared.0.lock().unwrap_or_else(PoisonError::into_inner).get(clean(path)).cloned()
+    }
+
+    /// Writes a file.
+    pub fn write(&self, path: &str, content: impl Into<Bytes>) {
+        let mut files = self.shared.0.lock().unwrap_or_else(PoisonError::into_inner);
+        files.insert(clean(path).to_owned(), content.into());
+        drop(files);
+        self.shared.1.send_modify(|count| *count += 1);
+    }
+
+    /// Removes a file, or all files in a directory.
+    pub fn remove(&self, path: &str) {
+        let path = clean(path);
+        let mut files = self.shared.0.lock().unwrap_or_else(PoisonError::into_inner);
+        files.retain(|name, _| name != path && within(name, path).is_none());
+        drop(files);
+        self.shared.1.send_modify(|count| *count += 1);
+    }
+
+    /// The paths of all files below a path, relative to it.
+    pub fn list(&self, path: &str) -> Vec<String> {
+        let files = self.shared.0.lock().unwrap_or_else(PoisonError::into_inner);
+        files.keys().filter_map(|name| within(name, clean(path))).map(str::to_owned).collect()
+    }
+
+    /// Waits until a file is there.
+    pub async fn wait_for(&self, path: &str) -> Bytes {
+        let mut changed = self.shared.1.subscribe();
+        loop {
+            if let Some(content) = self.read(path) {
+                return content;
+            }
+            if changed.changed().await.is_err() {
+                std::future::pending::<()>().await;
+            }
+        }
+    }
+}
+
+fn clean(path: &str) -> &str {
+    path.trim_matches('/')
+}
+
+/// The rest of a path below a directory.
+fn within<'a>(path: &'a str, directory: &str) -> Option<&'a str> {
+    if directory.is_empty() {
+        return Some(path);
+    }
+    path.strip_prefix(directory)?.strip_prefix('/')
+}
+
+/// What is mounted.
+#[derive(Clone, Debug)]
+pub(super) enum Source {
+    /// Part of a directory that can be written to.
+    Shared(Directory, String),
+    /// A ConfigMap or Secret, as it is now. `items`: keys and paths, all if empty.
+    Live { table: TableKey, name: String, items: Vec<(String, String)> },
+    /// Fixed content.
+    Fixed(BTreeMap<String, Bytes>),
+    /// Several of these.
+    Several(Vec<Source>),
+}
+
+/// One mount.
+#[derive(Clone, Debug)]
+pub(super) struct Mount {
+    /// Where, without slashes at both ends.
+    pub(super) path: String,
+    /// Which part of the volume.
+    pub(super) sub_path: String,
+    pub(super) source: Source,
+    pub(super) read_only: bool,
+}
+
+/// Why a file could not be written.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum FileError {
+    /// Nothing is mounted there, or nothing that can be written to.
+    #[error("read-only file system: {0}")]
+    ReadOnly(String),
+}
+
+/// The files that a container sees.
+#[derive(Clone)]
+pub struct Files {
+    pub(super) mounts: Vec<Mount>,
+    pub(super) server: Server,
+    pub(super) namespace: String,
+    /// What is mounted nowhere: the container's own.
+    pub(super) own: Directory,
+}
+
+impl Files {
+    /// The content of a file.
+    pub fn read(&self, path: &str) -> Option<Bytes> {
+        match self.locate(path) {
+            None => self.own.read(path),
+            Some((mount, rest)) => self.read_from(&mount.source, &rest),
+        }
+    }
+
+    /// The content of a text file.
+    pub fn read_text(&self, path: &str) -> Option<String> {
+        String::from_utf8(self.read(path)?.to_vec()).ok()
+    }
+
+    /// Writes a file.
+    pub fn write(&self, path: &str, content: impl Into<Bytes>) -> Result<(), FileError> {
+        let (directory, path) = self.writable(path)?;
+        directory.write(&path, content);
+        Ok(())
+    }
+
+    /// Removes a file, or all files in a directory.
+    pub fn remove(&self, path: &str) -> Result<(), FileError> {
+        let (directory, path) = self.writable(path)?;
+        directory.remove(&path);
+        Ok(())
+    }
+
+    /// The paths of all files below a path, relative to it.
+    pub fn list(&self, path: &str) -> Vec<String> {
+        match self.locate(path) {
+            None => self.own.list(path),
+            Some((mount, rest)) => self.list_in(&mount.source, &rest),
+        }
+    }
+
+    /// Waits until a file is there. Only files that can be written to are waited for.
+    pub async fn wait_for(&self, path: &str) -> Bytes {
+        if let Some(content) = self.read(path) {
+            return content;
+        }
+        match self.writable(path) {
+            Ok((directory, path)) => directory.wait_for(&path).await,
+            Err(_) => std::future::pending().await,
+        }
+    }
+
+    fn writable(&self, path: &str) -> Result<(Directory, String), FileError> {
+        match self.locate(path) {
+            None => Ok((self.own.clone(), path.to_owned())),
+            Some((Mount { source: Source::Shared(directory, base), read_only: false, .. }, rest)) => {
+                Ok((directory.clone(), join(base, &rest)))
+            }
+            Some(_) => Err(FileError::ReadOnly(path.to_owned())),
+        }
+    }
+
+    /// The innermost mount that a path is in, and the path within its volume.
+    fn locate(&self, path: &str) -> Option<(&Mount, String)> {
+        let path = clean(path);
+        let here = self.mounts.iter().filter_map(|mount| {
+            let rest = if path == mount.path { Some("") } else { within(path, &mount.path) };
+            rest.map(|rest| (mount, join(&mount.sub_path, rest)))
+        });
+        here.max_by_key(|(mount, _)| mount.path.len())
+    }
+
+    fn read_from(&self, source: &Source, path: &str) -> Option<Bytes> {
+        match source {
+            Source::Shared(directory, base) => directory.read(&join(base, path)),
+            Source::Fixed(files) => files.get(path).cloned(),
+            Source::Live { table, name, items } => self.live(table, name, items).remove(path),
+            Source::Several(sources) => sources.iter().rev().find_map(|source| self.read_from(source, path)),
+        }
+    }
+
+    fn list_in(&self, source: &Source, path: &str) -> Vec<String> {
+        let below = |names: Vec<String>| -> Vec<String> {
+            names.iter().filter_map(|name| within(name, path)).map(str::to_owned).collect()
+        };
+        match source {
+            Source::Shared(directory, base) => directory.list(&join(base, path)),
+            Source::Fixed(files) => below(files.keys().cloned().collect()),
+            Source::Live { table, name, items } => below(self.live(table, name, items).into_keys().collect()),
+            Source::Several(sources) => {
+                let mut names: Vec<String> = sources.iter().flat_map(|source| self.list_in(source, path)).collect();
+                names.sort_unstable();
+                names.dedup();
+                names
+            }
+        }
+    }
+
+    fn live(&self, table: &TableKey, name: &str, items: &[(String, String)]) -> BTreeMap<String, Bytes> {
+        let data = data(&self.server, table, &self.namespace, name).unwrap_or_default();
+        if items.is_empty() {
+            return data;
+        }
+        items.iter().filter_map(|(key, path)| Some((path.clone(), data.get(key)?.clone()))).collect()
+    }
+}
+
+/// The content of a ConfigMap or Secret; nothing if it is not there.
+pub(super) fn data(server: &Server, table: &TableKey, namespace: &str, name: &str) -> Option<BTreeMap<String, Bytes>> {
+    let object = server.store().get(table, namespace, name)?;
+    let bytes = |ByteString(bytes): ByteString| Bytes::from(bytes);
+    if &*table.plural == "secrets" {
+        let secret: Secret = object.parse().ok()?;
+        return Some(secret.data.into_iter().flatten().map(|(key, value)| (key, bytes(value))).collect());
+    }
+    let map: ConfigMap = object.parse().ok()?;
+    let texts = map.data.into_iter().flatten().map(|(key, value)| (key, Bytes::from(value)));
+    Some(texts.chain(map.binary_data.into_iter().flatten().map(|(key, value)| (key, bytes(value)))).collect())
+}
+
+fn join(base: &str, rest: &str) -> String {
+    match (clean(base), clean(rest)) {
+        ("", rest) => rest.to_owned(),
+        (base, "") => base.to_owned(),
+        (base, rest) => format!("{base}/{rest}"),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn files(mounts: Vec<Mount>) -> Files {
+        let server = Server::new(capstan_apiserver::ops::Settings::default());
+        Files { mounts, server, namespace: "default".to_owned(), own: Directory::default() }
+    }
+
+    fn mount(path: &str, source: Source) -> Mount {
+        Mount { path: clean(path).to_owned(), sub_path: String::new(), source, read_only: false }
+    }
+
+    #[tokio::test]
+    async fn mounts_share_what_they_mount() {
+        let host = Directory::default();
+        let one = files(vec![mount("/run/validations", Source::Shared(host.clone(), "run/nvidia".to_owned()))]);
+        let two = files(vec![mount("/host", Source::Shared(host.clone(), String::new()))]);
+        one.write("/run/validations/ready", "yes").unwrap();
+        assert_eq!(two.read_text("/host/run/nvidia/ready").as_deref(), Some("yes"));
+        assert_eq!(two.list("/host/run"), ["nvidia/ready"]);
+        assert_eq!(one.read("/run/other"), None);
+        two.remove("/host/run").unwrap();
+        assert_eq!(one.list("/run/validations"), Vec::<String>::new());
+    }
+
+    #[tokio::test]
+    async fn the_innermost_mount_counts() {
+        let fixed = Source::Fixed([("a".to_owned(), Bytes::from("fixed"))].into());
+        let mut inner = mount("/etc/x", fixed);
+        inner.read_only = true;
+        let files = files(vec![mount("/etc", Source::Shared(Directory::default(), String::new())), inner]);
+        files.write("/etc/x-y", "outer").unwrap();
+        assert_eq!(files.read_text("/etc/x/a").as_deref(), Some("fixed"));
+        assert_eq!(files.write("/etc/x/a", ""), Err(FileError::ReadOnly("/etc/x/a".to_owned())));
+        assert_eq!(files.read_text("/etc/x-y").as_deref(), Some("outer"));
+        files.write("/tmp/own", "mine").unwrap();
+        assert_eq!(files.read_text("/tmp/own").as_deref(), Some("mine"));
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_file_is_waited_for() {
+        let host = Directory::default();
+        let waiting = tokio::spawn({
+            let host = host.clone();
+            async move { host.wait_for("a/b").await }
+        });
+        tokio::task::yield_now().await;
+        host.write("/a/b", "now");
+        assert_eq!(waiting.await.unwrap(), "now");
+    }
+}

@@ -1,0 +1,76 @@
+//! Signs of life: every node renews its lease. One task does it for all of them, each at its own time.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use capstan_apiserver::error::Result;
+use capstan_apiserver::ops::PatchKind;
+use k8s_openapi::api::coordination::v1::Lease;
+use k8s_openapi::api::core::v1::{Node, NodeCondition};
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::MicroTime;
+use serde_json::json;
+
+use super::nodes::{Inner, Nodes, Virtual};
+use super::template::{LEASES, conditions, lease};
+use crate::informer::Kind;
+use crate::writer::{is_already_exists, is_not_found};
+
+impl Kind for Lease {}
+
+pub(super) fn start(nodes: &Nodes) {
+    let inner = nodes.inner.clone();
+    nodes.inner.context.spawn(async move {
+        loop {
+            let name = inner.beats.next().await;
+            if let Some(node) = inner.node(&name).filter(|node| node.is_up()) {
+                if let Err(error) = inner.beat(&node).await {
+                    tracing::debug!(node = %name, %error, "cannot renew the lease");
+                }
+                inner.beats.add_after(name.clone(), inner.settings.heartbeat);
+            }
+            inner.beats.done(&name);
+        }
+    });
+}
+
+impl Inner {
+    /// When a node shows the first sign of life: nodes that come together do not beat together.
+    pub(super) fn first_beat(&self, index: u32) -> Duration {
+        let spread = u64::from(index.wrapping_mul(0x9e37_79b9) >> 16);
+        self.settings.heartbeat.mul_f64(spread as f64 / 65_536.0)
+    }
+
+    async fn beat(&self, node: &Virtual) -> Result<()> {
+        let object = self.context.caches.nodes.get(&node.name);
+        // A node whose object was deleted does not come back by itself.
+        let Some(object) = object else { return Ok(()) };
+        self.say_healthy(node, &object).await?;
+        let now = self.context.clock().now();
+        let body = json!({"spec": {"renewTime": MicroTime(now)}});
+        let renewed = node.writer.patch::<Lease>(Some(LEASES), &node.name, None, PatchKind::Merge, body).await;
+        match renewed {
+            Err(error) if is_not_found(&error) => {
+                let seconds = i32::try_from(self.settings.lease.as_secs()).unwrap_or(i32::MAX);
+                match node.writer.create(&lease(&object, seconds, now)).await {
+                    Err(error) if !is_already_exists(&error) => Err(error),
+                    _ => Ok(()),
+                }
+            }
+            other => other.map(drop),
+        }
+    }
+
+    /// Takes back what others say about a node that was silent: conditions that became `Unknown`.
+    async fn say_healthy(&self, node: &Virtual, object: &Arc<Node>) -> Result<()> {
+        let before = object.status.as_ref().and_then(|status| status.conditions.as_ref());
+        let unknown = |condition: &NodeCondition| condition.status == "Unknown";
+        if !before.is_some_and(|conditions| conditions.iter().any(unknown)) {
+            return Ok(());
+        }
+        let now = self.context.clock().now();
+        let is_unknown = |kind: &str| before.into_iter().flatten().any(|c| c.type_ == kind && unknown(c));
+        let fresh: Vec<NodeCondition> = conditions(now).into_iter().filter(|c| is_unknown(&c.type_)).collect();
+        let body = json!({"status": {"conditions": fresh}});
+        node.writer.patch::<Node>(None, &node.name, Some("status"), PatchKind::Strategic, body).await.map(drop)
+    }
+}

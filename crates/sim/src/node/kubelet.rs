@@ -1,0 +1,479 @@
+//! Drives the pods of all nodes: a few tasks share one queue of pods to look at, now or at a certain time.
+
+use std::collections::HashMap;
+use std::future::Future;
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use capstan_apiserver::error::Result;
+use capstan_apiserver::ops::{DeleteOptions, PatchKind, UserInfo};
+use futures::FutureExt;
+use futures::future::{AbortHandle, Abortable};
+use jiff::Timestamp;
+use k8s_openapi::api::core::v1::{ObjectReference, Pod, PodStatus};
+use serde_json::{Value, json};
+use tokio::sync::watch;
+
+use super::Events;
+use super::admit::{Refusal, Share};
+use super::body::{Body, ContainerContext, Control};
+use super::files::{Directory, Files};
+use super::lifecycle::{Effect, Machine, Role, Surroundings, containers};
+use super::mounts::{Directories, environment, expand, misconfigured, missing, mounts};
+use super::nodes::{Inner, NodeHandle, Nodes, Virtual, lock};
+use super::status::{Addresses, rejected, status};
+use crate::events::{Severity, reference};
+use crate::informer::Change;
+use crate::scheduler::pod::is_finished;
+use crate::writer::{is_conflict, is_not_found};
+
+/// When to look again for a volume that is not there, at first.
+const FIRST_MOUNT_RETRY: Duration = Duration::from_millis(500);
+/// The longest time between two looks for a volume.
+const LAST_MOUNT_RETRY: Duration = Duration::from_secs(122);
+/// Exit code of a body that panicked: that of a process that aborted.
+const ABORTED: i32 = 134;
+
+/// A pod that a node takes care of.
+pub(super) struct Tracked {
+    uid: String,
+    node: Arc<Virtual>,
+    pub(super) machine: Machine,
+    /// What the pod uses, until it is over.
+    share: Option<Share>,
+    address: Option<u8>,
+    /// Why the node does not take it.
+    refusal: Option<Refusal>,
+    bodies: HashMap<usize, Running>,
+    directories: HashMap<String, Directory>,
+    mount_attempts: u32,
+    /// Whether the object was told to go.
+    removed: bool,
+}
+
+/// A body that runs.
+struct Running {
+    abort: AbortHandle,
+    stop: watch::Sender<bool>,
+}
+
+/// What came of a step.
+struct Outcome {
+    effects: Vec<Effect>,
+    status: PodStatus,
+    due: Option<Timestamp>,
+    remove: bool,
+}
+
+pub(super) fn start(nodes: &Nodes) {
+    let inner = nodes.inner.clone();
+    let queue = inner.queue.clone();
+    let names = Arc::downgrade(&inner);
+    inner.context.caches.pods.subscribe(move |change: &Change<'_, Pod>| {
+        if names.upgrade().is_some_and(|inner| inner.concerns(change)) {
+            queue.add(change.key.clone());
+        }
+    });
+    for _ in 0..inner.settings.workers.max(1) {
+        let nodes = nodes.clone();
+        inner.context.spawn(async move {
+            loop {
+                let key = nodes.inner.queue.next().await;
+                match nodes.sync(&key).await {
+                    Ok(due) => {
+                        nodes.inner.queue.forget(&key);
+                        if let Some(due) = due {
+                            nodes.inner.queue.add_after(key.clone(), nodes.inner.until(due));
+                        }
+                    }
+                    Err(error) if is_not_found(&error) => nodes.inner.queue.forget(&key),
+                    Err(error) => {
+                        if !is_conflict(&error) {
+                            tracing::debug!(pod = %key, %error, "sync failed");
+                        }
+                        nodes.inner.queue.retry(key.clone());
+                    }
+                }
+                nodes.inner.queue.done(&key);
+            }
+        });
+    }
+}
+
+/// The position of a container among those of its pod.
+pub(super) fn position(pod: &Pod, container: &str) -> Option<usize> {
+    containers(pod.spec.as_ref()?).position(|(_, c)| c.name == container)
+}
+
+/// Ends all bodies on a node.
+pub(super) fn cut_off(nodes: &Nodes, node: &str) {
+    nodes.inner.each_on(node, |tracked| {
+        for (_, running) in tracked.bodies.drain() {
+            running.abort.abort();
+        }
+    });
+}
+
+/// Everything on a node starts again.
+pub(super) fn reboot(nodes: &Nodes, node: &str) {
+    let now = nodes.inner.context.clock().now();
+    nodes.inner.each_on(node, |tracked| tracked.machine.reboot(now));
+}
+
+impl Inner {
+    /// Whether a node has to look at a pod after a change. Its own reports are not news.
+    fn concerns(&self, change: &Change<'_, Pod>) -> bool {
+        let node = |pod: &Pod| pod.spec.as_ref().and_then(|spec| spec.node_name.clone()).filter(|n| !n.is_empty());
+        let Some(name) = node(change.last()) else { return false };
+        if let (Some(old), Some(new)) = (change.old, change.new) {
+            let gates = new.spec.as_ref().is_some_and(|spec| spec.readiness_gates.is_some());
+            let same = old.metadata.uid == new.metadata.uid
+                && old.metadata.generation == new.metadata.generation
+                && old.metadata.deletion_timestamp == new.metadata.deletion_timestamp
+                && old.metadata.deletion_grace_period_seconds == new.metadata.deletion_grace_period_seconds
+                && !gates
+                && node(old).is_some();
+            if same {
+                return false;
+            }
+        }
+        self.node(&name).is_some()
+    }
+
+    fn until(&self, due: Timestamp) -> Duration {
+        Duration::try_from(due.duration_since(self.context.clock().now())).unwrap_or_default()
+    }
+
+    fn each_on(&self, node: &str, with: impl Fn(&mut Tracked)) {
+        let tracked: Vec<Arc<Mutex<Tracked>>> = lock(&self.pods).values().cloned().collect();
+        for tracked in tracked {
+            let mut tracked = lock(&tracked);
+            if &*tracked.node.name == node {
+                with(&mut tracked);
+            }
+        }
+    }
+
+    /// A pod is gone: what it had is free.
+    fn forget(&self, key: &Arc<str>) {
+        let Some(tracked) = lock(&self.pods).remove(key) else { return };
+        let mut tracked = lock(&tracked);
+        for (_, running) in tracked.bodies.drain() {
+            running.abort.abort();
+        }
+        tracked.release();
+        if let Some(address) = tracked.address.take() {
+            lock(&tracked.node.addresses).give_back(address);
+        }
+        self.logs.forget(key);
+    }
+
+    fn directory_of_claim(&self, key: String) -> Directory {
+        lock(&self.claims).entry(key).or_default().clone()
+    }
+}
+
+impl Tracked {
+    fn release(&mut self) {
+        if let Some(share) = self.share.take() {
+            self.node.usage.release(&share);
+        }
+    }
+}
+
+impl Nodes {
+    /// Looks at a pod: lets happen what is due, and reports what changed. The answer is when to look again.
+    async fn sync(&self, key: &Arc<str>) -> Result<Option<Timestamp>> {
+        let inner = &self.inner;
+        let pod = inner.context.caches.pods.get(key);
+        let known = inner.tracked(key);
+        let uid = pod.as_ref().and_then(|pod| pod.metadata.uid.clone()).unwrap_or_default();
+        if known.as_ref().is_some_and(|known| lock(known).uid != uid) {
+            inner.forget(key);
+        }
+        let Some(pod) = pod else { return Ok(None) };
+        let name = pod.spec.as_ref().and_then(|spec| spec.node_name.as_deref()).unwrap_or_default();
+        let Some(node) = inner.node(name).filter(|node| node.is_up()) else { return Ok(None) };
+        let deleting = pod.metadata.deletion_timestamp.is_some();
+        let tracked = match inner.tracked(key) {
+            Some(tracked) => tracked,
+            None if is_finished(&pod) => {
+                if deleting {
+                    self.remove(&node, &pod).await?;
+                }
+                return Ok(None);
+            }
+            None => self.take_in(key, &pod, &node),
+        };
+        let outcome = self.step(&pod, &mut lock(&tracked));
+        self.apply(key, &pod, &tracked, outcome.effects);
+        if pod.status.as_ref() != Some(&outcome.status) {
+            write_status(&node, &pod, &outcome.status).await?;
+        }
+        if outcome.remove {
+            self.remove(&node, &pod).await?;
+            lock(&tracked).removed = true;
+        }
+        Ok(outcome.due)
+    }
+
+    fn take_in(&self, key: &Arc<str>, pod: &Arc<Pod>, node: &Arc<Virtual>) -> Arc<Mutex<Tracked>> {
+        let inner = &self.inner;
+        let admitted = match inner.context.caches.nodes.get(&node.name) {
+            Some(object) => node.usage.admit(pod, &object),
+            None => Ok(Share::default()),
+        };
+        let (share, refusal) = match admitted {
+            Ok(share) => (Some(share), None),
+            Err(refusal) => (None, Some(refusal)),
+        };
+        if let Some(Refusal { reason, message }) = &refusal {
+            node.recorder.event(&**pod, Severity::Warning, reason.clone(), message.clone());
+        }
+        let tracked = Tracked {
+            uid: pod.metadata.uid.clone().unwrap_or_default(),
+            node: node.clone(),
+            machine: Machine::new(pod, inner.context.clock().now()),
+            share,
+            address: None,
+            refusal,
+            bodies: HashMap::new(),
+            directories: HashMap::new(),
+            mount_attempts: 0,
+            removed: false,
+        };
+        let tracked = Arc::new(Mutex::new(tracked));
+        lock(&inner.pods).insert(key.clone(), tracked.clone());
+        tracked
+    }
+
+    /// Lets happen what is due.
+    fn step(&self, pod: &Arc<Pod>, tracked: &mut Tracked) -> Outcome {
+        let inner = &self.inner;
+        let now = inner.context.clock().now();
+        let deleting = pod.metadata.deletion_timestamp.is_some();
+        if let Some(Refusal { reason, message }) = &tracked.refusal {
+            let status = if is_finished(pod) {
+                pod.status.clone().unwrap_or_default()
+            } else {
+                rejected(pod, reason, message, now)
+            };
+            let remove = deleting && !tracked.removed;
+            return Outcome { effects: Vec::new(), status, due: None, remove };
+        }
+        let mut effects = self.prepare(pod, tracked, now);
+        let mut images = lock(&tracked.node.images);
+        let mut around = Surroundings {
+            behaviour: &|container| inner.rules.behaviour(pod, container),
+            misconfigured: &|container| misconfigured(&inner.context.server, pod, container),
+            images: &mut images,
+        };
+        effects.extend(tracked.machine.step(pod, now, &mut around));
+        drop(images);
+        if tracked.machine.finished {
+            tracked.release();
+        }
+        let ip = tracked.address.map(|address| tracked.node.pod_ip(address));
+        let addresses = Addresses { host: &tracked.node.host_ip, pod: ip.as_deref() };
+        Outcome {
+            effects,
+            status: status(&tracked.machine, pod, addresses, now),
+            due: tracked.machine.due(pod, now),
+            remove: deleting && tracked.machine.finished && !tracked.removed,
+        }
+    }
+
+    /// Gets what a pod needs before anything starts: its volumes and an address.
+    fn prepare(&self, pod: &Pod, tracked: &mut Tracked, now: Timestamp) -> Vec<Effect> {
+        let inner = &self.inner;
+        let mut effects = Vec::new();
+        let due = tracked.machine.blocked.is_none_or(|at| at <= now);
+        if !tracked.machine.is_new() || pod.metadata.deletion_timestamp.is_some() || !due {
+            return effects;
+        }
+        let mut block = |tracked: &mut Tracked, reason: &'static str, message: String| {
+            let wait = FIRST_MOUNT_RETRY.saturating_mul(1 << tracked.mount_attempts.min(10)).min(LAST_MOUNT_RETRY);
+            tracked.mount_attempts += 1;
+            tracked.machine.blocked = Some(super::backoff::after(now, wait));
+            effects.push(Effect::Event { container: None, severity: Severity::Warning, reason, message });
+        };
+        if let Some(message) = missing(&inner.context.server, &inner.context.caches, pod) {
+            block(tracked, "FailedMount", message);
+            return effects;
+        }
+        let host_network = pod.spec.as_ref().is_some_and(|spec| spec.host_network == Some(true));
+        if tracked.address.is_none() && !host_network {
+            tracked.address = lock(&tracked.node.addresses).take();
+            if tracked.address.is_none() {
+                let message = "Failed to create pod sandbox: no IP addresses available in the range of the node";
+                block(tracked, "FailedCreatePodSandBox", message.to_owned());
+                return effects;
+            }
+        }
+        tracked.machine.blocked = None;
+        effects
+    }
+
+    fn apply(&self, key: &Arc<str>, pod: &Arc<Pod>, tracked: &Arc<Mutex<Tracked>>, effects: Vec<Effect>) {
+        for effect in effects {
+            match effect {
+                Effect::Event { container, severity, reason, message } => {
+                    self.report(pod, &lock(tracked).node, container, severity, reason, message);
+                }
+                Effect::Start { container, run } => self.start_body(key, pod, tracked, container, run),
+                Effect::Stop { container } => {
+                    if let Some(running) = lock(tracked).bodies.get(&container) {
+                        running.stop.send_replace(true);
+                    }
+                }
+                Effect::Kill { container } => {
+                    if let Some(running) = lock(tracked).bodies.remove(&container) {
+                        running.abort.abort();
+                    }
+                    if let Some((_, spec)) = pod.spec.as_ref().and_then(|spec| containers(spec).nth(container)) {
+                        self.inner.logs.close(key, &spec.name);
+                    }
+                }
+            }
+        }
+    }
+
+    fn report(
+        &self,
+        pod: &Pod,
+        node: &Virtual,
+        container: Option<usize>,
+        severity: Severity,
+        reason: &'static str,
+        message: String,
+    ) {
+        match (self.inner.settings.events, severity) {
+            (Events::All, _) | (Events::Warnings, Severity::Warning) => {}
+            _ => return,
+        }
+        let container = container.and_then(|at| containers(pod.spec.as_ref()?).nth(at));
+        let field_path = container.map(|(role, container)| {
+            let list = match role {
+                Role::Init | Role::Sidecar => "initContainers",
+                Role::Main => "containers",
+                Role::Ephemeral => "ephemeralContainers",
+            };
+            format!("spec.{list}{{{}}}", container.name)
+        });
+        let about = ObjectReference { field_path, ..reference(pod) };
+        node.recorder.event_on(about, severity, reason, message);
+    }
+
+    fn start_body(&self, key: &Arc<str>, pod: &Arc<Pod>, tracked: &Arc<Mutex<Tracked>>, at: usize, run: u32) {
+        let inner = &self.inner;
+        let Some((_, container)) = pod.spec.as_ref().and_then(|spec| containers(spec).nth(at)) else { return };
+        let behaviour = inner.rules.behaviour(pod, &container);
+        let clock = inner.context.clock();
+        for line in behaviour.log.into_iter().flatten() {
+            inner.logs.sink(key, &container.name, run, clock).line(line);
+        }
+        let Some(body) = behaviour.body else { return };
+        let (stop, stopped) = watch::channel(false);
+        let nodes = self.clone();
+        let (ready_key, name) = (key.clone(), container.name.clone());
+        let ready = Arc::new(move |ready| {
+            let (namespace, pod) = crate::informer::split_key(&ready_key);
+            // The pod may be gone by now.
+            let _ = nodes.set_ready(namespace, pod, &name, ready);
+        });
+        let mut tracked = lock(tracked);
+        let context = self.context(key, pod, &container, &mut tracked, run, Control { stop: stopped, ready });
+        let (task, abort) = self.body_task(body, context, key.clone(), at, run);
+        tracked.bodies.insert(at, Running { abort, stop });
+        drop(tracked);
+        inner.context.spawn(task);
+    }
+
+    /// What a body is given.
+    fn context(
+        &self,
+        key: &Arc<str>,
+        pod: &Arc<Pod>,
+        container: &k8s_openapi::api::core::v1::Container,
+        tracked: &mut Tracked,
+        run: u32,
+        control: Control,
+    ) -> ContainerContext {
+        let inner = &self.inner;
+        let server = inner.context.server.clone();
+        let namespace = pod.metadata.namespace.clone().unwrap_or_default();
+        let pod_ip = tracked.address.map_or_else(|| tracked.node.host_ip.clone(), |last| tracked.node.pod_ip(last));
+        let env = environment(&server, pod, container, &tracked.node.host_ip, &pod_ip);
+        let words = |list: &Option<Vec<String>>| list.iter().flatten().map(|word| expand(word, &env)).collect();
+        let claim = |name: &str| inner.directory_of_claim(format!("{namespace}/{name}"));
+        let mut directories = Directories { host: &tracked.node.host, own: &mut tracked.directories, claim: &claim };
+        let mounts = mounts(pod, container, &mut directories);
+        let account = pod.spec.as_ref().and_then(|spec| spec.service_account_name.as_deref()).unwrap_or("default");
+        ContainerContext {
+            pod: pod.clone(),
+            container: container.name.clone(),
+            image: container.image.clone().unwrap_or_default(),
+            command: words(&container.command),
+            args: words(&container.args),
+            files: Files { mounts, server: server.clone(), namespace: namespace.clone(), own: Directory::default() },
+            node: NodeHandle { nodes: self.clone(), node: tracked.node.clone() },
+            log: inner.logs.sink(key, &container.name, run, inner.context.clock()),
+            user: UserInfo::service_account(&namespace, account, ""),
+            server,
+            control,
+            env,
+        }
+    }
+
+    fn body_task(
+        &self,
+        body: Body,
+        context: ContainerContext,
+        key: Arc<str>,
+        at: usize,
+        run: u32,
+    ) -> (impl Future<Output = ()> + Send + 'static, AbortHandle) {
+        let (abort, registration) = AbortHandle::new_pair();
+        let nodes = self.clone();
+        let uid = context.pod.metadata.uid.clone().unwrap_or_default();
+        let task = async move {
+            let ended = std::panic::AssertUnwindSafe(async { body.run(context).await }).catch_unwind().await;
+            let code = ended.map_or(ABORTED, |code| code.0);
+            let now = nodes.inner.context.clock().now();
+            if let Some(tracked) = nodes.inner.tracked(&key).filter(|tracked| lock(tracked).uid == uid) {
+                lock(&tracked).machine.exited(at, run, code, now);
+                nodes.inner.queue.add(key);
+            }
+        };
+        (Abortable::new(task, registration).map(drop), abort)
+    }
+
+    /// The pod has ended: its object may go.
+    async fn remove(&self, node: &Virtual, pod: &Pod) -> Result<()> {
+        let options = DeleteOptions { grace: Some(0), ..DeleteOptions::default() };
+        match node.writer.delete(pod, options).await {
+            Err(error) if !is_not_found(&error) => Err(error),
+            _ => Ok(()),
+        }
+    }
+}
+
+/// Reports the status of a pod, if nobody else changed the pod meanwhile.
+async fn write_status(node: &Virtual, pod: &Pod, status: &PodStatus) -> Result<()> {
+    let to_value = |status: &PodStatus| serde_json::to_value(status).expect("a status is plain data");
+    let mut fresh = to_value(status);
+    let before = pod.status.as_ref().map(to_value).unwrap_or_default();
+    if let (Value::Object(before), Value::Object(fresh)) = (before, &mut fresh) {
+        for key in before.keys() {
+            fresh.entry(key.clone()).or_insert(Value::Null);
+        }
+    }
+    let meta = &pod.metadata;
+    let body = json!({
+        "metadata": {"uid": meta.uid, "resourceVersion": meta.resource_version},
+        "status": fresh,
+    });
+    let name = meta.name.as_deref().unwrap_or_default();
+    let namespace = meta.namespace.as_deref();
+    node.writer.patch::<Pod>(namespace, name, Some("status"), PatchKind::Merge, body).await.map(drop)
+}

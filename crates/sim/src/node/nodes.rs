@@ -1,0 +1,347 @@
+//! The nodes, and what can be done to them from outside: add, remove, stop, start, change, fail.
+
+use std::collections::{HashMap, HashSet};
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock};
+
+use capstan_apiserver::error::{Result, Status};
+use capstan_apiserver::ops::{DeleteOptions, PatchKind, UserInfo};
+use k8s_openapi::api::core::v1::Node;
+use serde_json::json;
+use tokio::sync::watch;
+
+use super::admit::Usage;
+use super::behaviour::{Behaviour, Match, RuleId, Rules};
+use super::files::Directory;
+use super::heartbeat;
+use super::kubelet::{self, Tracked};
+use super::logs::Logs;
+use super::power::Power;
+use super::template::{NodeTemplate, host_ip, lease, pod_prefix};
+use super::{Settings, status};
+use crate::context::Context;
+use crate::events::Recorder;
+use crate::queue::Queue;
+use crate::writer::{Writer, is_already_exists, is_not_found};
+
+/// All virtual nodes. Clones share one state.
+#[derive(Clone)]
+pub struct Nodes {
+    pub(super) inner: Arc<Inner>,
+}
+
+/// One virtual node.
+#[derive(Clone)]
+pub struct NodeHandle {
+    pub(super) nodes: Nodes,
+    pub(super) node: Arc<Virtual>,
+}
+
+pub(super) struct Inner {
+    pub(super) context: Context,
+    pub(super) settings: Settings,
+    pub(super) rules: Rules,
+    pub(super) logs: Logs,
+    pub(super) nodes: RwLock<HashMap<Arc<str>, Arc<Virtual>>>,
+    pub(super) pods: Mutex<HashMap<Arc<str>, Arc<Mutex<Tracked>>>>,
+    /// Pods to look at.
+    pub(super) queue: Queue,
+    /// Nodes whose lease is to be renewed.
+    pub(super) beats: Queue,
+    /// Directories of claims of volumes.
+    pub(super) claims: Mutex<HashMap<String, Directory>>,
+    next: AtomicU32,
+    registered: watch::Sender<bool>,
+}
+
+/// A node.
+pub(super) struct Virtual {
+    pub(super) name: Arc<str>,
+    pub(super) index: u32,
+    pub(super) host_ip: String,
+    pub(super) power: Mutex<Power>,
+    pub(super) images: Mutex<HashSet<String>>,
+    pub(super) host: Directory,
+    pub(super) addresses: Mutex<Addresses>,
+    pub(super) usage: Usage,
+    pub(super) writer: Writer,
+    pub(super) recorder: Recorder,
+}
+
+/// The last parts of the addresses of a node's pods that are in use.
+#[derive(Debug, Default)]
+pub(super) struct Addresses {
+    used: [u64; 4],
+    next: u8,
+}
+
+impl Addresses {
+    /// An address that is free, if there is one. Addresses are not used again at once.
+    pub(super) fn take(&mut self) -> Option<u8> {
+        for _ in 0..=u8::MAX {
+            self.next = self.next.wrapping_add(1);
+            let (word, bit) = (usize::from(self.next / 64), self.next % 64);
+            // The first two and the last one have other uses.
+            if (2..=254).contains(&self.next) && self.used[word] & (1 << bit) == 0 {
+                self.used[word] |= 1 << bit;
+                return Some(self.next);
+            }
+        }
+        None
+    }
+
+    pub(super) fn give_back(&mut self, address: u8) {
+        self.used[usize::from(address / 64)] &= !(1 << (address % 64));
+    }
+}
+
+impl Virtual {
+    /// An address of a pod.
+    pub(super) fn pod_ip(&self, last: u8) -> String {
+        format!("{}.{last}", pod_prefix(self.index))
+    }
+
+    pub(super) fn is_up(&self) -> bool {
+        *lock(&self.power) == Power::Up
+    }
+}
+
+pub(super) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+impl Nodes {
+    pub(super) fn start(context: &Context, settings: Settings) -> Self {
+        let rules = Rules::default();
+        for (which, behaviour) in &settings.rules {
+            rules.add(which.clone(), behaviour.clone());
+        }
+        let templates = settings.nodes.clone();
+        let inner = Inner {
+            context: context.clone(),
+            settings,
+            rules,
+            logs: Logs::default(),
+            nodes: RwLock::default(),
+            pods: Mutex::default(),
+            queue: Queue::new(),
+            beats: Queue::new(),
+            claims: Mutex::default(),
+            next: AtomicU32::new(0),
+            registered: watch::Sender::new(false),
+        };
+        let nodes = Self { inner: Arc::new(inner) };
+        kubelet::start(&nodes);
+        heartbeat::start(&nodes);
+        let registering = nodes.clone();
+        context.spawn(async move {
+            for template in templates {
+                if let Err(error) = registering.add(template.clone()).await {
+                    tracing::warn!(node = template.name, %error, "cannot register");
+                }
+            }
+            registering.inner.registered.send_replace(true);
+        });
+        nodes
+    }
+
+    /// Waits until the nodes that were there at the start have registered.
+    pub async fn registered(&self) {
+        // An error means that the cluster stops.
+        let _ = self.inner.registered.subscribe().wait_for(|registered| *registered).await;
+    }
+
+    /// Adds a node. An object of that name that is there already is taken over as it is.
+    pub async fn add(&self, template: NodeTemplate) -> Result<NodeHandle> {
+        let name: Arc<str> = template.name.as_str().into();
+        let index = self.inner.next.fetch_add(1, Ordering::Relaxed);
+        let user = UserInfo::new(format!("system:node:{name}"), &["system:nodes", "system:authenticated"]);
+        let node = Arc::new(Virtual {
+            name: name.clone(),
+            index,
+            host_ip: host_ip(index),
+            power: Mutex::default(),
+            images: Mutex::default(),
+            host: Directory::default(),
+            addresses: Mutex::default(),
+            usage: Usage::default(),
+            writer: self.inner.context.writer(user, "kubelet"),
+            recorder: self.inner.context.recorder_on("kubelet", &name),
+        });
+        self.inner.nodes.write().unwrap_or_else(PoisonError::into_inner).insert(name.clone(), node.clone());
+        let now = self.inner.context.clock().now();
+        let object = match node.writer.create(&template.node(index, now)).await {
+            Err(error) if is_already_exists(&error) => Arc::new(node.writer.read::<Node>(None, &name).await?),
+            other => other?,
+        };
+        let seconds = i32::try_from(self.inner.settings.lease.as_secs()).unwrap_or(i32::MAX);
+        match node.writer.create(&lease(&object, seconds, now)).await {
+            Err(error) if !is_already_exists(&error) && !is_not_found(&error) => return Err(error),
+            _ => {}
+        }
+        self.inner.beats.add_after(name.clone(), self.inner.first_beat(index));
+        for pod in self.inner.context.caches.pods.on_node(&name) {
+            self.inner.queue.add(crate::informer::key_of(&pod.metadata));
+        }
+        Ok(NodeHandle { nodes: self.clone(), node })
+    }
+
+    /// A node.
+    pub fn get(&self, name: &str) -> Option<NodeHandle> {
+        Some(NodeHandle { nodes: self.clone(), node: self.inner.node(name)? })
+    }
+
+    /// The names of all nodes.
+    pub fn names(&self) -> Vec<String> {
+        let nodes = self.inner.nodes.read().unwrap_or_else(PoisonError::into_inner);
+        let mut names: Vec<String> = nodes.keys().map(|name| name.to_string()).collect();
+        names.sort_unstable();
+        names
+    }
+
+    /// Says how containers behave from now on.
+    pub fn rule(&self, which: Match, behaviour: Behaviour) -> RuleId {
+        self.inner.rules.add(which, behaviour)
+    }
+
+    /// Takes a rule back.
+    pub fn remove_rule(&self, id: RuleId) {
+        self.inner.rules.remove(id);
+    }
+
+    /// Ends the current run of a container, as if it had exited by itself.
+    pub fn exit(&self, namespace: &str, pod: &str, container: &str, code: i32, reason: Option<&str>) -> Result<()> {
+        let now = self.inner.context.clock().now();
+        self.inner.change(namespace, pod, container, |machine, at| machine.kill(at, code, reason, now))
+    }
+
+    /// Makes a container ready or not, whatever its behaviour; nothing gives it back to its behaviour.
+    pub fn set_ready(&self, namespace: &str, pod: &str, container: &str, ready: Option<bool>) -> Result<()> {
+        self.inner.change(namespace, pod, container, |machine, at| machine.force_ready(at, ready))
+    }
+
+    /// Makes a pod fail, as a node under pressure does: `Evicted`, for instance.
+    pub fn fail(&self, namespace: &str, pod: &str, reason: &str, message: &str) -> Result<()> {
+        let now = self.inner.context.clock().now();
+        let end = super::lifecycle::End::Failed { reason: reason.into(), message: message.into() };
+        self.inner.change_pod(namespace, pod, |machine| machine.finish(end, now))
+    }
+}
+
+impl NodeHandle {
+    /// The name.
+    pub fn name(&self) -> &str {
+        &self.node.name
+    }
+
+    /// The object, as it is in the cache.
+    pub fn object(&self) -> Option<Arc<Node>> {
+        self.nodes.inner.context.caches.nodes.get(&self.node.name)
+    }
+
+    /// The node's files: what `hostPath` volumes show.
+    pub fn host(&self) -> &Directory {
+        &self.node.host
+    }
+
+    /// All nodes.
+    pub fn nodes(&self) -> &Nodes {
+        &self.nodes
+    }
+
+    /// Changes how much there is of a resource; nothing takes it away.
+    pub async fn set_capacity(&self, resource: &str, amount: Option<&str>) -> Result<()> {
+        let body = json!({"status": {"capacity": {resource: amount}, "allocatable": {resource: amount}}});
+        self.patch_status(body).await
+    }
+
+    /// Sets a condition of the node, such as `DiskPressure`.
+    pub async fn set_condition(&self, kind: &str, status: &str, reason: &str, message: &str) -> Result<()> {
+        let now = status::seconds(self.nodes.inner.context.clock().now());
+        let condition = json!({
+            "type": kind,
+            "status": status,
+            "reason": reason,
+            "message": message,
+            "lastHeartbeatTime": now,
+            "lastTransitionTime": now,
+        });
+        let body = json!({"status": {"conditions": [condition]}});
+        let kind = PatchKind::Strategic;
+        self.node.writer.patch::<Node>(None, &self.node.name, Some("status"), kind, body).await.map(drop)
+    }
+
+    /// Removes the node: its object is deleted, and nothing on it runs any more.
+    pub async fn remove(self) -> Result<()> {
+        self.down();
+        let inner = &self.nodes.inner;
+        inner.nodes.write().unwrap_or_else(PoisonError::into_inner).remove(&self.node.name);
+        match self.object() {
+            Some(object) => match self.node.writer.delete(&*object, DeleteOptions::default()).await {
+                Err(error) if !is_not_found(&error) => Err(error),
+                _ => Ok(()),
+            },
+            None => Ok(()),
+        }
+    }
+
+    pub(super) async fn patch_status(&self, body: serde_json::Value) -> Result<()> {
+        let kind = PatchKind::Merge;
+        self.node.writer.patch::<Node>(None, &self.node.name, Some("status"), kind, body).await.map(drop)
+    }
+}
+
+impl Inner {
+    pub(super) fn node(&self, name: &str) -> Option<Arc<Virtual>> {
+        self.nodes.read().unwrap_or_else(PoisonError::into_inner).get(name).cloned()
+    }
+
+    pub(super) fn tracked(&self, key: &str) -> Option<Arc<Mutex<Tracked>>> {
+        lock(&self.pods).get(key).cloned()
+    }
+
+    /// Changes the machine of a pod, and has it looked at.
+    fn change_pod(
+        &self,
+        namespace: &str,
+        pod: &str,
+        change: impl FnOnce(&mut super::lifecycle::Machine),
+    ) -> Result<()> {
+        let key: Arc<str> = format!("{namespace}/{pod}").into();
+        let tracked = self.tracked(&key);
+        let tracked = tracked.ok_or_else(|| Status::bad_request(format!("pod {key} is not on a virtual node")))?;
+        change(&mut lock(&tracked).machine);
+        self.queue.add(key);
+        Ok(())
+    }
+
+    fn change(
+        &self,
+        namespace: &str,
+        pod: &str,
+        container: &str,
+        change: impl FnOnce(&mut super::lifecycle::Machine, usize),
+    ) -> Result<()> {
+        let object = self.context.caches.pods.find(namespace, pod);
+        let at = object.and_then(|pod| kubelet::position(&pod, container));
+        let at = at.ok_or_else(|| Status::bad_request(format!("container {container} is not valid for pod {pod}")))?;
+        self.change_pod(namespace, pod, |machine| change(machine, at))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn addresses_are_used_once_and_not_again_at_once() {
+        let mut addresses = Addresses::default();
+        let all: Vec<u8> = std::iter::from_fn(|| addresses.take()).collect();
+        assert_eq!((all.len(), all[0], all[252]), (253, 2, 254));
+        addresses.give_back(7);
+        assert_eq!((addresses.take(), addresses.take()), (Some(7), None));
+        addresses.give_back(9);
+        addresses.give_back(8);
+        assert_eq!((addresses.take(), addresses.take()), (Some(8), Some(9)));
+    }
+}
