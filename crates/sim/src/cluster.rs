@@ -14,7 +14,7 @@ use capstan_apiserver::store::Retention;
 use jiff::Timestamp;
 
 use crate::context::{Context, Tasks};
-use crate::node::NodeTemplate;
+use crate::node::{NodeTemplate, Nodes};
 use crate::{bootstrap, controllers, node, scheduler};
 
 /// The port that a real API server has, where there is no socket.
@@ -40,6 +40,7 @@ pub struct Cluster {
     pub server: Server,
     api: Api,
     context: Context,
+    nodes: Nodes,
     listener: Option<Listener>,
     tasks: Tasks,
     _lifecycle: Lifecycle,
@@ -93,6 +94,11 @@ impl Cluster {
     /// What parts of the cluster are given: for code that runs beside them.
     pub fn context(&self) -> &Context {
         &self.context
+    }
+
+    /// The virtual nodes: to add more, and to make them and their containers fail.
+    pub fn nodes(&self) -> &Nodes {
+        &self.nodes
     }
 
     /// Ends everything that runs.
@@ -177,7 +183,7 @@ impl Builder {
         self
     }
 
-    /// Starts the cluster. When it returns, all caches are filled.
+    /// Starts the cluster. When it returns, all caches are filled and all nodes are registered.
     pub async fn start(mut self) -> Result<Cluster, StartError> {
         let (kinds, admission) = admit::standard(&admit::Settings {
             addresses: self.addresses.clone(),
@@ -206,8 +212,10 @@ impl Builder {
         self.controllers.root_ca.get_or_insert_with(|| authority.pem().into());
         controllers::start(&context, &self.controllers);
         scheduler::start(&context, &self.scheduler);
-        node::start(&context, self.nodes);
+        let nodes = node::start(&context, self.nodes);
+        api.set_runtime(Arc::new(nodes.clone()));
         context.caches.synced().await;
-        Ok(Cluster { server, api, context, listener, tasks, _lifecycle: lifecycle })
+        nodes.registered().await;
+        Ok(Cluster { server, api, context, nodes, listener, tasks, _lifecycle: lifecycle })
     }
 }

@@ -24,6 +24,8 @@ pub mod matching;
 pub mod node;
 pub mod queue;
 pub mod scheduler;
+#[cfg(test)]
+mod testing;
 mod writer;
 
 pub use caches::Caches;

@@ -15,47 +15,54 @@ use capstan_apiserver::store::TableKey;
 /// state.
 #[derive(Clone, Debug)]
 pub struct Directory {
-    shared: Arc<(Mutex<BTreeMap<String, Bytes>>, watch::Sender<u64>)>,
+    shared: Arc<Content>,
+}
+
+#[derive(Debug)]
+struct Content {
+    files: Mutex<BTreeMap<String, Bytes>>,
+    /// Counts changes.
+    changed: watch::Sender<u64>,
 }
 
 impl Default for Directory {
     fn default() -> Self {
-        Self { shared: Arc::new((Mutex::default(), watch::Sender::new(0))) }
+        Self { shared: Arc::new(Content { files: Mutex::default(), changed: watch::Sender::new(0) }) }
     }
 }
 
 impl Directory {
     /// The content of a file.
     pub fn read(&self, path: &str) -> Option<Bytes> {
-        self.shared.0.lock().unwrap_or_else(PoisonError::into_inner).get(clean(path)).cloned()
+        self.shared.files.lock().unwrap_or_else(PoisonError::into_inner).get(clean(path)).cloned()
     }
 
     /// Writes a file.
     pub fn write(&self, path: &str, content: impl Into<Bytes>) {
-        let mut files = self.shared.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut files = self.shared.files.lock().unwrap_or_else(PoisonError::into_inner);
         files.insert(clean(path).to_owned(), content.into());
         drop(files);
-        self.shared.1.send_modify(|count| *count += 1);
+        self.shared.changed.send_modify(|count| *count += 1);
     }
 
     /// Removes a file, or all files in a directory.
     pub fn remove(&self, path: &str) {
         let path = clean(path);
-        let mut files = self.shared.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut files = self.shared.files.lock().unwrap_or_else(PoisonError::into_inner);
         files.retain(|name, _| name != path && within(name, path).is_none());
         drop(files);
-        self.shared.1.send_modify(|count| *count += 1);
+        self.shared.changed.send_modify(|count| *count += 1);
     }
 
     /// The paths of all files below a path, relative to it.
     pub fn list(&self, path: &str) -> Vec<String> {
-        let files = self.shared.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let files = self.shared.files.lock().unwrap_or_else(PoisonError::into_inner);
         files.keys().filter_map(|name| within(name, clean(path))).map(str::to_owned).collect()
     }
 
     /// Waits until a file is there.
     pub async fn wait_for(&self, path: &str) -> Bytes {
-        let mut changed = self.shared.1.subscribe();
+        let mut changed = self.shared.changed.subscribe();
         loop {
             if let Some(content) = self.read(path) {
                 return content;
