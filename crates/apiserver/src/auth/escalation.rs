@@ -44,7 +44,9 @@ impl Escalation {
     }
 
     fn check_role(&self, request: &Request, object: &Value) -> Result<()> {
-        if self.holds(request, "escalate", &request.target.resource.plural, name_of(request, object)) {
+        // The name in the path counts, and a new object has none there.
+        let name = request.target.name.as_deref().unwrap_or_default();
+        if self.holds(request, "escalate", &request.target.resource.plural, name) {
             return Ok(());
         }
         let (user, namespace) = (&request.caller.user, namespace_of(request));
@@ -52,7 +54,7 @@ impl Escalation {
         if object.get("aggregationRule").is_some_and(|rule| !rule.is_null())
             && policy.confirm_no_escalation(user, "", &everything()).is_err()
         {
-            let why = "must have cluster-admin privileges to use an aggregationRule";
+            let why = "must have cluster-admin privileges to use the aggregationRule";
             return Err(self.forbid(request, object, why));
         }
         policy
@@ -68,11 +70,9 @@ impl Escalation {
         }
         let (user, namespace) = (&request.caller.user, namespace_of(request));
         let policy = self.auth.policy();
-        let rules = policy.rules_of(namespace, &role).map_err(|message| {
-            Status::new(404, "NotFound", message).with_details(serde_json::json!({
-                "name": role.name, "group": GROUP, "kind": plural.trim_end_matches('s'),
-            }))
-        })?;
+        // The role is what is missing, but the real server names the resource of the request.
+        let missing = |_| Status::not_found(&request.target.resource, &role.name);
+        let rules = policy.rules_of(namespace, &role).map_err(missing)?;
         policy.confirm_no_escalation(user, namespace, &rules).map_err(|why| self.forbid(request, object, &why))
     }
 
