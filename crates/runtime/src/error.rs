@@ -182,8 +182,15 @@ pub(crate) fn status_of(error: &kube::Error) -> Option<&Status> {
 pub(crate) fn class_of(error: &kube::Error) -> Class {
     match status_of(error) {
         None => Class::Unavailable,
+        Some(status) if is_another_object(status) => Class::Conflict,
         Some(status) => class_of_code(status.code),
     }
+}
+
+/// A patch with the uid of an object that has been replaced is an invalid change to servers; to us it is a conflict.
+fn is_another_object(status: &Status) -> bool {
+    let causes = status.details.iter().flat_map(|details| &details.causes);
+    status.code == 422 && causes.into_iter().any(|cause| cause.field == "metadata.uid")
 }
 
 pub(crate) fn class_of_code(code: u16) -> Class {

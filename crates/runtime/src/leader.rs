@@ -160,7 +160,7 @@ impl Candidate {
         let name = self.settings.name.clone();
         let answer = self.within("get", self.api.get_opt(&name)).await;
         self.metrics.request("get", "Lease", answer.is_ok());
-        let Some(lease) = answer? else { return self.create().await };
+        let Some(lease) = answer? else { return self.vanished().await };
         let version = |lease: &Lease| (lease.metadata.uid.clone(), lease.metadata.resource_version.clone());
         if self.seen.as_ref().is_none_or(|seen| version(&seen.lease) != version(&lease)) {
             self.seen = Some(Seen { lease: lease.clone(), at: Instant::now() });
@@ -175,6 +175,15 @@ impl Candidate {
             tracing::warn!(holder = holder(&lease), "somebody else holds the lease, no longer leading");
         }
         Ok(())
+    }
+
+    /// The lease is not there. If somebody held it when we saw it last they may still write: that it was deleted tells
+    /// nothing. Only its holder makes it anew at once.
+    async fn vanished(&mut self) -> Result<(), Error> {
+        if self.seen.as_ref().is_some_and(|seen| !self.may_take(&seen.lease)) {
+            return Ok(());
+        }
+        self.create().await
     }
 
     fn may_take(&self, lease: &Lease) -> bool {

@@ -19,6 +19,7 @@ pub mod controller;
 pub mod error;
 pub mod events;
 pub mod gate;
+mod guard;
 
 pub mod kinds;
 pub mod leader;

@@ -9,7 +9,9 @@ use tokio_util::sync::CancellationToken;
 use crate::cache::Cache;
 use crate::listen::{Answer, answer, serve, text};
 use crate::metrics::Metrics;
+use crate::webhook::Certificate;
 
+pub use crate::guard::Guard;
 pub use crate::listen::listen;
 
 /// Answers `/healthz` and `/readyz` until `stop`. `ready` says what is still missing; see [`caches_are_complete`].
@@ -52,22 +54,29 @@ fn probe(method: &Method, path: &str, ready: &dyn Fn() -> Result<(), String>) ->
     }
 }
 
-/// Answers `/metrics` until `stop`.
-pub async fn metrics(listener: TcpListener, metrics: Metrics, stop: CancellationToken) {
-    serve(
-        listener,
-        || None,
-        stop,
-        move |request| {
-            let answer = match request.uri().path() {
-                "/metrics" => {
+/// Answers `/metrics` until `stop`, to those whom `guard` lets in. Over TLS if there is a certificate.
+pub async fn metrics(
+    listener: TcpListener,
+    metrics: Metrics,
+    guard: Guard,
+    certificate: Option<Certificate>,
+    stop: CancellationToken,
+) {
+    let tls = move || certificate.as_ref().map(Certificate::acceptor);
+    serve(listener, tls, stop, move |request| {
+        let (metrics, guard) = (metrics.clone(), guard.clone());
+        async move {
+            if request.uri().path() != "/metrics" {
+                return text(StatusCode::NOT_FOUND, "try /metrics\n");
+            }
+            match guard.admit(request.headers()).await {
+                Ok(()) => {
                     let format = "application/openmetrics-text; version=1.0.0; charset=utf-8";
                     answer(StatusCode::OK, format, metrics.encode())
                 }
-                _ => text(StatusCode::NOT_FOUND, "try /metrics\n"),
-            };
-            async move { answer }
-        },
-    )
+                Err((code, reason)) => text(code, format!("{reason}\n")),
+            }
+        }
+    })
     .await;
 }

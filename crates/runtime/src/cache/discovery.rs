@@ -54,9 +54,12 @@ impl Watches {
             let complete = self.discover().await;
             failures = if complete { 0 } else { failures + 1 };
             let pause = if complete { jittered(REFRESH) } else { Class::Unavailable.delay(failures) };
-            // Whether somebody asks or the time is over: the next step is the same.
-            let _ = timeout(pause, self.cache.shared.rediscover.notified()).await;
-            sleep(SETTLE).await;
+            match timeout(pause, self.cache.shared.rediscover.notified()).await {
+                Ok(()) => sleep(SETTLE).await,
+                // Control planes are upgraded while we run.
+                Err(_) if complete => self.learn_version().await,
+                Err(_) => {}
+            }
         }
     }
 

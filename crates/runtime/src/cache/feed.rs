@@ -91,7 +91,11 @@ impl Watch<'_> {
         } else {
             match self.list().await {
                 Ok(()) => self.follow(None).await,
-                Err(ended) => Err(ended),
+                Err(ended) => {
+                    // Half a list is no place to go on from.
+                    self.resume = None;
+                    Err(ended)
+                }
             }
         };
         match result {
@@ -114,7 +118,8 @@ impl Watch<'_> {
                 Keep::Metadata => request.list_metadata(&params),
                 _ => request.list(&params),
             };
-            let answer = self.client.request::<List>(request.map_err(kube::Error::BuildRequest)?).await;
+            let request = self.client.request::<List>(request.map_err(kube::Error::BuildRequest)?);
+            let answer = timeout(SILENCE, request).await.map_err(silent)?;
             self.cache.shared.metrics.request("list", kind.kind, answer.is_ok());
             let List { metadata, items } = answer?;
             for item in &items {
@@ -202,6 +207,8 @@ impl Watch<'_> {
             }
             _ => {
                 let status: Status = serde_json::from_str(object.get()).unwrap_or_default();
+                // Whatever broke the stream, it may break it again at the same place.
+                self.resume = None;
                 return Err(match status.code {
                     410 => Ended::Expired,
                     code => Ended::Failed(class_of_code(code), status.message),
@@ -251,7 +258,9 @@ impl Watch<'_> {
         if version.is_some() {
             self.resume = version;
         }
-        self.cache.changes(self.feed, false, || self.feed.table.finish(&seen));
+        let table = &self.feed.table;
+        self.cache.changes(self.feed, false, || table.finish(&seen));
+        self.cache.shared.metrics.cached(table.kind.kind, table.len());
         self.busy = true;
         self.cache.set_absent(self.feed, false);
     }
@@ -266,7 +275,7 @@ impl Watch<'_> {
             }
             Ended::Expired => {
                 self.resume = None;
-                (Class::Unavailable, "too old a version".to_owned())
+                (Class::Unavailable, "the version to go on from is too old".to_owned())
             }
             Ended::Failed(class, reason) => (class, reason),
         };

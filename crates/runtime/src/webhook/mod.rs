@@ -78,21 +78,25 @@ impl Certificate {
         self.config.load().is_some()
     }
 
-    fn acceptor(&self) -> Option<TlsAcceptor> {
-        self.config.load_full().map(TlsAcceptor::from)
+    /// TLS with the certificate of this moment. Without one every handshake is refused, so that nothing is answered in
+    /// the clear.
+    pub(crate) fn acceptor(&self) -> TlsAcceptor {
+        self.config.load_full().unwrap_or_else(|| Arc::new(no_certificate())).into()
     }
 }
 
-/// Answers reviews until `stop`. Connections wait for the first certificate.
+/// Answers reviews until `stop`.
 pub async fn run(listener: TcpListener, certificate: Certificate, routes: Routes, stop: CancellationToken) {
     let routes = Arc::new(routes);
-    // Without a certificate no byte is answered in the clear: an acceptor that refuses every handshake.
-    let refuse = TlsAcceptor::from(Arc::new(no_certificate()));
-    let tls = move || Some(certificate.acceptor().unwrap_or_else(|| refuse.clone()));
-    serve(listener, tls, stop, move |request| {
-        let routes = routes.clone();
-        async move { respond(&routes, request).await }
-    })
+    serve(
+        listener,
+        move || Some(certificate.acceptor()),
+        stop,
+        move |request| {
+            let routes = routes.clone();
+            async move { respond(&routes, request).await }
+        },
+    )
     .await;
 }
 
