@@ -70,11 +70,12 @@ pub async fn send(client: &Client, step: &Step) -> Result<Answer, Box<dyn std::e
         Some(Value::String(text)) => text.clone().into_bytes(),
         Some(value) => serde_json::to_vec(value)?,
     };
-    let response = client.send(request.body(body.into())?).await?;
+    let limit = std::time::Duration::from_secs(20);
+    let response = tokio::time::timeout(limit, client.send(request.body(body.into())?)).await??;
     let code = response.status().as_u16();
     let warnings = response.headers().get_all("warning").iter().filter_map(|value| value.to_str().ok());
     let warnings = warnings.map(str::to_owned).collect();
-    let bytes = response.into_body().collect().await?.to_bytes();
+    let bytes = tokio::time::timeout(limit, response.into_body().collect()).await??.to_bytes();
     Ok(Answer { code, warnings, body: normal(&read(&bytes)) })
 }
 

@@ -13,15 +13,15 @@ use kube::Client;
 fn cases() -> Vec<(String, Case)> {
     let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("cases");
     let mut cases = Vec::new();
-    for entry in std::fs::read_dir(folder).unwrap() {
-        let path = entry.unwrap().path();
+    let mut files: Vec<_> = std::fs::read_dir(folder).unwrap().map(|entry| entry.unwrap().path()).collect();
+    files.sort();
+    for path in files {
         let text = std::fs::read_to_string(&path).unwrap();
         let all: Vec<Case> =
             serde_saphyr::from_str(&text).unwrap_or_else(|error| panic!("{}: {error}", path.display()));
         let file = path.file_stem().unwrap().to_string_lossy().into_owned();
         cases.extend(all.into_iter().map(|case| (file.clone(), case)));
     }
-    cases.sort_by(|a, b| (&a.0, &a.1.name).cmp(&(&b.0, &b.1.name)));
     cases
 }
 
