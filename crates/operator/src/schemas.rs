@@ -10,12 +10,15 @@ use capstan_runtime::queue::Queue;
 use capstan_runtime::{Cache, Key, Runtime};
 use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
 use tokio::sync::{Notify, watch};
+use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
 
 use crate::crds;
 
 /// How long a CRD may take to be served.
 const SERVED: Duration = Duration::from_secs(30);
+/// How many CRDs are looked at at once.
+const AT_ONCE: usize = 8;
 /// How long to wait after a failure.
 const RETRY: Duration = Duration::from_secs(5);
 
@@ -93,11 +96,21 @@ impl Schemas {
     }
 
     async fn look(&self, apply: bool) -> Result<(), crds::Error> {
-        for kind in capstan_api::kinds() {
-            let message = self.settle(kind, apply).await?;
-            self.tell(kind, message);
+        let mut kinds = capstan_api::kinds();
+        let mut tasks = JoinSet::new();
+        loop {
+            while tasks.len() < AT_ONCE
+                && let Some(kind) = kinds.next()
+            {
+                let this = self.clone();
+                tasks.spawn(async move { Ok(this.tell(kind, this.settle(kind, apply).await?)) });
+            }
+            match tasks.join_next().await {
+                Some(Ok(result)) => result?,
+                Some(Err(panic)) => tracing::error!(%panic, "checking a CRD panicked"),
+                None => return Ok(()),
+            }
         }
-        Ok(())
     }
 
     /// What remains to be said about one kind after we did what we may.

@@ -6,7 +6,7 @@ use anyhow::{Context, Result, anyhow, bail};
 use kube::api::{DynamicObject, Patch, PatchParams};
 use kube::core::GroupVersionKind;
 use kube::{Api, Client, ResourceExt};
-use serde_json::Value;
+use serde_json::{Value, json};
 
 /// What is applied when the user brings nothing.
 const EXAMPLE: &str = include_str!("../../../../examples/nimservice.yaml");
@@ -26,6 +26,16 @@ impl Manifest {
     pub(crate) fn namespace(&self) -> &str {
         self.body["metadata"]["namespace"].as_str().unwrap_or("default")
     }
+}
+
+/// The storage class that claims get which name none, as a cluster has that people use.
+pub(crate) fn storage_class() -> Manifest {
+    let body = json!({
+        "apiVersion": "storage.k8s.io/v1", "kind": "StorageClass",
+        "metadata": {"name": "standard", "annotations": {"storageclass.kubernetes.io/is-default-class": "true"}},
+        "provisioner": "capstan.example/virtual", "volumeBindingMode": "WaitForFirstConsumer",
+    });
+    Manifest { kind: GroupVersionKind::gvk("storage.k8s.io", "v1", "StorageClass"), body }
 }
 
 /// The objects of these files, or of the example.

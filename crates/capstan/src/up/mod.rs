@@ -10,7 +10,7 @@ use anyhow::{Context, Result, anyhow, bail};
 use capstan_api::nim::NimService;
 use capstan_apiserver::auth::{Auth, UserInfo};
 use capstan_apiserver::serve::{Api as Server, Listen, ListenError, Listener};
-use capstan_sim::{Cluster, NodeTemplate};
+use capstan_sim::{Cluster, NodeTemplate, node};
 use clap::ValueEnum;
 use futures::{StreamExt, TryStreamExt};
 use k8s_openapi::api::core::v1::Node;
@@ -93,11 +93,16 @@ pub(crate) async fn run(args: Args) -> Result<()> {
 /// The cluster with its nodes, and the operator on it.
 async fn start(args: &Args, view: View) -> Result<(Up, Client)> {
     let stage = view.stage("cluster");
-    let mut builder = Cluster::builder();
-    for index in 0..args.nodes {
-        builder = builder.node(node(index, args.gpus));
-    }
-    let cluster = builder.start().await.map_err(|error| anyhow!("the cluster did not start: {error}"))?;
+    let nodes = node::Settings {
+        nodes: (0..args.nodes).map(|index| node(index, args.gpus)).collect(),
+        rules: vec![(node::Match::default(), containers())],
+        ..node::Settings::default()
+    };
+    let cluster = Cluster::builder()
+        .node_settings(nodes)
+        .start()
+        .await
+        .map_err(|error| anyhow!("the cluster did not start: {error}"))?;
     let server = Server::start(cluster.server.clone(), Auth::new()).await.map_err(|error| anyhow!("{error}"))?;
     let address = (std::net::Ipv4Addr::LOCALHOST, args.port).into();
     let listener = server.listen(Listen { address, ..Listen::default() }).await.map_err(|error| match error {
@@ -116,6 +121,7 @@ async fn start(args: &Args, view: View) -> Result<(Up, Client)> {
         .with_context(|| format!("cannot write the kubeconfig to {}", kubeconfig.display()))?;
     stage.done(&format!("Kubernetes API at {}", listener.url()));
     let client = server.as_user(UserInfo::admin()).client("default");
+    manifests::apply(&client, &manifests::storage_class()).await?;
     nodes_ready(&client, view, args).await?;
 
     let stage = view.stage("operator");
@@ -131,6 +137,16 @@ async fn start(args: &Args, view: View) -> Result<(Up, Client)> {
     }
     stage.done("CRDs installed, caches filled, leading");
     Ok((Up { stop, operator, listener, cluster, kubeconfig }, client))
+}
+
+/// Containers here load no model: they answer their probes soon, whatever delay the probes allow.
+fn containers() -> node::Behaviour {
+    node::Behaviour {
+        pull_time: Some(Duration::from_millis(500)),
+        started_after: Some(Duration::from_millis(300)),
+        ready_after: Some(Duration::from_millis(200)),
+        ..node::Behaviour::default()
+    }
 }
 
 fn node(index: u16, gpus: u16) -> NodeTemplate {
