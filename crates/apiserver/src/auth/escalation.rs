@@ -1,4 +1,4 @@
-//! Nobody grants more than they have: the check on writes of roles and bindings.
+//! Nobody grants more than they have: the check on writes of roles and bindings, and of what they look like.
 
 use std::sync::Arc;
 
@@ -9,7 +9,7 @@ use serde_json::Value;
 use super::rbac::{RoleRef, rules_in};
 use super::{Attributes, Auth, MASTERS, Rule};
 use crate::error::{Result, Status};
-use crate::ops::{Admission, Operation, Request};
+use crate::ops::{Admission, Operation, Options, Request};
 
 const GROUP: &str = "rbac.authorization.k8s.io";
 
@@ -44,8 +44,9 @@ impl Escalation {
     }
 
     fn check_role(&self, request: &Request, object: &Value) -> Result<()> {
-        // The name in the path counts, and a new object has none there.
-        let name = request.target.name.as_deref().unwrap_or_default();
+        // The name in the path counts, and a posted object has none there.
+        let posted = matches!(request.options, Options::Create(_));
+        let name = request.target.name.as_deref().filter(|_| !posted).unwrap_or_default();
         if self.holds(request, "escalate", &request.target.resource.plural, name) {
             return Ok(());
         }
@@ -121,7 +122,13 @@ impl Admission for Escalation {
     }
 
     fn validate<'a>(&'a self, request: &'a Request, object: Option<&'a Value>) -> BoxFuture<'a, Result<()>> {
-        let checked = object.map_or(Ok(()), |object| self.check(request, object));
+        let checked = object.map_or(Ok(()), |object| {
+            self.check(request, object)?;
+            let resource = &request.target.resource;
+            let causes = super::shape::check(&resource.kind, object, request.old.as_deref());
+            let name = name_of(request, object);
+            if causes.is_empty() { Ok(()) } else { Err(Status::invalid(&resource.kind, GROUP, name, causes)) }
+        });
         Box::pin(std::future::ready(checked))
     }
 }

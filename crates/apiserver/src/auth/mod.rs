@@ -12,6 +12,7 @@ mod escalation;
 mod jwt;
 mod rbac;
 mod rules;
+mod shape;
 
 use std::collections::BTreeMap;
 
