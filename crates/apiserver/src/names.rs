@@ -9,7 +9,9 @@ pub type Wrong = Vec<String>;
 /// RFC 1123 label: names of namespaces, ports …
 pub fn dns_label(name: &str) -> Wrong {
     let mut wrong = too_long(name, 63);
-    if !is_dns_label(name) {
+    if name.contains('.') && name.split('.').all(is_dns_label) {
+        wrong.push("must not contain dots".into());
+    } else if !is_dns_label(name) {
         wrong.push(format!(
             "a lowercase RFC 1123 label must consist of lower case alphanumeric characters or '-', and must start and end \
              with an alphanumeric character (e.g. 'my-name',  or '123-abc', regex used for validation is '{DNS_LABEL}')"
@@ -66,13 +68,15 @@ pub fn qualified_name(key: &str) -> Wrong {
             if prefix.is_empty() {
                 wrong.push("prefix part must be non-empty".into());
             } else {
-                wrong.extend(dns_subdomain(prefix).into_iter().map(|why| format!("prefix part {why}")));
+                wrong.extend(too_big(prefix, 253).into_iter().map(|why| format!("prefix part {why}")));
+                let words = dns_subdomain(prefix).into_iter().filter(|why| !why.starts_with("must be"));
+                wrong.extend(words.map(|why| format!("prefix part {why}")));
             }
             name
         }
         _ => {
             wrong.push(format!(
-                "a qualified name {} with an optional DNS subdomain prefix and '/' (e.g. 'example.com/MyName')",
+                "a valid label key {} with an optional DNS subdomain prefix and '/' (e.g. 'example.com/MyName')",
                 qualified_words()
             ));
             return wrong;
@@ -81,7 +85,7 @@ pub fn qualified_name(key: &str) -> Wrong {
     if name.is_empty() {
         wrong.push("name part must be non-empty".into());
     } else {
-        wrong.extend(too_long(name, 63).into_iter().map(|why| format!("name part {why}")));
+        wrong.extend(too_big(name, 63).into_iter().map(|why| format!("name part {why}")));
     }
     if !is_qualified(name) {
         wrong.push(format!("name part {}", qualified_words()));
@@ -91,7 +95,7 @@ pub fn qualified_name(key: &str) -> Wrong {
 
 /// Values of labels.
 pub fn label_value(value: &str) -> Wrong {
-    let mut wrong = too_long(value, 63);
+    let mut wrong = too_big(value, 63);
     if !value.is_empty() && !is_qualified(value) {
         wrong.push(format!(
             "a valid label must be an empty string or consist of alphanumeric characters, '-', '_' or '.', and must start \
@@ -111,6 +115,11 @@ fn qualified_words() -> String {
 
 fn too_long(text: &str, most: usize) -> Wrong {
     if text.len() > most { vec![format!("must be no more than {most} characters")] } else { Vec::new() }
+}
+
+/// The same in the newer words of Kubernetes, which it uses for labels.
+fn too_big(text: &str, most: usize) -> Wrong {
+    if text.len() > most { vec![format!("must be no more than {most} bytes")] } else { Vec::new() }
 }
 
 fn is_dns_label(label: &str) -> bool {

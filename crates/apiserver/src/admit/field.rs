@@ -7,6 +7,7 @@ use std::fmt;
 use serde_json::Value;
 
 use crate::error::Cause;
+use crate::golang;
 
 /// Where a field is: `spec.containers[0].name`.
 #[derive(Clone, Copy, Debug)]
@@ -66,7 +67,7 @@ pub(super) trait Show {
 
 impl Show for str {
     fn show(&self) -> String {
-        format!("{self:?}")
+        golang::quote(self)
     }
 }
 
@@ -96,10 +97,40 @@ impl Show for bool {
 
 impl Show for Value {
     fn show(&self) -> String {
-        match self {
-            Self::String(text) => text.show(),
-            other => other.to_string(),
-        }
+        golang::value(self)
+    }
+}
+
+/// Text that is shown as it is.
+pub(super) struct Raw(pub(super) String);
+
+impl Show for Raw {
+    fn show(&self) -> String {
+        self.0.clone()
+    }
+}
+
+/// A struct as Go shows one that has no names for JSON: all fields, in their order, with a capital letter.
+pub(super) struct GoStruct(String);
+
+impl GoStruct {
+    pub(super) fn new(value: &Value, fields: &[&str]) -> Self {
+        let fields: Vec<String> = fields
+            .iter()
+            .map(|field| {
+                let mut letters = field.chars();
+                let first: String = letters.next().into_iter().flat_map(char::to_uppercase).collect();
+                let shown = value.get(*field).unwrap_or(&Value::Null);
+                format!("\"{first}{}\":{}", letters.as_str(), golang::json(shown))
+            })
+            .collect();
+        Self(format!("{{{}}}", fields.join(",")))
+    }
+}
+
+impl Show for GoStruct {
+    fn show(&self) -> String {
+        self.0.clone()
     }
 }
 
@@ -123,6 +154,11 @@ impl Errors {
         self.add("FieldValueInvalid", at, format!("Invalid value: {}", value.show()), detail);
     }
 
+    /// A malformed value that is not shown.
+    pub(super) fn invalid_hidden(&mut self, at: &At<'_>, detail: &str) {
+        self.add("FieldValueInvalid", at, "Invalid value".into(), detail);
+    }
+
     /// Several things wrong with one value.
     pub(super) fn invalid_all<T: Show + ?Sized>(&mut self, at: &At<'_>, value: &T, details: Vec<String>) {
         details.iter().for_each(|detail| self.invalid(at, value, detail));
@@ -130,6 +166,13 @@ impl Errors {
 
     /// A value that is not one of those there are.
     pub(super) fn unsupported(&mut self, at: &At<'_>, value: &str, supported: &[&str]) {
+        let values: Vec<String> = supported.iter().map(|one| one.show()).collect();
+        let detail = format!("supported values: {}", values.join(", "));
+        self.add("FieldValueNotSupported", at, format!("Unsupported value: {}", value.show()), &detail);
+    }
+
+    /// The same for a value that is no text.
+    pub(super) fn unsupported_value<T: Show + ?Sized>(&mut self, at: &At<'_>, value: &T, supported: &[&str]) {
         let values: Vec<String> = supported.iter().map(|one| one.show()).collect();
         let detail = format!("supported values: {}", values.join(", "));
         self.add("FieldValueNotSupported", at, format!("Unsupported value: {}", value.show()), &detail);
@@ -148,6 +191,11 @@ impl Errors {
     /// A reference to something that does not exist.
     pub(super) fn not_found<T: Show + ?Sized>(&mut self, at: &At<'_>, value: &T) {
         self.add("FieldValueNotFound", at, format!("Not found: {}", value.show()), "");
+    }
+
+    /// The same, with a reason.
+    pub(super) fn not_found_because<T: Show + ?Sized>(&mut self, at: &At<'_>, value: &T, detail: &str) {
+        self.add("FieldValueNotFound", at, format!("Not found: {}", value.show()), detail);
     }
 
     /// Text that is too long.

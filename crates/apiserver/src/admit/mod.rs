@@ -14,6 +14,7 @@ pub mod plugins;
 mod prepare;
 pub mod quantity;
 mod tidy;
+mod validate;
 pub mod webhook;
 
 use std::net::Ipv4Addr;
@@ -53,8 +54,7 @@ impl Kinds for Builtin {
     }
 
     fn validate(&self, request: &Request, object: &Value, old: Option<&Value>) -> Vec<Cause> {
-        let _ = (request, object, old);
-        Vec::new()
+        validate::validate(request, object, old)
     }
 
     fn removed(&self, _: &Server, resource: &Resource, object: &Object) {

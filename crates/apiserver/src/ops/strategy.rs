@@ -149,8 +149,7 @@ fn generation(group: &str, plural: &str) -> Generation {
 
 fn name_rule(group: &str, plural: &str) -> fn(&str) -> Wrong {
     match (group, plural) {
-        ("", "namespaces") => names::dns_label,
-        ("", "services") => names::dns_1035_label,
+        ("", "namespaces" | "services") | ("apps", "statefulsets") => names::dns_label,
         ("rbac.authorization.k8s.io", _) | ("apiregistration.k8s.io", _) => names::path_segment,
         ("batch", "cronjobs") => cron_job_name,
         ("certificates.k8s.io", "clustertrustbundles") | ("networking.k8s.io", "ipaddresses") => names::path_segment,

@@ -16,6 +16,9 @@ pub(super) fn pod(pod: &mut Value) {
         }
     }
     spec.fill("enableServiceLinks", true);
+    if spec.number("terminationGracePeriodSeconds").is_some_and(|seconds| seconds < 0) {
+        spec.put("terminationGracePeriodSeconds", 1);
+    }
     if spec.flag("hostNetwork") {
         for key in ["containers", "initContainers"] {
             spec.items(key).flat_map(|container| container.items("ports")).for_each(|port| {
@@ -101,6 +104,13 @@ fn container(container: &mut Value) {
     for key in ["livenessProbe", "readinessProbe", "startupProbe"] {
         if let Some(it) = container.inner(key) {
             probe(it);
+        }
+    }
+    if let Some(lifecycle) = container.inner("lifecycle") {
+        // A feature that is off by default: what it has no use for is forgotten.
+        lifecycle.drop("stopSignal");
+        if lifecycle.as_object().is_some_and(Map::is_empty) {
+            container.drop("lifecycle");
         }
     }
     if let Some(lifecycle) = container.inner("lifecycle") {

@@ -4,6 +4,8 @@
 mod pod;
 mod service;
 
+pub(super) use pod::container_requests;
+
 use serde_json::{Value, json};
 
 use super::allocate::Allocator;
@@ -18,7 +20,6 @@ pub(super) fn prepare(allocator: &Allocator, request: &Request, object: &mut Val
     let kind = (&*resource.group, &*resource.kind);
     match (kind, subresource, old) {
         (("", "Pod"), "", None) => pod::create(request, object),
-        (("", "Pod"), "", Some(_)) => pod::update(object),
         (("", "Service"), "", _) => service::prepare(allocator, request, object, old)?,
         (("", "PersistentVolume"), _, _) => persistent_volume(request, object, old),
         (("apps", "DaemonSet"), "", _) => daemon_set(object, old),

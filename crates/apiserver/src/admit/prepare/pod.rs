@@ -29,16 +29,12 @@ pub(super) fn create(request: &Request, pod: &mut Value) {
     }
 }
 
-/// A pod that changes.
-pub(super) fn update(pod: &mut Value) {
-    // The author's spec may lack what an earlier write worked out from the labels.
-    affinity(pod);
-}
-
-/// Selectors of affinity terms get the labels of the pod that the term names.
+/// Selectors of affinity terms and spread constraints get the labels of the pod that they name.
 fn affinity(pod: &mut Value) {
     let labels = pod["metadata"]["labels"].clone();
-    let Some(affinity) = pod.inner("spec").and_then(|spec| spec.inner("affinity")) else { return };
+    let Some(spec) = pod.inner("spec") else { return };
+    spec.items("topologySpreadConstraints").for_each(|constraint| term_labels(constraint, &labels));
+    let Some(affinity) = spec.inner("affinity") else { return };
     for key in ["podAffinity", "podAntiAffinity"] {
         let Some(rules) = affinity.inner(key) else { continue };
         rules.items("requiredDuringSchedulingIgnoredDuringExecution").for_each(|term| term_labels(term, &labels));
@@ -91,7 +87,7 @@ fn is_pod_level(name: &str) -> bool {
 }
 
 /// What the containers of a pod ask for at the same time, at most.
-fn container_requests(spec: &Value) -> BTreeMap<String, Quantity> {
+pub(in crate::admit) fn container_requests(spec: &Value) -> BTreeMap<String, Quantity> {
     let mut sums: BTreeMap<String, Quantity> = BTreeMap::new();
     let add = |sums: &mut BTreeMap<String, Quantity>, container: &Value| {
         for (name, amount) in container["resources"].members("requests") {

@@ -8,6 +8,7 @@ use serde_json::{Value, json};
 use crate::admit::allocate::{Allocator, Owner};
 use crate::admit::field::{At, Errors, Show};
 use crate::admit::json::{Fill, Read};
+use crate::admit::validate::service as checks;
 use crate::error::{Result, Status};
 use crate::ops::{Request, Server};
 
@@ -29,6 +30,11 @@ pub(super) fn prepare(
         forget(spec, old);
     }
     families(spec, old);
+    let mut errors = Errors::default();
+    checks::addresses(&mut errors, &At::new("spec"), spec);
+    if !errors.0.is_empty() {
+        return Err(Status::invalid("Service", "", &work.owner.name, errors.0));
+    }
     work.addresses(spec)?;
     work.ports(spec, old)
 }
@@ -208,7 +214,14 @@ impl Work<'_> {
                 if node_port == 0 && any {
                     node_port = self.next_port("failed to allocate a nodePort")?;
                 } else if node_port != 0 {
-                    self.take_port(node_port).map_err(|why| {
+                    let again =
+                        old.is_none() && chosen.iter().any(|(other, mine)| *mine == node_port && *other != number);
+                    let taken = if again {
+                        Err("provided port is already allocated".into())
+                    } else {
+                        self.take_port(node_port)
+                    };
+                    taken.map_err(|why| {
                         self.invalid(&At::new("spec.ports").index(at).child("nodePort"), &node_port, &why)
                     })?;
                 }
