@@ -80,6 +80,11 @@ impl Cause {
         Self::build("FieldValueInvalid", path, format!("Invalid value: {}", golang::value(value)), detail)
     }
 
+    /// A malformed value that is shown as given.
+    pub fn invalid_as(path: &Path, shown: &str, detail: &str) -> Self {
+        Self::build("FieldValueInvalid", path, format!("Invalid value: {shown}"), detail)
+    }
+
     /// A malformed value that is not shown.
     pub fn invalid_hidden(path: &Path, detail: &str) -> Self {
         Self::build("FieldValueInvalid", path, "Invalid value".into(), detail)

@@ -122,6 +122,37 @@ pub fn regex(pattern: &str) -> Result<Regex, regex::Error> {
     RegexBuilder::new(&translate(pattern)).size_limit(64 << 20).build()
 }
 
+/// The words in which Go says what is wrong with a pattern.
+pub fn regex_error(pattern: &str, error: &regex::Error) -> String {
+    let text = error.to_string();
+    let has = |words: &str| text.contains(words);
+    let from = |at: Option<usize>| at.map_or(pattern, |at| &pattern[at..]);
+    let what = if has("unclosed character class") {
+        format!("missing closing ]: `{}`", from(pattern.rfind('[')))
+    } else if has("unclosed group") {
+        format!("missing closing ): `{pattern}`")
+    } else if has("unopened group") {
+        format!("unexpected ): `{pattern}`")
+    } else if has("look-around") {
+        let at = ["(?=", "(?!", "(?<=", "(?<!"].iter().filter_map(|it| pattern.find(it).map(|at| (at, it))).min();
+        format!("invalid or unsupported Perl syntax: `{}`", at.map_or("(?", |(_, it)| &it[..3]))
+    } else if has("repetition operator missing expression") {
+        let operator = pattern.find(['*', '+', '?']).map_or("*", |at| &pattern[at..=at]);
+        format!("missing argument to repetition operator: `{operator}`")
+    } else if has("unrecognized escape") {
+        let escape = pattern.match_indices('\\').map(|(at, _)| &pattern[at..]).find(|rest| {
+            rest.chars().nth(1).is_some_and(|c| c.is_ascii_alphabetic() && !"abdfnprstvwzABDPSWQE".contains(c))
+        });
+        let escape: String = escape.unwrap_or("\\").chars().take(2).collect();
+        format!("invalid escape sequence: `{escape}`")
+    } else if has("repetition") {
+        format!("invalid repeat count: `{}`", from(pattern.find('{')))
+    } else {
+        format!("invalid pattern: `{pattern}`")
+    };
+    format!("error parsing regexp: {what}")
+}
+
 fn translate(pattern: &str) -> String {
     let mut out = String::with_capacity(pattern.len());
     let mut chars = pattern.chars().peekable();

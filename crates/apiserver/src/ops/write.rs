@@ -350,6 +350,10 @@ impl<'a> Call<'a> {
         let verdict = pipeline::validate(profile, self.subresource(), object, old);
         causes.extend(verdict.causes);
         self.warnings.extend(verdict.warnings);
+        if crd::is_definitions(&profile.resource) && self.subresource().is_empty() {
+            causes.extend(crd::validate(object, old));
+            self.warnings.extend(crd::warnings(object, old));
+        }
         if profile.resource.custom().is_none() {
             causes.extend(self.server.kinds().validate(request, object, old));
         }

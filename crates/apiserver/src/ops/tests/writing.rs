@@ -158,7 +158,11 @@ async fn updates_that_saw_something_else_conflict() {
 #[tokio::test]
 async fn some_kinds_must_say_what_they_saw_and_some_may_be_created_by_an_update() {
     let bench = Bench::new().await;
-    let crd = json!({"metadata": {"name": "a.b.c"}, "spec": {}});
+    let names = json!({"plural": "a", "singular": "a", "kind": "A", "listKind": "AList"});
+    let schema = json!({"openAPIV3Schema": {"type": "object"}});
+    let versions = json!([{"name": "v1", "served": true, "storage": true, "schema": schema}]);
+    let spec = json!({"group": "b.c", "scope": "Cluster", "names": names, "versions": versions});
+    let crd = json!({"metadata": {"name": "a.b.c"}, "spec": spec});
     bench.create("customresourcedefinitions", None, crd.clone()).await.unwrap();
     let status = bench.put(&bench.one("customresourcedefinitions", None, "a.b.c"), crd).await.unwrap_err();
     assert_eq!(

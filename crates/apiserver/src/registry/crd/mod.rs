@@ -1,6 +1,7 @@
 //! CustomResourceDefinitions: what they make the server serve, and what their status says.
 
 mod status;
+mod validate;
 
 use std::sync::Arc;
 
@@ -11,6 +12,7 @@ use super::{CustomVersion, Origin, Resource, Subresource};
 use crate::schema::{Child, Schema, cel, compile};
 
 pub use status::{Condition, condition, set_condition, settle};
+pub use validate::{validate, warnings};
 
 /// Group of CustomResourceDefinitions.
 pub const GROUP: &str = "apiextensions.k8s.io";

@@ -1,5 +1,6 @@
 //! Rules of CRDs (`x-kubernetes-validations`): compiled once per version, evaluated at every write.
 
+mod check;
 mod cost;
 mod escape;
 mod eval;
@@ -15,6 +16,7 @@ use std::sync::{Arc, OnceLock};
 
 use serde_json::{Map, Value, json};
 
+pub use check::check;
 use eval::Scope;
 use rule::Rule;
 use value::{Fault, Val};
