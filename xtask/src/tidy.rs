@@ -32,7 +32,11 @@ const LAYERS: &[Layer] = &[
         may_use: &["capstan-api", "capstan-operator", "capstan-runtime", "capstan-apiserver", "capstan-sim"],
         pure: false,
     },
-    Layer { name: "capstan-tests", may_use: &["capstan-apiserver"], pure: false },
+    Layer {
+        name: "capstan-tests",
+        may_use: &["capstan-api", "capstan-apiserver", "capstan-operator", "capstan-runtime", "capstan-sim"],
+        pure: false,
+    },
     Layer { name: "xtask", may_use: &["capstan-api"], pure: false },
 ];
 

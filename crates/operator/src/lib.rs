@@ -12,6 +12,7 @@ use std::net::SocketAddr;
 use std::path::PathBuf;
 
 use capstan_api::nim::NimService;
+use capstan_runtime::serve::Guard;
 use capstan_runtime::webhook::{self, keeper};
 use capstan_runtime::{Clock, Controller, Gate, Runtime, leader, serve};
 use kube::Client;
@@ -48,7 +49,7 @@ pub struct Options {
     pub leader: Option<leader::Settings>,
     /// Where `/healthz` and `/readyz` answer.
     pub health: Option<SocketAddr>,
-    /// Where `/metrics` answers.
+    /// Where `/metrics` answers, to those who may `get` it in the cluster.
     pub metrics: Option<SocketAddr>,
     /// The admission webhook.
     pub webhook: Option<Webhook>,
@@ -159,7 +160,8 @@ async fn listen(
     }
     if let Some(address) = options.metrics {
         let listener = open(address, "metrics").await?;
-        tasks.spawn(serve::metrics(listener, runtime.metrics.clone(), stop.clone()));
+        let guard = Guard::ask(runtime.client.clone());
+        tasks.spawn(serve::metrics(listener, runtime.metrics.clone(), guard, None, stop.clone()));
     }
     if let Some(hook) = options.webhook.clone() {
         let listener = open(hook.address, "the webhook").await?;

@@ -1,0 +1,108 @@
+//! The wire between one operator and the API: counts its writes, and can be cut right after one of them.
+
+use std::future::Future;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::task::{Context, Poll};
+
+use capstan_apiserver::serve::{Api, Body};
+use http::{Method, Request, Response};
+use tokio::sync::Notify;
+
+/// What happens at a write.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Fault {
+    /// Nothing.
+    None,
+    /// The operator dies as soon as write number `k` is done: nothing that it sends afterwards arrives.
+    DieAfter(usize),
+    /// Write number `k` is done, but its answer gets lost.
+    LoseAnswer(usize),
+}
+
+/// A service for `kube::Client` with a fault in it. Clones share one state.
+#[derive(Clone)]
+pub struct Wire {
+    api: Api,
+    fault: Fault,
+    state: Arc<State>,
+}
+
+#[derive(Default)]
+struct State {
+    writes: AtomicUsize,
+    cut: AtomicBool,
+    died: Notify,
+}
+
+impl Wire {
+    /// A wire to `api`.
+    pub fn new(api: Api, fault: Fault) -> Self {
+        Self { api, fault, state: Arc::default() }
+    }
+
+    /// How many writes were sent.
+    pub fn writes(&self) -> usize {
+        self.state.writes.load(Ordering::SeqCst)
+    }
+
+    /// Cuts the wire.
+    pub fn cut(&self) {
+        self.state.cut.store(true, Ordering::SeqCst);
+        self.state.died.notify_waiters();
+    }
+
+    /// Returns when the wire was cut by its fault.
+    pub async fn died(&self) {
+        let died = self.state.died.notified();
+        if !self.state.cut.load(Ordering::SeqCst) {
+            died.await;
+        }
+    }
+
+    async fn pass(self, request: Request<kube::client::Body>) -> Result<Response<Body>, Lost> {
+        if self.state.cut.load(Ordering::SeqCst) {
+            return Err(Lost);
+        }
+        let is_write = request.method() != Method::GET;
+        let number = if is_write { self.state.writes.fetch_add(1, Ordering::SeqCst) + 1 } else { 0 };
+        let answer = self.api.answer(request).await;
+        match self.fault {
+            Fault::DieAfter(k) if is_write && number == k => {
+                self.cut();
+                Err(Lost)
+            }
+            Fault::LoseAnswer(k) if is_write && number == k => Err(Lost),
+            // A request that was under way when the operator died.
+            _ if self.state.cut.load(Ordering::SeqCst) => Err(Lost),
+            _ => Ok(answer),
+        }
+    }
+}
+
+/// There was no answer.
+#[derive(Clone, Copy, Debug)]
+pub struct Lost;
+
+impl std::fmt::Display for Lost {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("connection lost")
+    }
+}
+
+impl std::error::Error for Lost {}
+
+impl tower::Service<Request<kube::client::Body>> for Wire {
+    type Response = Response<Body>;
+    type Error = Lost;
+    type Future = Pin<Box<dyn Future<Output = Result<Response<Body>, Lost>> + Send>>;
+
+    fn poll_ready(&mut self, _: &mut Context<'_>) -> Poll<Result<(), Lost>> {
+        Poll::Ready(Ok(()))
+    }
+
+    fn call(&mut self, request: Request<kube::client::Body>) -> Self::Future {
+        Box::pin(self.clone().pass(request))
+    }
+}

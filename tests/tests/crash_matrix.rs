@@ -1,0 +1,101 @@
+//! The crash matrix: whatever write is the last one before a crash, the end is the same.
+//!
+//! For every write k of a story the operator dies right after it, or loses its answer, or dies and comes back to stale
+//! lists. Another operator takes over, and the cluster must end as in the run without a fault.
+
+use capstan_apiserver::faults::{self, Matcher};
+use capstan_tests::wire::Fault;
+use capstan_tests::world::World;
+use serde_json::{Value, json};
+
+const API: &str = "apps.nvidia.com/v1alpha1";
+
+fn service(tag: &str) -> Value {
+    json!({
+        "apiVersion": API, "kind": "NIMService", "metadata": {"name": "llama", "namespace": "default"},
+        "spec": {
+            "image": {"repository": "nvcr.io/nim/meta/llama-3.1-8b-instruct", "tag": tag},
+            "storage": {"pvc": {"create": true, "size": "50Gi"}},
+            "replicas": 1,
+            "resources": {"limits": {"nvidia.com/gpu": 1}},
+        },
+    })
+}
+
+/// What went wrong in a run.
+#[derive(Clone, Copy, Debug)]
+enum Trouble {
+    None,
+    Crash(usize),
+    LostAnswer(usize),
+    CrashThenStaleLists(usize),
+}
+
+/// A service is made and then changed. Returns the end state and how many writes the first operator made.
+async fn story(trouble: Trouble) -> (Value, usize) {
+    let world = World::start().await;
+    let fault = match trouble {
+        Trouble::None => Fault::None,
+        Trouble::Crash(k) | Trouble::CrashThenStaleLists(k) => Fault::DieAfter(k),
+        Trouble::LostAnswer(k) => Fault::LoseAnswer(k),
+    };
+    let first = world.operator(fault).await;
+    let user = async {
+        world.apply(service("1.8")).await;
+        world.until(API, "NIMService", "llama", |object| object["status"]["state"] == "Ready").await;
+        world.apply(service("1.9")).await;
+        std::future::pending::<()>().await;
+    };
+    let operators = async {
+        match trouble {
+            Trouble::None | Trouble::LostAnswer(_) => std::future::pending::<()>().await,
+            Trouble::Crash(_) | Trouble::CrashThenStaleLists(_) => {
+                first.wire.died().await;
+                first.kill();
+                if matches!(trouble, Trouble::CrashThenStaleLists(_)) {
+                    // Only the first lists of the new operator are old, as those of a cache that is behind.
+                    world.cluster.server.faults().add(faults::Fault::stale(Matcher::new(), 3).first(8));
+                }
+                let _second = world.operator(Fault::None).await;
+                std::future::pending::<()>().await;
+            }
+        }
+    };
+    let served = |object: &Value| {
+        object["spec"]["image"]["tag"] == "1.9"
+            && object["status"]["state"] == "Ready"
+            && object["status"]["conditions"][0]["observedGeneration"] == object["metadata"]["generation"]
+    };
+    let end = async {
+        world.until(API, "NIMService", "llama", served).await;
+        let rolled_out = |object: &Value| {
+            object["spec"]["template"]["spec"]["containers"][0]["image"]
+                .as_str()
+                .is_some_and(|image| image.ends_with(":1.9"))
+        };
+        world.until("apps/v1", "Deployment", "llama", rolled_out).await;
+        // Long enough for everything that is still on its way.
+        tokio::time::sleep(std::time::Duration::from_secs(300)).await;
+    };
+    tokio::select! {
+        () = user => {}
+        () = operators => {}
+        () = end => {}
+    }
+    (world.end_state().await, first.wire.writes())
+}
+
+#[tokio::test(start_paused = true)]
+async fn every_write_may_be_the_last_one() {
+    let (undisturbed, writes) = story(Trouble::None).await;
+    let mut cells = 0;
+    for k in 1..=writes {
+        for trouble in [Trouble::Crash(k), Trouble::LostAnswer(k), Trouble::CrashThenStaleLists(k)] {
+            let (end, _) = story(trouble).await;
+            assert_eq!(end, undisturbed, "{trouble:?} of {writes} writes");
+            cells += 1;
+        }
+    }
+    assert!(writes >= 8, "the story has only {writes} writes: something is not counted");
+    println!("crash matrix: {writes} writes x 3 troubles = {cells} runs, all with the same end");
+}
