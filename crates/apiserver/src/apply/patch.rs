@@ -33,16 +33,8 @@ impl Kind {
 pub fn decode(kind: Kind, body: &[u8]) -> Result<Value> {
     let patch: Value = serde_json::from_slice(body).map_err(|_| Status::bad_request("invalid JSON patch"))?;
     let wrong = |expected: &str| {
-        let found = match &patch {
-            Value::Null => return None,
-            Value::Bool(_) => "bool",
-            Value::Number(_) => "number",
-            Value::String(_) => "string",
-            Value::Array(_) => "array",
-            Value::Object(_) => "object",
-        };
-        let message = format!("json: cannot unmarshal {found} into Go value of type {expected}");
-        Some(Status::bad_request(message))
+        let message = format!("json: cannot unmarshal {} into Go value of type {expected}", json_type(&patch));
+        (!patch.is_null()).then(|| Status::bad_request(message))
     };
     let fault = match kind {
         Kind::Json if !patch.is_array() => wrong("jsonpatch.Patch"),
@@ -50,6 +42,18 @@ pub fn decode(kind: Kind, body: &[u8]) -> Result<Value> {
         _ => None,
     };
     fault.map_or(Ok(patch), Err)
+}
+
+/// How decoders name the type of a JSON value.
+pub(crate) fn json_type(value: &Value) -> &'static str {
+    match value {
+        Value::Null => "null",
+        Value::Bool(_) => "bool",
+        Value::Number(_) => "number",
+        Value::String(_) => "string",
+        Value::Array(_) => "array",
+        Value::Object(_) => "object",
+    }
 }
 
 /// `live` with `patch` applied. The result still has to be defaulted, validated and tracked.

@@ -155,6 +155,9 @@ pub(crate) fn spec() -> impl Strategy<Value = Value> {
                 spec.insert((*name).to_owned(), value);
             }
         }
+        if spec.is_empty() {
+            spec.insert("size".into(), 0.into());
+        }
         Value::Object(spec)
     })
 }

@@ -23,14 +23,29 @@ pub(super) fn decode(
     warnings: &mut Vec<String>,
 ) -> Result<Value> {
     let (mut object, mut odd) = read(body, profile)?;
-    odd.extend(fit(profile, &mut object)?);
+    odd.extend(fit_written(profile, &mut object)?);
     report(odd, options.field_validation, warnings).map_err(|why| unfit(profile, &object, &why))?;
     Ok(object)
 }
 
-/// The configuration in the body of an apply: nothing is added to it and nothing taken away.
+/// The configuration in the body of an apply: nothing is added to it and nothing taken away. Whether it is of the right
+/// kind is for the apply to say.
 pub(super) fn decode_config(body: Payload, profile: &Profile) -> Result<Value> {
-    read(body, profile).map(|(object, _)| object)
+    let fault = |why: &dyn std::fmt::Display| Status::bad_request(format!("error decoding patch: {why}"));
+    match body {
+        Payload::Object(mut object) => {
+            fill_type(&mut object, profile);
+            Ok(object)
+        }
+        Payload::Json(text) => match decode::parse(&text).map_err(|error| fault(&golang_json(&error)))?.value {
+            config @ Value::Object(_) => Ok(config),
+            other => {
+                let kind = crate::apply::patch::json_type(&other);
+                let why = format!("json: cannot unmarshal {kind} into Go value of type map[string]interface {{}}");
+                Err(fault(&format!("error unmarshaling JSON: while decoding JSON: {why}")))
+            }
+        },
+    }
 }
 
 /// Reads a body, checks its type, and names what is there twice.
@@ -54,6 +69,18 @@ fn read(body: Payload, profile: &Profile) -> Result<(Value, Vec<String>)> {
             Ok((object, parsed.duplicates.iter().map(|path| format!("duplicate field {path:?}")).collect()))
         }
     }
+}
+
+/// Brings an object that a client wrote into the form of its schema. An empty list of managed fields is no content, and
+/// yet it says something: that a built-in object shall forget its managers. The long way to say so is kept.
+fn fit_written(profile: &Profile, object: &mut Value) -> Result<Vec<String>> {
+    let entries = &object["metadata"]["managedFields"];
+    let forgets = profile.resource.custom().is_none() && entries.as_array().is_some_and(Vec::is_empty);
+    let odd = fit(profile, object)?;
+    if forgets {
+        object["metadata"]["managedFields"] = serde_json::json!([{}]);
+    }
+    Ok(odd)
 }
 
 /// Brings an object into the form of its schema; names what the schema does not know.
@@ -216,7 +243,7 @@ pub(super) fn fit_patched(
         let cause = Cause::invalid(&path, &text.as_str().into(), why);
         Status::invalid("", "", "", vec![cause])
     };
-    let odd = match fit(profile, object) {
+    let odd = match fit_written(profile, object) {
         Ok(odd) => odd,
         Err(status) => {
             let why = status.message.split_once(": ").map_or(status.message.as_str(), |(_, why)| why);

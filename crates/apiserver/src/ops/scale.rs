@@ -8,8 +8,12 @@ use super::admission::Options;
 use super::server::Profile;
 use super::write::{Call, Change, read_patch};
 use super::{Caller, Patch, PatchKind, Payload, Server, Target, WriteOptions, Written, meta, read};
+use crate::apply::managed::{self, Force};
 use crate::apply::patch;
+use crate::apply::scale::{Rescaled, Scaled};
 use crate::error::{Cause, Result, Status};
+use crate::registry::{Snapshot, group_version};
+use crate::schema::Schema;
 use crate::store::Object;
 
 /// Where a kind keeps what its scale shows.
@@ -21,7 +25,6 @@ struct Paths {
 
 impl Paths {
     fn of(profile: &Profile) -> Result<Self> {
-        let split = |path: &str| path.trim_start_matches('.').split('.').map(str::to_owned).collect::<Vec<_>>();
         let Some(custom) = profile.resource.custom() else {
             return Ok(Self { spec: split("spec.replicas"), status: split("status.replicas"), selector: None });
         };
@@ -101,6 +104,13 @@ pub(crate) fn selector_text(selector: &Value) -> String {
     terms.into_iter().map(|(_, text)| text).collect::<Vec<_>>().join(",")
 }
 
+/// What a request makes of a scale.
+enum Request {
+    Replace(Value),
+    Patch(patch::Kind, Value),
+    Apply(Value),
+}
+
 pub(super) async fn update(
     server: &Server,
     caller: &Caller,
@@ -108,11 +118,15 @@ pub(super) async fn update(
     body: Payload,
     options: &WriteOptions,
 ) -> Result<Written> {
-    let scale = match body {
-        Payload::Object(value) => value,
-        Payload::Json(text) => serde_json::from_slice(&text).map_err(|error| Status::bad_request(error.to_string()))?,
-    };
-    set(server, caller, target, &scale, options, Options::Update(options.clone())).await
+    let scale = read_scale(body)?;
+    rescale(server, caller, target, &Request::Replace(scale), options, Options::Update(options.clone())).await
+}
+
+fn read_scale(body: Payload) -> Result<Value> {
+    match body {
+        Payload::Object(value) => Ok(value),
+        Payload::Json(text) => serde_json::from_slice(&text).map_err(|error| Status::bad_request(error.to_string())),
+    }
 }
 
 pub(super) async fn patch(
@@ -122,48 +136,100 @@ pub(super) async fn patch(
     patch: Patch,
     options: &WriteOptions,
 ) -> Result<Written> {
-    let profile = server.profile(&target.resource);
-    let kind = match patch.kind {
-        PatchKind::Json => patch::Kind::Json,
-        // A Scale has no lists, so all other kinds of patches merge alike.
-        PatchKind::Merge | PatchKind::Strategic | PatchKind::Apply => patch::Kind::Merge,
+    let request = match patch.kind {
+        PatchKind::Apply => Request::Apply(read_scale(patch.body)?),
+        PatchKind::Json => Request::Patch(patch::Kind::Json, read_patch(patch::Kind::Json, patch.body)?),
+        // A Scale has no lists, so the other kinds of patches merge alike.
+        PatchKind::Merge | PatchKind::Strategic => {
+            Request::Patch(patch::Kind::Merge, read_patch(patch::Kind::Merge, patch.body)?)
+        }
     };
-    let change = read_patch(kind, patch.body)?;
-    let live = scale_of(&profile, &read::find(server, &profile, target)?.value())?;
-    let mut scale = patch::apply(kind, &live, &change, target.resource.schema())?;
-    if change["metadata"]["resourceVersion"].is_null() {
-        meta::members(&mut scale).remove("resourceVersion");
-    }
-    set(server, caller, target, &scale, options, Options::Patch(options.clone())).await
+    rescale(server, caller, target, &request, options, Options::Patch(options.clone())).await
 }
 
 /// Gives an object the replicas of a scale.
-async fn set(
+async fn rescale(
     server: &Server,
     caller: &Caller,
     target: &Target,
-    scale: &Value,
+    request: &Request,
     options: &WriteOptions,
     record: Options,
 ) -> Result<Written> {
     let profile = server.profile(&target.resource);
-    let name = target.name.as_deref().unwrap_or_default();
-    check(scale, name)?;
     let paths = Paths::of(&profile)?;
-    let live = read::find(server, &profile, target)?;
-    let seen = meta::text(scale, "resourceVersion");
-    if !seen.is_empty() && seen != live.revision.to_string() {
-        return Err(Status::modified(&target.resource, name));
-    }
-    let replicas = scale["spec"]["replicas"].as_i64().unwrap_or(0);
-    let mut merge = paths.spec.iter().rev().fold(json!(replicas), |value, part| json!({part: value}));
-    if !seen.is_empty() {
-        merge["metadata"]["resourceVersion"] = seen.into();
-    }
+    let manager = match options.field_manager.as_str() {
+        "" => managed::default_manager(&caller.user_agent),
+        manager => manager.to_owned(),
+    };
+    let snapshot = server.registry().snapshot();
+    let replicas = |version: &str| path_in(&snapshot, &profile, version);
+    let now = server.clock().now();
+    let change = |old: &Value| {
+        let api_version = &profile.served.api_version;
+        let scaled = Scaled { object: old, api_version, replicas: &replicas, manager: &manager, now };
+        let (rescaled, seen) = request.run(&scaled, scale_of(&profile, old)?, options.force)?;
+        check(&rescaled.scale, target.name.as_deref().unwrap_or_default())?;
+        let mut object = old.clone();
+        put(&mut object, &paths.spec, rescaled.scale["spec"]["replicas"].as_i64().unwrap_or(0).into());
+        let metadata = meta::members(&mut object);
+        metadata.insert("managedFields".into(), rescaled.managed_fields.into());
+        metadata.insert("resourceVersion".into(), seen.into());
+        Ok(object)
+    };
     let mut call = Call::new(server, caller, target, options);
-    let mut written = call.change(Change::Patch(patch::Kind::Merge, merge), record).await?;
+    let mut written = call.change(Change::By(&change), record).await?;
     written.object = of(&profile, &written.object)?;
     Ok(written)
+}
+
+impl Request {
+    /// The new scale, and the revision that the writer saw, if it says so.
+    fn run(&self, scaled: &Scaled<'_>, live: Value, force: bool) -> Result<(Rescaled, String)> {
+        let seen = |scale: &Value| meta::text(scale, "resourceVersion").to_owned();
+        match self {
+            Self::Replace(new) => Ok((scaled.update(live, new.clone()), seen(new))),
+            Self::Patch(kind, change) => {
+                let new = patch::apply(*kind, &live, change, &Schema::default())?;
+                let stays = seen(&new) == seen(&live) && change["metadata"]["resourceVersion"].is_null();
+                let seen = if stays { String::new() } else { seen(&new) };
+                Ok((scaled.update(live, new), seen))
+            }
+            Self::Apply(config) => {
+                let force = if force { Force::Yes } else { Force::No };
+                Ok((scaled.apply(live, config, force)?, seen(config)))
+            }
+        }
+    }
+}
+
+/// Where replicas are in a version of the resource; nothing if there is no such version.
+fn path_in(snapshot: &Snapshot, profile: &Profile, api_version: &str) -> Option<Vec<String>> {
+    let (group, version) = group_version(api_version);
+    let resource = &profile.resource;
+    let found = snapshot.lookup(group, version, &resource.plural).filter(|_| group == &*resource.group)?;
+    match found.custom() {
+        None => Some(split("spec.replicas")),
+        Some(custom) => {
+            let path = custom.scale.as_ref().and_then(|scale| scale["specReplicasPath"].as_str());
+            Some(path.map(split).unwrap_or_default())
+        }
+    }
+}
+
+fn split(path: &str) -> Vec<String> {
+    path.trim_start_matches('.').split('.').map(str::to_owned).collect()
+}
+
+fn put(object: &mut Value, path: &[String], value: Value) {
+    let [first, rest @ ..] = path else {
+        *object = value;
+        return;
+    };
+    if !object.is_object() {
+        *object = json!({});
+    }
+    put(&mut object[first.as_str()], rest, value);
 }
 
 fn check(scale: &Value, name: &str) -> Result<()> {

@@ -31,13 +31,15 @@ pub(super) struct Call<'a> {
 }
 
 /// What a write makes of the live object.
-pub(super) enum Change {
+pub(super) enum Change<'a> {
     /// This instead.
     Replace(Value),
     /// The same with a patch.
     Patch(patch::Kind, Value),
     /// The same with a configuration applied.
     Apply(Value),
+    /// What this makes of it, managed fields included.
+    By(&'a (dyn Fn(&Value) -> Result<Value> + Sync)),
 }
 
 pub(super) async fn create(
@@ -106,12 +108,7 @@ pub(super) async fn patch(
         PatchKind::Json => Change::Patch(patch::Kind::Json, read_patch(patch::Kind::Json, patch.body)?),
         PatchKind::Merge => Change::Patch(patch::Kind::Merge, read_patch(patch::Kind::Merge, patch.body)?),
         PatchKind::Strategic => Change::Patch(patch::Kind::Strategic, read_patch(patch::Kind::Strategic, patch.body)?),
-        PatchKind::Apply => {
-            let mut config = pipeline::decode_config(patch.body, &call.profile)?;
-            meta::fit_name(target, &mut config)?;
-            meta::fit_namespace(target, &mut config)?;
-            Change::Apply(config)
-        }
+        PatchKind::Apply => Change::Apply(pipeline::decode_config(patch.body, &call.profile)?),
     };
     call.change(change, Options::Patch(options.clone())).await
 }
@@ -181,7 +178,7 @@ impl<'a> Call<'a> {
     }
 
     /// Changes the object that the request names.
-    pub(super) async fn change(&mut self, change: Change, options: Options) -> Result<Written> {
+    pub(super) async fn change(&mut self, change: Change<'_>, options: Options) -> Result<Written> {
         let name = self.target.name.clone().unwrap_or_default();
         for _ in 0..ATTEMPTS {
             let Ok(live) = read::find(self.server, &self.profile, self.target) else {
@@ -201,7 +198,7 @@ impl<'a> Call<'a> {
     }
 
     /// There is no such object: some writes create it then.
-    async fn create_instead(&mut self, change: Change, options: Options, name: &str) -> Result<Written> {
+    async fn create_instead(&mut self, change: Change<'_>, options: Options, name: &str) -> Result<Written> {
         let main = self.subresource().is_empty();
         let (resource, profile) = (&self.target.resource, self.profile.clone());
         let mut object = match change {
@@ -214,7 +211,7 @@ impl<'a> Call<'a> {
                     );
                     return Err(Status::conflict(resource, name, &why));
                 }
-                self.tracker().apply(None, &config, self.options.force)?
+                self.apply(None, &config)?
             }
             _ => return Err(Status::not_found(resource, name)),
         };
@@ -224,7 +221,7 @@ impl<'a> Call<'a> {
     }
 
     /// One try. Nothing: somebody else wrote in between.
-    async fn attempt(&mut self, change: &Change, options: &Options, live: Arc<Object>) -> Result<Option<Written>> {
+    async fn attempt(&mut self, change: &Change<'_>, options: &Options, live: Arc<Object>) -> Result<Option<Written>> {
         let profile = self.profile.clone();
         let old = Arc::new(convert::serve_value(&profile, &live));
         let mut object = self.propose(change, &old)?;
@@ -259,7 +256,7 @@ impl<'a> Call<'a> {
     }
 
     /// The object that the writer wants, defaulted and tracked.
-    fn propose(&mut self, change: &Change, old: &Value) -> Result<Value> {
+    fn propose(&mut self, change: &Change<'_>, old: &Value) -> Result<Value> {
         let profile = self.profile.clone();
         let (mut object, tracked) = match change {
             Change::Replace(object) => (object.clone(), false),
@@ -271,7 +268,8 @@ impl<'a> Call<'a> {
                 pipeline::fit_patched(&profile, &mut object, self.options, &mut self.warnings)?;
                 (object, false)
             }
-            Change::Apply(config) => (self.tracker().apply(Some(old), config, self.options.force)?, true),
+            Change::Apply(config) => (self.apply(Some(old), config)?, true),
+            Change::By(make) => (make(old)?, true),
         };
         if tracked {
             pipeline::refit(self.server, &profile, &mut object)?;
@@ -280,6 +278,14 @@ impl<'a> Call<'a> {
         }
         meta::unite_owners(&mut object, &mut self.warnings);
         Ok(if tracked { object } else { self.tracker().update(Some(old), object) })
+    }
+
+    /// `config` applied to the live object.
+    fn apply(&self, old: Option<&Value>, config: &Value) -> Result<Value> {
+        let mut object = self.tracker().apply(old, config, self.options.force)?;
+        meta::fit_namespace(self.target, &mut object)?;
+        meta::fit_name(self.target, &mut object)?;
+        Ok(object)
     }
 
     /// Whether a replacement is meant for the live object, if it says for which.
