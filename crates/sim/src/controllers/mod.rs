@@ -13,6 +13,7 @@ mod disruption;
 mod endpoints;
 mod event_ttl;
 mod hash;
+mod hpa;
 mod job;
 mod node_lifecycle;
 mod pod_gc;
@@ -29,11 +30,12 @@ use std::time::Duration;
 
 use crate::context::Context;
 
+pub use hpa::Metrics;
 pub use node_lifecycle::Grace;
 pub use volume::Provisioning;
 
 /// Which controllers run, and how.
-#[derive(Clone, Debug)]
+#[derive(Clone)]
 pub struct Settings {
     /// The certificate authority, PEM, that every namespace gets; none if there is no TLS.
     pub root_ca: Option<Arc<str>>,
@@ -43,6 +45,8 @@ pub struct Settings {
     pub provisioning: Provisioning,
     /// How long events are kept.
     pub event_ttl: Duration,
+    /// What autoscalers look at.
+    pub metrics: Option<Arc<dyn Metrics>>,
 }
 
 impl Default for Settings {
@@ -52,6 +56,7 @@ impl Default for Settings {
             node_grace: Some(Grace::default()),
             provisioning: Provisioning::All,
             event_ttl: Duration::from_secs(3600),
+            metrics: None,
         }
     }
 }
@@ -64,6 +69,7 @@ pub(crate) fn start(context: &Context, settings: &Settings) {
     disruption::start(context);
     endpoints::start(context);
     event_ttl::start(context, settings.event_ttl);
+    hpa::start(context, settings.metrics.clone());
     job::start(context);
     node_lifecycle::start(context, settings.node_grace);
     pod_gc::start(context);

@@ -1,5 +1,6 @@
 //! Stories: what happens on a cluster, in virtual time, from a user's first write until nothing is written any more.
 
+mod autoscalers;
 mod daemon_sets;
 mod deployments;
 mod endpoints;

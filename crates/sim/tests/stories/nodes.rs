@@ -5,17 +5,16 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use capstan_apiserver::ops::{PatchKind, Target, WriteOptions};
-use capstan_sim::Cluster;
+use capstan_sim::controllers::{Grace, Settings};
 use k8s_openapi::api::apps::v1::Deployment;
 use k8s_openapi::api::core::v1::{Node, Pod};
 use serde_json::json;
 
-use crate::world::{World, is_ready, template};
+use crate::world::{World, is_ready, settings, template};
 
 /// A cluster whose nodes renew their leases while the switch is on.
 async fn world(nodes: usize) -> (World, Vec<Arc<AtomicBool>>) {
-    let start = "2026-01-01T00:00:00Z".parse().unwrap();
-    let world = World::from(Cluster::builder().start_time(start).seed(7), nodes).await;
+    let world = World::with(Settings { node_grace: Some(Grace::default()), ..settings() }, nodes).await;
     let mut switches = Vec::new();
     for index in 0..nodes {
         let on = Arc::new(AtomicBool::new(true));

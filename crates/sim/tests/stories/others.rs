@@ -1,5 +1,6 @@
 //! Disruption budgets, accounts, claims of devices, events.
 
+use capstan_sim::controllers::Settings;
 use k8s_openapi::api::apps::v1::Deployment;
 use k8s_openapi::api::core::v1::{Namespace, Pod};
 use k8s_openapi::api::policy::v1::{PodDisruptionBudget, PodDisruptionBudgetStatus};
@@ -95,7 +96,7 @@ async fn a_claim_of_devices_lives_as_long_as_its_pod() {
 
 #[tokio::test(start_paused = true)]
 async fn events_go_after_an_hour() {
-    let world = World::new(1).await;
+    let world = World::with(Settings { node_grace: None, ..Settings::default() }, 1).await;
     world.create::<Deployment>(deployment(1)).await;
     world.wait(3500).await;
     assert_eq!(world.events("web").await.len(), 1);

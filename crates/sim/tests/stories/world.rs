@@ -15,7 +15,7 @@ use capstan_apiserver::ops::{DeleteOptions, PatchKind, UserInfo};
 use capstan_sim::controllers::Settings;
 use capstan_sim::informer::Kind;
 use capstan_sim::queue::Queue;
-use capstan_sim::{Builder, Caches, Cluster, Context, Writer};
+use capstan_sim::{Caches, Cluster, Context, Writer};
 use k8s_openapi::api::core::v1::{Event, Node, Pod};
 use k8s_openapi::api::storage::v1::StorageClass;
 use serde_json::{Value, json};
@@ -28,16 +28,14 @@ pub(crate) struct World {
 impl World {
     /// A cluster with so many nodes.
     pub(crate) async fn new(nodes: usize) -> Self {
-        crate::log::show();
-        let start = "2026-01-01T00:00:00Z".parse().unwrap();
-        // Nobody renews leases here, except a story about them.
-        let settings = Settings { node_grace: None, ..Settings::default() };
-        let builder = Cluster::builder().start_time(start).seed(7).controller_settings(settings);
-        Self::from(builder, nodes).await
+        Self::with(settings(), nodes).await
     }
 
-    /// A cluster as described, with so many nodes.
-    pub(crate) async fn from(builder: Builder, nodes: usize) -> Self {
+    /// A cluster with such controllers and so many nodes.
+    pub(crate) async fn with(settings: Settings, nodes: usize) -> Self {
+        crate::log::show();
+        let start = "2026-01-01T00:00:00Z".parse().unwrap();
+        let builder = Cluster::builder().start_time(start).seed(7).controller_settings(settings);
         let cluster = builder.start().await.unwrap();
         let user = cluster.context().writer(UserInfo::admin(), "kubectl");
         let world = Self { cluster, user };
@@ -134,6 +132,11 @@ impl World {
     pub(crate) fn pods(&self, label: &str, value: &str) -> Vec<Arc<Pod>> {
         pods(self.caches(), label, value)
     }
+}
+
+/// How controllers are in most stories: nobody renews leases, and events stay, so that one can see who still writes.
+pub(crate) fn settings() -> Settings {
+    Settings { node_grace: None, event_ttl: Duration::from_secs(30 * 24 * 3600), ..Settings::default() }
 }
 
 /// The pods with a label that are not being deleted and did not end.

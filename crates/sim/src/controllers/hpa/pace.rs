@@ -1,0 +1,166 @@
+//! How fast an autoscaler may go: bounds, a window in which it does not go back on itself, and so much per minute.
+
+use std::collections::VecDeque;
+use std::time::Duration;
+
+use k8s_openapi::api::autoscaling::v2::{HPAScalingPolicy, HPAScalingRules, HorizontalPodAutoscaler};
+use tokio::time::Instant;
+
+use super::status::Report;
+
+/// Nothing that happened before is ever asked for: an hour is the longest window.
+const MEMORY: Duration = Duration::from_secs(3600);
+const DOWN_WINDOW: i32 = 300;
+
+/// What an autoscaler wanted and did lately.
+#[derive(Debug, Default)]
+pub(super) struct Pace {
+    wishes: VecDeque<(Instant, i32)>,
+    /// By how much the size changed: up is positive.
+    changes: VecDeque<(Instant, i32)>,
+}
+
+impl Pace {
+    /// Notes a change of size.
+    pub(super) fn note(&mut self, before: i32, after: i32) {
+        self.changes.push_back((Instant::now(), after - before));
+    }
+
+    /// What becomes of a wish for so many replicas.
+    pub(super) fn limit(&mut self, hpa: &HorizontalPodAutoscaler, current: i32, wish: i32, report: &mut Report) -> i32 {
+        let now = Instant::now();
+        self.forget(now);
+        let behavior = hpa.spec.behavior.clone().unwrap_or_default();
+        let up = behavior.scale_up.unwrap_or_default();
+        let down = behavior.scale_down.unwrap_or_default();
+        let steady = self.steady(now, &up, &down, current, wish, report);
+        self.wishes.push_back((now, wish));
+        let bounded = self.bounded(now, hpa, &up, &down, current, steady, report);
+        bounded.clamp(0, i32::MAX)
+    }
+
+    fn forget(&mut self, now: Instant) {
+        for list in [&mut self.wishes, &mut self.changes] {
+            while list.front().is_some_and(|(at, _)| now - *at > MEMORY) {
+                list.pop_front();
+            }
+        }
+    }
+
+    /// The wish that was never undercut in the window for going up, nor outdone in that for going down.
+    fn steady(
+        &self,
+        now: Instant,
+        up: &HPAScalingRules,
+        down: &HPAScalingRules,
+        current: i32,
+        wish: i32,
+        report: &mut Report,
+    ) -> i32 {
+        let within = |seconds: i32| {
+            let window = Duration::from_secs(u64::try_from(seconds).unwrap_or(0));
+            self.wishes.iter().filter(move |(at, _)| now - *at < window).map(|(_, wish)| *wish)
+        };
+        let least = within(up.stabilization_window_seconds.unwrap_or(0)).fold(wish, i32::min);
+        let most = within(down.stabilization_window_seconds.unwrap_or(DOWN_WINDOW)).fold(wish, i32::max);
+        let steady = if current < least { least } else { current.min(most) };
+        let (reason, message) = match steady {
+            steady if steady == wish => ("ReadyForNewScale", "recommended size matches current size"),
+            steady if steady > wish => (
+                "ScaleDownStabilized",
+                "recent recommendations were higher than current one, applying the highest recent recommendation",
+            ),
+            _ => (
+                "ScaleUpStabilized",
+                "recent recommendations were lower than current one, applying the lowest recent recommendation",
+            ),
+        };
+        report.set("AbleToScale", "True", reason, message);
+        steady
+    }
+
+    #[allow(clippy::too_many_arguments)]
+    fn bounded(
+        &self,
+        now: Instant,
+        hpa: &HorizontalPodAutoscaler,
+        up: &HPAScalingRules,
+        down: &HPAScalingRules,
+        current: i32,
+        wish: i32,
+        report: &mut Report,
+    ) -> i32 {
+        let (min, max) = (hpa.spec.min_replicas.unwrap_or(1), hpa.spec.max_replicas);
+        let (bound, reason, message) = if wish > current {
+            let pace = self.highest(now, up, current).max(current);
+            match pace < max {
+                true => {
+                    (pace, "ScaleUpLimit", "the desired replica count is increasing faster than the maximum scale rate")
+                }
+                false => (max, "TooManyReplicas", "the desired replica count is more than the maximum replica count"),
+            }
+        } else if wish < current {
+            let pace = self.lowest(now, down, current).min(current);
+            match pace > min {
+                true => (
+                    pace,
+                    "ScaleDownLimit",
+                    "the desired replica count is decreasing faster than the maximum scale rate",
+                ),
+                false => (min, "TooFewReplicas", "the desired replica count is less than the minimum replica count"),
+            }
+        } else {
+            (wish, "", "")
+        };
+        if (wish > current && wish > bound) || (wish < current && wish < bound) {
+            report.set("ScalingLimited", "True", reason, message);
+            return bound;
+        }
+        let message = "the desired count is within the acceptable range";
+        report.set("ScalingLimited", "False", "DesiredWithinRange", message);
+        wish
+    }
+
+    /// How the size changed within a time, in one direction.
+    fn changed(&self, now: Instant, policy: &HPAScalingPolicy, sign: i32) -> i32 {
+        let window = Duration::from_secs(u64::try_from(policy.period_seconds).unwrap_or(0));
+        let recent = self.changes.iter().filter(|(at, _)| now - *at < window).map(|(_, change)| change * sign);
+        recent.filter(|change| *change > 0).sum()
+    }
+
+    fn highest(&self, now: Instant, rules: &HPAScalingRules, current: i32) -> i32 {
+        let policies = rules.policies.clone().unwrap_or_else(|| vec![policy("Pods", 4), policy("Percent", 100)]);
+        let of = |policy: &HPAScalingPolicy| {
+            let start = current - self.changed(now, policy, 1);
+            match policy.type_.as_str() {
+                "Pods" => start + policy.value,
+                _ => (f64::from(start) * (1.0 + f64::from(policy.value) / 100.0)).ceil() as i32,
+            }
+        };
+        match rules.select_policy.as_deref() {
+            Some("Disabled") => current,
+            Some("Min") => policies.iter().map(of).min().unwrap_or(i32::MAX),
+            _ => policies.iter().map(of).max().unwrap_or(i32::MAX),
+        }
+    }
+
+    fn lowest(&self, now: Instant, rules: &HPAScalingRules, current: i32) -> i32 {
+        let policies = rules.policies.clone().unwrap_or_else(|| vec![policy("Percent", 100)]);
+        let of = |policy: &HPAScalingPolicy| {
+            let start = current + self.changed(now, policy, -1);
+            match policy.type_.as_str() {
+                "Pods" => start - policy.value,
+                _ => (f64::from(start) * (1.0 - f64::from(policy.value) / 100.0)) as i32,
+            }
+        };
+        match rules.select_policy.as_deref() {
+            Some("Disabled") => current,
+            Some("Min") => policies.iter().map(of).max().unwrap_or(0),
+            _ => policies.iter().map(of).min().unwrap_or(0),
+        }
+    }
+}
+
+fn policy(kind: &str, value: i32) -> HPAScalingPolicy {
+    HPAScalingPolicy { type_: kind.to_owned(), value, period_seconds: 15 }
+}
