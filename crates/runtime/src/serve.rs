@@ -54,13 +54,8 @@ fn probe(method: &Method, path: &str, ready: &dyn Fn() -> Result<(), String>) ->
     }
 }
 
-/// Answers `/metrics` to everybody until `stop`.
-pub async fn metrics(listener: TcpListener, metrics: Metrics, stop: CancellationToken) {
-    guarded_metrics(listener, metrics, Guard::open(), None, stop).await;
-}
-
 /// Answers `/metrics` until `stop`, to those whom `guard` lets in. Over TLS if there is a certificate.
-pub async fn guarded_metrics(
+pub async fn metrics(
     listener: TcpListener,
     metrics: Metrics,
     guard: Guard,

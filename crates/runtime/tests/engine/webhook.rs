@@ -242,7 +242,7 @@ async fn probes_say_what_is_missing_and_metrics_are_text() {
     let cache = runtime.cache.clone();
     let health = serve::health(probes, move || serve::caches_are_complete(&cache), stop.clone());
     let health = tokio::spawn(health);
-    tokio::spawn(serve::metrics(numbers, runtime.metrics.clone(), stop.clone()));
+    tokio::spawn(serve::metrics(numbers, runtime.metrics.clone(), Guard::open(), None, stop.clone()));
     assert!(get(address, "/healthz").await.starts_with("HTTP/1.1 200"));
     let waiting = get(address, "/readyz").await;
     assert!(waiting.starts_with("HTTP/1.1 503") && waiting.contains("not yet read: NIMService"), "{waiting}");
@@ -270,7 +270,7 @@ async fn metrics_are_for_those_who_may_read_them() {
     let (listener, address) = loopback().await;
     let (link, stop) = (cluster.link(), CancellationToken::new());
     let (guard, metrics) = (Guard::ask(link.client()), Metrics::default());
-    tokio::spawn(serve::guarded_metrics(listener, metrics, guard, None, stop.clone()));
+    tokio::spawn(serve::metrics(listener, metrics, guard, None, stop.clone()));
     for (token, code) in [("", 401), ("nonsense", 401)] {
         assert!(get_as(address, "/metrics", token).await.starts_with(&format!("HTTP/1.1 {code}")), "{token}");
     }
