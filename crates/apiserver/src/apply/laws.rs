@@ -5,6 +5,7 @@ use serde_json::{Value, json};
 
 use super::entries::{self, Manager, Operation};
 use super::managed::{Force, Versions};
+use super::patch::without_nulls;
 use super::path::Element;
 use super::set::Set;
 use super::shape::Shape;
@@ -134,7 +135,8 @@ proptest! {
         let object = run(&widget, &steps);
         let (own, others) = owners(&object, "a");
         let owned = own.union(&others);
-        for path in leaves(&fields(&widget, &object)).iter().filter(|path| !is_meta(path)) {
+        // A list that lost its last item is null, which is no value.
+        for path in leaves(&fields(&widget, &without_nulls(&object))).iter().filter(|path| !is_meta(path)) {
             let covered = (1..=path.len()).any(|length| owned.has(&path[..length]));
             prop_assert!(covered, "nobody owns {}", super::path::display(path));
         }
