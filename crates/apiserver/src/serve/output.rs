@@ -155,7 +155,7 @@ fn metadata_of(item: &[u8]) -> &[u8] {
             b'"' => quoted = !quoted,
             b'{' if !quoted => depth += 1,
             b'}' if !quoted => {
-                depth -= 1;
+                depth = depth.saturating_sub(1);
                 if depth == 0 {
                     return &rest[..=at];
                 }

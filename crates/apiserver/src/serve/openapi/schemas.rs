@@ -49,8 +49,9 @@ impl Wanted {
     pub(super) fn finish(mut self) -> Map<String, Value> {
         while let Some(name) = self.missing.pop_first() {
             let Some(definition) = capstan_schema::definition(&name) else { continue };
-            let definition = definition.clone();
+            let mut definition = definition.clone();
             self.refer(&definition);
+            beside(&mut definition);
             self.schemas.insert(name, definition);
         }
         self.schemas
@@ -103,6 +104,22 @@ impl Wanted {
         self.refer(&list);
         self.schemas.insert(list_name, list);
         name
+    }
+}
+
+/// Puts references that have something beside them into `allOf`: what stands beside a plain one does not count.
+fn beside(schema: &mut Value) {
+    match schema {
+        Value::Object(members) => {
+            members.values_mut().for_each(beside);
+            if members.len() > 1
+                && let Some(reference) = members.remove("$ref")
+            {
+                members.insert("allOf".into(), json!([{"$ref": reference}]));
+            }
+        }
+        Value::Array(items) => items.iter_mut().for_each(beside),
+        _ => {}
     }
 }
 
