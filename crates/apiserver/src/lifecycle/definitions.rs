@@ -36,7 +36,7 @@ struct Served {
 impl Registrar {
     pub(super) fn new(server: &Server) -> Result<Self> {
         let watch = watch(server)?;
-        let caller = Caller::system("apiserver");
+        let caller = Caller::system("kube-apiserver");
         Ok(Self { server: server.downgrade(), caller, watch, served: BTreeMap::new() })
     }
 

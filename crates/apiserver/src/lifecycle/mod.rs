@@ -47,7 +47,7 @@ impl Drop for Lifecycle {
 
 async fn create_namespaces(server: &Server) -> Result<()> {
     let Some(resource) = server.registry().lookup("", "v1", "namespaces") else { return Ok(()) };
-    let (caller, options) = (Caller::system("apiserver"), WriteOptions::default());
+    let (caller, options) = (Caller::system("kube-apiserver"), WriteOptions::default());
     for name in NAMESPACES {
         let body = json!({"metadata": {"name": name}});
         match server.create(&caller, &Target::all(resource.clone(), None), body.into(), &options).await {

@@ -126,7 +126,7 @@ impl Api {
         }
         let answer = match media {
             Ok(media) => verbs::answer(&self.inner, &call, media).await,
-            Err(status) => Err(status),
+            Err(status) => Err(verbs::not_acceptable(&self.inner, &call, status)),
         };
         answer.unwrap_or_else(|status| respond::failure(plain, &status))
     }

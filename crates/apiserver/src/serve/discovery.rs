@@ -199,11 +199,11 @@ fn resource_list(group: &str, version: &Version) -> Option<Value> {
         if !resource.categories.is_empty() {
             entry["categories"] = json!(resource.categories);
         }
-        if resource.serves("list") {
+        if resource.serves("watch") {
             entry["storageVersionHash"] = storage_hash(resource).into();
         }
         resources.push(entry);
-        for sub in &resource.subresources {
+        for sub in subresources(resource) {
             let mut entry = json!({
                 "name": format!("{}/{}", resource.plural, sub.name),
                 "singularName": "",
@@ -222,6 +222,15 @@ fn resource_list(group: &str, version: &Version) -> Option<Value> {
     Some(json!({
         "kind": "APIResourceList", "apiVersion": "v1", "groupVersion": group_version, "resources": resources,
     }))
+}
+
+/// Subresources in their order: by name, but the status of a custom resource comes first.
+fn subresources(resource: &Resource) -> Vec<&Subresource> {
+    let mut all: Vec<&Subresource> = resource.subresources.iter().collect();
+    if resource.custom().is_some() {
+        all.sort_by_key(|sub| sub.name != "status");
+    }
+    all
 }
 
 /// A hash of the version in which objects are stored, as storage migrators compare it.
@@ -282,7 +291,7 @@ fn aggregated_resource(resource: &Resource) -> Value {
                 "verbs": sub.verbs,
             })
         };
-        entry["subresources"] = resource.subresources.iter().map(sub).collect();
+        entry["subresources"] = subresources(resource).into_iter().map(sub).collect();
     }
     entry
 }

@@ -117,18 +117,24 @@ impl Media {
     }
 }
 
+const KNOWN: [&str; 3] = ["application/json", "application/yaml", PROTOBUF];
+
 /// 406: of types that no part of a server has, the router knows; of forms of known types, the handler.
 fn not_acceptable(clauses: &[Clause]) -> Status {
-    let known = ["application/json", "application/yaml", PROTOBUF];
-    if clauses.iter().any(|clause| known.contains(&clause.media_type.as_str())) {
-        let message = format!("only the following media types are accepted: {}", known.join(", "));
-        return Status::new(406, "NotAcceptable", message);
+    if clauses.iter().any(|clause| KNOWN.contains(&clause.media_type.as_str())) {
+        return not_accepted();
     }
     let message = format!(
         "406: Not Acceptable\n\nAvailable representations: {}, application/json;stream=watch, {PROTOBUF};stream=watch",
-        known.join(", ")
+        KNOWN.join(", ")
     );
     Status::new(406, "NotAcceptable", message).with_details(json!({}))
+}
+
+/// 406 in the words of the handler.
+pub(crate) fn not_accepted() -> Status {
+    let message = format!("only the following media types are accepted: {}", KNOWN.join(", "));
+    Status::new(406, "NotAcceptable", message)
 }
 
 fn yaml(value: &Value) -> Vec<u8> {
@@ -197,8 +203,7 @@ pub(crate) fn json_body(headers: &HeaderMap, body: Bytes, builtin: bool) -> Resu
         "application/json" => Ok(body),
         "application/yaml" => yaml_to_json(&body),
         PROTOBUF if builtin => super::protobuf::to_json(&body),
-        _ if builtin => Err(unsupported(&["application/json", "application/yaml", PROTOBUF])),
-        _ => Err(unsupported(&["application/json", "application/yaml"])),
+        _ => Err(unsupported(&["application/json", "application/yaml", PROTOBUF])),
     }
 }
 

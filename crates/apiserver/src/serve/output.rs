@@ -54,6 +54,9 @@ impl Shown {
         let mut meta = json!({"resourceVersion": listing.revision.to_string()});
         if let Some(token) = &listing.continue_token {
             meta["continue"] = token.as_str().into();
+        } else if resource.custom().is_some() && self.media.view == View::Full {
+            // Lists of custom resources have the member even if there is nothing to say.
+            meta["continue"] = "".into();
         }
         if let Some(remaining) = listing.remaining.filter(|remaining| *remaining > 0) {
             meta["remainingItemCount"] = remaining.into();

@@ -22,26 +22,11 @@ pub(super) async fn answer(inner: &Inner, call: &Call, media: Media) -> Result<R
     let Some(resource) = inner.server.registry().lookup(&path.group, &path.version, &path.resource) else {
         return unknown(inner, call, media);
     };
-    let verb = path.verb(&call.method, &call.query);
-    let target = target(call, &resource)?;
-    if !serves(&resource, &target, verb) {
-        return Err(not_allowed(&resource, verb));
-    }
-    if let Some(subresource) = target.subresource.as_deref() {
-        match (&*resource.plural, subresource) {
-            ("serviceaccounts", "token") => return tokens::create(inner, call, &target, media).await,
-            ("pods", "log") => return runtime::log(inner, call, &target).await,
-            ("pods", "exec" | "attach" | "portforward") => return stream::connect(inner, call, &target).await,
-            (_, "proxy") => return runtime::proxy(inner, call, &target).await,
-            _ => {}
-        }
-    }
-    if reviews::is_review(&resource) {
-        return reviews::create(inner, call, &target, media);
-    }
-    let include = Include::parse(call.query.first("includeObject"))?;
-    let shown = Shown { media, include, clock: inner.server.clock() };
-    let mut response = run(inner, call, &target, verb, shown).await?;
+    let Some(target) = target(call, &resource) else { return unknown(inner, call, media) };
+    let mut response = match serve(inner, call, &target, media).await {
+        Ok(response) => response,
+        Err(status) => respond::failure(media.plain(), &status),
+    };
     if let Some(deprecation) = deprecation(&resource) {
         respond::warn(&mut response, &[deprecation]);
     }
@@ -49,6 +34,41 @@ pub(super) async fn answer(inner: &Inner, call: &Call, media: Media) -> Result<R
         *response.body_mut() = Body::empty();
     }
     Ok(response)
+}
+
+async fn serve(inner: &Inner, call: &Call, target: &Target, media: Media) -> Result<Response<Body>> {
+    let resource = &target.resource;
+    let verb = call.path.verb(&call.method, &call.query);
+    check(target, verb)?;
+    if let Some(subresource) = target.subresource.as_deref() {
+        match (&*resource.plural, subresource) {
+            ("serviceaccounts", "token") => return tokens::create(inner, call, target, media).await,
+            ("pods", "log") => return runtime::log(inner, call, target).await,
+            ("pods", "exec" | "attach" | "portforward") => return stream::connect(inner, call, target).await,
+            (_, "proxy") => return runtime::proxy(inner, call, target).await,
+            _ => {}
+        }
+    }
+    if reviews::is_review(resource) {
+        return reviews::create(inner, call, target, media);
+    }
+    let include = Include::parse(call.query.first("includeObject"))?;
+    let shown = Shown { media, include, clock: inner.server.clock() };
+    run(inner, call, target, verb, shown).await
+}
+
+/// Refuses what is not served on the target, in the words of the part of a real server that would answer.
+fn check(target: &Target, verb: &str) -> Result<()> {
+    let resource = &target.resource;
+    let custom = resource.custom().is_some();
+    if target.subresource.as_deref().is_some_and(|subresource| !resource.has(subresource)) {
+        let name = target.name.as_deref().unwrap_or_default();
+        return Err(if custom { Status::not_found(resource, name) } else { Status::no_such_resource() });
+    }
+    if custom && target.name.is_none() && matches!(verb, "update" | "patch") {
+        return Err(Status::bad_request("name must be provided"));
+    }
+    if serves(resource, target, verb) { Ok(()) } else { Err(not_allowed(resource, verb)) }
 }
 
 /// What is said about an API that is on its way out, with every answer.
@@ -161,25 +181,21 @@ fn delete_body(call: &Call) -> Result<Option<Value>> {
     })
 }
 
-/// What the path is about, if there is such a thing.
-fn target(call: &Call, resource: &Arc<Resource>) -> Result<Target> {
+/// What the path is about; nothing if there is no such path.
+fn target(call: &Call, resource: &Arc<Resource>) -> Option<Target> {
     let path = &call.path;
     let some = |text: &str| Some(text.to_owned()).filter(|text| !text.is_empty());
     let itself = &*resource.plural == "namespaces" && resource.group.is_empty();
     let namespace = if itself { None } else { some(&path.namespace) };
     let in_place = match (resource.namespaced, &namespace) {
-        (true, None) => path.name.is_empty(),
+        // Only lists are over all namespaces.
+        (true, None) => path.name.is_empty() && (resource.custom().is_none() || call.method != Method::POST),
         (false, Some(_)) => false,
         _ => true,
     };
-    if !in_place || !path.rest.is_empty() && path.subresource != "proxy" {
-        return Err(Status::no_such_resource());
-    }
+    let known = path.rest.is_empty() || path.subresource == "proxy";
     let (name, subresource) = (some(&path.name), some(&path.subresource));
-    if subresource.as_deref().is_some_and(|subresource| !resource.has(subresource)) {
-        return Err(Status::no_such_resource());
-    }
-    Ok(Target { resource: resource.clone(), namespace, name, subresource })
+    (in_place && known).then(|| Target { resource: resource.clone(), namespace, name, subresource })
 }
 
 fn serves(resource: &Resource, target: &Target, verb: &str) -> bool {
@@ -203,6 +219,14 @@ fn not_allowed(resource: &Resource, verb: &str) -> Status {
     }
     let message = "the server does not allow this method on the requested resource";
     Status::new(405, "MethodNotAllowed", message).with_details(json!({}))
+}
+
+/// 406, where custom resources have other words for some of it.
+pub(super) fn not_acceptable(inner: &Inner, call: &Call, status: Status) -> Status {
+    let path = &call.path;
+    let found = inner.server.registry().lookup(&path.group, &path.version, &path.resource);
+    let custom = found.is_some_and(|resource| resource.custom().is_some());
+    if custom { media::not_accepted() } else { status }
 }
 
 /// 404: as a Status where the group is served, else as a page.

@@ -125,7 +125,7 @@ const NAMESPACES: [&str; 4] = ["default", "kube-system", "kube-public", "kube-no
 pub(crate) async fn install(server: &Server) -> Result<()> {
     let namespaces =
         NAMESPACES.map(|name| json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": name}}));
-    let caller = Caller::system("apiserver");
+    let caller = Caller::system("kube-apiserver");
     for object in namespaces.into_iter().chain(objects()) {
         let (group, version) = group_version(object["apiVersion"].as_str().unwrap_or_default());
         let kind = object["kind"].as_str().unwrap_or_default();

@@ -9,9 +9,7 @@ use super::{AGE, CREATED, Cells, Column, NAME, Printer, age, created, name};
 pub(super) fn printer(group: &str, kind: &str) -> Option<Printer> {
     let admission = "admissionregistration.k8s.io";
     let (columns, cells): (&'static [Column], Cells) = match (group, kind) {
-        ("apiextensions.k8s.io", "CustomResourceDefinition") => {
-            (&[NAME, CREATED], |object, _| vec![name(object), created(object)])
-        }
+        ("apiextensions.k8s.io", "CustomResourceDefinition") => (DEFINITION, definition),
         ("apiregistration.k8s.io", "APIService") => (API_SERVICE, api_service),
         ("storagemigration.k8s.io", "StorageVersionMigration") => (MIGRATION, migration),
         ("node.k8s.io", "RuntimeClass") => {
@@ -32,6 +30,40 @@ pub(super) fn printer(group: &str, kind: &str) -> Option<Printer> {
         _ => return None,
     };
     Some(Printer { columns, cells })
+}
+
+const DEFINITION: &[Column] = &[
+    NAME,
+    Column::own("Scope", "string", "Cluster/Namespaced"),
+    Column::own("Versions", "string", "Served versions"),
+    CREATED,
+    Column::own("Group", "string", "API group").wide(),
+    Column::own("Kind", "string", "CustomResource kind").wide(),
+    Column::own("ShortNames", "string", "Short names").wide(),
+    Column::own("Established", "boolean", "Established status").wide(),
+];
+
+fn definition(object: &Value, _now: Timestamp) -> Vec<Value> {
+    let mut versions: Vec<String> = list(object, "/spec/versions")
+        .iter()
+        .filter(|version| version["served"] == true)
+        .map(|version| {
+            let stored = if version["storage"] == true { "(storage)" } else { "" };
+            format!("{}{stored}", text(version, "/name"))
+        })
+        .collect();
+    versions.sort();
+    let short: Vec<&str> = list(object, "/spec/names/shortNames").iter().filter_map(Value::as_str).collect();
+    vec![
+        name(object),
+        text(object, "/spec/scope").into(),
+        versions.join(",").into(),
+        created(object),
+        text(object, "/spec/group").into(),
+        text(object, "/spec/names/kind").into(),
+        short.join(",").into(),
+        has_condition(object, "Established").into(),
+    ]
 }
 
 const API_SERVICE: &[Column] = &[

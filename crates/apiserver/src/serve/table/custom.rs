@@ -54,6 +54,17 @@ pub(super) fn table<'a>(
     (definitions.into(), rows)
 }
 
+/// The columns of a scale.
+pub(super) fn scale() -> CustomVersion {
+    let columns = json!([
+        {"name": "Desired", "type": "integer", "description": "Number of desired replicas", "jsonPath": ".spec.replicas"},
+        {"name": "Available", "type": "integer", "description": "Number of actual replicas", "jsonPath": ".status.replicas"},
+        {"name": "Age", "type": "date", "jsonPath": ".metadata.creationTimestamp",
+            "description": description(META, "creationTimestamp")},
+    ]);
+    CustomVersion { columns: columns.as_array().cloned().unwrap_or_default(), ..CustomVersion::default() }
+}
+
 fn cell(path: Option<&Path>, kind: &str, object: &Value, now: Timestamp) -> Value {
     let Some(found) = path.and_then(|path| path.find(object).first().copied()) else { return Value::Null };
     match (kind, found) {

@@ -149,9 +149,17 @@ pub(crate) fn table<'a>(
     headers: Headers,
     now: Timestamp,
 ) -> Value {
+    let mut objects = objects.peekable();
+    // A subresource may answer with another kind than the resource has.
+    let scale = objects.peek().is_some_and(|object| *object.types.kind == *"Scale");
     let (columns, rows) = match resource.custom() {
+        Some(_) if scale => custom::table(&custom::scale(), objects, version, include, now),
         Some(custom) => custom::table(custom, objects, version, include, now),
-        None => builtin(resource, objects, version, include, now),
+        None if scale => builtin(apps::SCALE, resource, objects, version, include, now),
+        None => {
+            let printer = printer(&resource.group, &resource.kind).unwrap_or(DEFAULT);
+            builtin(printer, resource, objects, version, include, now)
+        }
     };
     let columns = if headers == Headers::Shown { columns } else { Value::Null };
     json!({
@@ -164,19 +172,15 @@ pub(crate) fn table<'a>(
 }
 
 fn builtin<'a>(
+    printer: Printer,
     resource: &Resource,
     objects: impl Iterator<Item = &'a Object>,
     version: &str,
     include: Include,
     now: Timestamp,
 ) -> (Value, Vec<Value>) {
-    let mut printer = printer(&resource.group, &resource.kind).unwrap_or(DEFAULT);
     let rows = objects
         .map(|object| {
-            // A subresource may answer with another kind than the resource has.
-            if *object.types.kind == *"Scale" {
-                printer = apps::SCALE;
-            }
             let value = object.value();
             let mut row = json!({"cells": (printer.cells)(&value, now)});
             if let Some(conditions) = pod::conditions(resource, &value) {
