@@ -3,6 +3,8 @@
 //! For every write k of a story the operator dies right after it, or loses its answer, or dies and comes back to stale
 //! lists. Another operator takes over, and the cluster must end as in the run without a fault.
 
+#![allow(clippy::unwrap_used, reason = "a failed unwrap is a failed test")]
+
 use capstan_apiserver::faults::{self, Matcher};
 use capstan_tests::wire::Fault;
 use capstan_tests::world::World;
@@ -33,6 +35,7 @@ enum Trouble {
 
 /// A service is made and then changed. Returns the end state and how many writes the first operator made.
 async fn story(trouble: Trouble) -> (Value, usize) {
+    println!("{trouble:?}");
     let world = World::start().await;
     let fault = match trouble {
         Trouble::None => Fault::None,

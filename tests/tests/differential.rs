@@ -2,11 +2,11 @@
 //!
 //! Needs `TEST_CLUSTER=real` and a kubeconfig of a fresh kube-apiserver; without it only checks that every case runs.
 
+#![allow(clippy::unwrap_used, reason = "a failed unwrap is a failed test")]
+
 use std::path::Path;
 
-use capstan_apiserver::auth::{Auth, UserInfo};
-use capstan_apiserver::ops::{Server, Settings};
-use capstan_apiserver::serve::Api;
+use capstan_sim::Cluster;
 use capstan_tests::exchange::{Answer, Case, differences, send};
 use kube::Client;
 
@@ -25,11 +25,6 @@ fn cases() -> Vec<(String, Case)> {
     cases
 }
 
-async fn embedded() -> Client {
-    let api = Api::start(Server::new(Settings::default()), Auth::new()).await.unwrap();
-    api.as_user(UserInfo::admin()).client("default")
-}
-
 async fn answers(client: &Client, case: &Case) -> Vec<Answer> {
     let mut answers = Vec::new();
     for step in &case.steps {
@@ -43,7 +38,8 @@ async fn answers(client: &Client, case: &Case) -> Vec<Answer> {
 async fn the_embedded_server_answers_as_a_real_one() {
     let real = std::env::var("TEST_CLUSTER").is_ok_and(|kind| kind == "real");
     let real = if real { Some(Client::try_default().await.unwrap()) } else { None };
-    let embedded = embedded().await;
+    let cluster = Cluster::builder().start().await.unwrap();
+    let embedded = cluster.client();
     let (mut failed, mut compared) = (Vec::new(), 0);
     for (file, case) in cases() {
         let ours = answers(&embedded, &case).await;

@@ -1,5 +1,7 @@
 //! Stories of a NIMService: from the manifest to Ready, and what may happen on the way.
 
+#![allow(clippy::unwrap_used, reason = "a failed unwrap is a failed test")]
+
 use capstan_tests::wire::Fault;
 use capstan_tests::world::World;
 use serde_json::{Value, json};

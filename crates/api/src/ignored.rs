@@ -20,7 +20,6 @@ pub const IGNORED: &[Ignored] = &[
     row("NIMService", "spec.expose.ingress"),
     row("NIMService", "spec.expose.router"),
     row("NIMService", "spec.expose.service.name"),
-    row("NIMService", "spec.inferencePlatform"),
     row("NIMService", "spec.metrics"),
     row("NIMService", "spec.multiNode"),
     row("NIMService", "spec.podAffinity"),

@@ -1,5 +1,7 @@
 //! What a user wrote survives decoding: objects made at random from each kind's own schema come back unchanged.
 
+#![allow(clippy::unwrap_used, reason = "a failed unwrap is a failed test")]
+
 use capstan_api::crd::Entry;
 use proptest::prelude::*;
 use proptest::test_runner::{RngAlgorithm, TestRng};

@@ -4,6 +4,8 @@
 //! and the answers compared: bodies are complete (nothing is left to defaults), and what the server adds to metadata is
 //! not compared. `CAPSTAN_APPLY_CASES` names another folder of stories.
 
+#![allow(clippy::unwrap_used, reason = "a failed unwrap is a failed test")]
+
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 

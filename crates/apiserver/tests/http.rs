@@ -1,5 +1,7 @@
 //! The HTTP face, seen by kube's client: in the same process without a socket, and over TLS.
 
+#![allow(clippy::unwrap_used, reason = "a failed unwrap is a failed test")]
+
 use std::sync::Arc;
 
 use bytes::Bytes;

@@ -1,5 +1,7 @@
 //! `capstan crds` as a user meets it: output, and one clear line for each mistake.
 
+#![allow(clippy::unwrap_used, reason = "a failed unwrap is a failed test")]
+
 use std::process::{Command, Output};
 
 fn capstan(args: &[&str]) -> Output {

@@ -31,16 +31,18 @@ mod tests {
 
     use super::*;
 
-    fn review(operation: Operation, spec: Value, old: Value) -> Verdict {
+    fn review(operation: &str, spec: Value, old: Value) -> Verdict {
         let object = |spec| {
             json!({
                 "apiVersion": "apps.nvidia.com/v1alpha1", "kind": "NIMService",
                 "metadata": {"name": "llama", "namespace": "nim"}, "spec": spec,
             })
         };
-        let names = ("llama".into(), "nim".into());
-        let review =
-            Review { operation, name: names.0, namespace: names.1, object: object(spec), old_object: object(old) };
+        let review = json!({
+            "uid": "1", "operation": operation, "name": "llama", "namespace": "nim",
+            "object": object(spec), "oldObject": object(old),
+        });
+        let review: Review = serde_json::from_value(review).unwrap();
         nim_service_review(&review)
     }
 
@@ -50,7 +52,7 @@ mod tests {
 
     #[test]
     fn a_mistake_is_refused_with_its_fix() {
-        let verdict = review(Operation::Create, json!({"image": image()}), Value::Null);
+        let verdict = review("CREATE", json!({"image": image()}), Value::Null);
         assert_eq!(
             verdict.errors,
             ["spec.storage names no place for the model: set nimCache, pvc, emptyDir or hostPath"]
@@ -60,14 +62,14 @@ mod tests {
     #[test]
     fn what_is_not_supported_yet_is_a_warning() {
         let spec = json!({"image": image(), "storage": {"nimCache": {"name": "c"}}, "authSecret": "s"});
-        let verdict = review(Operation::Create, spec, Value::Null);
+        let verdict = review("CREATE", spec, Value::Null);
         assert!(verdict.errors.is_empty());
         assert!(verdict.warnings[0].starts_with("spec.storage.nimCache is not supported yet"));
     }
 
     #[test]
     fn an_unchanged_spec_passes_whatever_it_says() {
-        let verdict = review(Operation::Update, json!({"image": image()}), json!({"image": image()}));
+        let verdict = review("UPDATE", json!({"image": image()}), json!({"image": image()}));
         assert!(verdict.errors.is_empty());
     }
 }

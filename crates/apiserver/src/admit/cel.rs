@@ -37,7 +37,7 @@ impl Scope {
     /// The same with a value that an expression had.
     pub(super) fn set_cel(&mut self, name: &str, value: Cel) {
         // Adding fails only for values that cannot be converted, and these are converted already.
-        drop(self.0.add_variable(name, value));
+        let _ = self.0.add_variable(name, value);
     }
 }
 
@@ -46,11 +46,6 @@ impl Expression {
     pub(super) fn new(text: &str) -> Self {
         let program = Program::compile(text).map_err(|error| error.to_string());
         Self { text: text.to_owned(), program }
-    }
-
-    /// What is wrong with the expression itself.
-    pub(super) fn mistake(&self) -> Option<&str> {
-        self.program.as_ref().err().map(String::as_str)
     }
 
     /// Its value.
@@ -65,14 +60,6 @@ impl Expression {
         match self.value(scope)? {
             Cel::Bool(truth) => Ok(truth),
             _ => Err(format!("expression '{}' resulted in error: must evaluate to bool", self.text)),
-        }
-    }
-
-    /// Its value, which must be text.
-    pub(super) fn words(&self, scope: &Scope) -> Result<String, String> {
-        match self.value(scope)? {
-            Cel::String(text) => Ok(text.to_string()),
-            _ => Err(format!("expression '{}' resulted in error: must evaluate to string", self.text)),
         }
     }
 }
@@ -131,6 +118,5 @@ mod tests {
         ] {
             assert_eq!(Expression::new(text).holds(&scope).map_err(drop), expected, "{text}");
         }
-        assert_eq!(Expression::new("'n is ' + string(object.spec.replicas)").words(&scope).unwrap(), "n is 3");
     }
 }

@@ -114,11 +114,3 @@ pub(super) fn is_zero(value: &Value) -> bool {
         Value::Object(members) => members.is_empty(),
     }
 }
-
-/// A value that is not there.
-pub(super) static NULL: Value = Value::Null;
-
-/// The member at a path of names; null if there is none.
-pub(super) fn at<'a>(value: &'a Value, path: &[&str]) -> &'a Value {
-    path.iter().try_fold(value, |value, key| value.get(key)).unwrap_or(&NULL)
-}

@@ -152,16 +152,6 @@ impl Matcher {
         Ok(self.selects_namespace(request, attributes, object)?.then_some(chosen))
     }
 
-    /// Whether there are no rules at all, which for the binding of a policy means all requests.
-    pub(super) fn has_rules(&self) -> bool {
-        !self.rules.is_empty()
-    }
-
-    /// Whether the selectors choose a request, whatever the rules say.
-    pub(super) fn selects(&self, request: &Request, attributes: &Attributes, object: Option<&Value>) -> Result<bool> {
-        Ok(self.selects_object(request, object) && self.selects_namespace(request, attributes, object)?)
-    }
-
     fn ruled(&self, request: &Request, attributes: &Attributes) -> Option<Attributes> {
         let applies = |attributes: &Attributes| {
             self.rules.iter().any(|rule| rule.matches(attributes))

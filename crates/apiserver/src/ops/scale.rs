@@ -7,7 +7,7 @@ use serde_json::{Value, json};
 use super::admission::Options;
 use super::server::Profile;
 use super::write::{Call, Change, read_patch};
-use super::{Caller, Patch, PatchKind, Payload, Server, Target, WriteOptions, Written, meta, read};
+use super::{Caller, Patch, PatchKind, Payload, Server, Target, WriteOptions, Written, meta};
 use crate::apply::managed::{self, Force};
 use crate::apply::patch;
 use crate::apply::scale::{Rescaled, Scaled};

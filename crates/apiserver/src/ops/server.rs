@@ -46,8 +46,11 @@ struct Inner {
     faults: Faults,
     admission: RwLock<Arc<[Arc<dyn Admission>]>>,
     kinds: RwLock<Arc<dyn Kinds>>,
-    profiles: RwLock<HashMap<(TableKey, Arc<str>), Arc<Profile>>>,
+    profiles: RwLock<Profiles>,
 }
+
+/// Profiles by table and version.
+type Profiles = HashMap<(TableKey, Arc<str>), Arc<Profile>>;
 
 /// What the verbs need to know about a resource, worked out once.
 pub(crate) struct Profile {

@@ -8,9 +8,9 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, anyhow, bail};
 use capstan_api::nim::NimService;
-use capstan_apiserver::auth::{Auth, UserInfo};
-use capstan_apiserver::serve::{Api as Server, Listen, ListenError, Listener};
-use capstan_sim::{Cluster, NodeTemplate, node};
+use capstan_apiserver::auth::UserInfo;
+use capstan_apiserver::serve::{Listen, ListenError};
+use capstan_sim::{Cluster, NodeTemplate, StartError, node};
 use clap::ValueEnum;
 use futures::{StreamExt, TryStreamExt};
 use k8s_openapi::api::core::v1::Node;
@@ -59,7 +59,6 @@ enum Format {
 struct Up {
     stop: CancellationToken,
     operator: tokio::task::JoinHandle<Result<(), capstan_operator::Error>>,
-    listener: Listener,
     cluster: Cluster,
     kubeconfig: PathBuf,
 }
@@ -98,19 +97,16 @@ async fn start(args: &Args, view: View) -> Result<(Up, Client)> {
         rules: vec![(node::Match::default(), containers())],
         ..node::Settings::default()
     };
-    let cluster = Cluster::builder()
-        .node_settings(nodes)
-        .start()
-        .await
-        .map_err(|error| anyhow!("the cluster did not start: {error}"))?;
-    let server = Server::start(cluster.server.clone(), Auth::new()).await.map_err(|error| anyhow!("{error}"))?;
     let address = (std::net::Ipv4Addr::LOCALHOST, args.port).into();
-    let listener = server.listen(Listen { address, ..Listen::default() }).await.map_err(|error| match error {
-        ListenError::Socket(error) if error.kind() == std::io::ErrorKind::AddrInUse => {
+    let listen = Listen { address, ..Listen::default() };
+    let started = Cluster::builder().node_settings(nodes).listen(listen).start().await;
+    let cluster = started.map_err(|error| match error {
+        StartError::Listen(ListenError::Socket(error)) if error.kind() == std::io::ErrorKind::AddrInUse => {
             anyhow!("port {} is in use: choose another with --port, or leave it out", args.port)
         }
-        other => anyhow!("cannot serve the API on {address}: {other}"),
+        other => anyhow!(other).context("the cluster did not start"),
     })?;
+    let listener = cluster.listener().context("the cluster has no socket")?;
     let kubeconfig = args
         .kubeconfig
         .clone()
@@ -120,7 +116,7 @@ async fn start(args: &Args, view: View) -> Result<(Up, Client)> {
         .write(&kubeconfig)
         .with_context(|| format!("cannot write the kubeconfig to {}", kubeconfig.display()))?;
     stage.done(&format!("Kubernetes API at {}", listener.url()));
-    let client = server.as_user(UserInfo::admin()).client("default");
+    let client = cluster.client();
     manifests::apply(&client, &manifests::storage_class()).await?;
     nodes_ready(&client, view, args).await?;
 
@@ -136,7 +132,7 @@ async fn start(args: &Args, view: View) -> Result<(Up, Client)> {
         }
     }
     stage.done("CRDs installed, caches filled, leading");
-    Ok((Up { stop, operator, listener, cluster, kubeconfig }, client))
+    Ok((Up { stop, operator, cluster, kubeconfig }, client))
 }
 
 /// Containers here load no model: they answer their probes soon, whatever delay the probes allow.
@@ -239,7 +235,6 @@ async fn end(up: Up, view: View) -> Result<()> {
     up.stop.cancel();
     let operator = up.operator.await.context("the operator panicked")?;
     up.cluster.stop();
-    drop(up.listener);
     let _ = std::fs::remove_file(&up.kubeconfig);
     view.say("stopped", "stopped");
     operator.map_err(|error| anyhow!("the operator ended badly: {error}"))

@@ -1,5 +1,7 @@
 //! Stories: what happens on a cluster, in virtual time, from a user's first write until nothing is written any more.
 
+#![allow(clippy::unwrap_used, reason = "a failed unwrap is a failed test")]
+
 mod autoscalers;
 mod daemon_sets;
 mod deployments;

@@ -11,7 +11,7 @@ use super::{Settings, standard};
 use crate::auth::UserInfo;
 use crate::clock::Clock;
 use crate::error::{Result, Status};
-use crate::ops::{self, Caller, DeleteOptions, GetOptions, Server, Target, WriteOptions, Written};
+use crate::ops::{self, Caller, DeleteOptions, Server, Target, WriteOptions, Written};
 use crate::registry::Resource;
 
 /// A server with all of admission, and short names for what tests do to it.
@@ -64,11 +64,6 @@ impl Bench {
 
     pub(crate) async fn create(&self, resource: &str, body: Value) -> Result<Value> {
         self.write(resource, body).await.map(|written| written.object.value())
-    }
-
-    pub(crate) async fn get(&self, resource: &str, name: &str) -> Result<Value> {
-        let target = self.target(resource, Some(name));
-        self.server.get(&self.caller, &target, &GetOptions::default()).await.map(|object| object.value())
     }
 
     pub(crate) async fn patch(&self, resource: &str, name: &str, patch: Value) -> Result<Value> {

@@ -114,10 +114,8 @@ fn checked(errors: &mut Errors, at: &At<'_>, key: &str, source: &Value) {
         }
     };
     match key {
-        "emptyDir" => {
-            if Quantity::from_json(&source["sizeLimit"]).is_ok_and(|size| size < Quantity::ZERO) {
-                errors.forbidden(&at.child("sizeLimit"), "SizeLimit field must be a valid resource quantity");
-            }
+        "emptyDir" if Quantity::from_json(&source["sizeLimit"]).is_ok_and(|size| size < Quantity::ZERO) => {
+            errors.forbidden(&at.child("sizeLimit"), "SizeLimit field must be a valid resource quantity");
         }
         "hostPath" => host_path(errors, at, source),
         "gitRepo" => need(errors, &["repository"]),

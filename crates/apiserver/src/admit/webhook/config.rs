@@ -131,10 +131,13 @@ pub(super) struct Invocation {
     pub(super) chosen: Attributes,
 }
 
+/// The webhooks of each configuration, and the revision that they were read from.
+type Parsed = HashMap<Arc<str>, (u64, Vec<Arc<Hook>>)>;
+
 /// All webhooks of one kind of configuration.
 pub(super) struct Hooks {
     table: TableKey,
-    parsed: Mutex<HashMap<Arc<str>, (u64, Vec<Arc<Hook>>)>>,
+    parsed: Mutex<Parsed>,
 }
 
 impl Hooks {

@@ -69,7 +69,8 @@ fn volume_for(claim: &PersistentVolumeClaim, class: &StorageClass) -> Persistent
             capacity: spec.resources.and_then(|resources| resources.requests),
             claim_ref: Some(reference(claim)),
             csi: Some(CSIPersistentVolumeSource {
-                driver: class.provisioner.clone(),
+                // Names of provisioners may have a slash (`rancher.io/local-path`), those of drivers may not.
+                driver: class.provisioner.replace('/', "."),
                 volume_handle: name,
                 volume_attributes: class.parameters.clone(),
                 ..CSIPersistentVolumeSource::default()
