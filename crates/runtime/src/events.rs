@@ -85,7 +85,7 @@ impl Events {
             uid: uid.into(),
             notes: notes.to_vec(),
         };
-        if self.sender.try_send(said).is_err() {
+        if self.sender.try_send(said).is_err() && !notes.is_empty() {
             self.metrics.event_dropped();
         }
     }
@@ -129,9 +129,17 @@ impl Scribe {
         if !self.gate.is_open() {
             return;
         }
+        let about = (said.component.clone(), said.uid.clone());
+        if said.notes.is_empty() {
+            // What is said next is news, even if it was said before.
+            if let Some(memory) = self.memory.get_mut(&about) {
+                memory.last.clear();
+            }
+            return;
+        }
         let now = Instant::now();
         self.make_room();
-        let memory = self.memory.entry((said.component.clone(), said.uid.clone())).or_insert_with(|| Memory {
+        let memory = self.memory.entry(about).or_insert_with(|| Memory {
             events: BTreeMap::new(),
             last: BTreeSet::new(),
             left: BURST,

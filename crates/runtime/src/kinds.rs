@@ -40,7 +40,7 @@ pub enum Keep {
     Full,
     /// Everything but these fields, named by JSON pointers.
     Without(&'static [&'static str]),
-    /// The keys under `data`, without their values. Such objects can be made once, but not kept: no diff sees them.
+    /// The keys under `data`, without their values. To keep such an object costs a read at every reconcile.
     Keys,
     /// Only metadata; the rest is not even sent to us. The same holds.
     Metadata,
@@ -209,6 +209,11 @@ impl Kind {
     pub(crate) fn selects(&self, object: &Value) -> bool {
         let label = || object["metadata"]["labels"][MANAGED_BY].as_str();
         self.select != Select::Ours || label().is_some_and(|value| MANAGERS.contains(&value))
+    }
+
+    /// Whether a cached object can be compared with a wanted one.
+    pub(crate) fn is_comparable(&self) -> bool {
+        !matches!(self.keep, Keep::Keys | Keep::Metadata)
     }
 
     /// Drops what is not kept.

@@ -267,14 +267,26 @@ impl Candidate {
         }
         let _ = timeout(self.settings.lease - self.settings.renew, self.gate.drained()).await;
         let Some(seen) = &self.seen else { return };
-        let version = json!({"resourceVersion": seen.lease.metadata.resource_version});
+        let mut released = self.release(&seen.lease).await;
+        // A renewal that we did not wait for may have been carried out.
+        if released.as_ref().is_err_and(|error| error.class() == Class::Conflict)
+            && let Ok(lease) = self.within("get", self.api.get(&self.settings.name)).await
+            && holder(&lease) == self.settings.identity
+        {
+            released = self.release(&lease).await;
+        }
+        match released {
+            Ok(()) => tracing::info!("gave the lease back"),
+            Err(error) => tracing::warn!(error = error.chain(), "cannot give the lease back"),
+        }
+    }
+
+    async fn release(&self, lease: &Lease) -> Result<(), Error> {
+        let version = json!({"uid": lease.metadata.uid, "resourceVersion": lease.metadata.resource_version});
         let spec = json!({"holderIdentity": "", "leaseDurationSeconds": 1});
         let patch = Patch::Merge(json!({"metadata": version, "spec": spec}));
         let params = PatchParams { field_manager: Some(FIELD_MANAGER.into()), ..PatchParams::default() };
-        match self.within("patch", self.api.patch(&self.settings.name, &params, &patch)).await {
-            Ok(_) => tracing::info!("gave the lease back"),
-            Err(error) => tracing::warn!(error = error.chain(), "cannot give the lease back"),
-        }
+        self.within("patch", self.api.patch(&self.settings.name, &params, &patch)).await.map(drop)
     }
 
     /// A request that hangs must leave time for the next one.

@@ -91,11 +91,7 @@ impl Watch<'_> {
         } else {
             match self.list().await {
                 Ok(()) => self.follow(None).await,
-                Err(ended) => {
-                    // Half a list is no place to go on from.
-                    self.resume = None;
-                    Err(ended)
-                }
+                Err(ended) => Err(ended),
             }
         };
         match result {
@@ -194,16 +190,17 @@ impl Watch<'_> {
             "DELETED" => {
                 let object = stub(object);
                 self.cache.change(self.feed, || self.feed.table.remove(Source::Watch, &object));
-                self.passed(&object);
+                self.passed(version(&object), Source::Watch);
             }
             "BOOKMARK" => {
                 let object = stub(object);
                 if object["metadata"]["annotations"]["k8s.io/initial-events-end"] == "true"
                     && let Some(seen) = list.take()
                 {
-                    self.listed(seen, None);
+                    self.listed(seen, version(&object).map(Into::into));
                 }
-                self.passed(&object);
+                let source = if list.is_some() { Source::List } else { Source::Watch };
+                self.passed(version(&object), source);
             }
             _ => {
                 let status: Status = serde_json::from_str(object.get()).unwrap_or_default();
@@ -215,10 +212,6 @@ impl Watch<'_> {
                 });
             }
         }
-        // A list that is still being read is no place to go on from.
-        if list.is_some() {
-            self.resume = None;
-        }
         self.busy = true;
         Ok(())
     }
@@ -228,14 +221,14 @@ impl Watch<'_> {
         let table = &self.feed.table;
         match serde_json::from_str::<Value>(text.get()) {
             Ok(object) => {
-                let key = Key::of(&object);
-                self.passed(&object);
+                let (key, version) = (Key::of(&object), version(&object).map(str::to_owned));
                 self.cache.change(self.feed, || table.put(source, object));
+                self.passed(version.as_deref(), source);
                 Some(key)
             }
             Err(error) => {
                 let object = stub(text);
-                self.passed(&object);
+                self.passed(version(&object), source);
                 self.cache.change(self.feed, || table.remove(Source::Watch, &object));
                 let Key { namespace, name } = Key::of(&object);
                 let reference = table.kind.reference(&namespace, &name);
@@ -246,20 +239,19 @@ impl Watch<'_> {
         }
     }
 
-    /// Remembers how far the stream is.
-    fn passed(&mut self, object: &Value) {
-        if let Some(version) = object["metadata"]["resourceVersion"].as_str() {
+    /// Remembers how far the stream is. Items of a list come in no order of versions.
+    fn passed(&mut self, version: Option<&str>, source: Source) {
+        if let (Some(version), Source::Watch) = (version, source) {
+            self.feed.table.passed(version);
             self.resume = Some(version.into());
         }
     }
 
     /// The list is complete.
     fn listed(&mut self, seen: BTreeSet<Key>, version: Option<String>) {
-        if version.is_some() {
-            self.resume = version;
-        }
         let table = &self.feed.table;
-        self.cache.changes(self.feed, false, || table.finish(&seen));
+        self.cache.changes(self.feed, false, || table.finish(&seen, version.as_deref()));
+        self.resume = version;
         self.cache.shared.metrics.cached(table.kind.kind, table.len());
         self.busy = true;
         self.cache.set_absent(self.feed, false);
@@ -294,6 +286,10 @@ impl Watch<'_> {
         }
         class
     }
+}
+
+fn version(object: &Value) -> Option<&str> {
+    object["metadata"]["resourceVersion"].as_str().filter(|version| !version.is_empty())
 }
 
 fn silent(_: tokio::time::error::Elapsed) -> Ended {

@@ -10,6 +10,7 @@ mod table;
 mod view;
 
 use std::collections::BTreeSet;
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError, RwLock};
 
@@ -261,7 +262,12 @@ impl Cache {
         let replaced = edit();
         for Replaced { key, old, new } in &replaced {
             let change = Change { kind: feed.table.kind, key, old: old.as_ref(), new: new.as_ref(), ours };
-            subscribers.iter().for_each(|subscriber| subscriber(&change));
+            for subscriber in subscribers.iter() {
+                // A subscriber that panics must not end the watch of everybody.
+                if catch_unwind(AssertUnwindSafe(|| subscriber(&change))).is_err() {
+                    tracing::error!(kind = %feed.table.kind, object = %key, "a subscriber panicked");
+                }
+            }
         }
         if !replaced.is_empty() {
             self.shared.metrics.cached(feed.table.kind.kind, feed.table.len());

@@ -74,6 +74,8 @@ struct State {
     gone: HashMap<Key, String>,
     /// Number of the list that is being read or was read last.
     list: u64,
+    /// The version up to which everything was told by the server.
+    told: Option<u64>,
     /// Whether a list was read to its end.
     synced: bool,
 }
@@ -129,21 +131,34 @@ impl Table {
         self.write().list += 1;
     }
 
-    /// Ends a list: what it did not show is gone, except what we wrote since it began.
-    pub(crate) fn finish(&self, seen: &BTreeSet<Key>) -> Vec<Replaced> {
+    /// Ends a list of that version: what it did not show is gone, except what we wrote afterwards.
+    pub(crate) fn finish(&self, seen: &BTreeSet<Key>, version: Option<&str>) -> Vec<Replaced> {
         let mut state = self.write();
-        let list = state.list;
+        let (list, told) = (state.list, version.and_then(|version| version.parse().ok()));
         state.synced = true;
+        state.told = told;
         state.gone.retain(|key, _| seen.contains(key));
-        let lost = state.objects.iter().filter(|(key, entry)| entry.written < list && !seen.contains(*key));
+        let ahead = |entry: &Entry| {
+            let newer = matches!((entry.version, told), (Some(version), Some(told)) if version > told);
+            entry.written == list && (newer || entry.version.is_none() || told.is_none())
+        };
+        let lost = state.objects.iter().filter(|(key, entry)| !seen.contains(*key) && !ahead(entry));
         let lost: Vec<Key> = lost.map(|(key, _)| key.clone()).collect();
         lost.into_iter().map(|key| state.replace(key, None)).collect()
+    }
+
+    /// Notes that the server has told everything up to a version.
+    pub(crate) fn passed(&self, version: &str) {
+        if let Ok(version) = version.parse() {
+            self.write().told = Some(version);
+        }
     }
 
     /// Forgets everything, because the server no longer serves the kind.
     pub(crate) fn clear(&self) -> Vec<Replaced> {
         let mut state = self.write();
         state.synced = false;
+        state.told = None;
         state.gone.clear();
         let keys: Vec<Key> = state.objects.keys().cloned().collect();
         keys.into_iter().map(|key| state.replace(key, None)).collect()
@@ -171,6 +186,9 @@ impl Table {
             if same || !(trusted || newer) {
                 return None;
             }
+        } else if source == Source::Write && matches!((version, state.told), (Some(new), Some(told)) if new <= told) {
+            // The server told of this version and then of the object's end, before we heard the answer.
+            return None;
         }
         self.kind.trim(&mut object);
         let written = if source == Source::Write { list } else { 0 };
@@ -291,7 +309,7 @@ mod tests {
         table.put(Source::Watch, object("lost", "u2", 501));
         table.begin();
         table.put(Source::List, object("a", "u", 100));
-        let lost = table.finish(&BTreeSet::from([Key::new("ns", "a")]));
+        let lost = table.finish(&BTreeSet::from([Key::new("ns", "a")]), Some("101"));
         assert_eq!(kept(&table, "a").as_deref(), Some("100"));
         assert_eq!(lost.len(), 1);
         assert_eq!(&*lost[0].key.name, "lost");
@@ -305,8 +323,28 @@ mod tests {
         table.put(Source::Write, object("a", "u", 12));
         table.put(Source::Write, object("new", "u2", 13));
         table.put(Source::List, object("a", "u", 5));
-        assert!(table.finish(&BTreeSet::from([Key::new("ns", "a")])).is_empty());
+        assert!(table.finish(&BTreeSet::from([Key::new("ns", "a")]), Some("11")).is_empty());
         assert_eq!((kept(&table, "a").as_deref(), kept(&table, "new").as_deref()), (Some("12"), Some("13")));
+    }
+
+    #[test]
+    fn what_we_wrote_before_the_server_took_the_list_is_not_kept_against_it() {
+        let table = table("ConfigMap");
+        table.begin();
+        table.put(Source::Write, object("a", "u", 12));
+        assert_eq!(table.finish(&BTreeSet::new(), Some("20")).len(), 1);
+    }
+
+    #[test]
+    fn an_answer_that_comes_after_the_end_of_its_object_is_no_object() {
+        let table = table("ConfigMap");
+        table.begin();
+        table.finish(&BTreeSet::new(), Some("4"));
+        table.put(Source::Watch, object("a", "u", 5));
+        table.remove(Source::Watch, &object("a", "u", 9));
+        table.passed("9");
+        assert!(table.put(Source::Write, object("a", "u", 7)).is_none());
+        assert!(table.put(Source::Write, object("a", "u2", 10)).is_some());
     }
 
     #[test]

@@ -117,11 +117,12 @@ impl Writer {
 
     async fn apply_one(&self, object: &Object) -> Result<Applied, Error> {
         let kind = self.cache.kind(&object.reference.gvk)?;
-        // An object without an owner is told from others' by its managed fields, which the cache does not keep.
-        if let Some(live) = self.cache.get(&object.reference)
-            && owner(&object.body).is_some()
-        {
-            return self.change(kind, object, &live).await;
+        if let Some(live) = self.cache.get(&object.reference) {
+            // An object without an owner is told from others' by its managed fields, which the cache does not keep.
+            let enough = kind.is_comparable() && owner(&object.body).is_some();
+            if enough || object.policy == Policy::CreateOnce {
+                return self.change(kind, object, &live).await;
+            }
         }
         // The cache shows only what it selects, and may be behind: the server knows.
         match self.get(kind, &object.reference).await? {

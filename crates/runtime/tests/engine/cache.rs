@@ -238,3 +238,14 @@ async fn a_kind_that_we_may_not_see_is_waited_for_only_if_every_server_has_it() 
     fault.remove();
     until(310, "allowed", || second.cache.is_synced()).await;
 }
+
+#[tokio::test(start_paused = true)]
+async fn a_subscriber_that_panics_ends_no_watch() {
+    let cluster = Cluster::start().await;
+    let (runtime, _stop) = runtime(&cluster.link(), Gate::open()).await;
+    runtime.cache.subscribe(|change| assert_ne!(&*change.key.name, "bad"));
+    let seen = record(&runtime);
+    cluster.apply(config_map("bad", "1")).await;
+    cluster.apply(config_map("good", "1")).await;
+    until(5, "both", || seen.lock().unwrap().len() == 2).await;
+}

@@ -149,3 +149,20 @@ async fn a_lease_that_somebody_deletes_is_made_anew() {
     never_both(60, &first, &second).await;
     assert!(first.gate.is_open() != second.gate.is_open());
 }
+
+#[tokio::test(start_paused = true)]
+async fn a_lease_is_given_back_even_in_the_middle_of_a_renewal() {
+    let cluster = Cluster::start().await;
+    let first = candidate(&cluster, "first", 0);
+    within(5, "the first", first.gate.opened()).await;
+    let renewals = Matcher::new().resource("leases").verb(Verb::Patch);
+    let slow = cluster.server.faults().add(Fault::delay(renewals, Duration::from_secs(1)).nth(1));
+    until(5, "a renewal runs", || slow.hits() == 1).await;
+    // The answer is not waited for, but the write happens.
+    let before = lease(&cluster).await.metadata.resource_version;
+    first.stop.cancel();
+    within(3, "the end", first.task).await.unwrap();
+    let after = lease(&cluster).await;
+    assert_ne!(after.metadata.resource_version, before);
+    assert_eq!(after.spec.unwrap().holder_identity.unwrap_or_default(), "");
+}
