@@ -1,3 +1,5 @@
+//! Defaults that a real server fills in.
+
 use serde_json::{Value, json};
 
 use super::apply;

@@ -1,3 +1,5 @@
+//! What the small admission plugins change and refuse.
+
 use serde_json::{Value, json};
 
 use crate::admit::Settings;

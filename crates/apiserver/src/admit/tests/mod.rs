@@ -11,7 +11,7 @@ use super::{Settings, standard};
 use crate::auth::UserInfo;
 use crate::clock::Clock;
 use crate::error::{Result, Status};
-use crate::ops::{self, Caller, DeleteOptions, Server, Target, WriteOptions, Written};
+use crate::ops::{self, Caller, DeleteOptions, GetOptions, Server, Target, WriteOptions, Written};
 use crate::registry::Resource;
 
 /// A server with all of admission, and short names for what tests do to it.

@@ -1,3 +1,5 @@
+//! Services: addresses, ports and their defaults through the whole server.
+
 use super::*;
 
 fn service(name: &str, spec: Value) -> Value {

@@ -1,3 +1,5 @@
+//! Workloads: defaults and checks through the whole server.
+
 use super::*;
 
 #[tokio::test]
