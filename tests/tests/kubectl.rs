@@ -1,0 +1,117 @@
+//! The real kubectl on the embedded cluster: every command that people use, and what it prints.
+//!
+//! Looks for kubectl in `$KUBEBUILDER_ASSETS` and `PATH`; without one there is nothing to test, and it says so.
+
+#![allow(clippy::unwrap_used, reason = "a failed unwrap is a failed test")]
+
+use std::path::{Path, PathBuf};
+use std::process::Stdio;
+
+use capstan_apiserver::serve::Listen;
+use capstan_sim::Cluster;
+use tokio::io::AsyncWriteExt;
+use tokio::process::Command;
+
+const DEPLOYMENT: &str = r#"{"apiVersion": "apps/v1", "kind": "Deployment", "metadata": {"name": "web"}, "spec": {"replicas": 2,
+"selector": {"matchLabels": {"app": "web"}}, "template": {"metadata": {"labels": {"app": "web"}},
+"spec": {"containers": [{"name": "web", "image": "web:1"}]}}}}"#;
+
+/// A command, what it reads, and what it must print. `!` in front: it must fail.
+const COMMANDS: &[(&str, &str, &str)] = &[
+    ("version", "", "Server Version: v1."),
+    ("api-resources", "", "deployments"),
+    ("get nodes", "", "Ready"),
+    ("get nodes -o wide", "", "INTERNAL-IP"),
+    ("apply -f -", DEPLOYMENT, "deployment.apps/web created"),
+    ("rollout status deployment/web --timeout=60s", "", "successfully rolled out"),
+    ("get deployments", "", "2/2"),
+    ("get deployment web -o yaml", "", "readyReplicas: 2"),
+    ("get deployment web -o yaml --show-managed-fields", "", "managedFields:"),
+    ("get pods -l app=web -o name", "", "pod/web-"),
+    ("describe deployment web", "", "ScalingReplicaSet"),
+    ("wait --for=condition=Available deployment/web --timeout=30s", "", "condition met"),
+    ("diff -f -", DEPLOYMENT, ""),
+    ("apply --server-side --force-conflicts -f -", DEPLOYMENT, "serverside-applied"),
+    ("scale deployment web --replicas=3", "", "scaled"),
+    ("rollout status deployment/web --timeout=60s", "", "successfully rolled out"),
+    ("set image deployment/web web=web:2", "", "image updated"),
+    ("rollout status deployment/web --timeout=60s", "", "successfully rolled out"),
+    ("rollout history deployment/web", "", "REVISION"),
+    ("rollout undo deployment/web", "", "rolled back"),
+    ("rollout status deployment/web --timeout=60s", "", "successfully rolled out"),
+    ("get deployment web -o jsonpath={.spec.template.spec.containers[0].image}", "", "web:1"),
+    ("patch deployment web --type=merge -p {\"spec\":{\"replicas\":1}}", "", "patched"),
+    (
+        "patch deployment web --type=json -p [{\"op\":\"replace\",\"path\":\"/spec/replicas\",\"value\":2}]",
+        "",
+        "patched",
+    ),
+    ("patch deployment web --type=strategic -p {\"metadata\":{\"labels\":{\"a\":\"b\"}}}", "", "patched"),
+    ("label deployment web tier=front", "", "labeled"),
+    ("annotate deployment web note=x", "", "annotated"),
+    ("explain deployment.spec.strategy", "", "RollingUpdate"),
+    ("logs deployment/web", "", ""),
+    ("cordon node-0", "", "cordoned"),
+    ("drain node-0 --ignore-daemonsets --force --timeout=60s", "", "drained"),
+    ("uncordon node-0", "", "uncordoned"),
+    ("taint nodes node-1 k=v:NoSchedule", "", "tainted"),
+    ("auth can-i delete pods", "", "yes"),
+    ("auth can-i delete pods --as=nobody", "", "!no"),
+    ("create serviceaccount robot", "", "created"),
+    ("create token robot", "", "."),
+    ("create configmap settings --from-literal=a=b", "", "created"),
+    ("get configmap settings -o jsonpath={.data.a}", "", "b"),
+    ("events", "", "SuccessfulCreate"),
+    ("get all", "", "deployment.apps/web"),
+    ("delete configmap settings", "", "deleted"),
+    ("delete deployment web --cascade=foreground --timeout=60s", "", "deleted"),
+    ("get pods -l app=web", "", "No resources found"),
+    ("get deployment web", "", "!NotFound"),
+];
+
+fn kubectl() -> Option<PathBuf> {
+    let assets = std::env::var_os("KUBEBUILDER_ASSETS").map(PathBuf::from);
+    let path = std::env::var_os("PATH").unwrap_or_default();
+    let mut folders = assets.into_iter().chain(std::env::split_paths(&path));
+    folders.find_map(|folder| Some(folder.join("kubectl")).filter(|file| file.is_file()))
+}
+
+async fn run(kubectl: &Path, kubeconfig: &Path, command: &str, input: &str) -> (bool, String) {
+    let mut child = Command::new(kubectl)
+        .arg("--kubeconfig")
+        .arg(kubeconfig)
+        .args(command.split(' '))
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .kill_on_drop(true)
+        .spawn()
+        .unwrap();
+    child.stdin.take().unwrap().write_all(input.as_bytes()).await.unwrap();
+    let output = child.wait_with_output().await.unwrap();
+    let text = [output.stdout, output.stderr].concat();
+    (output.status.success(), String::from_utf8_lossy(&text).into_owned())
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn kubectl_works_as_on_a_real_cluster() {
+    let Some(kubectl) = kubectl() else {
+        println!("no kubectl in $KUBEBUILDER_ASSETS or PATH: nothing to test");
+        return;
+    };
+    let cluster = Cluster::builder().nodes(3).listen(Listen::default()).start().await.unwrap();
+    let port = cluster.listener().unwrap().address().port();
+    let kubeconfig = std::env::temp_dir().join(format!("kubectl-test-{port}.kubeconfig"));
+    cluster.kubeconfig().unwrap().write(&kubeconfig).unwrap();
+    let mut wrong = Vec::new();
+    for (command, input, wanted) in COMMANDS {
+        let (ok, text) = run(&kubectl, &kubeconfig, command, input).await;
+        let (fails, wanted) = wanted.strip_prefix('!').map_or((false, *wanted), |wanted| (true, wanted));
+        if ok == fails || !text.contains(wanted) {
+            wrong.push(format!("kubectl {command}\n  wanted {wanted:?}, got: {}", text.trim()));
+        }
+    }
+    let _ = std::fs::remove_file(&kubeconfig);
+    assert!(wrong.is_empty(), "{} of {} commands:\n{}", wrong.len(), COMMANDS.len(), wrong.join("\n"));
+    println!("{} kubectl commands", COMMANDS.len());
+}
