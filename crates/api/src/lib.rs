@@ -22,7 +22,8 @@ pub mod wire;
 pub use resource::{Cluster, Column, EmptyStatus, Kind, Layout, Namespaced, NoStatus, Resource};
 
 /// Every custom resource, by domain.
-pub const KINDS: &[&[crd::Entry]] =
+// A static, not a const: a const would be built again, with all its generic code, in every crate that uses it.
+pub static KINDS: &[&[crd::Entry]] =
     &[nim::KINDS, nemo::KINDS, gpu::KINDS, compute_domain::KINDS, network::KINDS, sriov::KINDS, nfd::KINDS, amd::KINDS];
 
 /// Every custom resource, in the order of [`KINDS`].
