@@ -1,7 +1,8 @@
 //! Recipes of the project: `cargo xtask gen` writes the generated files, `cargo xtask check` is what CI runs first,
-//! `cargo xtask cluster up` starts a real Kubernetes.
+//! `cargo xtask cluster up` starts a real Kubernetes, `cargo xtask image` writes a container image.
 
 mod cluster;
+mod image;
 mod reference;
 mod tidy;
 
@@ -20,9 +21,11 @@ enum Task {
     Check,
     /// Only tidy: dependency direction, file sizes, headers
     Tidy,
-    /// A real Kubernetes control plane on this machine
+    /// A real Kubernetes with one node on this machine
     #[command(subcommand)]
     Cluster(cluster::Action),
+    /// Write a container image of the release binary, without Docker
+    Image(image::Args),
 }
 
 /// A generated file: path from the root, and content.
@@ -34,6 +37,7 @@ fn main() -> Result<()> {
         Task::Gen => generate(&root),
         Task::Tidy => tidy::run(&root),
         Task::Cluster(action) => cluster::run(&root, &action),
+        Task::Image(args) => image::run(&root, &args),
         Task::Check => {
             cargo(&root, &["fmt", "--all", "--check"])?;
             cargo(&root, &["clippy", "--workspace", "--all-targets", "--quiet", "--", "-D", "warnings"])?;

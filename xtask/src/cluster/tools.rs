@@ -18,16 +18,18 @@ pub(crate) const CONTROLLERS: Tool =
 pub(crate) const SCHEDULER: Tool = Tool { name: "kube-scheduler", package: "k8s.io/kubernetes/cmd/kube-scheduler" };
 pub(crate) const KUBECTL: Tool = Tool { name: "kubectl", package: "k8s.io/kubernetes/cmd/kubectl" };
 
+pub(crate) const KUBELET: Tool = Tool { name: "kubelet", package: "k8s.io/kubernetes/cmd/kubelet" };
+pub(crate) const PROXY: Tool = Tool { name: "kube-proxy", package: "k8s.io/kubernetes/cmd/kube-proxy" };
+pub(crate) const HELM: Tool = Tool { name: "helm", package: "helm.sh/helm/v3/cmd/helm" };
+
 /// All of them.
-pub(crate) const ALL: [&Tool; 5] = [&KUBECTL, &ETCD, &API_SERVER, &CONTROLLERS, &SCHEDULER];
+pub(crate) const ALL: [&Tool; 8] = [&KUBECTL, &ETCD, &API_SERVER, &CONTROLLERS, &SCHEDULER, &KUBELET, &PROXY, &HELM];
 
 impl Tool {
     /// Where the program is. Builds it when it is nowhere.
     pub(crate) fn find(&self, root: &Path) -> Result<PathBuf> {
-        let assets = std::env::var_os("KUBEBUILDER_ASSETS").map(PathBuf::from);
-        let path = std::env::var_os("PATH").unwrap_or_default();
-        let folders = assets.into_iter().chain(std::env::split_paths(&path));
-        if let Some(found) = folders.map(|folder| folder.join(self.name)).find(|file| file.is_file()) {
+        let assets = std::env::var_os("KUBEBUILDER_ASSETS").map(|folder| PathBuf::from(folder).join(self.name));
+        if let Some(found) = assets.filter(|file| file.is_file()).or_else(|| in_path(self.name)) {
             return Ok(found);
         }
         let built = folder(root)?.join(self.name);
@@ -68,6 +70,13 @@ impl Tool {
             Err(error) => Err(error).context("cannot run go"),
         }
     }
+}
+
+/// Where a program lies in PATH, or where administrators have theirs.
+pub(crate) fn in_path(name: &str) -> Option<PathBuf> {
+    let path = std::env::var_os("PATH").unwrap_or_default();
+    let more = ["/usr/sbin", "/sbin"].map(PathBuf::from);
+    std::env::split_paths(&path).chain(more).map(|folder| folder.join(name)).find(|file| file.is_file())
 }
 
 /// Where built programs are kept: outside the tree, one folder per set of pinned versions.

@@ -1,0 +1,221 @@
+//! etcd, kube-apiserver, kube-controller-manager and kube-scheduler: flags, keys, tokens and kubeconfigs.
+
+use std::net::{IpAddr, TcpListener};
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use anyhow::{Context, Result, bail};
+use rcgen::{BasicConstraints, CertificateParams, DnType, IsCa, Issuer, KeyPair};
+use serde_json::json;
+
+use super::process::{Process, until};
+use super::tools::{self, Tool};
+
+/// How long the control plane may take to answer.
+const READY: Duration = Duration::from_secs(90);
+
+/// Requests as JSON lines: who asked for what.
+pub(crate) const AUDIT_LOG: &str = "audit.log";
+
+/// Where services get their addresses.
+const SERVICES: &str = "10.96.0.0/16";
+
+/// Clients before servers.
+const ALL: [&Tool; 4] = [&tools::SCHEDULER, &tools::CONTROLLERS, &tools::API_SERVER, &tools::ETCD];
+
+/// Who talks to the API server, with the name and the group that RBAC knows.
+const USERS: &[(&str, &str, &str)] = &[
+    ("admin", "admin", "system:masters"),
+    ("kube-controller-manager", "system:kube-controller-manager", ""),
+    ("kube-scheduler", "system:kube-scheduler", ""),
+    ("kube-proxy", "system:kube-proxy", ""),
+    ("kubelet", concat!("system:node:", "capstan"), "system:nodes"),
+];
+
+/// Programs by the path to each.
+pub(crate) struct Programs {
+    pub(crate) etcd: PathBuf,
+    pub(crate) api_server: PathBuf,
+    pub(crate) controllers: PathBuf,
+    pub(crate) scheduler: PathBuf,
+    pub(crate) kubectl: PathBuf,
+}
+
+impl Programs {
+    pub(crate) fn find(root: &Path) -> Result<Self> {
+        Ok(Self {
+            etcd: tools::ETCD.find(root)?,
+            api_server: tools::API_SERVER.find(root)?,
+            controllers: tools::CONTROLLERS.find(root)?,
+            scheduler: tools::SCHEDULER.find(root)?,
+            kubectl: tools::KUBECTL.find(root)?,
+        })
+    }
+}
+
+/// Starts the control plane on `address` and waits until it answers.
+pub(crate) fn start(home: &Path, programs: &Programs, address: IpAddr) -> Result<()> {
+    let (client, peer, port) = (free_port(address)?, free_port(address)?, free_port(address)?);
+    write_credentials(home, address, port)?;
+    write_audit_policy(home)?;
+    process(home, &tools::ETCD).start(&programs.etcd, &etcd_flags(home, client, peer))?;
+    process(home, &tools::API_SERVER).start(&programs.api_server, &api_server_flags(home, client, address, port))?;
+    wait(home, "the API server does not answer", || answers(&programs.kubectl, &home.join("kubeconfig")))?;
+    let file = |name: &str| home.join(name).display().to_string();
+    let leader = "--leader-elect=false".to_owned();
+    let flags = [
+        format!("--kubeconfig={}", file("kube-controller-manager.kubeconfig")),
+        leader.clone(),
+        format!("--bind-address={address}"),
+        format!("--secure-port={}", free_port(address)?),
+        // Each controller is itself, so that the audit log says which one asked.
+        "--use-service-account-credentials=true".into(),
+        format!("--service-account-private-key-file={}", file("accounts.key")),
+        format!("--root-ca-file={}", file("certs/apiserver.crt")),
+    ];
+    process(home, &tools::CONTROLLERS).start(&programs.controllers, &flags)?;
+    let flags = [
+        format!("--kubeconfig={}", file("kube-scheduler.kubeconfig")),
+        leader,
+        format!("--bind-address={address}"),
+        format!("--secure-port={}", free_port(address)?),
+    ];
+    process(home, &tools::SCHEDULER).start(&programs.scheduler, &flags)?;
+    wait(home, "controllers do not work", || has_account(home, &programs.kubectl))
+}
+
+/// Ends what [`start`] started, without ceremony: its data are of no use afterwards.
+pub(crate) fn stop(home: &Path) -> Result<()> {
+    for tool in ALL {
+        process(home, tool).signal("KILL")?;
+        process(home, tool).ended()?;
+    }
+    Ok(())
+}
+
+/// The process of a tool.
+pub(crate) fn process(home: &Path, tool: &Tool) -> Process {
+    Process::of(home, tool.name)
+}
+
+/// Whether the API server is ready, asked as the administrator.
+pub(crate) fn answers(kubectl: &Path, kubeconfig: &Path) -> bool {
+    let config = kubeconfig.display().to_string();
+    let args = ["--kubeconfig", &config, "get", "--raw", "/readyz", "--request-timeout=2s"];
+    kubeconfig.is_file() && super::process::output(kubectl, &args).is_ok()
+}
+
+/// Whether pods can be made in the namespace `default`: its account comes from a controller.
+fn has_account(home: &Path, kubectl: &Path) -> bool {
+    let config = home.join("kubeconfig").display().to_string();
+    super::process::output(kubectl, &["--kubeconfig", &config, "get", "serviceaccount", "default"]).is_ok()
+}
+
+fn wait(home: &Path, otherwise: &str, done: impl Fn() -> bool) -> Result<()> {
+    let mut fault = Ok(());
+    let answered = until(READY, || {
+        let running = ALL.iter().map(|tool| process(home, tool)).filter(Process::was_started);
+        fault = running.into_iter().try_for_each(|process| process.check());
+        fault.is_err() || done()
+    });
+    fault?;
+    if !answered {
+        bail!("{otherwise} after {} s: see the logs in {}", READY.as_secs(), home.display());
+    }
+    Ok(())
+}
+
+fn etcd_flags(home: &Path, client: u16, peer: u16) -> Vec<String> {
+    let url = |port: u16| format!("http://127.0.0.1:{port}");
+    vec![
+        format!("--data-dir={}", home.join("etcd").display()),
+        // Data of a test need not outlive a power cut.
+        "--unsafe-no-fsync".into(),
+        "--log-level=error".into(),
+        format!("--listen-client-urls={}", url(client)),
+        format!("--advertise-client-urls={}", url(client)),
+        format!("--listen-peer-urls={}", url(peer)),
+        format!("--initial-advertise-peer-urls={}", url(peer)),
+        format!("--initial-cluster=default={}", url(peer)),
+    ]
+}
+
+fn api_server_flags(home: &Path, etcd: u16, address: IpAddr, port: u16) -> Vec<String> {
+    let file = |name: &str| home.join(name).display().to_string();
+    vec![
+        format!("--etcd-servers=http://127.0.0.1:{etcd}"),
+        format!("--secure-port={port}"),
+        format!("--bind-address={address}"),
+        format!("--cert-dir={}", file("certs")),
+        "--service-account-issuer=https://kubernetes.default.svc".into(),
+        format!("--service-account-key-file={}", file("accounts.pub")),
+        format!("--service-account-signing-key-file={}", file("accounts.key")),
+        format!("--token-auth-file={}", file("tokens.csv")),
+        "--authorization-mode=Node,RBAC".into(),
+        "--enable-admission-plugins=NodeRestriction".into(),
+        format!("--service-cluster-ip-range={SERVICES}"),
+        "--allow-privileged=true".into(),
+        format!("--audit-policy-file={}", file("audit-policy.json")),
+        format!("--audit-log-path={}", file(AUDIT_LOG)),
+        format!("--kubelet-client-certificate={}", file("kubelet-client.crt")),
+        format!("--kubelet-client-key={}", file("kubelet-client.key")),
+        "--kubelet-preferred-address-types=InternalIP".into(),
+    ]
+}
+
+/// One line per request, written when it was answered; no bodies.
+fn write_audit_policy(home: &Path) -> Result<()> {
+    let policy = json!({
+        "apiVersion": "audit.k8s.io/v1", "kind": "Policy",
+        "omitStages": ["RequestReceived"], "rules": [{"level": "Metadata"}],
+    });
+    Ok(std::fs::write(home.join("audit-policy.json"), policy.to_string())?)
+}
+
+/// Keys of service accounts, a certificate that kubelets trust, and a token and kubeconfig for each user.
+fn write_credentials(home: &Path, address: IpAddr, port: u16) -> Result<()> {
+    let key = KeyPair::generate().context("cannot make a key")?;
+    std::fs::write(home.join("accounts.key"), key.serialize_pem())?;
+    std::fs::write(home.join("accounts.pub"), key.public_key_pem())?;
+    write_kubelet_client(home)?;
+    let mut tokens = String::new();
+    for (file, name, group) in USERS {
+        let key = KeyPair::generate().context("cannot make a key")?;
+        let token: String = key.public_key_raw().iter().skip(1).take(24).map(|byte| format!("{byte:02x}")).collect();
+        tokens += &format!("{token},{name},{name},{group}\n");
+        let config = json!({
+            "apiVersion": "v1", "kind": "Config", "current-context": "capstan",
+            "clusters": [{"name": "capstan", "cluster": {
+                "server": format!("https://{address}:{port}"),
+                "certificate-authority": home.join("certs/apiserver.crt"),
+            }}],
+            "users": [{"name": name, "user": {"token": token}}],
+            "contexts": [{"name": "capstan", "context": {"cluster": "capstan", "user": name}}],
+        });
+        let file = if *file == "admin" { "kubeconfig".into() } else { format!("{file}.kubeconfig") };
+        std::fs::write(home.join(file), config.to_string())?;
+    }
+    Ok(std::fs::write(home.join("tokens.csv"), tokens)?)
+}
+
+/// What the API server shows to kubelets when it fetches logs, and the authority behind it.
+fn write_kubelet_client(home: &Path) -> Result<()> {
+    let key = KeyPair::generate()?;
+    let mut authority = CertificateParams::new(Vec::new())?;
+    authority.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
+    authority.distinguished_name.push(DnType::CommonName, "capstan-kubelets");
+    let certificate = authority.self_signed(&key)?;
+    std::fs::write(home.join("kubelet-ca.crt"), certificate.pem())?;
+    let issuer = Issuer::new(authority, key);
+    let key = KeyPair::generate()?;
+    let mut client = CertificateParams::new(Vec::new())?;
+    client.distinguished_name.push(DnType::CommonName, "kube-apiserver-kubelet-client");
+    client.distinguished_name.push(DnType::OrganizationName, "system:masters");
+    client.extended_key_usages = vec![rcgen::ExtendedKeyUsagePurpose::ClientAuth];
+    std::fs::write(home.join("kubelet-client.crt"), client.signed_by(&key, &issuer)?.pem())?;
+    Ok(std::fs::write(home.join("kubelet-client.key"), key.serialize_pem())?)
+}
+
+fn free_port(address: IpAddr) -> Result<u16> {
+    Ok(TcpListener::bind((address, 0)).with_context(|| format!("no free port on {address}"))?.local_addr()?.port())
+}

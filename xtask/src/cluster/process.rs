@@ -1,0 +1,145 @@
+//! Programs that outlive us until `down`: each has a file with its process and its command line.
+//!
+//! The command line is kept so that a test can end a program and start the very same again.
+
+use std::fs::File;
+use std::os::unix::process::CommandExt;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, Result, bail};
+use serde_json::{Value, json};
+
+/// How long a program may take to end before it is killed.
+const GRACE: Duration = Duration::from_secs(10);
+
+/// A program of the cluster in `home`.
+#[derive(Clone, Debug)]
+pub(crate) struct Process {
+    home: PathBuf,
+    name: String,
+}
+
+impl Process {
+    /// The one of that name, whether it runs or not.
+    pub(crate) fn of(home: &Path, name: &str) -> Self {
+        Self { home: home.to_owned(), name: name.to_owned() }
+    }
+
+    /// Starts it in a process group of its own.
+    pub(crate) fn start(&self, path: &Path, flags: &[String]) -> Result<()> {
+        self.spawn(&path.display().to_string(), flags)
+    }
+
+    fn spawn(&self, path: &str, flags: &[String]) -> Result<()> {
+        let log = File::options().create(true).append(true).open(self.log())?;
+        let child = Command::new(path)
+            .args(flags)
+            .stdin(Stdio::null())
+            .stdout(log.try_clone()?)
+            .stderr(log)
+            .process_group(0)
+            .spawn()
+            .with_context(|| format!("cannot start {path}"))?;
+        let record = json!({
+            "pid": child.id(), "path": path, "flags": flags, "program": std::fs::canonicalize(path)?,
+        });
+        Ok(std::fs::write(self.file(), record.to_string())?)
+    }
+
+    /// Whether it was started by this cluster.
+    pub(crate) fn was_started(&self) -> bool {
+        self.file().exists()
+    }
+
+    /// Its process, if it runs.
+    pub(crate) fn pid(&self) -> Option<u32> {
+        let record = self.record()?;
+        let pid = u32::try_from(record["pid"].as_u64()?).ok()?;
+        // A number that the system gave to another program since is not ours; what has ended has no program.
+        let program = std::fs::read_link(format!("/proc/{pid}/exe")).ok()?;
+        (program == Path::new(record["program"].as_str()?)).then_some(pid)
+    }
+
+    /// Fails with the end of its log if it does not run.
+    pub(crate) fn check(&self) -> Result<()> {
+        if self.pid().is_some() {
+            return Ok(());
+        }
+        let log = std::fs::read_to_string(self.log()).unwrap_or_default();
+        let mut tail: Vec<&str> = log.lines().rev().take(3).collect();
+        tail.reverse();
+        bail!("{} ended: {}", self.name, tail.join(" | "))
+    }
+
+    /// Sends a signal, if it runs.
+    pub(crate) fn signal(&self, signal: &str) -> Result<()> {
+        if let Some(pid) = self.pid() {
+            kill(signal, &[pid])?;
+        }
+        Ok(())
+    }
+
+    /// Ends it: politely at first.
+    pub(crate) fn stop(&self) -> Result<()> {
+        for signal in ["TERM", "KILL"] {
+            self.signal(signal)?;
+            self.ended()?;
+        }
+        Ok(())
+    }
+
+    /// Waits a while until it has ended.
+    pub(crate) fn ended(&self) -> Result<()> {
+        until(GRACE, || self.pid().is_none());
+        Ok(())
+    }
+
+    /// Where its output goes.
+    pub(crate) fn log(&self) -> PathBuf {
+        self.home.join(format!("{}.log", self.name))
+    }
+
+    fn file(&self) -> PathBuf {
+        self.home.join(format!("{}.process", self.name))
+    }
+
+    fn record(&self) -> Option<Value> {
+        serde_json::from_slice(&std::fs::read(self.file()).ok()?).ok()
+    }
+}
+
+/// Sends a signal to processes. One that has ended meanwhile is no failure.
+pub(crate) fn kill(signal: &str, pids: &[u32]) -> Result<()> {
+    let mut command = Command::new("kill");
+    command.arg(format!("-{signal}")).args(pids.iter().map(u32::to_string)).stderr(Stdio::null());
+    command.status().context("cannot run kill")?;
+    Ok(())
+}
+
+/// Looks again and again until `done`, but not for ever; says whether it is done.
+pub(crate) fn until(limit: Duration, mut done: impl FnMut() -> bool) -> bool {
+    let begin = Instant::now();
+    loop {
+        if done() {
+            return true;
+        }
+        if begin.elapsed() > limit {
+            return false;
+        }
+        std::thread::sleep(Duration::from_millis(50));
+    }
+}
+
+/// Runs a program to its end and returns what it printed.
+pub(crate) fn output(program: impl AsRef<std::ffi::OsStr>, args: &[&str]) -> Result<String> {
+    let program = program.as_ref();
+    let shown = || format!("{} {}", program.to_string_lossy(), args.join(" "));
+    let output = Command::new(program).args(args).output().with_context(|| format!("cannot run {}", shown()))?;
+    if !output.status.success() {
+        let error = String::from_utf8_lossy(&output.stderr);
+        bail!("{} failed: {}", shown(), error.trim());
+    }
+    Ok(String::from_utf8_lossy(&output.stdout).into_owned())
+}

@@ -1,0 +1,104 @@
+//! `cargo xtask image`: a container image of the release binary, without Docker and without a registry.
+//!
+//! One layer: the binary, the libraries that it is linked with, taken from this machine, certificates, and a user.
+//! Two builds of one commit are byte-equal: entries are sorted, times are zero, and paths of this machine are mapped
+//! away when the binary is compiled.
+
+mod archive;
+mod files;
+
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use anyhow::{Context, Result, bail};
+
+use archive::Config;
+use files::Files;
+
+/// Who runs in the image: nobody in particular, and not root.
+const USER: u32 = 65_532;
+
+#[derive(clap::Args)]
+pub(crate) struct Args {
+    /// Where the archive is written
+    #[arg(short, long, default_value = "target/image/capstan.tar", value_name = "FILE")]
+    output: PathBuf,
+    /// Name of the image
+    #[arg(short, long, default_value = concat!("ghcr.io/capstan/capstan:", env!("CARGO_PKG_VERSION")), value_name = "NAME")]
+    tag: String,
+}
+
+pub(crate) fn run(root: &Path, args: &Args) -> Result<()> {
+    let output = root.join(&args.output);
+    let digest = capstan(root, &output, &args.tag)?;
+    println!("{} {} {digest}", output.display(), args.tag);
+    Ok(())
+}
+
+/// Builds the binary and writes its image. Returns the digest of the image.
+pub(crate) fn capstan(root: &Path, output: &Path, tag: &str) -> Result<String> {
+    let binary = compile(root, "capstan", "capstan")?;
+    let mut files = Files::base(USER);
+    files.program(&binary, "usr/bin/capstan")?;
+    let labels = [
+        ("org.opencontainers.image.title", "capstan".to_owned()),
+        ("org.opencontainers.image.description", "One operator for AI clusters on Kubernetes".to_owned()),
+        ("org.opencontainers.image.version", env!("CARGO_PKG_VERSION").to_owned()),
+        ("org.opencontainers.image.licenses", env!("CARGO_PKG_LICENSE").to_owned()),
+        ("org.opencontainers.image.revision", revision(root)),
+    ];
+    let config = Config {
+        entrypoint: vec!["/usr/bin/capstan".into()],
+        command: vec!["operator".into()],
+        user: format!("{USER}:{USER}"),
+        labels: labels.into_iter().filter(|(_, value)| !value.is_empty()).collect(),
+    };
+    archive::write(&files, &config, tag, output)
+}
+
+/// What keeps a pod's network alive: any program that sleeps. Returns the archive.
+pub(crate) fn pause(folder: &Path, tag: &str) -> Result<PathBuf> {
+    let sleep = crate::cluster::in_path("sleep").context("there is no program `sleep`")?;
+    let mut files = Files::base(USER);
+    files.program(&sleep, "bin/sleep")?;
+    let config = Config {
+        entrypoint: vec!["/bin/sleep".into(), "infinity".into()],
+        user: format!("{USER}:{USER}"),
+        ..Config::default()
+    };
+    let output = folder.join("pause.tar");
+    archive::write(&files, &config, tag, &output)?;
+    Ok(output)
+}
+
+/// Compiles a release binary that says nothing of the folders of this machine.
+fn compile(root: &Path, package: &str, binary: &str) -> Result<PathBuf> {
+    // A folder of its own: these flags would make cargo compile everything again for the next plain build.
+    let target = root.join("target/image");
+    let registry = std::env::var("CARGO_HOME").or_else(|_| std::env::var("HOME").map(|home| home + "/.cargo"));
+    let flags = format!(
+        "--remap-path-prefix={}=/cargo --remap-path-prefix={}=/src",
+        registry.context("neither CARGO_HOME nor HOME is set")?,
+        root.display()
+    );
+    let status = Command::new(env!("CARGO"))
+        .args(["build", "--release", "--locked", "--quiet", "--package", package, "--bin", binary, "--target-dir"])
+        .arg(&target)
+        .current_dir(root)
+        .env("RUSTFLAGS", flags)
+        .status()?;
+    if !status.success() {
+        bail!("building {binary} failed: see above");
+    }
+    Ok(target.join("release").join(binary))
+}
+
+/// The commit, if the tree is one.
+fn revision(root: &Path) -> String {
+    let git = |args: &[&str]| {
+        let output = Command::new("git").args(args).current_dir(root).output().ok()?;
+        output.status.success().then(|| String::from_utf8_lossy(&output.stdout).trim().to_owned())
+    };
+    let clean = git(&["status", "--porcelain"]).is_some_and(|changes| changes.is_empty());
+    git(&["rev-parse", "HEAD"]).filter(|_| clean).unwrap_or_default()
+}
