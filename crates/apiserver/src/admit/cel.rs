@@ -48,6 +48,11 @@ impl Expression {
         Self { text: text.to_owned(), program }
     }
 
+    /// Why it cannot be compiled.
+    pub(super) fn mistake(&self) -> Option<&str> {
+        self.program.as_ref().err().map(String::as_str)
+    }
+
     /// Its value.
     pub(super) fn value(&self, scope: &Scope) -> Result<Cel, String> {
         let program = self.program.as_ref().map_err(|error| format!("compilation error: {error}"))?;

@@ -188,6 +188,11 @@ impl Errors {
         self.add("FieldValueDuplicate", at, format!("Duplicate value: {}", value.show()), "");
     }
 
+    /// The same, with a reason.
+    pub(super) fn duplicate_because<T: Show + ?Sized>(&mut self, at: &At<'_>, value: &T, detail: &str) {
+        self.add("FieldValueDuplicate", at, format!("Duplicate value: {}", value.show()), detail);
+    }
+
     /// A reference to something that does not exist.
     pub(super) fn not_found<T: Show + ?Sized>(&mut self, at: &At<'_>, value: &T) {
         self.add("FieldValueNotFound", at, format!("Not found: {}", value.show()), "");
@@ -213,6 +218,13 @@ impl Errors {
     pub(super) fn immutable(&mut self, at: &At<'_>, new: &Value, old: &Value) {
         if new != old {
             self.invalid(at, new, "field is immutable");
+        }
+    }
+
+    /// The same for kinds whose rules are declared: they do not show the value.
+    pub(super) fn declared_immutable(&mut self, at: &At<'_>, new: &Value, old: &Value) {
+        if new != old {
+            self.invalid(at, &Value::Null, "field is immutable");
         }
     }
 }

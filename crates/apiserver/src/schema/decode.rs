@@ -304,7 +304,7 @@ fn shape(schema: &Schema, value: &mut Value) {
 fn shape_field(absent: Option<Absent>, child: &Schema, name: &str, fields: &mut Map<String, Value>) {
     let value = fields.get(name).filter(|value| !value.is_null());
     match (absent.unwrap_or(Absent::Kept), value) {
-        (Absent::Dropped, Some(value)) if is_zero(child, value) => drop(fields.remove(name)),
+        (Absent::Dropped, Some(value)) if is_zero(child, value) && !told_apart(child) => drop(fields.remove(name)),
         (Absent::Kept | Absent::Dropped, None) => drop(fields.remove(name)),
         (Absent::Null, None) => drop(fields.insert(name.to_owned(), Value::Null)),
         (Absent::Zero, None) => drop(fields.insert(name.to_owned(), zero(child))),
@@ -314,6 +314,11 @@ fn shape_field(absent: Option<Absent>, child: &Schema, name: &str, fields: &mut 
         }
         (_, Some(_)) => {}
     }
+}
+
+/// Whether none gets a default and an empty list is a mistake: only autoscalers tell the two apart.
+fn told_apart(list: &Schema) -> bool {
+    list.items().is_some_and(|item| last_segment(&item.name) == "HPAScalingPolicy")
 }
 
 fn is_zero(schema: &Schema, value: &Value) -> bool {

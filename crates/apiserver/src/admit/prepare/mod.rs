@@ -21,6 +21,7 @@ pub(super) fn prepare(allocator: &Allocator, request: &Request, object: &mut Val
     match (kind, subresource, old) {
         (("", "Pod"), "", None) => pod::create(request, object),
         (("", "Service"), "", _) => service::prepare(allocator, request, object, old)?,
+        (("", "PersistentVolumeClaim"), "", _) => claim(object, old),
         (("", "PersistentVolume"), _, _) => persistent_volume(request, object, old),
         (("apps", "DaemonSet"), "", _) => daemon_set(object, old),
         (("batch", "Job"), "", None) => job(object),
@@ -38,6 +39,28 @@ pub(super) fn prepare(allocator: &Allocator, request: &Request, object: &mut Val
         super::tidy::tidy(resource.schema(), object);
     }
     Ok(())
+}
+
+/// A source that only new clients know is dropped where old ones look; else each of the two fields fills the other.
+fn claim(claim: &mut Value, old: Option<&Value>) {
+    let Some(spec) = claim.inner("spec") else { return };
+    let source = &spec["dataSource"];
+    let group = source.text("apiGroup");
+    let known = match source.text("kind") {
+        "PersistentVolumeClaim" => group.is_empty(),
+        "VolumeSnapshot" => group == "snapshot.storage.k8s.io",
+        _ => false,
+    };
+    if !known && !old.is_some_and(|old| old["spec"].has("dataSource")) {
+        spec.drop("dataSource");
+    }
+    if spec.has("dataSource") && !spec.has("dataSourceRef") {
+        let source = spec["dataSource"].clone();
+        spec.put("dataSourceRef", source);
+    } else if spec.has("dataSourceRef") && !spec.has("dataSource") && !spec["dataSourceRef"].has("namespace") {
+        let source = spec["dataSourceRef"].clone();
+        spec.put("dataSource", source);
+    }
 }
 
 fn persistent_volume(request: &Request, volume: &mut Value, old: Option<&Value>) {

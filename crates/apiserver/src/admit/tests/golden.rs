@@ -194,5 +194,6 @@ golden! {
     defaults_are_those_of_a_real_server "defaults"
     mistakes_in_pods_are_worded_as_by_a_real_server "pods"
     mistakes_in_workloads_are_worded_as_by_a_real_server "workloads"
+    mistakes_in_other_kinds_are_worded_as_by_a_real_server "others"
     mistakes_in_services_are_worded_as_by_a_real_server "services"
 }

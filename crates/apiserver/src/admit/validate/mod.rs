@@ -1,15 +1,20 @@
 //! Rules of built-in kinds beyond their schemas, in the words of a real server. Metadata is checked elsewhere.
 
 mod affinity;
+mod autoscaling;
 mod batch;
+mod config;
 mod container;
 mod cron;
 mod diff;
 mod env;
+mod hooks;
 mod labels;
 mod mount;
+mod network;
 mod pod;
 mod pod_update;
+mod policy;
 mod probe;
 mod resources;
 mod security;
@@ -54,6 +59,25 @@ fn main(errors: &mut Errors, kind: (&str, &str), object: &Value, old: Option<&Va
         (("batch", "CronJob"), _) => batch::cron_job(errors, object, old),
         (("", "PersistentVolumeClaim"), _) => storage::claim(errors, object, old),
         (("", "PersistentVolume"), _) => storage::persistent_volume(errors, object, old),
+        (("", "ConfigMap"), _) => config::config_map(errors, object, old),
+        (("", "Secret"), _) => config::secret(errors, object, old),
+        (("", "Node"), _) => config::node(errors, object, old),
+        (("", "ResourceQuota"), _) => config::quota(errors, object, old),
+        (("", "LimitRange"), _) => config::limit_range(errors, object),
+        (("policy", "PodDisruptionBudget"), _) => policy::budget(errors, object),
+        (("scheduling.k8s.io", "PriorityClass"), _) => policy::priority_class(errors, object, old),
+        (("coordination.k8s.io", "Lease"), _) => policy::lease(errors, object),
+        (("node.k8s.io", "RuntimeClass"), _) => policy::runtime_class(errors, object, old),
+        (("networking.k8s.io", "Ingress"), _) => network::ingress(errors, object),
+        (("networking.k8s.io", "IngressClass"), _) => network::ingress_class(errors, object, old),
+        (("networking.k8s.io", "NetworkPolicy"), _) => network::network_policy(errors, object),
+        (("discovery.k8s.io", "EndpointSlice"), _) => network::endpoint_slice(errors, object, old),
+        (("autoscaling", "HorizontalPodAutoscaler"), _) => autoscaling::autoscaler(errors, object),
+        (("admissionregistration.k8s.io", "MutatingWebhookConfiguration" | "ValidatingWebhookConfiguration"), _) => {
+            hooks::webhooks(errors, object)
+        }
+        (("admissionregistration.k8s.io", "ValidatingAdmissionPolicy"), _) => hooks::policy(errors, object),
+        (("admissionregistration.k8s.io", "ValidatingAdmissionPolicyBinding"), _) => hooks::binding(errors, object),
         (("storage.k8s.io", "StorageClass"), _) => storage::storage_class(errors, object, old),
         _ => {}
     }
@@ -64,6 +88,9 @@ fn sub(errors: &mut Errors, kind: (&str, &str), subresource: &str, object: &Valu
         (("", "Pod"), "status", Some(old)) => pod_update::status(errors, object, old),
         (("", "Pod"), "ephemeralcontainers", Some(old)) => pod_update::ephemeral(errors, object, old),
         (("", "Pod"), "resize", Some(_)) => pod::pod(errors, object),
+        (("", "Node"), "status", _) => config::node(errors, object, old),
+        (("", "ResourceQuota"), "status", _) => config::quota_status(errors, object),
+        (("policy", "PodDisruptionBudget"), "status", _) => policy::budget_status(errors, object),
         (("apps", kind), "status", _) | (("", kind @ "ReplicationController"), "status", _) => {
             workload::status(errors, kind, &object["status"]);
         }

@@ -82,7 +82,14 @@ pub(super) fn name(errors: &mut Errors, at: &At<'_>, name: &str) -> bool {
     good
 }
 
-fn container_name(errors: &mut Errors, at: &At<'_>, resource: &str) {
+/// Whether a quota may count the resource.
+pub(super) fn is_quota(name: &str) -> bool {
+    let counted = STANDARD.contains(&name) && name != "storage";
+    counted || is_huge(name) || name.starts_with("requests.hugepages-")
+}
+
+/// The name of a resource of a container.
+pub(super) fn container_name(errors: &mut Errors, at: &At<'_>, resource: &str) {
     name(errors, at, resource);
     if !resource.contains('/') {
         if !CONTAINER.contains(&resource) && !is_huge(resource) {

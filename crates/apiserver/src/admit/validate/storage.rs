@@ -266,14 +266,7 @@ pub(super) fn storage_class(errors: &mut Errors, class: &Value, old: Option<&Val
         other => errors.unsupported(&At::new("volumeBindingMode"), other, &["Immediate", "WaitForFirstConsumer"]),
     }
     let Some(old) = old else { return };
-    for (key, why) in [
-        ("parameters", "updates to parameters are forbidden."),
-        ("provisioner", "updates to provisioner are forbidden."),
-        ("reclaimPolicy", "updates to reclaimPolicy are forbidden."),
-    ] {
-        if class[key] != old[key] {
-            errors.forbidden(&At::new(key), why);
-        }
+    for key in ["provisioner", "parameters", "reclaimPolicy", "volumeBindingMode"] {
+        errors.declared_immutable(&At::new(key), &class[key], &old[key]);
     }
-    errors.immutable(&At::new("volumeBindingMode"), &class["volumeBindingMode"], &old["volumeBindingMode"]);
 }
