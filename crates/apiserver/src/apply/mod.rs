@@ -42,7 +42,7 @@
 mod combine;
 mod conflict;
 mod entries;
-mod gofmt;
+pub(crate) mod gofmt;
 mod json_patch;
 mod last_applied;
 pub mod managed;

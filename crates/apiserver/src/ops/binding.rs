@@ -2,6 +2,8 @@
 
 use serde_json::{Value, json};
 
+use super::body::Form;
+use super::eviction::set_condition;
 use super::server::Profile;
 use super::write::wrong_uid;
 use super::{Caller, Payload, Server, Target, WriteOptions, Written, convert, meta, read};
@@ -19,10 +21,8 @@ pub(super) async fn bind(
     body: Payload,
     options: &WriteOptions,
 ) -> Result<Written> {
-    let binding = match body {
-        Payload::Object(value) => value,
-        Payload::Json(text) => serde_json::from_slice(&text).map_err(|error| Status::bad_request(error.to_string()))?,
-    };
+    let mut warnings = Vec::new();
+    let binding = Form::builtin("", "v1", "Binding").decode(body, options, &mut warnings)?;
     let given = meta::text(&binding, "name");
     let name = target.name.clone().unwrap_or_else(|| given.to_owned());
     if !given.is_empty() && given != name {
@@ -36,10 +36,10 @@ pub(super) async fn bind(
         let live = read::find(server, &profile, &target)?;
         let object = assign(&profile, &target, &live, &binding, node, server.clock())?;
         if options.dry_run {
-            return Ok(success());
+            return Ok(success(warnings));
         }
         match server.store().update(&profile.table, object, live.revision) {
-            Ok(_) => return Ok(success()),
+            Ok(_) => return Ok(success(warnings)),
             Err(Clash::Absent) => return Err(Status::not_found(&target.resource, &name)),
             Err(Clash::Present(_)) => {}
         }
@@ -48,9 +48,9 @@ pub(super) async fn bind(
 }
 
 /// A Status of success with code 201, which is what posting to a subresource of a pod answers.
-pub(super) fn success() -> Written {
+pub(super) fn success(warnings: Vec<String>) -> Written {
     let status = json!({"kind": "Status", "apiVersion": "v1", "metadata": {}, "status": "Success", "code": 201});
-    Written { object: Object::synthetic(&status).into(), created: true, warnings: Vec::new() }
+    Written { object: Object::synthetic(&status).into(), created: true, warnings }
 }
 
 fn check(binding: &Value) -> Result<&str> {
@@ -116,17 +116,5 @@ fn set_scheduled(pod: &mut Value, clock: Clock) {
     let condition = json!({
         "type": "PodScheduled", "status": "True", "lastProbeTime": null, "lastTransitionTime": clock.rfc3339(),
     });
-    if !pod["status"].is_object() {
-        pod["status"] = json!({});
-    }
-    let conditions = &mut pod["status"]["conditions"];
-    if !conditions.is_array() {
-        *conditions = json!([]);
-    }
-    if let Some(conditions) = conditions.as_array_mut() {
-        match conditions.iter_mut().find(|one| one["type"] == "PodScheduled") {
-            Some(one) => *one = condition,
-            None => conditions.push(condition),
-        }
-    }
+    set_condition(pod, condition);
 }

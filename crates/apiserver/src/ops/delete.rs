@@ -47,7 +47,7 @@ pub(super) async fn delete(
         for plugin in server.admission().iter().filter(|plugin| plugin.handles(&request)) {
             plugin.validate(&request, None).await?;
         }
-        let step = plan(&profile, target, &old, options, server.clock().now())?;
+        let step = plan(&profile, &old, options, server.clock().now());
         if let Some((object, gone)) = carry_out(server, &profile, &live, step, options.dry_run)? {
             let show_object = profile.strategy.shows_deleted || !gone;
             let object = convert::serve(&profile, &object);
@@ -88,27 +88,27 @@ enum Step {
     Remove(Option<Value>),
 }
 
-fn plan(profile: &Profile, target: &Target, old: &Value, options: &DeleteOptions, now: Timestamp) -> Result<Step> {
+fn plan(profile: &Profile, old: &Value, options: &DeleteOptions, now: Timestamp) -> Step {
     let mut object = old.clone();
     if namespaces::is_namespaces(&profile.resource) {
-        return plan_namespace(target, object, options, now);
+        return plan_namespace(object, options, now);
     }
     if crd::is_definitions(&profile.resource) && object["metadata"]["deletionTimestamp"].is_null() {
         // Its objects go first: see `lifecycle`.
         set_deletion(&mut object, now, 0);
         meta::members(&mut object).remove("deletionGracePeriodSeconds");
         crd::begin_deletion(&mut object, &seconds(now));
-        return Ok(Step::Mark(object));
+        return Step::Mark(object);
     }
     let grace = begin(profile.strategy, &mut object, options, now);
     if grace == Grace::Pending {
-        return Ok(Step::Nothing);
+        return Step::Nothing;
     }
     if profile.strategy.collected {
         set_gc_finalizers(&mut object, options.propagation);
     }
     let waits = !meta::finalizers(&object).is_empty();
-    Ok(match grace {
+    match grace {
         Grace::None if waits => {
             mark(&mut object, now);
             Step::Mark(object)
@@ -116,26 +116,23 @@ fn plan(profile: &Profile, target: &Target, old: &Value, options: &DeleteOptions
         Grace::None => Step::Remove(None),
         Grace::Seconds(0) if !waits => Step::Remove(Some(object)),
         _ => Step::Mark(object),
-    })
+    }
 }
 
 /// A namespace is only marked; it goes when it is empty.
-fn plan_namespace(target: &Target, mut object: Value, options: &DeleteOptions, now: Timestamp) -> Result<Step> {
-    let name = meta::text(&object, "name").to_owned();
+fn plan_namespace(mut object: Value, options: &DeleteOptions, now: Timestamp) -> Step {
     if object["metadata"]["deletionTimestamp"].is_null() {
         meta::members(&mut object).insert("deletionTimestamp".into(), seconds(now).into());
         object["status"]["phase"] = "Terminating".into();
         set_gc_finalizers(&mut object, options.propagation);
-        return Ok(if namespaces::has_content(&object) || !meta::finalizers(&object).is_empty() {
+        return if namespaces::has_content(&object) || !meta::finalizers(&object).is_empty() {
             Step::Mark(object)
         } else {
             Step::Remove(Some(object))
-        });
+        };
     }
-    if namespaces::has_content(&object) {
-        return Err(namespaces::still_going(target, &name));
-    }
-    Ok(if meta::finalizers(&object).is_empty() { Step::Remove(None) } else { Step::Nothing })
+    let waits = namespaces::has_content(&object) || !meta::finalizers(&object).is_empty();
+    if waits { Step::Nothing } else { Step::Remove(None) }
 }
 
 /// Whether a deletion waits for a grace period.

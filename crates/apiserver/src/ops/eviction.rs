@@ -3,6 +3,8 @@
 use serde_json::{Value, json};
 
 use super::binding::success;
+use super::body::Form;
+use super::server::Profile;
 use super::{
     Caller, DeleteOptions, Payload, Preconditions, Propagation, Server, Target, UserInfo, WriteOptions, Written,
     delete, meta, read, write,
@@ -22,10 +24,8 @@ pub(super) async fn evict(
     body: Payload,
     options: &WriteOptions,
 ) -> Result<Written> {
-    let eviction = match body {
-        Payload::Object(value) => value,
-        Payload::Json(text) => serde_json::from_slice(&text).map_err(|error| Status::bad_request(error.to_string()))?,
-    };
+    let mut warnings = Vec::new();
+    let eviction = Form::builtin("policy", "policy/v1", "Eviction").decode(body, options, &mut warnings)?;
     if meta::text(&eviction, "name") != target.name.as_deref().unwrap_or_default() {
         return Err(Status::bad_request("name in URL does not match name in Eviction object"));
     }
@@ -43,13 +43,61 @@ pub(super) async fn evict(
             Verdict::GoIfUnchanged => deletion.clone(),
             Verdict::Again => continue,
         };
+        let deletion = match announce(server, &profile, &live, pod, &deletion) {
+            Some(deletion) => deletion,
+            None if conditional => return Err(Status::modified(&target.resource, live.name())),
+            None => continue,
+        };
         match delete::delete(server, caller, &pods, &deletion).await {
-            Ok(_) => return Ok(success()),
+            Ok(_) => return Ok(success(warnings)),
             Err(status) if status.code == 409 && !conditional => {}
             Err(status) => return Err(status),
         }
     }
     Err(too_many("is still being processed by the server.", target.name.as_deref().unwrap_or_default(), 10))
+}
+
+/// Says on the pod why it goes. Nothing: somebody else wrote in between. Otherwise how to delete what was written.
+fn announce(
+    server: &Server,
+    profile: &Profile,
+    live: &Object,
+    mut pod: Value,
+    deletion: &DeleteOptions,
+) -> Option<DeleteOptions> {
+    let seen = deletion.preconditions.resource_version.as_deref();
+    let uid = deletion.preconditions.uid.as_deref();
+    let meant = seen.is_none_or(|seen| seen == live.revision.to_string()) && uid.is_none_or(|uid| *uid == *live.uid);
+    if deletion.dry_run || !meant {
+        return Some(deletion.clone());
+    }
+    set_condition(
+        &mut pod,
+        json!({
+            "type": "DisruptionTarget", "status": "True", "reason": "EvictionByEvictionAPI",
+            "message": "Eviction API: evicting", "lastProbeTime": null, "lastTransitionTime": server.clock().rfc3339(),
+        }),
+    );
+    let object = Object::new(profile.stored.clone(), &pod, &profile.fields);
+    let written = server.store().update(&profile.table, object, live.revision).ok()?;
+    Some(if seen.is_some() { with_revision(deletion, &written) } else { deletion.clone() })
+}
+
+/// Puts a condition in place of the one of its type.
+pub(super) fn set_condition(object: &mut Value, condition: Value) {
+    if !object["status"].is_object() {
+        object["status"] = json!({});
+    }
+    let conditions = &mut object["status"]["conditions"];
+    if !conditions.is_array() {
+        *conditions = json!([]);
+    }
+    if let Some(conditions) = conditions.as_array_mut() {
+        match conditions.iter_mut().find(|one| one["type"] == condition["type"]) {
+            Some(one) => *one = condition,
+            None => conditions.push(condition),
+        }
+    }
 }
 
 fn delete_options(options: &Value, dry_run: bool) -> DeleteOptions {
@@ -163,16 +211,7 @@ fn forbid_disruption(budget: &mut Value, now: &str) {
         "type": "DisruptionAllowed", "status": "False", "reason": "InsufficientPods", "message": "",
         "lastTransitionTime": now, "observedGeneration": generation,
     });
-    let conditions = &mut budget["status"]["conditions"];
-    if !conditions.is_array() {
-        *conditions = json!([]);
-    }
-    if let Some(conditions) = conditions.as_array_mut() {
-        match conditions.iter_mut().find(|one| one["type"] == "DisruptionAllowed") {
-            Some(one) => *one = condition,
-            None => conditions.push(condition),
-        }
-    }
+    set_condition(budget, condition);
 }
 
 fn budgets(server: &Server, pod: &Object) -> Vec<std::sync::Arc<Object>> {

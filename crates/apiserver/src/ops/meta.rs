@@ -63,13 +63,14 @@ pub(super) fn fit_namespace(target: &Target, object: &mut Value) -> Result<()> {
     Ok(())
 }
 
-/// Makes the name of an object that of the request.
-pub(super) fn fit_name(target: &Target, object: &mut Value) -> Result<()> {
+/// Checks that the name of an object is that of the request.
+pub(super) fn fit_name(target: &Target, object: &Value) -> Result<()> {
     let asked = target.name.as_deref().unwrap_or_default();
     match text(object, "name") {
         "" => {
-            members(object).insert("name".into(), asked.into());
-            Ok(())
+            let message =
+                format!("the name of the object ({asked} based on URL) was undeterminable: name must be provided");
+            Err(Status::bad_request(message))
         }
         name if name == asked => Ok(()),
         name => {

@@ -6,6 +6,7 @@
 
 mod admission;
 mod binding;
+mod body;
 mod convert;
 mod delete;
 mod eviction;
@@ -19,6 +20,7 @@ mod scale;
 mod server;
 mod strategy;
 mod subresource;
+mod syntax;
 mod watch;
 mod write;
 

@@ -78,13 +78,3 @@ pub(super) fn admit_delete(target: &Target) -> Result<()> {
 pub(super) fn has_content(object: &Value) -> bool {
     object["spec"]["finalizers"].as_array().is_some_and(|all| !all.is_empty())
 }
-
-/// 409 for a second deletion of a namespace that still has content.
-pub(super) fn still_going(target: &Target, name: &str) -> Status {
-    Status::conflict(
-        &target.resource,
-        name,
-        "The system is ensuring all content is removed from this namespace.  Upon completion, this namespace will \
-         automatically be purged by the system.",
-    )
-}

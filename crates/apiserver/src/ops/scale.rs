@@ -4,16 +4,15 @@ use std::sync::Arc;
 
 use serde_json::{Value, json};
 
-use super::admission::Options;
+use super::body::Form;
 use super::server::Profile;
-use super::write::{Call, Change, read_patch};
-use super::{Caller, Patch, PatchKind, Payload, Server, Target, WriteOptions, Written, meta};
-use crate::apply::managed::{self, Force};
+use super::write::{Call, Change};
+use super::{Payload, Server, meta};
+use crate::apply::managed::Force;
 use crate::apply::patch;
-use crate::apply::scale::{Rescaled, Scaled};
 use crate::error::{Cause, Result, Status};
-use crate::registry::{Snapshot, group_version};
-use crate::schema::Schema;
+use crate::field::Path;
+use crate::registry::group_version;
 use crate::store::Object;
 
 /// Where a kind keeps what its scale shows.
@@ -104,150 +103,84 @@ pub(crate) fn selector_text(selector: &Value) -> String {
     terms.into_iter().map(|(_, text)| text).collect::<Vec<_>>().join(",")
 }
 
-/// What a request makes of a scale.
-enum Request {
-    Replace(Value),
-    Patch(patch::Kind, Value),
-    Apply(Value),
+/// What a Scale looks like.
+fn form() -> Form<'static> {
+    Form::builtin("autoscaling", "autoscaling/v1", "Scale")
 }
 
-pub(super) async fn update(
-    server: &Server,
-    caller: &Caller,
-    target: &Target,
-    body: Payload,
-    options: &WriteOptions,
-) -> Result<Written> {
-    let scale = read_scale(body)?;
-    rescale(server, caller, target, &Request::Replace(scale), options, Options::Update(options.clone())).await
+/// The Scale in the body of an update.
+pub(super) fn decode(call: &mut Call<'_>, body: Payload) -> Result<Value> {
+    let scale = form().decode(body, call.options, &mut call.warnings)?;
+    meta::fit_name(call.target, &scale)?;
+    let mut scale = scale;
+    meta::fit_namespace(call.target, &mut scale)?;
+    Ok(scale)
 }
 
-fn read_scale(body: Payload) -> Result<Value> {
-    match body {
-        Payload::Object(value) => Ok(value),
-        Payload::Json(text) => serde_json::from_slice(&text).map_err(|error| Status::bad_request(error.to_string())),
-    }
-}
-
-pub(super) async fn patch(
-    server: &Server,
-    caller: &Caller,
-    target: &Target,
-    patch: Patch,
-    options: &WriteOptions,
-) -> Result<Written> {
-    let request = match patch.kind {
-        PatchKind::Apply => Request::Apply(read_scale(patch.body)?),
-        PatchKind::Json => Request::Patch(patch::Kind::Json, read_patch(patch::Kind::Json, patch.body)?),
-        // A Scale has no lists, so the other kinds of patches merge alike.
-        PatchKind::Merge | PatchKind::Strategic => {
-            Request::Patch(patch::Kind::Merge, read_patch(patch::Kind::Merge, patch.body)?)
-        }
-    };
-    rescale(server, caller, target, &request, options, Options::Patch(options.clone())).await
-}
-
-/// Gives an object the replicas of a scale.
-async fn rescale(
-    server: &Server,
-    caller: &Caller,
-    target: &Target,
-    request: &Request,
-    options: &WriteOptions,
-    record: Options,
-) -> Result<Written> {
-    let profile = server.profile(&target.resource);
+/// The object with the replicas that a write of its Scale wants.
+pub(super) fn propose(call: &mut Call<'_>, change: &Change, old: &Value) -> Result<Value> {
+    let profile = call.profile.clone();
     let paths = Paths::of(&profile)?;
-    let manager = match options.field_manager.as_str() {
-        "" => managed::default_manager(&caller.user_agent),
-        manager => manager.to_owned(),
+    let live = scale_of(&profile, old)?;
+    let wanted = match change {
+        Change::Replace(scale) => scale.clone(),
+        Change::Patch(kind, patch) => {
+            let mut scale = patch::apply(*kind, &live, patch, form().schema())?;
+            form().fit_patched(&mut scale, (*kind, patch), call.options, &mut call.warnings)?;
+            scale
+        }
+        Change::Apply(config) => config.clone(),
     };
-    let snapshot = server.registry().snapshot();
-    let replicas = |version: &str| path_in(&snapshot, &profile, version);
-    let now = server.clock().now();
-    let change = |old: &Value| {
-        let api_version = &profile.served.api_version;
-        let scaled = Scaled { object: old, api_version, replicas: &replicas, manager: &manager, now };
-        let (rescaled, seen) = request.run(&scaled, scale_of(&profile, old)?, options.force)?;
-        check(&rescaled.scale, target.name.as_deref().unwrap_or_default())?;
-        let mut object = old.clone();
-        put(&mut object, &paths.spec, rescaled.scale["spec"]["replicas"].as_i64().unwrap_or(0).into());
-        let metadata = meta::members(&mut object);
-        metadata.insert("managedFields".into(), rescaled.managed_fields.into());
-        metadata.insert("resourceVersion".into(), seen.into());
-        Ok(object)
+    check(&wanted, meta::text(old, "name"))?;
+    let replicas = |version: &str| replicas_path(call.server, &profile, version);
+    let tracker = call.tracker();
+    let scaled = tracker.scaled(old, &replicas);
+    let rescaled = match change {
+        Change::Apply(config) => scaled.apply(live, config, if call.options.force { Force::Yes } else { Force::No })?,
+        _ => scaled.update(live, wanted.clone()),
     };
-    let mut call = Call::new(server, caller, target, options);
-    let mut written = call.change(Change::By(&change), record).await?;
-    written.object = of(&profile, &written.object)?;
-    Ok(written)
-}
-
-impl Request {
-    /// The new scale, and the revision that the writer saw, if it says so.
-    fn run(&self, scaled: &Scaled<'_>, live: Value, force: bool) -> Result<(Rescaled, String)> {
-        let seen = |scale: &Value| meta::text(scale, "resourceVersion").to_owned();
-        match self {
-            Self::Replace(new) => Ok((scaled.update(live, new.clone()), seen(new))),
-            Self::Patch(kind, change) => {
-                let new = patch::apply(*kind, &live, change, &Schema::default())?;
-                let stays = seen(&new) == seen(&live) && change["metadata"]["resourceVersion"].is_null();
-                let seen = if stays { String::new() } else { seen(&new) };
-                Ok((scaled.update(live, new), seen))
-            }
-            Self::Apply(config) => {
-                let force = if force { Force::Yes } else { Force::No };
-                Ok((scaled.apply(live, config, force)?, seen(config)))
-            }
+    let mut object = old.clone();
+    let count = rescaled.scale["spec"]["replicas"].as_i64().unwrap_or(0);
+    put(&mut object, &paths.spec, count.into());
+    let members = meta::members(&mut object);
+    members.insert("managedFields".into(), rescaled.managed_fields.into());
+    for field in ["resourceVersion", "uid"] {
+        let seen = meta::text(&wanted, field);
+        if !seen.is_empty() {
+            members.insert(field.into(), seen.into());
         }
     }
+    Ok(object)
 }
 
-/// Where replicas are in a version of the resource; nothing if there is no such version.
-fn path_in(snapshot: &Snapshot, profile: &Profile, api_version: &str) -> Option<Vec<String>> {
+/// Where replicas are in a version of a resource; an empty path if that version has no scale.
+fn replicas_path(server: &Server, profile: &Profile, api_version: &str) -> Option<Vec<String>> {
     let (group, version) = group_version(api_version);
-    let resource = &profile.resource;
-    let found = snapshot.lookup(group, version, &resource.plural).filter(|_| group == &*resource.group)?;
-    match found.custom() {
-        None => Some(split("spec.replicas")),
-        Some(custom) => {
-            let path = custom.scale.as_ref().and_then(|scale| scale["specReplicasPath"].as_str());
-            Some(path.map(split).unwrap_or_default())
+    let resource = server.registry().lookup(group, version, &profile.resource.plural)?;
+    Some(Paths::of(&server.profile(&resource)).map(|paths| paths.spec).unwrap_or_default())
+}
+
+fn put(object: &mut Value, path: &[String], value: Value) {
+    let Some((last, parents)) = path.split_last() else { return };
+    let mut at = object;
+    for parent in parents {
+        if !at[parent.as_str()].is_object() {
+            at[parent.as_str()] = json!({});
         }
+        at = &mut at[parent.as_str()];
     }
+    at[last.as_str()] = value;
 }
 
 fn split(path: &str) -> Vec<String> {
     path.trim_start_matches('.').split('.').map(str::to_owned).collect()
 }
 
-fn put(object: &mut Value, path: &[String], value: Value) {
-    let [first, rest @ ..] = path else {
-        *object = value;
-        return;
-    };
-    if !object.is_object() {
-        *object = json!({});
-    }
-    put(&mut object[first.as_str()], rest, value);
-}
-
 fn check(scale: &Value, name: &str) -> Result<()> {
-    match meta::text(scale, "name") {
-        "" => {}
-        given if given == name => {}
-        given => {
-            let message = format!("the name of the object ({given}) does not match the name on the URL ({name})");
-            return Err(Status::bad_request(message));
-        }
-    }
-    let replicas = scale["spec"]["replicas"].as_i64().unwrap_or(0);
-    if replicas < 0 {
-        let cause = Cause {
-            reason: "FieldValueInvalid",
-            message: format!("Invalid value: {replicas}: must be greater than or equal to 0"),
-            field: "spec.replicas".into(),
-        };
+    let replicas = &scale["spec"]["replicas"];
+    if replicas.as_i64().unwrap_or(0) < 0 {
+        let why = "must be greater than or equal to 0";
+        let cause = Cause::invalid(&Path::new("spec.replicas"), replicas, why);
         return Err(Status::invalid("Scale", "autoscaling", name, vec![cause]));
     }
     Ok(())

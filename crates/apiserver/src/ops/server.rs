@@ -9,14 +9,15 @@ use super::{
     Admission, Caller, DeleteOptions, Deleted, GetOptions, Kinds, ListOptions, Patch, Payload, Target, WatchStream,
     WriteOptions, Written, delete, read, watch, write,
 };
+use crate::admit;
 use crate::clock::Clock;
 use crate::error::Result;
 use crate::faults::{Faults, Verb};
 use crate::registry::{Registry, Resource};
 use crate::store::{FieldPaths, Listing, Object, Retention, Store, TableKey, TypeMeta};
 
-/// What a server is made of.
-#[derive(Default)]
+/// What a server is made of. The default is a server as it comes: with the rules of built-in kinds, and with the
+/// admission plugins that need no controllers.
 pub struct Settings {
     /// How much history is kept.
     pub retention: Retention,
@@ -26,10 +27,25 @@ pub struct Settings {
     pub registry: Option<Registry>,
     /// Admission plugins, in order.
     pub admission: Vec<Arc<dyn Admission>>,
-    /// What is built in about kinds.
+    /// What is built in about kinds; nothing if not said.
     pub kinds: Option<Arc<dyn Kinds>>,
     /// Seed of UIDs and generated names; random if none is given.
     pub seed: Option<u64>,
+}
+
+impl Default for Settings {
+    fn default() -> Self {
+        let (kinds, admission) = admit::standard(&admit::Settings::alone());
+        Self { kinds: Some(kinds), admission, ..Self::bare() }
+    }
+}
+
+impl Settings {
+    /// A server without rules of kinds and without admission.
+    pub fn bare() -> Self {
+        let retention = Retention::default();
+        Self { retention, clock: None, registry: None, admission: Vec::new(), kinds: None, seed: None }
+    }
 }
 
 /// A Kubernetes API. Clones share one state.

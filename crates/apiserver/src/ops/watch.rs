@@ -16,6 +16,8 @@ use crate::store::{Event, EventKind, Selection, Start, Store, Watch};
 
 /// How often an idle watcher hears how far it is.
 const BOOKMARK_EVERY: Duration = Duration::from_secs(60);
+/// How long before its end a watcher hears how far it is.
+const LAST_BOOKMARK: Duration = Duration::from_secs(2);
 /// Shortest life of a watch that names none; it is drawn from once to twice this.
 const SHORTEST: Duration = Duration::from_secs(1800);
 
@@ -52,13 +54,19 @@ pub(super) fn watch(
         profile,
         selection,
         bookmarks: options.allow_bookmarks,
-        bookmark_at: now + BOOKMARK_EVERY,
+        bookmark_at: next_bookmark(now + timeout),
         last_bookmark: 0,
         end_at: now + timeout,
         left: pass.end_after,
     };
     running.begin(end_of_initial);
     Ok(stream::unfold(running, |mut running| async move { running.next().await.map(|event| (event, running)) }).boxed())
+}
+
+/// Bookmarks come now and then, and shortly before the end.
+fn next_bookmark(end: Instant) -> Instant {
+    let (now, last) = (Instant::now(), end.checked_sub(LAST_BOOKMARK).unwrap_or(end));
+    if last > now { last.min(now + BOOKMARK_EVERY) } else { end + BOOKMARK_EVERY }
 }
 
 /// Initial events of a revision that is yet to come cannot be sent.
@@ -161,15 +169,10 @@ impl Running {
                 Next::Event(None) | Next::Told(None | Some(Command::End)) => return None,
                 Next::Told(Some(Command::Replay(after))) => self.replay(after),
                 Next::Bookmark => {
-                    self.bookmark_at = Instant::now() + BOOKMARK_EVERY;
+                    self.bookmark_at = next_bookmark(self.end_at);
                     self.bookmark();
                 }
-                Next::End => {
-                    if self.bookmarks {
-                        self.bookmark();
-                    }
-                    self.events = None;
-                }
+                Next::End => return None,
             }
         }
     }

@@ -5,6 +5,7 @@ use std::sync::Arc;
 use serde_json::Value;
 
 use super::admission::Options;
+use super::body::Form;
 use super::pipeline::{self, Tracker};
 use super::server::Profile;
 use super::{
@@ -31,15 +32,13 @@ pub(super) struct Call<'a> {
 }
 
 /// What a write makes of the live object.
-pub(super) enum Change<'a> {
+pub(super) enum Change {
     /// This instead.
     Replace(Value),
     /// The same with a patch.
     Patch(patch::Kind, Value),
     /// The same with a configuration applied.
     Apply(Value),
-    /// What this makes of it, managed fields included.
-    By(&'a (dyn Fn(&Value) -> Result<Value> + Sync)),
 }
 
 pub(super) async fn create(
@@ -61,7 +60,7 @@ pub(super) async fn create(
         return Err(definition_ends(target));
     }
     let mut call = Call::new(server, caller, target, options);
-    let mut object = pipeline::decode(body, &call.profile.clone(), options, &mut call.warnings)?;
+    let mut object = Form::of(&call.profile).decode(body, options, &mut call.warnings)?;
     meta::fit_namespace(target, &mut object)?;
     pipeline::complete(server, &call.profile, &mut object);
     meta::unite_owners(&mut object, &mut call.warnings);
@@ -83,12 +82,13 @@ pub(super) async fn update(
     body: Payload,
     options: &WriteOptions,
 ) -> Result<Written> {
-    if target.subresource.as_deref() == Some("scale") {
-        return scale::update(server, caller, target, body, options).await;
-    }
     let mut call = Call::new(server, caller, target, options);
-    let mut object = pipeline::decode(body, &call.profile.clone(), options, &mut call.warnings)?;
-    meta::fit_name(target, &mut object)?;
+    if target.subresource.as_deref() == Some("scale") {
+        let scale = scale::decode(&mut call, body)?;
+        return call.change(Change::Replace(scale), Options::Update(options.clone())).await;
+    }
+    let mut object = Form::of(&call.profile).decode(body, options, &mut call.warnings)?;
+    meta::fit_name(target, &object)?;
     meta::fit_namespace(target, &mut object)?;
     call.change(Change::Replace(object), Options::Update(options.clone())).await
 }
@@ -100,15 +100,12 @@ pub(super) async fn patch(
     patch: Patch,
     options: &WriteOptions,
 ) -> Result<Written> {
-    if target.subresource.as_deref() == Some("scale") {
-        return scale::patch(server, caller, target, patch, options).await;
-    }
     let mut call = Call::new(server, caller, target, options);
     let change = match patch.kind {
         PatchKind::Json => Change::Patch(patch::Kind::Json, read_patch(patch::Kind::Json, patch.body)?),
         PatchKind::Merge => Change::Patch(patch::Kind::Merge, read_patch(patch::Kind::Merge, patch.body)?),
         PatchKind::Strategic => Change::Patch(patch::Kind::Strategic, read_patch(patch::Kind::Strategic, patch.body)?),
-        PatchKind::Apply => Change::Apply(pipeline::decode_config(patch.body, &call.profile)?),
+        PatchKind::Apply => Change::Apply(Form::of(&call.profile).decode_config(patch.body)?),
     };
     call.change(change, Options::Patch(options.clone())).await
 }
@@ -163,10 +160,10 @@ impl<'a> Call<'a> {
                 if server.store().get(&self.profile.table, object.namespace(), object.name()).is_some() {
                     return Err(Status::already_exists(&target.resource, object.name()));
                 }
-                return Ok(self.written(Arc::new(object), true));
+                return self.written(Arc::new(object), true);
             }
             match server.store().create(&self.profile.table, object) {
-                Ok(object) => return Ok(self.written(object, true)),
+                Ok(object) => return self.written(object, true),
                 Err(_) if generated.is_some() && attempt < NAMES => {}
                 Err(_) => {
                     let name = generated.unwrap_or(name);
@@ -178,7 +175,7 @@ impl<'a> Call<'a> {
     }
 
     /// Changes the object that the request names.
-    pub(super) async fn change(&mut self, change: Change<'_>, options: Options) -> Result<Written> {
+    pub(super) async fn change(&mut self, change: Change, options: Options) -> Result<Written> {
         let name = self.target.name.clone().unwrap_or_default();
         for _ in 0..ATTEMPTS {
             let Ok(live) = read::find(self.server, &self.profile, self.target) else {
@@ -198,7 +195,7 @@ impl<'a> Call<'a> {
     }
 
     /// There is no such object: some writes create it then.
-    async fn create_instead(&mut self, change: Change<'_>, options: Options, name: &str) -> Result<Written> {
+    async fn create_instead(&mut self, change: Change, options: Options, name: &str) -> Result<Written> {
         let main = self.subresource().is_empty();
         let (resource, profile) = (&self.target.resource, self.profile.clone());
         let mut object = match change {
@@ -221,7 +218,7 @@ impl<'a> Call<'a> {
     }
 
     /// One try. Nothing: somebody else wrote in between.
-    async fn attempt(&mut self, change: &Change<'_>, options: &Options, live: Arc<Object>) -> Result<Option<Written>> {
+    async fn attempt(&mut self, change: &Change, options: &Options, live: Arc<Object>) -> Result<Option<Written>> {
         let profile = self.profile.clone();
         let old = Arc::new(convert::serve_value(&profile, &live));
         let mut object = self.propose(change, &old)?;
@@ -236,12 +233,12 @@ impl<'a> Call<'a> {
         self.validate(&request, &object, Some(&old))?;
         self.check(&request, &object).await?;
         if pipeline::unchanged(&old, &object) {
-            return Ok(Some(self.written(live, false)));
+            return self.written(live, false).map(Some);
         }
         let ends = delete::ends_with_update(&profile, &old, &object);
         let new = self.object(object);
         if self.options.dry_run {
-            return Ok(Some(self.written(Arc::new(new.at(live.revision)), false)));
+            return self.written(Arc::new(new.at(live.revision)), false).map(Some);
         }
         let written = if ends {
             delete::finish(self.server, &profile, new, live.revision)
@@ -249,27 +246,29 @@ impl<'a> Call<'a> {
             self.server.store().update(&profile.table, new, live.revision)
         };
         match written {
-            Ok(object) => Ok(Some(self.written(object, false))),
+            Ok(object) => self.written(object, false).map(Some),
             Err(Clash::Absent) => Err(Status::not_found(&self.target.resource, live.name())),
             Err(Clash::Present(_)) => Ok(None),
         }
     }
 
     /// The object that the writer wants, defaulted and tracked.
-    fn propose(&mut self, change: &Change<'_>, old: &Value) -> Result<Value> {
+    fn propose(&mut self, change: &Change, old: &Value) -> Result<Value> {
         let profile = self.profile.clone();
+        if self.subresource() == "scale" {
+            return scale::propose(self, change, old);
+        }
         let (mut object, tracked) = match change {
             Change::Replace(object) => (object.clone(), false),
             Change::Patch(kind, patch) => {
                 let mut object = pipeline::patched(*kind, old, patch, &profile.resource)?;
-                pipeline::identify(&mut object, &profile, None)?;
-                meta::fit_name(self.target, &mut object)?;
+                let form = Form::of(&profile);
+                form.fit_patched(&mut object, (*kind, patch), self.options, &mut self.warnings)?;
+                meta::fit_name(self.target, &object)?;
                 meta::fit_namespace(self.target, &mut object)?;
-                pipeline::fit_patched(&profile, &mut object, self.options, &mut self.warnings)?;
                 (object, false)
             }
             Change::Apply(config) => (self.apply(Some(old), config)?, true),
-            Change::By(make) => (make(old)?, true),
         };
         if tracked {
             pipeline::refit(self.server, &profile, &mut object)?;
@@ -284,7 +283,11 @@ impl<'a> Call<'a> {
     fn apply(&self, old: Option<&Value>, config: &Value) -> Result<Value> {
         let mut object = self.tracker().apply(old, config, self.options.force)?;
         meta::fit_namespace(self.target, &mut object)?;
-        meta::fit_name(self.target, &mut object)?;
+        if meta::text(&object, "name").is_empty() {
+            let name = self.target.name.as_deref().unwrap_or_default();
+            meta::members(&mut object).insert("name".into(), name.into());
+        }
+        meta::fit_name(self.target, &object)?;
         Ok(object)
     }
 
@@ -343,7 +346,7 @@ impl<'a> Call<'a> {
         }
         self.server.kinds().prepare(request, object, old)?;
         // What was taken away or added since the object was read is written like everything else.
-        pipeline::fit(&self.profile, object).map(drop)
+        Form::of(&self.profile).fit(object).map(drop)
     }
 
     /// Checks metadata, schema and the rules of the kind.
@@ -390,11 +393,15 @@ impl<'a> Call<'a> {
         Object::new(self.profile.stored.clone(), &value, &self.profile.fields)
     }
 
-    fn written(&mut self, object: Arc<Object>, created: bool) -> Written {
+    fn written(&mut self, object: Arc<Object>, created: bool) -> Result<Written> {
         let mut warnings = std::mem::take(&mut self.warnings);
         let mut seen = std::collections::HashSet::new();
         warnings.retain(|warning| seen.insert(warning.clone()));
-        Written { object: convert::serve(&self.profile, &object), created, warnings }
+        let object = match self.subresource() {
+            "scale" => scale::of(&self.profile, &object)?,
+            _ => convert::serve(&self.profile, &object),
+        };
+        Ok(Written { object, created, warnings })
     }
 }
 

@@ -54,7 +54,7 @@ pub struct Listing {
 /// What a continue token says: the form that real servers use.
 #[derive(Debug, Serialize, Deserialize)]
 struct Token {
-    #[serde(rename = "v")]
+    #[serde(rename = "v", default)]
     version: String,
     /// Revision of the first page; -1 to go on with whatever is there now.
     #[serde(rename = "rv", default)]

@@ -25,7 +25,7 @@ pub(crate) struct Bench {
 impl Bench {
     pub(crate) async fn new() -> Self {
         let clock = Clock::starting_at("2030-01-01T00:00:00Z".parse::<Timestamp>().unwrap());
-        let server = Server::new(Settings { clock: Some(clock), seed: Some(1), ..Settings::default() });
+        let server = Server::new(Settings { clock: Some(clock), seed: Some(1), ..Settings::bare() });
         let caller = Caller { user: UserInfo::admin(), user_agent: "tester/1.0".into() };
         let bench = Self { server, caller };
         for name in ["default", "other"] {

@@ -149,7 +149,10 @@ async fn updates_that_saw_something_else_conflict() {
     );
     let other = bench.put(&target, json!({"metadata": {"name": "a", "uid": "other"}})).await.unwrap_err();
     assert_eq!((other.code, other.reason), (409, "Conflict"));
-    let absent = bench.put(&bench.one("configmaps", Some("default"), "b"), json!({})).await.unwrap_err();
+    let absent = bench
+        .put(&bench.one("configmaps", Some("default"), "b"), json!({"metadata": {"name": "b"}}))
+        .await
+        .unwrap_err();
     assert_eq!((absent.code, absent.message.as_str()), (404, "configmaps \"b\" not found"));
     let elsewhere = bench.put(&target, json!({"metadata": {"name": "b"}})).await.unwrap_err();
     assert_eq!(elsewhere.message, "the name of the object (b) does not match the name on the URL (a)");
@@ -173,7 +176,7 @@ async fn some_kinds_must_say_what_they_saw_and_some_may_be_created_by_an_update(
         )
     );
     let lease = bench.one("leases", Some("default"), "l");
-    assert_eq!(bench.put(&lease, json!({})).await.unwrap()["metadata"]["name"], "l");
+    assert_eq!(bench.put(&lease, json!({"metadata": {"name": "l"}})).await.unwrap()["metadata"]["name"], "l");
 }
 
 #[tokio::test]
@@ -263,7 +266,7 @@ async fn admission_changes_and_refuses() {
     assert_eq!(written.object.value()["data"]["by"], "kubernetes-admin");
     assert_eq!(written.warnings, ["changed"]);
     let one = bench.one("configmaps", Some("default"), "a");
-    let refused = bench.put(&one, json!({"data": {"bad": "yes"}})).await.unwrap_err();
+    let refused = bench.put(&one, json!({"metadata": {"name": "a"}, "data": {"bad": "yes"}})).await.unwrap_err();
     assert_eq!((refused.code, refused.message.as_str()), (403, "configmaps \"a\" is forbidden: no"));
     assert_eq!(bench.delete(&one, DeleteOptions::default()).await.unwrap_err().code, 403);
 }

@@ -1,0 +1,255 @@
+//! Bodies of requests: from text to an object of the kind that is expected, or to the words in which a real server says
+//! why not.
+
+use serde_json::{Value, json};
+
+use super::server::Profile;
+use super::{FieldValidation, Payload, WriteOptions, syntax};
+use crate::apply::{gofmt, patch};
+use crate::error::{Cause, Result, Status};
+use crate::field::Path;
+use crate::registry::{builtin::definition_name, group_version};
+use crate::schema::{Schema, decode, default, definition, embedded, prune};
+
+/// What a body must be.
+pub(super) struct Form<'a> {
+    group: &'a str,
+    api_version: &'a str,
+    kind: &'a str,
+    schema: &'a Schema,
+    custom: bool,
+}
+
+impl<'a> Form<'a> {
+    /// An object of a resource.
+    pub(super) fn of(profile: &'a Profile) -> Self {
+        Self {
+            group: &profile.resource.group,
+            api_version: &profile.served.api_version,
+            kind: &profile.served.kind,
+            schema: profile.resource.declared(),
+            custom: profile.resource.custom().is_some(),
+        }
+    }
+
+    /// An object of a kind that is built in and never stored: a Scale, a Binding, an Eviction.
+    pub(super) fn builtin(group: &'a str, api_version: &'a str, kind: &'a str) -> Self {
+        let (_, version) = group_version(api_version);
+        let schema = definition(&definition_name(group, version, kind)).expect("the kind is built in");
+        Self { group, api_version, kind, schema, custom: false }
+    }
+
+    /// What objects look like.
+    pub(super) fn schema(&self) -> &'a Schema {
+        self.schema
+    }
+
+    /// The object in a body. Fields that are not known or there twice are warned about, or refused.
+    pub(super) fn decode(&self, body: Payload, options: &WriteOptions, warnings: &mut Vec<String>) -> Result<Value> {
+        let (mut object, mut odd) = self.read(body)?;
+        odd.extend(self.fit_written(&mut object)?);
+        report(odd, options.field_validation, warnings).map_err(|why| self.unfit(&object, &why))?;
+        Ok(object)
+    }
+
+    /// The configuration in the body of an apply: nothing is added to it and nothing taken away. Whether it is of the
+    /// right kind is for the apply to say.
+    pub(super) fn decode_config(&self, body: Payload) -> Result<Value> {
+        let fault = |why: &dyn std::fmt::Display| Status::bad_request(format!("error decoding patch: {why}"));
+        match body {
+            Payload::Object(mut object) => {
+                self.fill_type(&mut object);
+                Ok(object)
+            }
+            Payload::Json(text) => match decode::parse(&text).map_err(|error| fault(&error))?.value {
+                config @ Value::Object(_) => Ok(config),
+                other => {
+                    let kind = patch::json_type(&other);
+                    let why = format!("json: cannot unmarshal {kind} into Go value of type map[string]interface {{}}");
+                    Err(fault(&format!("error unmarshaling JSON: while decoding JSON: {why}")))
+                }
+            },
+        }
+    }
+
+    /// Reads a body, checks its type, and names what is there twice.
+    fn read(&self, body: Payload) -> Result<(Value, Vec<String>)> {
+        match body {
+            Payload::Object(mut object) => {
+                self.fill_type(&mut object);
+                self.identify(&mut object, &[])?;
+                Ok((object, Vec::new()))
+            }
+            Payload::Json(text) => {
+                let parsed = decode::parse(&text).map_err(|error| {
+                    let fault = syntax::fault(&text).unwrap_or_else(|| error.to_string());
+                    let why = format!("couldn't get version/kind; json parse error: {fault}");
+                    self.unrecognized(&why, &text)
+                })?;
+                let mut object = parsed.value;
+                if !self.custom {
+                    self.fill_type(&mut object);
+                }
+                self.identify(&mut object, &text)?;
+                Ok((object, parsed.duplicates.iter().map(|path| format!("duplicate field {path:?}")).collect()))
+            }
+        }
+    }
+
+    /// Brings an object that a client wrote into the form of its schema. An empty list of managed fields is no content,
+    /// and yet it says something: that a built-in object shall forget its managers. The long way to say so is kept.
+    fn fit_written(&self, object: &mut Value) -> Result<Vec<String>> {
+        let entries = &object["metadata"]["managedFields"];
+        let forgets = !self.custom && entries.as_array().is_some_and(Vec::is_empty);
+        let odd = self.fit(object)?;
+        if forgets {
+            object["metadata"]["managedFields"] = json!([{}]);
+        }
+        Ok(odd)
+    }
+
+    /// Brings an object into the form of its schema; names what the schema does not know.
+    pub(super) fn fit(&self, object: &mut Value) -> Result<Vec<String>> {
+        let schema = self.schema;
+        let unknown = if self.custom {
+            let mut unknown = embedded::coerce_metadata(&mut object["metadata"])
+                .map_err(|why| self.unfit(object, &why))?
+                .into_iter()
+                .map(|path| format!("metadata.{path}"))
+                .collect::<Vec<_>>();
+            unknown.extend(prune::custom(schema, object));
+            default::drop_nulls(schema, object);
+            unknown.extend(embedded::coerce(schema, object).map_err(|cause| self.unfit(object, &cause.message))?);
+            unknown
+        } else {
+            decode::typed(schema, object).map_err(|why| self.unfit(object, &why))?
+        };
+        Ok(unknown.iter().map(|path| format!("unknown field {path:?}")).collect())
+    }
+
+    /// The result of a patch in the form of its schema. Odd fields are warned about, or refused.
+    pub(super) fn fit_patched(
+        &self,
+        object: &mut Value,
+        (kind, patch): (patch::Kind, &Value),
+        options: &WriteOptions,
+        warnings: &mut Vec<String>,
+    ) -> Result<()> {
+        let shown = match kind {
+            patch::Kind::Strategic => gofmt::plain(patch),
+            _ => object.to_string(),
+        };
+        let refuse = |why: &str| {
+            let cause = Cause::invalid(&Path::new("patch"), &json!(shown), why);
+            Status::invalid("", "", "", vec![cause])
+        };
+        let own_words = |status: Status| {
+            let why = status.message.split_once(&format!("as a {}: ", self.kind)).map(|(_, why)| why.to_owned());
+            why.map_or(status, |why| refuse(&why))
+        };
+        self.identify(object, &[]).map_err(own_words)?;
+        let odd = self.fit_written(object).map_err(own_words)?;
+        report(odd, options.field_validation, warnings).map_err(|why| refuse(&why))
+    }
+
+    /// 400 for a body that is an object of some kind, but not of this one.
+    fn unfit(&self, object: &Value, why: &str) -> Status {
+        let kind = object["kind"].as_str().unwrap_or_default();
+        let (_, version) = group_version(object["apiVersion"].as_str().unwrap_or_default());
+        Status::bad_request(format!("{kind} in version {version:?} cannot be handled as a {}: {why}", self.kind))
+    }
+
+    /// 400 for a body that does not even say what it is.
+    fn unrecognized(&self, why: &str, text: &[u8]) -> Status {
+        let short = &text[..text.len().min(30)];
+        let more = if text.len() > 30 { " ..." } else { "" };
+        let summary = match short {
+            [] => "<empty>".to_owned(),
+            [b'{', ..] => format!("{}{more}", String::from_utf8_lossy(short)),
+            _ => format!("{}{more}", short.iter().map(|byte| format!("{byte:02x}")).collect::<String>()),
+        };
+        let kind = self.kind;
+        Status::bad_request(format!("the object provided is unrecognized (must be of type {kind}): {why} ({summary})"))
+    }
+
+    /// Fills in `apiVersion` and `kind` where they are left out.
+    fn fill_type(&self, object: &mut Value) {
+        let Some(members) = object.as_object_mut() else { return };
+        for (key, value) in [("apiVersion", self.api_version), ("kind", self.kind)] {
+            if members.get(key).and_then(Value::as_str).unwrap_or_default().is_empty() {
+                members.insert(key.into(), value.into());
+            }
+        }
+    }
+
+    /// Checks that an object is of the kind and version that are expected.
+    fn identify(&self, object: &mut Value, text: &[u8]) -> Result<()> {
+        let kind = object["kind"].as_str().unwrap_or_default().to_owned();
+        let version = object["apiVersion"].as_str().unwrap_or_default().to_owned();
+        if kind.is_empty() || !object.is_object() {
+            let why = if object.is_object() || object.is_null() {
+                format!("Object 'Kind' is missing in '{}'", String::from_utf8_lossy(text))
+            } else {
+                format!(
+                    "couldn't get version/kind; json parse error: json: cannot unmarshal {} into Go value of type struct {{ APIVersion string \"json:\\\"apiVersion,omitempty\\\"\"; Kind string \"json:\\\"kind,omitempty\\\"\" }}",
+                    patch::json_type(object)
+                )
+            };
+            return Err(self.unrecognized(&why, text));
+        }
+        if version != self.api_version || kind != self.kind {
+            self.check_type(object, &kind, &version)?;
+        }
+        need_metadata(object);
+        Ok(())
+    }
+
+    /// What is wrong with an object of another kind or version. Custom resources of another kind are found out later.
+    fn check_type(&self, object: &Value, kind: &str, version: &str) -> Result<()> {
+        let (group, short) = group_version(version);
+        if !self.custom {
+            if definition(&definition_name(group, short, kind)).is_none() && !self.is_old_eviction(version, kind) {
+                let why = format!(
+                    "no kind {kind:?} is registered for version {version:?} in scheme \"pkg/runtime/scheme.go:111\""
+                );
+                return Err(self.unfit(object, &why));
+            }
+            if kind != self.kind {
+                let package =
+                    if self.group.is_empty() { "core" } else { self.group.split('.').next().unwrap_or_default() };
+                let why = format!("converting ({short}.{kind}) to ({package}.{}): unknown conversion", self.kind);
+                return Err(self.unfit(object, &why));
+            }
+        }
+        if version != self.api_version && !self.is_old_eviction(version, kind) {
+            let expected = self.api_version;
+            let message =
+                format!("the API version in the data ({version}) does not match the expected API version ({expected})");
+            return Err(Status::bad_request(message));
+        }
+        Ok(())
+    }
+
+    /// Evictions are taken in a version that is not served any more.
+    fn is_old_eviction(&self, version: &str, kind: &str) -> bool {
+        self.kind == "Eviction" && (version, kind) == ("policy/v1beta1", "Eviction")
+    }
+}
+
+/// What is done about odd fields.
+fn report(odd: Vec<String>, validation: FieldValidation, warnings: &mut Vec<String>) -> Result<(), String> {
+    match validation {
+        FieldValidation::Strict if !odd.is_empty() => Err(format!("strict decoding error: {}", odd.join(", "))),
+        FieldValidation::Warn => {
+            warnings.extend(odd);
+            Ok(())
+        }
+        _ => Ok(()),
+    }
+}
+
+fn need_metadata(object: &mut Value) {
+    if object["metadata"].is_null() {
+        object["metadata"] = json!({});
+    }
+}
