@@ -147,6 +147,13 @@ pub fn differences(ours: &Answer, theirs: &Answer) -> Vec<(String, String)> {
     out
 }
 
+/// Where two values differ, as `path: one / other`.
+pub fn contrasts(one: &Value, other: &Value) -> Vec<String> {
+    let mut out = Vec::new();
+    compare(one, other, "", &mut out);
+    out.into_iter().map(|(path, values)| format!("{path}: {values}")).collect()
+}
+
 fn compare(ours: &Value, theirs: &Value, path: &str, out: &mut Vec<(String, String)>) {
     match (ours, theirs) {
         (Value::Object(ours), Value::Object(theirs)) => {

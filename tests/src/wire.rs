@@ -6,8 +6,10 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::task::{Context, Poll};
 
-use capstan_apiserver::serve::{Api, Body};
+use capstan_apiserver::serve::Api;
 use http::{Method, Request, Response};
+use http_body_util::BodyExt;
+use http_body_util::combinators::UnsyncBoxBody;
 use tokio::sync::Notify;
 
 /// What happens at a write.
@@ -24,10 +26,22 @@ pub enum Fault {
 /// A service for `kube::Client` with a fault in it. Clones share one state.
 #[derive(Clone)]
 pub struct Wire {
-    api: Api,
+    to: End,
     fault: Fault,
     state: Arc<State>,
 }
+
+/// Where a wire ends.
+#[derive(Clone)]
+pub enum End {
+    /// At the embedded server.
+    Embedded(Api),
+    /// At a real one.
+    Real(kube::Client),
+}
+
+/// What comes back.
+type Body = UnsyncBoxBody<bytes::Bytes, Box<dyn std::error::Error + Send + Sync>>;
 
 #[derive(Default)]
 struct State {
@@ -37,9 +51,9 @@ struct State {
 }
 
 impl Wire {
-    /// A wire to `api`.
-    pub fn new(api: Api, fault: Fault) -> Self {
-        Self { api, fault, state: Arc::default() }
+    /// A wire to a server.
+    pub fn new(to: End, fault: Fault) -> Self {
+        Self { to, fault, state: Arc::default() }
     }
 
     /// How many writes were sent.
@@ -67,7 +81,13 @@ impl Wire {
         }
         let is_write = request.method() != Method::GET;
         let number = if is_write { self.state.writes.fetch_add(1, Ordering::SeqCst) + 1 } else { 0 };
-        let answer = self.api.answer(request).await;
+        let answer = match &self.to {
+            End::Embedded(api) => api.answer(request).await.map(|body| body.map_err(Into::into).boxed_unsync()),
+            End::Real(client) => {
+                let answer = client.send(request).await.map_err(|_| Lost)?;
+                answer.map(|body| body.map_err(Into::into).boxed_unsync())
+            }
+        };
         match self.fault {
             Fault::DieAfter(k) if is_write && number == k => {
                 self.cut();

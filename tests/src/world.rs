@@ -1,5 +1,6 @@
-//! A cluster with an operator on it, in virtual time.
+//! A cluster with an operator on it: embedded and in virtual time, or real with `TEST_CLUSTER=real`.
 
+use std::cell::Cell;
 use std::time::Duration;
 
 use capstan_apiserver::auth::UserInfo;
@@ -8,17 +9,23 @@ use capstan_operator::Options;
 use capstan_runtime::Clock;
 use capstan_sim::{Cluster, NodeTemplate, node};
 use jiff::Timestamp;
-use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
 use kube::api::{DynamicObject, ListParams, Patch, PatchParams};
 use kube::core::GroupVersionKind;
 use kube::{Api, Client};
 use serde_json::{Value, json};
 use tokio_util::sync::CancellationToken;
 
-use crate::wire::{Fault, Wire};
+use crate::real::{self, Place};
+use crate::wire::{End, Fault, Wire};
 
 /// Longest that anything may take, in virtual time.
 const DEADLINE: Duration = Duration::from_secs(600);
+/// The same in real time.
+const REAL_DEADLINE: Duration = Duration::from_secs(60);
+/// How long nothing is written when everything is done, in virtual time.
+const CALM: Duration = Duration::from_secs(60);
+/// The same in real time: the longest pause between two writes is a backoff of some seconds.
+const REAL_CALM: Duration = Duration::from_secs(6);
 
 /// When every world begins.
 fn beginning() -> Timestamp {
@@ -27,12 +34,17 @@ fn beginning() -> Timestamp {
 
 /// A cluster with two nodes of eight GPUs, a storage class and the CRD of NIMServices.
 pub struct World {
-    /// The cluster.
-    pub cluster: Cluster,
-    /// Its API.
-    pub server: Server,
-    /// A client of the administrator.
+    /// Namespace of the story.
+    pub namespace: String,
+    /// A client of the administrator, in that namespace.
     pub admin: Client,
+    ground: Ground,
+}
+
+/// What a world stands on.
+enum Ground {
+    Embedded(Box<(Cluster, Server)>),
+    Real(Box<Place>),
 }
 
 /// A running operator.
@@ -51,8 +63,21 @@ impl Operator {
 }
 
 impl World {
-    /// A new one. Call it with paused time.
+    /// A new one. Call it with paused time; on a real cluster it goes on.
     pub async fn start() -> Self {
+        let world = if real::is_wanted() { Self::real().await } else { Self::embedded().await };
+        let kind = capstan_api::kinds().find(|kind| kind.kind == "NIMService").expect("NIMService is a kind of ours");
+        capstan_operator::crds::apply(&world.admin, kind, REAL_DEADLINE).await.expect("the CRD is accepted");
+        let class = json!({
+            "apiVersion": "storage.k8s.io/v1", "kind": "StorageClass",
+            "metadata": {"name": "standard", "annotations": {"storageclass.kubernetes.io/is-default-class": "true"}},
+            "provisioner": "example.com/virtual",
+        });
+        world.apply(class).await;
+        world
+    }
+
+    async fn embedded() -> Self {
         let gpus = || [("nvidia.com/gpu".to_owned(), "8".to_owned())].into();
         let nodes =
             (0..2).map(|i| NodeTemplate { name: format!("gpu-{i}"), capacity: gpus(), ..NodeTemplate::default() });
@@ -69,27 +94,45 @@ impl World {
         let builder = Cluster::builder().start_time(beginning()).seed(7).node_settings(settings);
         let cluster = builder.start().await.expect("the cluster starts");
         let server = cluster.api().as_user(UserInfo::admin());
-        let world = Self { admin: server.client("default"), cluster, server };
-        let kind = capstan_api::kinds().find(|kind| kind.kind == "NIMService").expect("NIMService is a kind of ours");
-        let crds: Api<CustomResourceDefinition> = Api::all(world.admin.clone());
-        let params = PatchParams::apply("test").force();
-        crds.patch(&kind.crd_name(), &params, &Patch::Apply(kind.definition())).await.expect("the CRD is accepted");
-        let class = json!({
-            "apiVersion": "storage.k8s.io/v1", "kind": "StorageClass",
-            "metadata": {"name": "standard", "annotations": {"storageclass.kubernetes.io/is-default-class": "true"}},
-            "provisioner": "example.com/virtual",
-        });
-        world.apply(class).await;
-        world
+        let admin = server.client("default");
+        Self { namespace: "default".into(), admin, ground: Ground::Embedded(Box::new((cluster, server))) }
+    }
+
+    async fn real() -> Self {
+        // A test has a thread of its own, and time goes on only once.
+        thread_local!(static GOES_ON: Cell<bool> = const { Cell::new(false) });
+        if !GOES_ON.replace(true) {
+            tokio::time::resume();
+        }
+        let place = Place::take().await;
+        Self { namespace: place.namespace.clone(), admin: place.admin.clone(), ground: Ground::Real(Box::new(place)) }
+    }
+
+    /// The embedded cluster, for faults that only it has.
+    pub fn embedded_cluster(&self) -> Option<&Cluster> {
+        match &self.ground {
+            Ground::Embedded(parts) => Some(&parts.0),
+            Ground::Real(_) => None,
+        }
+    }
+
+    fn choose<T>(&self, embedded: T, real: T) -> T {
+        if matches!(self.ground, Ground::Embedded(_)) { embedded } else { real }
     }
 
     /// An operator whose wire has a fault. It is ready when this returns, unless it died before.
     pub async fn operator(&self, fault: Fault) -> Operator {
-        let wire = Wire::new(self.server.clone(), fault);
+        let (end, clock) = match &self.ground {
+            Ground::Embedded(parts) => {
+                let (cluster, server) = &**parts;
+                (End::Embedded(server.clone()), Clock::starting_at(cluster.server.clock().now()))
+            }
+            Ground::Real(place) => (End::Real(place.operator.clone()), Clock::Real),
+        };
+        let wire = Wire::new(end, fault);
         let client = Client::new(wire.clone(), "default");
         let stop = CancellationToken::new();
-        let clock = self.cluster.server.clock();
-        let options = Options { apply_crds: false, clock: Clock::starting_at(clock.now()), ..Options::in_process() };
+        let options = Options { apply_crds: false, clock, ..Options::in_process() };
         let (ready, is_ready) = tokio::sync::oneshot::channel();
         tokio::spawn(capstan_operator::run(client, options, stop.clone(), ready));
         tokio::select! {
@@ -99,7 +142,7 @@ impl World {
         Operator { wire, stop }
     }
 
-    /// Applies an object as a user does.
+    /// Applies an object as a user does, in the story's namespace unless it names one.
     pub async fn apply(&self, object: Value) {
         let (api, name) = self.api(&object).await;
         let object: DynamicObject = serde_json::from_value(object).expect("an object");
@@ -114,7 +157,7 @@ impl World {
         let gvk = GroupVersionKind::gvk(group, version, &text(&object["kind"]));
         let (resource, capabilities) =
             kube::discovery::pinned_kind(&self.admin, &gvk).await.unwrap_or_else(|error| panic!("{gvk:?}: {error}"));
-        let namespace = object["metadata"]["namespace"].as_str().unwrap_or("default");
+        let namespace = object["metadata"]["namespace"].as_str().unwrap_or(&self.namespace);
         let api = match capabilities.scope {
             kube::discovery::Scope::Cluster => Api::all_with(self.admin.clone(), &resource),
             kube::discovery::Scope::Namespaced => Api::namespaced_with(self.admin.clone(), namespace, &resource),
@@ -122,7 +165,7 @@ impl World {
         (api, text(&object["metadata"]["name"]))
     }
 
-    /// All objects of a kind in `default`, as JSON.
+    /// All objects of a kind in the story's namespace, as JSON.
     pub async fn list(&self, api_version: &str, kind: &str) -> Vec<Value> {
         let (api, _) = self.api(&json!({"apiVersion": api_version, "kind": kind, "metadata": {}})).await;
         let list = api.list(&ListParams::default()).await.unwrap_or_else(|error| panic!("list {kind}: {error}"));
@@ -141,7 +184,7 @@ impl World {
                 tokio::time::sleep(Duration::from_millis(200)).await;
             }
         };
-        match tokio::time::timeout(DEADLINE, look).await {
+        match tokio::time::timeout(self.choose(DEADLINE, REAL_DEADLINE), look).await {
             Ok(found) => found,
             Err(_) => panic!("{kind} {name} is not as wanted: {:#?}", self.list(api_version, kind).await),
         }
@@ -152,9 +195,14 @@ impl World {
         let mut before = usize::MAX;
         while before != operator.wire.writes() {
             before = operator.wire.writes();
-            tokio::time::sleep(Duration::from_secs(60)).await;
+            tokio::time::sleep(self.choose(CALM, REAL_CALM)).await;
         }
         before
+    }
+
+    /// Waits long enough for everything that is still on its way.
+    pub async fn rest(&self) {
+        tokio::time::sleep(self.choose(5 * CALM, REAL_CALM)).await;
     }
 
     /// What the story leaves behind: our objects without identities and times, and how many others there are.
@@ -177,7 +225,9 @@ impl World {
         for (api_version, kind) in [("apps/v1", "ReplicaSet"), ("v1", "Pod")] {
             state.insert(kind.into(), self.list(api_version, kind).await.len().into());
         }
-        Value::Object(state)
+        // Names of objects are those of the stories; only the namespace differs.
+        let text = Value::Object(state).to_string().replace(&self.namespace, "story");
+        serde_json::from_str(&text).expect("still JSON")
     }
 }
 
@@ -199,6 +249,8 @@ fn forget(value: &mut Value) {
                 "lastUpdateTime",
                 "observedGeneration",
                 "deployment.kubernetes.io/revision",
+                // Of what was applied, which is compared, and of the owner's identity, which differs.
+                "nvidia.com/last-applied-hash",
             ] {
                 fields.remove(name);
             }

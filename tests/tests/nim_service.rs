@@ -10,7 +10,7 @@ const API: &str = "apps.nvidia.com/v1alpha1";
 
 fn service() -> Value {
     json!({
-        "apiVersion": API, "kind": "NIMService", "metadata": {"name": "llama", "namespace": "default"},
+        "apiVersion": API, "kind": "NIMService", "metadata": {"name": "llama"},
         "spec": {
             "image": {"repository": "nvcr.io/nim/meta/llama-3.1-8b-instruct", "tag": "1.8"},
             "storage": {"pvc": {"create": true, "size": "50Gi"}},
@@ -89,7 +89,7 @@ async fn a_mistake_is_a_condition_with_field_value_and_fix_and_mending_it_is_eno
 async fn somebody_elses_object_is_never_overwritten() {
     let world = World::start().await;
     let theirs = json!({
-        "apiVersion": "v1", "kind": "Service", "metadata": {"name": "llama", "namespace": "default"},
+        "apiVersion": "v1", "kind": "Service", "metadata": {"name": "llama"},
         "spec": {"selector": {"app": "theirs"}, "ports": [{"port": 80}]},
     });
     world.apply(theirs).await;
@@ -97,7 +97,8 @@ async fn somebody_elses_object_is_never_overwritten() {
     world.apply(service()).await;
     let failed = world.until(API, "NIMService", "llama", state("Failed")).await;
     let message = failed["status"]["conditions"][0]["message"].as_str().unwrap();
-    assert!(message.contains("refuses to overwrite Service default/llama"), "{message}");
+    let refusal = format!("refuses to overwrite Service {}/llama", world.namespace);
+    assert!(message.contains(&refusal), "{message}");
     let live = world.until("v1", "Service", "llama", |_| true).await;
     assert_eq!(live["spec"]["selector"], json!({"app": "theirs"}));
 }

@@ -37,6 +37,8 @@ const LAYERS: &[Layer] = &[
         may_use: &["capstan-api", "capstan-apiserver", "capstan-operator", "capstan-runtime", "capstan-sim"],
         pure: false,
     },
+    // The test cluster's model server: no dependency at all.
+    Layer { name: "capstan-model-server", may_use: &[], pure: false },
     Layer { name: "xtask", may_use: &["capstan-api"], pure: false },
 ];
 

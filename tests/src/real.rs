@@ -1,0 +1,147 @@
+//! A story's place on a real control plane: a namespace, and the operator as its own ServiceAccount with its own rights.
+//!
+//! Stories take turns, since an operator looks after all namespaces.
+
+use std::path::PathBuf;
+use std::sync::OnceLock;
+
+use k8s_openapi::api::authentication::v1::{TokenRequest, TokenRequestSpec};
+use k8s_openapi::api::core::v1::ServiceAccount;
+use kube::api::{DynamicObject, Patch, PatchParams, PostParams};
+use kube::config::{KubeConfigOptions, Kubeconfig};
+use kube::core::{ApiResource, GroupVersionKind};
+use kube::{Api, Client, Config};
+use serde_json::{Value, json};
+use tokio::sync::{Mutex, MutexGuard};
+
+use crate::stand_in::StandIn;
+
+/// Where the operator lives.
+const HOME: &str = "capstan-stories";
+/// Its account, and the roles bound to it.
+const ACCOUNT: &str = "capstan";
+
+static STAND_IN: OnceLock<StandIn> = OnceLock::new();
+static TURN: Mutex<()> = Mutex::const_new(());
+
+/// Whether stories are to run on a real control plane.
+pub fn is_wanted() -> bool {
+    match std::env::var("TEST_CLUSTER").as_deref() {
+        Ok("real") => true,
+        Ok("embedded" | "") | Err(_) => false,
+        Ok(other) => panic!("TEST_CLUSTER is {other:?}: set embedded or real"),
+    }
+}
+
+/// A namespace of its own, until it is dropped.
+pub struct Place {
+    /// Its name.
+    pub namespace: String,
+    /// A client of the administrator, in the namespace.
+    pub admin: Client,
+    /// A client of the operator.
+    pub operator: Client,
+    _turn: MutexGuard<'static, ()>,
+}
+
+impl Place {
+    /// The next one. Waits for the story that runs.
+    pub async fn take() -> Self {
+        let turn = TURN.lock().await;
+        let mut config = administrator().await;
+        let stand_in = config.clone();
+        tokio::task::spawn_blocking(|| STAND_IN.get_or_init(|| StandIn::start(stand_in)))
+            .await
+            .expect("the stand-ins run");
+        let namespace = format!("story-{}-{:04x}", std::process::id(), fastrand::u16(..));
+        config.default_namespace.clone_from(&namespace);
+        let admin = Client::try_from(config.clone()).expect("a client");
+        apply(&admin, json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": namespace}})).await;
+        let operator = operator(&admin, config).await;
+        Self { namespace, admin, operator, _turn: turn }
+    }
+}
+
+impl Drop for Place {
+    fn drop(&mut self) {
+        if let Some(stand_in) = STAND_IN.get() {
+            stand_in.end(&self.namespace);
+        }
+    }
+}
+
+/// `KUBECONFIG`, or the cluster of `cargo xtask cluster up`.
+async fn administrator() -> Config {
+    let cache = std::env::var_os("XDG_CACHE_HOME").map(PathBuf::from);
+    let cache = cache.or_else(|| std::env::var_os("HOME").map(|home| PathBuf::from(home).join(".cache")));
+    let ours = cache.unwrap_or_default().join("capstan/cluster/kubeconfig");
+    let path = std::env::var_os("KUBECONFIG").map_or(ours, PathBuf::from);
+    let file = Kubeconfig::read_from(&path)
+        .unwrap_or_else(|error| panic!("{}: {error}; run `cargo xtask cluster up`", path.display()));
+    Config::from_custom_kubeconfig(file, &KubeConfigOptions::default()).await.expect("a kubeconfig with a context")
+}
+
+/// A client with a token of the operator's account, which has the rights of the operator and no others.
+async fn operator(admin: &Client, mut config: Config) -> Client {
+    apply(admin, json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": HOME}})).await;
+    let account = json!({
+        "apiVersion": "v1", "kind": "ServiceAccount", "metadata": {"name": ACCOUNT, "namespace": HOME},
+    });
+    apply(admin, account).await;
+    for object in roles() {
+        apply(admin, object).await;
+    }
+    let accounts: Api<ServiceAccount> = Api::namespaced(admin.clone(), HOME);
+    let request = TokenRequest {
+        spec: Some(TokenRequestSpec { expiration_seconds: Some(3600), ..TokenRequestSpec::default() }),
+        ..TokenRequest::default()
+    };
+    let answer = accounts.create_token_request(ACCOUNT, &PostParams::default(), &request).await;
+    let token = answer.expect("a token of the account").status.and_then(|status| status.token).expect("a token");
+    config.auth_info = Default::default();
+    config.auth_info.token = Some(token.into());
+    Client::try_from(config).expect("a client")
+}
+
+/// What the operator may do, as the chart grants it.
+fn roles() -> Vec<Value> {
+    let api = "rbac.authorization.k8s.io";
+    let subject = json!([{"kind": "ServiceAccount", "name": ACCOUNT, "namespace": HOME}]);
+    vec![
+        json!({
+            "apiVersion": format!("{api}/v1"), "kind": "ClusterRole", "metadata": {"name": HOME},
+            "rules": rules(),
+        }),
+        json!({
+            "apiVersion": format!("{api}/v1"), "kind": "ClusterRoleBinding", "metadata": {"name": HOME},
+            "roleRef": {"apiGroup": api, "kind": "ClusterRole", "name": HOME}, "subjects": subject,
+        }),
+    ]
+}
+
+fn rules() -> Vec<Value> {
+    let rule = |kind: &capstan_runtime::kinds::Kind| {
+        json!({"apiGroups": [kind.group], "resources": [kind.plural, format!("{}/status", kind.plural)],
+            "verbs": ["create", "delete", "get", "list", "patch", "watch"]})
+    };
+    let events = json!({"apiGroups": ["", "events.k8s.io"], "resources": ["events"], "verbs": ["create", "patch"]});
+    let constraints = json!({
+        "apiGroups": ["security.openshift.io"], "resources": ["securitycontextconstraints"], "verbs": ["use"],
+    });
+    capstan_runtime::kinds::KINDS.iter().map(rule).chain([events, constraints]).collect()
+}
+
+async fn apply(admin: &Client, object: Value) {
+    let text = |value: &Value| value.as_str().unwrap_or_default().to_owned();
+    let (version, kind) = (text(&object["apiVersion"]), text(&object["kind"]));
+    let (group, version) = version.split_once('/').unwrap_or(("", &version));
+    let resource = ApiResource::from_gvk(&GroupVersionKind::gvk(group, version, &kind));
+    let api: Api<DynamicObject> = match object["metadata"]["namespace"].as_str() {
+        Some(namespace) => Api::namespaced_with(admin.clone(), namespace, &resource),
+        None => Api::all_with(admin.clone(), &resource),
+    };
+    let name = text(&object["metadata"]["name"]);
+    let params = PatchParams::apply("story").force();
+    let object: DynamicObject = serde_json::from_value(object).expect("an object");
+    api.patch(&name, &params, &Patch::Apply(&object)).await.unwrap_or_else(|error| panic!("{kind} {name}: {error}"));
+}
