@@ -9,6 +9,8 @@ const REGEX: f64 = 0.25;
 
 /// Cost of a list that an expression makes.
 pub(super) const LIST: u64 = 10;
+/// Cost of a struct.
+const STRUCT: u64 = 40;
 /// Cost of a map that an expression makes.
 pub(super) const MAP: u64 = 30;
 
@@ -26,6 +28,11 @@ pub(super) fn call(function: &str, args: &[Val<'_>], result: Option<&Val<'_>>) -
     let size_of = |at: usize| args.get(at).map_or(1, size);
     let regex = |text: u64, pattern: u64| part(text + 1, TRAVERSAL) * part(pattern, REGEX);
     match function {
+        // So much that there can be two in an expression.
+        "check" if matches!(args.first(), Some(Val::Access(_))) => 350_000,
+        "fieldSelector" | "labelSelector" => {
+            LIST + part(size_of(1), TRAVERSAL) + part(size_of(1), 0.5) * (LIST + STRUCT)
+        }
         "startsWith" | "endsWith" => part(size_of(1), TRAVERSAL),
         "bytes" | "format" | "strings.quote" => part(size_of(0), TRAVERSAL),
         "string" if matches!(args.first(), Some(Val::Bytes(_))) => part(size_of(0), TRAVERSAL),

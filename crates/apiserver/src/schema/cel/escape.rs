@@ -26,6 +26,11 @@ const RESERVED: &[&str] = &[
 
 const ESCAPES: &[(&str, &str)] = &[("__", "__underscores__"), (".", "__dot__"), ("-", "__dash__"), ("/", "__slash__")];
 
+/// Whether CEL reserves a word.
+pub(super) fn is_reserved(name: &str) -> bool {
+    RESERVED.contains(&name)
+}
+
 /// The name in an expression; nothing for a name that expressions cannot have.
 pub(super) fn apply(name: &str) -> Option<String> {
     if RESERVED.contains(&name) {
@@ -75,7 +80,7 @@ pub(super) fn undo(name: &str) -> Option<String> {
         out.push(c);
         rest = &rest[c.len_utf8()..];
     }
-    (!RESERVED.contains(&out.as_str())).then_some(out)
+    Some(out)
 }
 
 #[cfg(test)]

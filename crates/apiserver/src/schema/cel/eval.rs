@@ -87,6 +87,14 @@ impl<'a> Scope<'a> {
                 return Ok(Val::Type(name.into()));
             }
         }
+        // One variable has a name with a dot.
+        if let Expr::Ident(name) = &select.operand.expr
+            && name == "authorizer"
+            && let Some(value) = self.variable(&format!("{name}.{}", select.field)).cloned()
+        {
+            self.spend(1)?;
+            return value;
+        }
         let operand = self.base(&select.operand)?;
         let key = Key::Text(select.field.as_str().into());
         let (operand, optional) = match operand {
@@ -97,7 +105,7 @@ impl<'a> Scope<'a> {
         };
         if select.test {
             return match operand {
-                Val::Map(_) | Val::Object(..) => Ok(Val::Bool(operand.get(&key).is_some())),
+                Val::Map(_) | Val::Object(..) | Val::Named(_) => Ok(Val::Bool(operand.get(&key).is_some())),
                 _ => Err(Fault::Overload),
             };
         }
@@ -105,8 +113,10 @@ impl<'a> Scope<'a> {
         match (&operand, operand.get(&key)) {
             (_, Some(value)) if optional => Ok(Val::Optional(Some(Rc::new(value?)))),
             (_, Some(value)) => value,
-            (Val::Map(_) | Val::Object(..), None) if optional => Ok(Val::Optional(None)),
-            (Val::Map(_) | Val::Object(..), None) => Fault::other(format!("no such key: {}", select.field)),
+            (Val::Map(_) | Val::Object(..) | Val::Named(_), None) if optional => Ok(Val::Optional(None)),
+            (Val::Map(_) | Val::Object(..) | Val::Named(_), None) => {
+                Fault::other(format!("no such key: {}", select.field))
+            }
             _ => Err(Fault::Overload),
         }
     }
@@ -202,6 +212,7 @@ impl<'a> Scope<'a> {
         }
         let outcome = match (fault, name.as_str(), args.as_slice()) {
             (Some(fault), ..) => Err(fault),
+            (_, _, [Val::Access(access), rest @ ..]) if method => access.call(&name, rest),
             (_, "!_" | "-_", [one]) => operators::unary(&name, one),
             (_, _, [one, other]) if name.starts_with(['_', '@']) => operators::binary(&name, one, other),
             _ => functions::call(&name, method, &args),
@@ -287,7 +298,7 @@ impl<'a> Scope<'a> {
             operand => operand,
         };
         match &operand {
-            Val::Map(_) | Val::Object(..) => {
+            Val::Map(_) | Val::Object(..) | Val::Named(_) => {
                 let found = operand.get(&Key::Text(name.inner().into())).transpose()?;
                 self.spend(u64::from(found.is_some()))?;
                 Ok(wrap(found))

@@ -1,14 +1,26 @@
 //! Rules of CRDs (`x-kubernetes-validations`): compiled once per version, evaluated at every write.
 
+mod access;
 mod check;
 mod cost;
+mod declare;
 mod escape;
+mod estimate;
 mod eval;
+mod expand;
 mod form;
 mod functions;
+mod infer;
+mod lex;
+mod literals;
 mod macros;
 mod operators;
+mod parse;
+mod program;
 mod rule;
+mod signatures;
+mod source;
+mod types;
 mod value;
 
 use std::collections::BTreeMap;
@@ -16,8 +28,10 @@ use std::sync::{Arc, OnceLock};
 
 use serde_json::{Map, Value, json};
 
+pub use access::Authorize;
 pub use check::check;
 use eval::Scope;
+pub use program::{Env, Failure, Program, Run, Wanted};
 use rule::Rule;
 use value::{Fault, Val};
 
@@ -130,7 +144,7 @@ pub struct Outcome {
 
 /// Evaluates all rules; transition rules only where there is an old value.
 pub fn evaluate(rules: &Rules, declared: &Schema, object: &Value, old: Option<&Value>) -> Outcome {
-    let mut run = Run { outcome: Outcome::default(), exhausted: false };
+    let mut run = Evaluation { outcome: Outcome::default(), exhausted: false };
     if let Some(root) = &rules.root {
         let correlated = old.map(|_| Correlated { schema: declared, value: object, old });
         let place = Place { path: Path::root(), ratchet: Ratchet { current: correlated, parent: None } };
@@ -173,12 +187,12 @@ impl<'a> Ratchet<'a> {
     }
 }
 
-struct Run {
+struct Evaluation {
     outcome: Outcome,
     exhausted: bool,
 }
 
-impl Run {
+impl Evaluation {
     fn node(&mut self, node: &Node, schema: &Schema, value: &Value, old: Option<&Value>, place: &Place<'_>) {
         if value.is_null() || self.exhausted {
             return;

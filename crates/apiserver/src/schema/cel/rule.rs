@@ -2,7 +2,6 @@
 
 use kube_cel::cel::IdedExpr;
 use kube_cel::cel::common::ast::{EntryExpr, Expr};
-use kube_cel::cel::parser::Parser;
 use serde_json::Value;
 
 /// A rule of a CRD.
@@ -23,7 +22,7 @@ pub(super) struct Rule {
 
 /// Reads an expression.
 pub(super) fn parse(text: &str) -> Result<IdedExpr, String> {
-    Parser::new().enable_optional_syntax(true).parse(text).map_err(|errors| errors.to_string())
+    super::parse::parse(text).map(|(expression, _)| expression)
 }
 
 impl Rule {
@@ -65,21 +64,35 @@ fn normalized(path: &str) -> String {
 
 /// Whether an expression mentions a variable.
 pub(super) fn mentions(expression: &IdedExpr, name: &str) -> bool {
-    let any = |list: &[IdedExpr]| list.iter().any(|it| mentions(it, name));
+    if let Expr::Ident(ident) = &expression.expr {
+        return ident == name;
+    }
+    let mut found = false;
+    parts(expression, &mut |part| found = found || mentions(part, name));
+    found
+}
+
+/// Visits the expressions that an expression is made of.
+pub(super) fn parts(expression: &IdedExpr, visit: &mut impl FnMut(&IdedExpr)) {
     match &expression.expr {
-        Expr::Ident(ident) => ident == name,
-        Expr::Select(select) => mentions(&select.operand, name),
-        Expr::Call(call) => call.target.as_deref().is_some_and(|target| mentions(target, name)) || any(&call.args),
-        Expr::List(list) => any(&list.elements),
-        Expr::Map(map) => map.entries.iter().any(|entry| match &entry.expr {
-            EntryExpr::MapEntry(entry) => mentions(&entry.key, name) || mentions(&entry.value, name),
-            EntryExpr::StructField(field) => mentions(&field.value, name),
+        Expr::Select(select) => visit(&select.operand),
+        Expr::Call(call) => {
+            call.target.iter().for_each(|target| visit(target));
+            call.args.iter().for_each(visit);
+        }
+        Expr::List(list) => list.elements.iter().for_each(visit),
+        Expr::Map(map) => map.entries.iter().for_each(|entry| match &entry.expr {
+            EntryExpr::MapEntry(entry) => {
+                visit(&entry.key);
+                visit(&entry.value);
+            }
+            EntryExpr::StructField(field) => visit(&field.value),
         }),
         Expr::Comprehension(fold) => {
-            [&fold.iter_range, &fold.accu_init, &fold.loop_cond, &fold.loop_step, &fold.result]
-                .into_iter()
-                .any(|it| mentions(it, name))
+            for part in [&fold.iter_range, &fold.accu_init, &fold.loop_cond, &fold.loop_step, &fold.result] {
+                visit(part);
+            }
         }
-        Expr::Struct(_) | Expr::Literal(_) | Expr::Unspecified => false,
+        Expr::Struct(_) | Expr::Ident(_) | Expr::Literal(_) | Expr::Unspecified => {}
     }
 }

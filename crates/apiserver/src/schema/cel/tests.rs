@@ -113,3 +113,21 @@ fn a_rule_that_costs_too_much_ends_validation() {
         ]
     );
 }
+
+/// Expressions and what a real server says about them when a CRD is written: mistakes, or what they cost at worst. A
+/// question mark in front means that the old value is optional.
+const CHECKS: &str = include_str!("checks.tsv");
+
+#[test]
+fn expressions_are_checked_and_estimated_as_by_a_real_server() {
+    let schema = &recorded()["schema"];
+    let mut wrong = Vec::new();
+    for line in CHECKS.lines() {
+        let (text, wanted) = line.split_once('\t').expect("two columns");
+        let found = check::compiled(schema, &text.replace("\\n", "\n")).replace('\n', "\\n");
+        if found != wanted {
+            wrong.push(format!("{text}\n   ours:   {found}\n   theirs: {wanted}"));
+        }
+    }
+    assert!(wrong.is_empty(), "{} differ:\n{}", wrong.len(), wrong.join("\n"));
+}

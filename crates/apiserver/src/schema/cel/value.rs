@@ -10,6 +10,7 @@ use jiff::Timestamp;
 use kube_cel::cel;
 use serde_json::Value;
 
+use super::access::Access;
 use super::escape;
 use crate::schema::validate::same_keys;
 use crate::schema::{ListType, Schema, Type, format};
@@ -70,6 +71,10 @@ pub(super) enum Val<'a> {
     Type(Rc<str>),
     /// Data of unknown shape: it can only be compared.
     Unknown(&'a Value),
+    /// Values by name, each of which may have failed.
+    Named(Rc<BTreeMap<Rc<str>, Outcome<'a>>>),
+    /// A question about permissions.
+    Access(Rc<Access<'a>>),
     /// A value of a library: a quantity, an IP address …
     Foreign(cel::Value),
 }
@@ -86,6 +91,25 @@ pub(super) enum Key {
 impl<'a> Val<'a> {
     pub(super) fn text(text: &str) -> Self {
         Self::Text(text.into())
+    }
+
+    /// A value without a schema.
+    pub(super) fn json(value: &Value) -> Self {
+        match value {
+            Value::Null => Self::Null,
+            Value::Bool(value) => Self::Bool(*value),
+            Value::Number(number) => match (number.as_i64(), number.as_u64()) {
+                (Some(number), _) => Self::Int(number),
+                (None, Some(number)) => Self::UInt(number),
+                (None, None) => Self::Double(number.as_f64().unwrap_or(f64::NAN)),
+            },
+            Value::String(text) => Self::text(text),
+            Value::Array(items) => Self::List(Rc::new(items.iter().map(Self::json).collect())),
+            Value::Object(fields) => {
+                let entry = |(name, value): (&String, &Value)| (Key::Text(name.as_str().into()), Self::json(value));
+                Self::Map(Rc::new(fields.iter().map(entry).collect()))
+            }
+        }
     }
 
     /// A value of the object. Nulls that are no values do not get here.
@@ -153,6 +177,7 @@ impl<'a> Val<'a> {
                 let found = map.get(key).or_else(|| same_number(key).and_then(|key| map.get(&key)))?;
                 Some(Ok(found.clone()))
             }
+            (Self::Named(values), Key::Text(name)) => values.get(name).cloned(),
             (Self::Object(fields, schema), Key::Text(name)) => {
                 let name = if is_map(schema) { name.to_string() } else { escape::undo(name)? };
                 let value = fields.get(&name)?;
@@ -184,6 +209,8 @@ impl<'a> Val<'a> {
             Self::Optional(_) => "optional_type",
             Self::Type(_) => "type",
             Self::Unknown(_) => "unknown",
+            Self::Named(_) => "kubernetes.variables",
+            Self::Access(access) => access.type_name(),
             Self::Foreign(cel::Value::Opaque(opaque)) => opaque.runtime_type_name(),
             Self::Foreign(_) => "foreign",
         }

@@ -25,7 +25,6 @@ pub(super) struct Place<'a> {
 pub(super) fn check(validation: &Value, path: &Path, place: &Place<'_>, causes: &mut Vec<Cause>) {
     let Some(schema) = inner(validation, "openAPIV3Schema") else { return };
     let path = path.child("openAPIV3Schema");
-    let before = causes.len();
     if place.status {
         causes.extend(root_faults(schema, &path));
     }
@@ -43,11 +42,11 @@ pub(super) fn check(validation: &Value, path: &Path, place: &Place<'_>, causes: 
     }
     let mut walk = Walk { lenient: place.lenient, faults: Vec::new() };
     walk.node(schema, &path, &Inside { root: true, ..Inside::default() });
-    let sound = sound && walk.faults.is_empty();
-    causes.extend(walk.faults);
-    if sound && causes.len() == before {
-        causes.extend(cel::check(schema, &path, place.unchanged));
+    if sound {
+        let faults = cel::check(schema, &path, place.unchanged, &walk.faults);
+        walk.faults.extend(faults);
     }
+    causes.extend(walk.faults);
 }
 
 /// What may stand at the root of a schema when the status is validated on its own.

@@ -5,10 +5,12 @@ use crate::registry::crd::prepare;
 
 /// CRDs and what is wrong with them, recorded with the validation of Kubernetes 1.37.
 const CASES: &str = include_str!("cases.jsonl");
+/// The same about rules.
+const RULES: &str = include_str!("rules.jsonl");
 
 #[test]
 fn faults_are_those_of_a_real_server() {
-    for line in CASES.lines() {
+    for line in CASES.lines().chain(RULES.lines()) {
         let case: Value = serde_json::from_str(line).expect("a case is JSON");
         let mut crd = case["crd"].clone();
         prepare(&mut crd);

@@ -1,0 +1,442 @@
+//! Finds the types of an expression's parts, and what does not fit, in the words of a real server.
+
+use std::collections::HashMap;
+
+use kube_cel::cel::IdedExpr;
+use kube_cel::cel::common::ast::{CallExpr, ComprehensionExpr, EntryExpr, Expr, ListExpr, LiteralValue, MapExpr};
+
+use super::expand::expand;
+use super::form::dotted;
+use super::parse::parse;
+use super::signatures;
+use super::source::Source;
+use super::types::{Found, Ty};
+
+/// Most mistakes that are reported.
+const MOST: usize = 100;
+
+/// What expressions may refer to.
+#[derive(Clone, Default)]
+pub(super) struct Names(pub(super) Vec<(String, Ty)>);
+
+/// An expression without mistakes.
+pub(super) struct Checked {
+    /// Without macros.
+    pub(super) expression: IdedExpr,
+    /// By the number of the part.
+    types: Vec<Ty>,
+    /// Which overloads a call can mean.
+    overloads: HashMap<u64, Vec<&'static str>>,
+    /// The variables that it refers to.
+    pub(super) refers: Vec<String>,
+}
+
+impl Checked {
+    /// The type of a part.
+    pub(super) fn ty(&self, id: u64) -> &Ty {
+        usize::try_from(id).ok().and_then(|id| self.types.get(id)).unwrap_or(&Ty::Dyn)
+    }
+
+    /// The type of the whole.
+    pub(super) fn result(&self) -> &Ty {
+        self.ty(self.expression.id)
+    }
+
+    pub(super) fn overloads(&self, id: u64) -> &[&'static str] {
+        self.overloads.get(&id).map_or(&[], Vec::as_slice)
+    }
+
+    pub(super) fn refers_to(&self, name: &str) -> bool {
+        self.refers.iter().any(|known| known == name)
+    }
+}
+
+/// Reads an expression and finds its types, or says what is wrong with it.
+pub(super) fn check(text: &str, names: &Names) -> Result<Checked, String> {
+    let (expression, mut source) = parse(text)?;
+    let expression = expand(expression, &mut source);
+    let types = vec![Ty::Dyn; source.len()];
+    let mut checker = Checker {
+        names,
+        locals: Vec::new(),
+        found: Found::default(),
+        types,
+        overloads: HashMap::new(),
+        refers: Vec::new(),
+        errors: Vec::new(),
+    };
+    checker.check(&expression);
+    let Checker { found, types, overloads, refers, mut errors, .. } = checker;
+    let types: Vec<Ty> = types.iter().map(|ty| found.resolved(ty, true)).collect();
+    let checked = Checked { expression, types, overloads, refers };
+    if errors.is_empty() {
+        errors = super::literals::mistakes(&checked);
+    }
+    if errors.is_empty() { Ok(checked) } else { Err(report(&source, errors)) }
+}
+
+fn report(source: &Source, mut errors: Vec<(u64, String)>) -> String {
+    errors.sort_by_key(|(id, _)| source.at(*id));
+    let more = errors.len().saturating_sub(MOST);
+    let mut lines: Vec<String> = errors.iter().take(MOST).map(|(id, message)| source.error(*id, message)).collect();
+    if more > 0 {
+        lines.push(format!("{more} more errors were truncated"));
+    }
+    lines.join("\n")
+}
+
+struct Checker<'a> {
+    names: &'a Names,
+    locals: Vec<(String, Ty)>,
+    found: Found,
+    types: Vec<Ty>,
+    overloads: HashMap<u64, Vec<&'static str>>,
+    refers: Vec<String>,
+    errors: Vec<(u64, String)>,
+}
+
+impl Checker<'_> {
+    fn error(&mut self, id: u64, message: String) {
+        self.errors.push((id, message));
+    }
+
+    fn set(&mut self, id: u64, ty: Ty) {
+        let at = usize::try_from(id).expect("parts are numbered from one");
+        if at >= self.types.len() {
+            self.types.resize(at + 1, Ty::Dyn);
+        }
+        self.types[at] = ty;
+    }
+
+    fn ty(&self, expression: &IdedExpr) -> Ty {
+        usize::try_from(expression.id).ok().and_then(|id| self.types.get(id)).cloned().unwrap_or(Ty::Dyn)
+    }
+
+    fn check(&mut self, expression: &IdedExpr) {
+        let id = expression.id;
+        let ty = match &expression.expr {
+            Expr::Literal(literal) => match literal {
+                LiteralValue::Boolean(_) => Ty::Bool,
+                LiteralValue::Bytes(_) => Ty::Bytes,
+                LiteralValue::Double(_) => Ty::Double,
+                LiteralValue::Int(_) => Ty::Int,
+                LiteralValue::Null => Ty::Null,
+                LiteralValue::String(_) => Ty::Text,
+                LiteralValue::UInt(_) => Ty::UInt,
+            },
+            Expr::Ident(name) => self.name(id, name),
+            Expr::Select(select) => {
+                let qualified = if select.test { None } else { dotted(expression) };
+                match qualified.and_then(|name| self.qualified(&name)) {
+                    Some(ty) => ty,
+                    None => {
+                        let ty = self.field(id, &select.operand, &select.field, false);
+                        if select.test { Ty::Bool } else { self.found.resolved(&ty, false) }
+                    }
+                }
+            }
+            Expr::Call(call) => self.call(id, call),
+            Expr::List(list) => self.list(list),
+            Expr::Map(map) => self.map(map),
+            Expr::Comprehension(fold) => self.fold(fold),
+            Expr::Struct(made) => {
+                match declared_type(&made.type_name) {
+                    Some(ty) => self.error(id, format!("'{ty}' is not a message type")),
+                    None => self.undeclared(id, &made.type_name),
+                }
+                Ty::Error
+            }
+            Expr::Unspecified => Ty::Error,
+        };
+        self.set(id, ty);
+    }
+
+    fn undeclared(&mut self, id: u64, name: &str) {
+        self.error(id, format!("undeclared reference to '{name}' (in container '')"));
+    }
+
+    fn name(&mut self, id: u64, name: &str) -> Ty {
+        if let Some((_, ty)) = self.locals.iter().rev().find(|(known, _)| known == name) {
+            return ty.clone();
+        }
+        match self.global(name.trim_start_matches('.')) {
+            Some(ty) => ty,
+            None => {
+                self.undeclared(id, name);
+                Ty::Error
+            }
+        }
+    }
+
+    fn global(&mut self, name: &str) -> Option<Ty> {
+        if let Some((name, ty)) = self.names.0.iter().find(|(known, _)| known == name) {
+            if !self.refers.contains(name) {
+                self.refers.push(name.clone());
+            }
+            return Some(ty.clone());
+        }
+        declared_type(name).map(|ty| Ty::Type(Some(std::rc::Rc::new(ty))))
+    }
+
+    /// A type whose name has dots. Fields of variables are no such names.
+    fn qualified(&mut self, name: &str) -> Option<Ty> {
+        let first = name.split('.').next().unwrap_or_default();
+        if self.locals.iter().any(|(known, _)| known == first) {
+            return None;
+        }
+        self.global(name)
+    }
+
+    fn field(&mut self, id: u64, operand: &IdedExpr, field: &str, optional: bool) -> Ty {
+        self.check(operand);
+        let operand = self.found.resolved(&self.ty(operand), false);
+        let (target, was_optional) = operand.unwrapped();
+        let ty = match target {
+            Ty::Map(_, value) => (**value).clone(),
+            Ty::Object(name, decl) => match decl.field(field) {
+                Some(decl) => decl.ty(&format!("{name}.{field}")),
+                None => {
+                    self.error(id, format!("undefined field '{field}'"));
+                    Ty::Error
+                }
+            },
+            Ty::Open(_) => {
+                self.found.fits(&Ty::Dyn, target);
+                Ty::Dyn
+            }
+            ty if ty.is_dyn_or_error() => Ty::Dyn,
+            ty => {
+                self.error(id, format!("type '{ty}' does not support field selection"));
+                Ty::Dyn
+            }
+        };
+        if was_optional || optional { Ty::optional(ty) } else { ty }
+    }
+
+    fn call(&mut self, id: u64, call: &CallExpr) -> Ty {
+        if let ("_?._", [operand, field]) = (call.func_name.as_str(), call.args.as_slice()) {
+            let Expr::Literal(LiteralValue::String(name)) = &field.expr else { return Ty::Error };
+            let ty = self.field(id, operand, name.inner(), true);
+            self.overloads.insert(id, vec!["select_optional_field"]);
+            return self.found.resolved(&ty, false);
+        }
+        call.args.iter().for_each(|arg| self.check(arg));
+        let name = call.func_name.trim_start_matches('.');
+        let Some(target) = call.target.as_deref() else { return self.resolve(id, name, None, &call.args) };
+        if let Some(prefix) = dotted(target) {
+            let qualified = format!("{}.{name}", prefix.trim_start_matches('.'));
+            if signatures::with(&qualified, |_| ()).is_some() {
+                return self.resolve(id, &qualified, None, &call.args);
+            }
+        }
+        self.check(target);
+        self.resolve(id, name, Some(target), &call.args)
+    }
+
+    /// Which overloads of a function fit, and what they give.
+    fn resolve(&mut self, id: u64, name: &str, target: Option<&IdedExpr>, args: &[IdedExpr]) -> Ty {
+        let types: Vec<Ty> = target.into_iter().chain(args).map(|arg| self.ty(arg)).collect();
+        if name == "_&&_" || name == "_||_" {
+            return self.logic(id, name, args, &types);
+        }
+        let found = &mut self.found;
+        let result = signatures::with(name, |overloads| {
+            let (mut result, mut ids) = (None::<Ty>, Vec::new());
+            for overload in overloads.iter().filter(|one| one.method == target.is_some()) {
+                if overload.args.len() != types.len() {
+                    continue;
+                }
+                let mut open = Vec::new();
+                let wanted: Vec<Ty> = overload.args.iter().map(|ty| instance(ty, &mut open, found)).collect();
+                let gives = instance(&overload.result, &mut open, found);
+                let pairs: Vec<(&Ty, &Ty)> = types.iter().zip(&wanted).collect();
+                if !found.all_fit(&pairs) {
+                    continue;
+                }
+                ids.push(overload.id);
+                let gives = found.resolved(&gives, false);
+                result = Some(match result {
+                    None => gives,
+                    Some(Ty::Dyn) => Ty::Dyn,
+                    Some(before) if before.same(&gives) => before,
+                    Some(_) => Ty::Dyn,
+                });
+            }
+            result.map(|result| (result, ids))
+        });
+        match result {
+            Some(Some((result, ids))) => {
+                self.overloads.insert(id, ids);
+                result
+            }
+            Some(None) => {
+                let shown: Vec<String> = types.iter().map(|ty| self.found.resolved(ty, true).to_string()).collect();
+                let signature = match target {
+                    Some(_) => format!("{}.({})", shown[0], shown[1..].join(", ")),
+                    None => format!("({})", shown.join(", ")),
+                };
+                self.error(id, format!("found no matching overload for '{name}' applied to '{signature}'"));
+                Ty::Error
+            }
+            None => {
+                self.undeclared(id, name);
+                Ty::Error
+            }
+        }
+    }
+
+    fn logic(&mut self, id: u64, name: &str, args: &[IdedExpr], types: &[Ty]) -> Ty {
+        let mut result = Ty::Bool;
+        for (arg, ty) in args.iter().zip(types) {
+            if !self.found.fits(ty, &Ty::Bool) {
+                self.mismatch(arg.id, &Ty::Bool, ty);
+                result = Ty::Error;
+            }
+        }
+        self.overloads.insert(id, vec![if name == "_&&_" { "logical_and" } else { "logical_or" }]);
+        result
+    }
+
+    fn mismatch(&mut self, id: u64, expected: &Ty, actual: &Ty) {
+        self.error(id, format!("expected type '{expected}' but found '{actual}'"));
+    }
+
+    /// The type within an optional element, which must be optional.
+    fn optional_element(&mut self, element: &IdedExpr) -> Ty {
+        let ty = self.ty(element);
+        match ty.unwrapped() {
+            (inner, true) => inner.clone(),
+            (Ty::Dyn, false) => Ty::Dyn,
+            (other, false) => {
+                let other = other.clone();
+                self.mismatch(element.id, &Ty::optional(other.clone()), &other);
+                other
+            }
+        }
+    }
+
+    fn list(&mut self, list: &ListExpr) -> Ty {
+        let mut common = None;
+        for (index, element) in list.elements.iter().enumerate() {
+            self.check(element);
+            let optional = list.optional_indices.contains(&index);
+            let ty = if optional { self.optional_element(element) } else { self.ty(element) };
+            common = Some(self.join(common, ty));
+        }
+        Ty::list(common.unwrap_or_else(|| self.found.open()))
+    }
+
+    fn map(&mut self, map: &MapExpr) -> Ty {
+        let (mut keys, mut values) = (None, None);
+        for entry in &map.entries {
+            let EntryExpr::MapEntry(entry) = &entry.expr else { continue };
+            self.check(&entry.key);
+            keys = Some(self.join(keys, self.ty(&entry.key)));
+            self.check(&entry.value);
+            let ty = if entry.optional { self.optional_element(&entry.value) } else { self.ty(&entry.value) };
+            values = Some(self.join(values, ty));
+        }
+        let key = keys.unwrap_or_else(|| self.found.open());
+        let value = values.unwrap_or_else(|| self.found.open());
+        Ty::Map(std::rc::Rc::new(key), std::rc::Rc::new(value))
+    }
+
+    /// The type of all elements so far and one more. Whether they differ is looked at when all types are known.
+    fn join(&mut self, before: Option<Ty>, ty: Ty) -> Ty {
+        let Some(before) = before else { return ty };
+        if self.found.fits(&before, &ty) { Found::general(&before, &ty) } else { Ty::Dyn }
+    }
+
+    fn fold(&mut self, fold: &ComprehensionExpr) -> Ty {
+        self.check(&fold.iter_range);
+        self.check(&fold.accu_init);
+        let range = self.found.resolved(&self.ty(&fold.iter_range), false);
+        let accumulator = self.ty(&fold.accu_init);
+        let (one, two) = match &range {
+            Ty::List(of) => match fold.iter_var2 {
+                Some(_) => (Ty::Int, (**of).clone()),
+                None => ((**of).clone(), Ty::Dyn),
+            },
+            Ty::Map(key, value) => ((**key).clone(), (**value).clone()),
+            Ty::Dyn | Ty::Error | Ty::Open(_) => {
+                self.found.fits(&Ty::Dyn, &range);
+                (Ty::Dyn, Ty::Dyn)
+            }
+            other => {
+                let why = format!(
+                    "expression of type '{other}' cannot be range of a comprehension (must be list, map, or dynamic)"
+                );
+                self.error(fold.iter_range.id, why);
+                (Ty::Error, Ty::Error)
+            }
+        };
+        let depth = self.locals.len();
+        self.locals.push((fold.accu_var.clone(), accumulator.clone()));
+        self.locals.push((fold.iter_var.clone(), one));
+        if let Some(name) = &fold.iter_var2 {
+            self.locals.push((name.clone(), two));
+        }
+        for (part, wanted) in [(&fold.loop_cond, &Ty::Bool), (&fold.loop_step, &accumulator)] {
+            self.check(part);
+            let ty = self.ty(part);
+            if !self.found.fits(wanted, &ty) {
+                self.mismatch(part.id, wanted, &ty);
+            }
+        }
+        self.locals.truncate(depth + 1);
+        self.check(&fold.result);
+        self.locals.truncate(depth);
+        self.found.resolved(&self.ty(&fold.result), false)
+    }
+}
+
+/// A declared type with open types in the place of its parameters.
+fn instance(ty: &Ty, open: &mut Vec<(char, Ty)>, found: &mut Found) -> Ty {
+    use std::rc::Rc;
+    match ty {
+        Ty::Parameter(letter) => match open.iter().find(|(known, _)| known == letter) {
+            Some((_, ty)) => ty.clone(),
+            None => {
+                let ty = found.open();
+                open.push((*letter, ty.clone()));
+                ty
+            }
+        },
+        Ty::List(of) => Ty::list(instance(of, open, found)),
+        Ty::Optional(of) => Ty::optional(instance(of, open, found)),
+        Ty::Type(Some(of)) => Ty::Type(Some(Rc::new(instance(of, open, found)))),
+        Ty::Map(key, value) => {
+            let key = instance(key, open, found);
+            Ty::Map(Rc::new(key), Rc::new(instance(value, open, found)))
+        }
+        other => other.clone(),
+    }
+}
+
+/// Types that have names of their own in expressions.
+fn declared_type(name: &str) -> Option<Ty> {
+    use std::rc::Rc;
+    Some(match name {
+        "bool" => Ty::Bool,
+        "bytes" => Ty::Bytes,
+        "double" => Ty::Double,
+        "dyn" => Ty::Dyn,
+        "int" => Ty::Int,
+        "list" => Ty::list(Ty::Dyn),
+        "map" => Ty::Map(Rc::new(Ty::Dyn), Rc::new(Ty::Dyn)),
+        "null_type" => Ty::Null,
+        "string" => Ty::Text,
+        "type" => Ty::Type(None),
+        "uint" => Ty::UInt,
+        "optional_type" => Ty::optional(Ty::Dyn),
+        "google.protobuf.Duration" => Ty::Duration,
+        "google.protobuf.Timestamp" => Ty::Time,
+        "net.IP" => Ty::Library("net.IP"),
+        "net.CIDR" => Ty::Library("net.CIDR"),
+        "kubernetes.Quantity" => Ty::Library("kubernetes.Quantity"),
+        "kubernetes.URL" => Ty::Library("kubernetes.URL"),
+        "kubernetes.Semver" => Ty::Library("kubernetes.Semver"),
+        "kubernetes.NamedFormat" => Ty::Library("kubernetes.NamedFormat"),
+        _ => return None,
+    })
+}

@@ -1,0 +1,403 @@
+//! Reads expressions into the syntax tree of the CEL library, and remembers where each part stands. It is many times
+//! faster than the library's own parser, which is only asked to explain what cannot be read.
+
+use kube_cel::cel::IdedExpr;
+use kube_cel::cel::common::ast::{
+    CallExpr, EntryExpr, Expr, IdedEntryExpr, ListExpr, LiteralValue, MapEntryExpr, MapExpr, SelectExpr, StructExpr,
+    StructFieldExpr,
+};
+use kube_cel::cel::parser::Parser as Exact;
+
+use super::lex::{Kind, Token, words};
+use super::source::Source;
+
+/// Deepest nesting of an expression.
+const DEEPEST: usize = 80;
+
+/// Words that name nothing.
+const RESERVED: &[&str] = &[
+    "as",
+    "break",
+    "const",
+    "continue",
+    "else",
+    "false",
+    "for",
+    "function",
+    "if",
+    "import",
+    "in",
+    "let",
+    "loop",
+    "namespace",
+    "null",
+    "package",
+    "return",
+    "true",
+    "var",
+    "void",
+    "while",
+];
+
+/// An expression and where its parts stand in the text.
+pub(super) fn parse(text: &str) -> Result<(IdedExpr, Source), String> {
+    let Some(words) = words(text) else { return explain(text) };
+    let mut parser = Parser::new(text, words);
+    match (parser.whole(), parser.fault.take()) {
+        (Some(expression), _) => Ok((expression, parser.source)),
+        (None, Some((at, why))) => {
+            let id = parser.source.place(at);
+            Err(parser.source.error(id, &why))
+        }
+        (None, None) => explain(text),
+    }
+}
+
+/// What the exact parser says: why the text cannot be read or, if it can, what it means.
+fn explain(text: &str) -> Result<(IdedExpr, Source), String> {
+    match Exact::new().enable_optional_syntax(true).parse(text) {
+        Ok(expression) => Ok((expression, Source::new(text))),
+        Err(errors) => {
+            let source = Source::new(text);
+            let lines: Vec<String> = errors
+                .errors
+                .iter()
+                .map(|error| {
+                    let place = |at: isize| usize::try_from(at).unwrap_or(1).max(1);
+                    source.error_at(place(error.pos.0), place(error.pos.1), &error.msg)
+                })
+                .collect();
+            Err(lines.join("\n"))
+        }
+    }
+}
+
+pub(super) struct Parser {
+    words: Vec<Token>,
+    next: usize,
+    depth: usize,
+    source: Source,
+    /// What the exact parser would not find.
+    fault: Option<(u32, String)>,
+}
+
+impl Parser {
+    fn new(text: &str, words: Vec<Token>) -> Self {
+        Self { words, next: 0, depth: 0, source: Source::new(text), fault: None }
+    }
+
+    fn whole(&mut self) -> Option<IdedExpr> {
+        let expression = self.expression()?;
+        (self.peek() == &Kind::End).then_some(expression)
+    }
+
+    fn peek(&self) -> &Kind {
+        &self.words[self.next.min(self.words.len() - 1)].kind
+    }
+
+    fn at(&self) -> u32 {
+        self.words[self.next.min(self.words.len() - 1)].at
+    }
+
+    /// Takes one of these marks, and says where it was.
+    fn take(&mut self, marks: &[&'static str]) -> Option<(&'static str, u32)> {
+        let found = match self.peek() {
+            Kind::Mark(mark) if marks.contains(mark) => (*mark, self.at()),
+            _ => return None,
+        };
+        self.next += 1;
+        Some(found)
+    }
+
+    fn mark(&mut self, mark: &'static str) -> Option<u32> {
+        self.take(&[mark]).map(|(_, at)| at)
+    }
+
+    pub(super) fn node(&mut self, at: u32, expr: Expr) -> IdedExpr {
+        IdedExpr { id: self.source.place(at), expr }
+    }
+
+    fn call(&mut self, at: u32, name: &str, args: Vec<IdedExpr>) -> IdedExpr {
+        self.node(at, Expr::Call(CallExpr { func_name: name.to_owned(), target: None, args }))
+    }
+
+    /// `a ? b : c`, or less.
+    fn expression(&mut self) -> Option<IdedExpr> {
+        self.depth += 1;
+        if self.depth > DEEPEST {
+            return None;
+        }
+        let condition = self.logic("||", "_||_")?;
+        let expression = match self.mark("?") {
+            None => condition,
+            Some(at) => {
+                let yes = self.logic("||", "_||_")?;
+                self.mark(":")?;
+                let no = self.expression()?;
+                self.call(at, "_?_:_", vec![condition, yes, no])
+            }
+        };
+        self.depth -= 1;
+        Some(expression)
+    }
+
+    /// `a || b || c` and `a && b && c`, as a balanced tree: long ones need not be deep.
+    fn logic(&mut self, mark: &'static str, name: &str) -> Option<IdedExpr> {
+        let term = |parser: &mut Self| if mark == "||" { parser.logic("&&", "_&&_") } else { parser.relation() };
+        let (mut terms, mut places) = (vec![term(self)?], Vec::new());
+        while let Some(at) = self.mark(mark) {
+            places.push(at);
+            terms.push(term(self)?);
+        }
+        Some(self.balanced(name, &mut terms.into_iter(), &places))
+    }
+
+    fn balanced(&mut self, name: &str, terms: &mut impl Iterator<Item = IdedExpr>, places: &[u32]) -> IdedExpr {
+        if places.is_empty() {
+            return terms.next().expect("there is one term more than places between terms");
+        }
+        let middle = places.len() / 2;
+        let left = self.balanced(name, terms, &places[..middle]);
+        let right = self.balanced(name, terms, &places[middle + 1..]);
+        self.call(places[middle], name, vec![left, right])
+    }
+
+    fn relation(&mut self) -> Option<IdedExpr> {
+        let mut left = self.sum()?;
+        loop {
+            let (name, at) = match self.peek() {
+                Kind::Ident(word) if word == "in" => ("@in".to_owned(), self.at()),
+                Kind::Mark(mark @ ("==" | "!=" | "<" | "<=" | ">" | ">=")) => (format!("_{mark}_"), self.at()),
+                _ => return Some(left),
+            };
+            self.next += 1;
+            let right = self.sum()?;
+            left = self.call(at, &name, vec![left, right]);
+        }
+    }
+
+    fn sum(&mut self) -> Option<IdedExpr> {
+        let mut left = self.product()?;
+        while let Some((mark, at)) = self.take(&["+", "-"]) {
+            let right = self.product()?;
+            left = self.call(at, &format!("_{mark}_"), vec![left, right]);
+        }
+        Some(left)
+    }
+
+    fn product(&mut self) -> Option<IdedExpr> {
+        let mut left = self.unary()?;
+        while let Some((mark, at)) = self.take(&["*", "/", "%"]) {
+            let right = self.unary()?;
+            left = self.call(at, &format!("_{mark}_"), vec![left, right]);
+        }
+        Some(left)
+    }
+
+    /// `!a` and `-a`; two of them are none.
+    fn unary(&mut self) -> Option<IdedExpr> {
+        let (Kind::Mark(mark @ ("!" | "-")), start) = (self.peek().clone(), self.next) else { return self.member() };
+        let at = self.at();
+        while self.mark(mark).is_some() {}
+        let mut count = self.next - start;
+        // A single minus belongs to the number.
+        if mark == "-" && count == 1 && matches!(self.peek(), Kind::Int(_) | Kind::Double(_)) {
+            self.next -= 1;
+            count = 0;
+        }
+        let operand = self.member()?;
+        Some(if count.is_multiple_of(2) {
+            operand
+        } else {
+            self.call(at, if mark == "!" { "!_" } else { "-_" }, vec![operand])
+        })
+    }
+
+    /// A value and what is asked of it: fields, items, methods.
+    fn member(&mut self) -> Option<IdedExpr> {
+        let mut value = self.primary()?;
+        loop {
+            if let Some(at) = self.mark(".") {
+                let optional = self.mark("?").is_some();
+                let name = self.field()?;
+                let open = self.at();
+                if !optional && self.mark("(").is_some() {
+                    let args = self.list(")")?;
+                    value = self.method(open, value, name, args)?;
+                } else if optional {
+                    let field = self.node(at, Expr::Literal(LiteralValue::String(name.into())));
+                    value = self.call(at, "_?._", vec![value, field]);
+                } else {
+                    let select = SelectExpr { operand: Box::new(value), field: name, test: false };
+                    value = self.node(at, Expr::Select(select));
+                }
+            } else if let Some(at) = self.mark("[") {
+                let name = if self.mark("?").is_some() { "_[?_]" } else { "_[_]" };
+                let index = self.expression()?;
+                self.mark("]")?;
+                value = self.call(at, name, vec![value, index]);
+            } else if let (Kind::Mark("{"), Some(name)) = (self.peek(), super::form::dotted(&value)) {
+                value = self.structure(name)?;
+            } else {
+                return Some(value);
+            }
+        }
+    }
+
+    fn field(&mut self) -> Option<String> {
+        let name = match self.peek() {
+            Kind::Ident(name) if !["in", "true", "false", "null"].contains(&name.as_str()) => name.clone(),
+            Kind::Quoted(name) => name.clone(),
+            _ => return None,
+        };
+        self.next += 1;
+        Some(name)
+    }
+
+    /// Expressions up to a closing bracket.
+    fn list(&mut self, close: &'static str) -> Option<Vec<IdedExpr>> {
+        let mut items = Vec::new();
+        if self.mark(close).is_some() {
+            return Some(items);
+        }
+        loop {
+            items.push(self.expression()?);
+            if self.mark(",").is_none() {
+                self.mark(close)?;
+                return Some(items);
+            }
+        }
+    }
+
+    fn primary(&mut self) -> Option<IdedExpr> {
+        let at = self.at();
+        let negative = self.mark("-").is_some();
+        let word = self.peek().clone();
+        self.next += 1;
+        let literal = |literal| Some(Expr::Literal(literal));
+        let expr = match word {
+            Kind::Int(digits) => literal(LiteralValue::Int(integer(&digits, negative)?.into())),
+            Kind::Double(number) => literal(LiteralValue::Double(if negative { -number } else { number }.into())),
+            _ if negative => None,
+            Kind::UInt(number) => literal(LiteralValue::UInt(number.into())),
+            Kind::Text(text) => literal(LiteralValue::String(text.into())),
+            Kind::Bytes(bytes) => literal(LiteralValue::Bytes(bytes.into())),
+            Kind::Ident(word) if word == "true" || word == "false" => {
+                literal(LiteralValue::Boolean((word == "true").into()))
+            }
+            Kind::Ident(word) if word == "null" => literal(LiteralValue::Null),
+            Kind::Mark("(") => {
+                let inner = self.expression()?;
+                self.mark(")")?;
+                return Some(inner);
+            }
+            Kind::Mark("[") => self.items(),
+            Kind::Mark("{") => self.entries(),
+            Kind::Mark(".") => return self.name(at, "."),
+            Kind::Ident(_) => {
+                self.next -= 1;
+                return self.name(at, "");
+            }
+            _ => None,
+        }?;
+        Some(self.node(at, expr))
+    }
+
+    /// A variable, or the call of a function.
+    fn name(&mut self, at: u32, dot: &str) -> Option<IdedExpr> {
+        let Kind::Ident(name) = self.peek().clone() else { return None };
+        if name == "in" {
+            return None;
+        }
+        if RESERVED.contains(&name.as_str()) {
+            self.fault = Some((at, format!("reserved identifier: {name}")));
+            return None;
+        }
+        self.next += 1;
+        let open = self.at();
+        if self.mark("(").is_some() {
+            let args = self.list(")")?;
+            return self.function(open, format!("{dot}{name}"), args);
+        }
+        Some(self.node(at, Expr::Ident(format!("{dot}{name}"))))
+    }
+
+    fn items(&mut self) -> Option<Expr> {
+        let (mut elements, mut optional) = (Vec::new(), Vec::new());
+        while self.mark("]").is_none() {
+            if self.mark("?").is_some() {
+                optional.push(elements.len());
+            }
+            elements.push(self.expression()?);
+            if self.mark(",").is_none() {
+                self.mark("]")?;
+                break;
+            }
+        }
+        Some(Expr::List(ListExpr::new_with_optionals(elements, optional)))
+    }
+
+    fn entries(&mut self) -> Option<Expr> {
+        let mut entries = Vec::new();
+        while self.mark("}").is_none() {
+            let optional = self.mark("?").is_some();
+            let key = self.expression()?;
+            let at = self.mark(":")?;
+            let value = self.expression()?;
+            let expr = EntryExpr::MapEntry(MapEntryExpr { key, value, optional });
+            entries.push(IdedEntryExpr { id: self.source.place(at), expr });
+            if self.mark(",").is_none() {
+                self.mark("}")?;
+                break;
+            }
+        }
+        Some(Expr::Map(MapExpr { entries }))
+    }
+
+    fn structure(&mut self, type_name: String) -> Option<IdedExpr> {
+        let start = self.mark("{")?;
+        let mut entries = Vec::new();
+        while self.mark("}").is_none() {
+            let optional = self.mark("?").is_some();
+            let field = self.field()?;
+            let at = self.mark(":")?;
+            let value = self.expression()?;
+            let expr = EntryExpr::StructField(StructFieldExpr { field, value, optional });
+            entries.push(IdedEntryExpr { id: self.source.place(at), expr });
+            if self.mark(",").is_none() {
+                self.mark("}")?;
+                break;
+            }
+        }
+        Some(self.node(start, Expr::Struct(StructExpr { type_name, entries })))
+    }
+
+    /// A call of a function, or what the macro of that name stands for.
+    fn function(&mut self, at: u32, name: String, mut args: Vec<IdedExpr>) -> Option<IdedExpr> {
+        if name == "has" && args.len() == 1 {
+            let Some(IdedExpr { expr: Expr::Select(select), .. }) = args.pop() else { return None };
+            return Some(self.node(at, Expr::Select(SelectExpr { test: true, ..select })));
+        }
+        Some(self.node(at, Expr::Call(CallExpr { func_name: name, target: None, args })))
+    }
+
+    /// A call of a method, or what the macro of that name stands for. Those that the evaluator knows stay calls.
+    fn method(&mut self, at: u32, target: IdedExpr, name: String, args: Vec<IdedExpr>) -> Option<IdedExpr> {
+        match (name.as_str(), args.len()) {
+            ("all" | "exists" | "exists_one" | "filter", 2) | ("map", 2 | 3) => {
+                let Expr::Ident(variable) = &args[0].expr else { return None };
+                let variable = variable.clone();
+                Some(super::expand::fold(&mut self.source, at, &name, target, &variable, args))
+            }
+            _ => Some(self.node(at, Expr::Call(CallExpr { func_name: name, target: Some(Box::new(target)), args }))),
+        }
+    }
+}
+
+fn integer(digits: &str, negative: bool) -> Option<i64> {
+    let sign = if negative { "-" } else { "" };
+    match digits.strip_prefix("0x") {
+        Some(digits) => i64::from_str_radix(&format!("{sign}{digits}"), 16).ok(),
+        None => format!("{sign}{digits}").parse().ok(),
+    }
+}

@@ -1,0 +1,296 @@
+//! Expressions outside of CRDs, about requests: match conditions of webhooks, and admission policies. Objects have no
+//! schema there: what an expression asks of them is seen when it runs.
+
+use std::collections::BTreeMap;
+use std::rc::Rc;
+
+use kube_cel::cel::IdedExpr;
+use kube_cel::cel::common::ast::Expr;
+use serde_json::Value;
+
+use super::access::{Access, Authorize};
+use super::declare::Decl;
+use super::eval::Scope;
+use super::infer::{self, Names};
+use super::types::Ty;
+use super::value::{Fault, Outcome, Val};
+
+/// The name under which expressions see the variables of a policy.
+const VARIABLES: &str = "variables";
+
+/// What an expression must give.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Wanted {
+    /// A truth.
+    Bool,
+    /// Text.
+    Text,
+    /// Text, or null for none.
+    TextOrNull,
+    /// Anything.
+    Any,
+}
+
+impl Wanted {
+    /// What is wrong with another type.
+    fn mistake(self, ty: &Ty) -> Option<String> {
+        let (fits, name) = match self {
+            Self::Any => return None,
+            Self::Bool => (matches!(ty, Ty::Bool), "bool"),
+            Self::Text => (matches!(ty, Ty::Text), "string"),
+            Self::TextOrNull => (matches!(ty, Ty::Text | Ty::Null), "one of [string null_type]"),
+        };
+        (!fits).then(|| format!("must evaluate to {name} but got {ty}"))
+    }
+}
+
+/// What expressions about requests may refer to.
+pub struct Env {
+    names: Names,
+    variables: Vec<(String, Rc<Decl>)>,
+}
+
+impl Env {
+    /// The request and its objects; parameters where there are some.
+    pub fn request(params: bool) -> Self {
+        let mut names = vec![
+            ("object".to_owned(), Ty::Dyn),
+            ("oldObject".to_owned(), Ty::Dyn),
+            ("request".to_owned(), request().ty("")),
+            ("namespaceObject".to_owned(), namespace().ty("")),
+            ("authorizer".to_owned(), Ty::Library("kubernetes.authorization.Authorizer")),
+            ("authorizer.requestResource".to_owned(), Ty::Library("kubernetes.authorization.ResourceCheck")),
+        ];
+        if params {
+            names.push(("params".to_owned(), Ty::Dyn));
+        }
+        Self { names: Names(names), variables: Vec::new() }
+    }
+
+    /// Lets expressions refer to a variable whose expression is this one. One that has a mistake can be anything.
+    pub fn declare(&mut self, name: &str, expression: &str) {
+        let ty = infer::check(expression, &self.names).map_or(Ty::Error, |checked| checked.result().clone());
+        self.variables.retain(|(known, _)| known != name);
+        self.variables.push((name.to_owned(), Decl::plain(ty, 0, 0)));
+        let all = Decl::fields("kubernetes.variables", self.variables.iter().cloned());
+        self.names.0.retain(|(name, _)| name != VARIABLES);
+        self.names.0.push((VARIABLES.to_owned(), all.ty("")));
+    }
+
+    /// What is wrong with an expression.
+    pub fn mistake(&self, text: &str, wanted: Wanted) -> Option<String> {
+        match infer::check(text, &self.names) {
+            Ok(checked) => wanted.mistake(checked.result()),
+            Err(why) => Some(format!("compilation failed: {why}")),
+        }
+    }
+}
+
+fn request() -> Rc<Decl> {
+    let text = || Decl::plain(Ty::Text, 0, 2);
+    let kind = || {
+        let fields = [("group", text()), ("version", text()), ("kind", text())];
+        Decl::named("kubernetes.GroupVersionKind", fields)
+    };
+    let resource = || {
+        let fields = [("group", text()), ("version", text()), ("resource", text())];
+        Decl::named("kubernetes.GroupVersionResource", fields)
+    };
+    let user = Decl::named(
+        "kubernetes.UserInfo",
+        [
+            ("username", text()),
+            ("uid", text()),
+            ("groups", Decl::list(text(), 0)),
+            ("extra", Decl::map(Decl::list(text(), 0), 0)),
+        ],
+    );
+    Decl::named(
+        "kubernetes.AdmissionRequest",
+        [
+            ("kind", kind()),
+            ("resource", resource()),
+            ("subResource", text()),
+            ("requestKind", kind()),
+            ("requestResource", resource()),
+            ("requestSubResource", text()),
+            ("name", text()),
+            ("namespace", text()),
+            ("operation", text()),
+            ("userInfo", user),
+            ("dryRun", Decl::plain(Ty::Bool, 0, 4)),
+            ("options", Decl::plain(Ty::Dyn, 0, 1)),
+        ],
+    )
+}
+
+fn namespace() -> Rc<Decl> {
+    let text = || Decl::plain(Ty::Text, 0, 2);
+    let time = || Decl::plain(Ty::Time, 0, 12);
+    let number = || Decl::plain(Ty::Int, 0, 1);
+    let condition = Decl::named(
+        "kubernetes.NamespaceCondition",
+        [("status", text()), ("type", text()), ("lastTransitionTime", time()), ("message", text()), ("reason", text())],
+    );
+    let metadata = Decl::named(
+        "kubernetes.NamespaceMetadata",
+        [
+            ("name", text()),
+            ("generateName", text()),
+            ("namespace", text()),
+            ("labels", Decl::map(text(), 0)),
+            ("annotations", Decl::map(text(), 0)),
+            ("UID", text()),
+            ("creationTimestamp", time()),
+            ("deletionGracePeriodSeconds", number()),
+            ("deletionTimestamp", time()),
+            ("generation", number()),
+            ("resourceVersion", text()),
+            ("finalizers", Decl::list(text(), 0)),
+        ],
+    );
+    let status = [("conditions", Decl::list(condition, 0)), ("phase", text())];
+    Decl::named(
+        "kubernetes.Namespace",
+        [
+            ("metadata", metadata),
+            ("spec", Decl::named("kubernetes.NamespaceSpec", [("finalizers", Decl::list(text(), 0))])),
+            ("status", Decl::named("kubernetes.NamespaceStatus", status)),
+        ],
+    )
+}
+
+/// An expression, read once.
+#[derive(Debug)]
+pub struct Program {
+    text: String,
+    expression: Result<IdedExpr, String>,
+}
+
+impl Program {
+    /// Reads an expression. Whether it can be read is known when it runs.
+    pub fn new(text: &str) -> Self {
+        let expression = super::parse::parse(text).map(|(expression, _)| expression);
+        Self { text: text.to_owned(), expression }
+    }
+
+    /// As it was written.
+    pub fn text(&self) -> &str {
+        &self.text
+    }
+}
+
+/// Why an expression has no value.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Failure {
+    /// All expressions together cost more than they may.
+    Exhausted,
+    /// This one fails, for this reason.
+    Fault(String),
+}
+
+/// Expressions that run about one request.
+pub struct Run<'a> {
+    bound: Vec<(&'static str, Val<'a>)>,
+    variables: Vec<(&'a str, &'a Program)>,
+    done: BTreeMap<Rc<str>, Outcome<'a>>,
+    left: u64,
+}
+
+impl<'a> Run<'a> {
+    /// Expressions that may cost so much together.
+    pub fn new(budget: u64) -> Self {
+        Self { bound: Vec::new(), variables: Vec::new(), done: BTreeMap::new(), left: budget }
+    }
+
+    /// Gives a name a value.
+    pub fn set(&mut self, name: &'static str, value: &Value) {
+        self.bound.push((name, Val::json(value)));
+    }
+
+    /// Lets expressions ask what the caller may do; `request` is what this request is about.
+    pub fn authorize(&mut self, authorizer: &'a dyn Authorize, request: crate::auth::Attributes) {
+        self.bound.push(("authorizer", Access::root(authorizer)));
+        self.bound.push(("authorizer.requestResource", Access::about(authorizer, request)));
+    }
+
+    /// Lets expressions refer to variables, which have values only if somebody asks for them.
+    pub fn variables(&mut self, variables: impl IntoIterator<Item = (&'a str, &'a Program)>) {
+        self.variables = variables.into_iter().collect();
+    }
+
+    /// A truth.
+    pub fn truth(&mut self, program: &Program) -> Result<bool, Failure> {
+        match self.value(program)? {
+            Val::Bool(truth) => Ok(truth),
+            _ => Err(Failure::Fault("must evaluate to bool".to_owned())),
+        }
+    }
+
+    /// Text; nothing for null.
+    pub fn text(&mut self, program: &Program) -> Result<Option<String>, Failure> {
+        match self.value(program)? {
+            Val::Text(text) => Ok(Some(text.to_string())),
+            Val::Null => Ok(None),
+            _ => Err(Failure::Fault("must evaluate to string".to_owned())),
+        }
+    }
+
+    fn value(&mut self, program: &Program) -> Result<Val<'a>, Failure> {
+        self.outcome(program)?.map_err(|fault| Failure::Fault(fault.to_string()))
+    }
+
+    fn outcome(&mut self, program: &Program) -> Result<Outcome<'a>, Failure> {
+        let expression = match &program.expression {
+            Ok(expression) => expression,
+            Err(why) => return Ok(Err(Fault::Other(format!("compilation failed: {why}")))),
+        };
+        let mut asked = Vec::new();
+        fields_of_variables(expression, &mut asked);
+        for name in asked {
+            self.variable(&name)?;
+        }
+        let mut scope = Scope::new();
+        for (name, value) in &self.bound {
+            scope.bind(name, value.clone());
+        }
+        if !self.variables.is_empty() {
+            scope.bind(VARIABLES, Val::Named(Rc::new(self.done.clone())));
+        }
+        let outcome = scope.eval(expression);
+        match self.left.checked_sub(scope.cost) {
+            Some(left) => self.left = left,
+            None => {
+                self.left = 0;
+                return Err(Failure::Exhausted);
+            }
+        }
+        Ok(outcome)
+    }
+
+    fn variable(&mut self, name: &str) -> Result<(), Failure> {
+        let Some((_, program)) = self.variables.iter().find(|(known, _)| *known == name).copied() else {
+            return Ok(());
+        };
+        if self.done.contains_key(name) {
+            return Ok(());
+        }
+        // Variables can only refer to earlier ones; nothing else can run in circles either.
+        let fault = |why: &str| Fault::Other(format!("composited variable {name:?} fails to evaluate: {why}"));
+        self.done.insert(name.into(), Err(fault("it refers to itself")));
+        let outcome = self.outcome(program)?.map_err(|why| fault(&why.to_string()));
+        self.done.insert(name.into(), outcome);
+        Ok(())
+    }
+}
+
+/// The variables that an expression may ask for.
+fn fields_of_variables(expression: &IdedExpr, out: &mut Vec<String>) {
+    if let Expr::Select(select) = &expression.expr
+        && matches!(&select.operand.expr, Expr::Ident(name) if name == VARIABLES)
+        && !out.contains(&select.field)
+    {
+        out.push(select.field.clone());
+    }
+    super::rule::parts(expression, &mut |part| fields_of_variables(part, out));
+}
