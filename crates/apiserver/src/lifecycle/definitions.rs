@@ -6,7 +6,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use futures::StreamExt;
-use serde_json::Value;
+use serde::Deserialize;
+use serde_json::{Value, json};
 
 use super::resource_of;
 use crate::error::{Result, Status};
@@ -72,7 +73,10 @@ impl Registrar {
     async fn see(&mut self, server: &Server, object: &Object) {
         let definition = object.value();
         self.serve(server, object.name(), &definition);
-        if let Some(new) = crd::settle(&definition, &all(server), &server.clock().rfc3339()) {
+        // Others matter only while names are yet to be accepted, and they are large.
+        let settled = definition["spec"]["names"] == definition["status"]["acceptedNames"];
+        let others = if settled { Vec::new() } else { named_alike(server, &definition) };
+        if let Some(new) = crd::settle(&definition, &others, &server.clock().rfc3339()) {
             // The change comes back as an event.
             if let Err(status) = write_status(server, &self.caller, &new).await {
                 tracing::debug!(%status, crd = object.name(), "status of a CRD is written later");
@@ -125,8 +129,29 @@ fn watch(server: &Server) -> Result<Watch> {
     server.store().watch(&table(), Selection::default(), Start::State)
 }
 
-fn all(server: &Server) -> Vec<Value> {
-    server.store().select(&table(), &Selection::default()).iter().map(|object| object.value()).collect()
+/// The CRDs of the same group, as far as names go: their schemas are not read.
+fn named_alike(server: &Server, definition: &Value) -> Vec<Value> {
+    #[derive(Deserialize)]
+    struct Names {
+        #[serde(default)]
+        status: Accepted,
+    }
+    #[derive(Default, Deserialize)]
+    struct Accepted {
+        #[serde(default, rename = "acceptedNames")]
+        names: Value,
+    }
+    let group = &definition["spec"]["group"];
+    let suffix = format!(".{}", group.as_str().unwrap_or_default());
+    let objects = server.store().select(&table(), &Selection::default());
+    let objects = objects.iter().filter(|object| object.name().ends_with(&suffix));
+    objects
+        .filter_map(|object| {
+            let names: Names = object.parse().ok()?;
+            let status = json!({"acceptedNames": names.status.names});
+            Some(json!({"metadata": {"name": object.name()}, "spec": {"group": group}, "status": status}))
+        })
+        .collect()
 }
 
 fn finalizers(definition: &Value) -> impl Iterator<Item = &str> {
