@@ -8,7 +8,8 @@ use k8s_openapi::api::apps::v1::{ControllerRevision, DaemonSet, Deployment, Repl
 use k8s_openapi::api::autoscaling::v2::HorizontalPodAutoscaler;
 use k8s_openapi::api::batch::v1::{CronJob, Job};
 use k8s_openapi::api::core::v1::{
-    ConfigMap, Endpoints, Event, Namespace, Node, PersistentVolume, PersistentVolumeClaim, Pod, Service, ServiceAccount,
+    ConfigMap, Endpoints, Event, Namespace, Node, PersistentVolume, PersistentVolumeClaim, Pod, ResourceQuota, Service,
+    ServiceAccount,
 };
 use k8s_openapi::api::discovery::v1::EndpointSlice;
 use k8s_openapi::api::policy::v1::PodDisruptionBudget;
@@ -101,6 +102,8 @@ caches! {
     cron_jobs: CronJob;
     /// Autoscalers.
     autoscalers: HorizontalPodAutoscaler;
+    /// Resource quotas.
+    resource_quotas: ResourceQuota;
     /// Disruption budgets.
     disruption_budgets: PodDisruptionBudget;
     /// Claims of devices.

@@ -2,17 +2,19 @@
 //!
 //! [`Builtin`] fills in defaults, allocates what only the server can (cluster IPs, node ports, job selectors) and checks
 //! built-in kinds, in the words of a real server. [`plugins`] are the admission plugins that workloads rely on;
-//! [`webhook`] calls admission webhooks. [`standard`] is all of it in the order of a real server.
+//! [`policy`] applies ValidatingAdmissionPolicies, [`webhook`] calls admission webhooks, [`quota`] keeps writes within
+//! quotas. [`standard`] is all of it in the order of a real server.
 
 mod allocate;
-mod cel;
 mod defaults;
 mod field;
 mod json;
 mod matching;
 pub mod plugins;
+pub mod policy;
 mod prepare;
 pub mod quantity;
+pub mod quota;
 mod tidy;
 mod validate;
 pub mod webhook;
@@ -134,7 +136,10 @@ pub fn standard(settings: &Settings) -> (Arc<dyn Kinds>, Vec<Arc<dyn Admission>>
     all.push(Arc::new(plugins::VolumeResize));
     all.push(Arc::new(plugins::RuntimeClass));
     all.push(Arc::new(plugins::DefaultIngressClass));
+    all.push(Arc::new(policy::Policies::default()));
     all.push(Arc::new(webhook::Webhooks::new(settings.resolver.clone(), all.clone())));
+    // Last, so that nothing is charged that somebody else refuses.
+    all.push(Arc::new(quota::ResourceQuota));
     (Arc::new(Builtin::new(settings.addresses.clone())), all)
 }
 

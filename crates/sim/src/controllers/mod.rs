@@ -18,6 +18,7 @@ mod job;
 mod node_lifecycle;
 mod pod_gc;
 mod pods;
+mod quota;
 mod replica_set;
 mod resource_claim;
 mod revision;
@@ -73,6 +74,7 @@ pub(crate) fn start(context: &Context, settings: &Settings) {
     job::start(context);
     node_lifecycle::start(context, settings.node_grace);
     pod_gc::start(context);
+    quota::start(context);
     replica_set::start(context);
     resource_claim::start(context);
     service_account::start(context, settings.root_ca.clone());

@@ -1,8 +1,8 @@
-//! Disruption budgets, accounts, claims of devices, events.
+//! Disruption budgets, quotas, accounts, claims of devices, events.
 
 use capstan_sim::controllers::Settings;
 use k8s_openapi::api::apps::v1::Deployment;
-use k8s_openapi::api::core::v1::{Namespace, Pod};
+use k8s_openapi::api::core::v1::{Namespace, Pod, ResourceQuota};
 use k8s_openapi::api::policy::v1::{PodDisruptionBudget, PodDisruptionBudgetStatus};
 use k8s_openapi::api::resource::v1::ResourceClaimTemplate;
 use serde_json::{Value, json};
@@ -66,6 +66,30 @@ async fn a_new_namespace_gets_an_account() {
     assert!(world.caches().namespaces.get("team").is_none());
     assert!(world.caches().service_accounts.in_namespace("team").is_empty());
     world.assert_settled().await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_quota_holds_a_deployment_back_until_there_is_room() {
+    let world = World::new(2).await;
+    let quota = |pods: &str| json!({"metadata": {"name": "few"}, "spec": {"hard": {"pods": pods}}});
+    world.create::<ResourceQuota>(quota("2")).await;
+    world.wait(1).await;
+    world.create::<Deployment>(deployment(3)).await;
+    world.wait(20).await;
+    let used = |world: &World| {
+        let quota = world.caches().resource_quotas.find("default", "few").unwrap();
+        quota.status.as_ref().unwrap().used.as_ref().unwrap()["pods"].0.clone()
+    };
+    assert_eq!((world.pods("app", "web").len(), used(&world)), (2, "2".to_owned()));
+    let set = world.caches().replica_sets.list()[0].metadata.name.clone().unwrap();
+    let failed = world.events(&set).await.into_iter().find(|event| event.contains("exceeded quota: few")).unwrap();
+    assert!(failed.contains("requested: pods=1, used: pods=2, limited: pods=2"), "{failed}");
+    world.patch::<ResourceQuota>("few", quota("5")).await;
+    world.wait(600).await;
+    assert_eq!((world.pods("app", "web").len(), used(&world)), (3, "3".to_owned()));
+    world.patch::<Deployment>("web", json!({"spec": {"replicas": 1}})).await;
+    world.wait(60).await;
+    assert_eq!((world.pods("app", "web").len(), used(&world)), (1, "1".to_owned()));
 }
 
 #[tokio::test(start_paused = true)]

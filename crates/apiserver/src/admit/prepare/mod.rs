@@ -4,7 +4,7 @@
 mod pod;
 mod service;
 
-pub(super) use pod::container_requests;
+pub(super) use pod::{container_limits, container_requests, quality};
 
 use serde_json::{Value, json};
 

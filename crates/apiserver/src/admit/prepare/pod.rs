@@ -88,9 +88,18 @@ fn is_pod_level(name: &str) -> bool {
 
 /// What the containers of a pod ask for at the same time, at most.
 pub(in crate::admit) fn container_requests(spec: &Value) -> BTreeMap<String, Quantity> {
+    at_once(spec, "requests")
+}
+
+/// What they are limited to at the same time.
+pub(in crate::admit) fn container_limits(spec: &Value) -> BTreeMap<String, Quantity> {
+    at_once(spec, "limits")
+}
+
+fn at_once(spec: &Value, list: &str) -> BTreeMap<String, Quantity> {
     let mut sums: BTreeMap<String, Quantity> = BTreeMap::new();
     let add = |sums: &mut BTreeMap<String, Quantity>, container: &Value| {
-        for (name, amount) in container["resources"].members("requests") {
+        for (name, amount) in container["resources"].members(list) {
             let Ok(amount) = Quantity::from_json(amount) else { continue };
             let sum = sums.entry(name.clone()).or_insert(Quantity::ZERO);
             *sum = sum.plus(amount);
@@ -119,7 +128,7 @@ pub(in crate::admit) fn container_requests(spec: &Value) -> BTreeMap<String, Qua
 }
 
 /// How well a pod is served when its node runs short: by what it asks for and is limited to.
-pub(super) fn quality(spec: &Value) -> &'static str {
+pub(in crate::admit) fn quality(spec: &Value) -> &'static str {
     let mut sums: BTreeMap<(&str, &str), Quantity> = BTreeMap::new();
     let mut limited_everywhere = true;
     let pod_level = spec.has("resources").then(|| &spec["resources"]);

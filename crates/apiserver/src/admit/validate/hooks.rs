@@ -5,10 +5,11 @@ use std::collections::BTreeSet;
 use serde_json::Value;
 
 use super::{labels, text};
-use crate::admit::cel::Expression;
 use crate::admit::field::{At, Errors};
 use crate::admit::json::Read;
+use crate::admit::policy;
 use crate::names;
+use crate::schema::cel::{Env, Wanted};
 
 const OPERATIONS: &[&str] = &["*", "CONNECT", "CREATE", "DELETE", "UPDATE"];
 
@@ -54,7 +55,15 @@ fn webhook(errors: &mut Errors, at: &At<'_>, hook: &Value) {
     }
     choice(errors, at, hook, "reinvocationPolicy", &["IfNeeded", "Never"]);
     client(errors, &at.child("clientConfig"), &hook["clientConfig"]);
-    conditions(errors, &at.child("matchConditions"), hook.list("matchConditions"));
+    let at = at.child("matchConditions");
+    conditions(errors, &at, hook.list("matchConditions"));
+    let env = Env::request(false);
+    for (index, condition) in hook.list("matchConditions").iter().enumerate() {
+        let text = condition.text("expression");
+        if let Some(why) = Some(text).filter(|it| !it.trim().is_empty()).and_then(|it| env.mistake(it, Wanted::Bool)) {
+            errors.invalid(&at.index(index).child("expression"), text, &why);
+        }
+    }
 }
 
 fn full_name(errors: &mut Errors, at: &At<'_>, name: &str) {
@@ -223,7 +232,9 @@ fn conditions(errors: &mut Errors, at: &At<'_>, conditions: &[Value]) {
     let mut seen = BTreeSet::new();
     for (index, condition) in conditions.iter().enumerate() {
         let at = at.index(index);
-        expression(errors, &at.child("expression"), condition.text("expression"));
+        if condition.text("expression").trim().is_empty() {
+            errors.required(&at.child("expression"), "");
+        }
         match condition.text("name") {
             "" => errors.required(&at.child("name"), ""),
             name => {
@@ -233,15 +244,6 @@ fn conditions(errors: &mut Errors, at: &At<'_>, conditions: &[Value]) {
                 }
             }
         }
-    }
-}
-
-fn expression(errors: &mut Errors, at: &At<'_>, text: &str) {
-    if text.trim().is_empty() {
-        return errors.required(at, "");
-    }
-    if let Some(why) = Expression::new(text).mistake() {
-        errors.invalid(at, text, &format!("compilation failed: {why}"));
     }
 }
 
@@ -259,8 +261,8 @@ fn match_resources(errors: &mut Errors, at: &At<'_>, resources: &Value) {
 }
 
 /// A ValidatingAdmissionPolicy.
-pub(super) fn policy(errors: &mut Errors, policy: &Value) {
-    let (at, spec) = (At::new("spec"), &policy["spec"]);
+pub(super) fn policy(errors: &mut Errors, object: &Value) {
+    let (at, spec) = (At::new("spec"), &object["spec"]);
     choice(errors, &at, spec, "failurePolicy", &["Fail", "Ignore"]);
     let kind = &spec["paramKind"];
     if kind.is_object() {
@@ -290,7 +292,9 @@ pub(super) fn policy(errors: &mut Errors, policy: &Value) {
         } else if !identifier {
             errors.invalid(&at.child("name"), name, "must be a valid CEL identifier");
         }
-        expression(errors, &at.child("expression"), variable.text("expression"));
+        if variable.text("expression").trim().is_empty() {
+            errors.required(&at.child("expression"), "expression is not specified");
+        }
     }
     let (validations, annotations) = (spec.list("validations"), spec.list("auditAnnotations"));
     if validations.is_empty() && annotations.is_empty() {
@@ -298,19 +302,43 @@ pub(super) fn policy(errors: &mut Errors, policy: &Value) {
         errors.required(&at.child("validations"), why);
         errors.required(&at.child("auditAnnotations"), why);
     }
-    let path = at.child("validations");
     for (index, validation) in validations.iter().enumerate() {
-        let at = path.index(index);
-        match validation.text("expression").trim() {
-            "" => errors.required(&at.child("expression"), "expression is not specified"),
-            _ => expression(errors, &at.child("expression"), validation.text("expression")),
-        }
-        let message = validation.text("messageExpression");
-        if !message.is_empty() {
-            expression(errors, &at.child("messageExpression"), message);
-        }
-        choice(errors, &at, validation, "reason", &["Forbidden", "Invalid", "RequestEntityTooLarge"]);
+        self::validation(errors, &at.child("validations").index(index), validation);
     }
+    let mut seen = BTreeSet::new();
+    for (index, annotation) in annotations.iter().enumerate() {
+        let at = at.child("auditAnnotations");
+        let at = at.index(index);
+        let key = annotation.text("key");
+        labels::key(errors, &at.child("key"), &format!("{}/{key}", object["metadata"].text("name")));
+        if !seen.insert(key) {
+            errors.duplicate(&at.child("key"), key);
+        }
+        if annotation.text("valueExpression").trim().is_empty() {
+            errors.required(&at.child("valueExpression"), "valueExpression is not specified");
+        }
+    }
+    for mistake in policy::mistakes(spec) {
+        let path = at.child(mistake.list);
+        errors.invalid(&path.index(mistake.index).child(mistake.field), &mistake.text, &mistake.why);
+    }
+}
+
+fn validation(errors: &mut Errors, at: &At<'_>, validation: &Value) {
+    if validation.text("expression").trim().is_empty() {
+        errors.required(&at.child("expression"), "expression is not specified");
+    }
+    let message = validation.text("message");
+    if !message.is_empty() && message.trim().is_empty() {
+        errors.invalid(&at.child("message"), message, "must be non-empty if specified");
+    } else if message.trim().contains(['\n', '\r']) {
+        errors.invalid(&at.child("message"), message, "must not contain line breaks");
+    }
+    let expression = validation.text("messageExpression");
+    if !expression.is_empty() && expression.trim().is_empty() {
+        errors.invalid(&at.child("messageExpression"), expression, "must be non-empty if specified");
+    }
+    choice(errors, at, validation, "reason", &["Forbidden", "Invalid", "RequestEntityTooLarge"]);
 }
 
 /// A ValidatingAdmissionPolicyBinding.

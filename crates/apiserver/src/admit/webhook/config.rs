@@ -10,12 +10,13 @@ use rustls::ClientConfig;
 use serde_json::Value;
 
 use super::{ServiceReference, trust};
-use crate::admit::cel::{Expression, Scope};
 use crate::admit::json::Read;
 use crate::admit::matching::{Attributes, Matcher, converted};
 use crate::admit::plugins::forbidden;
+use crate::admit::policy::{Asker, CONDITIONS_BUDGET, access, failure};
 use crate::error::Result;
 use crate::ops::Request;
+use crate::schema::cel::{Program, Run};
 use crate::store::{Object, Selection, TableKey};
 
 /// Which configurations.
@@ -50,7 +51,7 @@ pub(super) struct Hook {
     /// The first review version that both sides know.
     pub(super) review: Option<&'static str>,
     matcher: Matcher,
-    conditions: Vec<Expression>,
+    conditions: Vec<Program>,
 }
 
 impl Hook {
@@ -82,7 +83,7 @@ impl Hook {
             reinvocable: source.text("reinvocationPolicy") == "IfNeeded",
             review: known.next(),
             matcher: Matcher::new(source),
-            conditions: conditions.map(|condition| Expression::new(condition.text("expression"))).collect(),
+            conditions: conditions.map(|condition| Program::new(condition.text("expression"))).collect(),
         }
     }
 
@@ -103,16 +104,10 @@ impl Hook {
         if self.conditions.is_empty() {
             return Ok(Some(invocation));
         }
-        let mut scope = Scope::new();
-        let version = |object: &Value| converted(object, &invocation.own, &invocation.chosen);
-        scope.set("object", &object.map_or(Value::Null, version));
-        scope.set("oldObject", &request.old.as_deref().map_or(Value::Null, version));
-        scope.set("request", &super::review::request(request, &invocation, ""));
-        let results: Vec<Result<bool, String>> = self.conditions.iter().map(|one| one.holds(&scope)).collect();
-        if results.contains(&Ok(false)) {
-            return Ok(None);
-        }
-        let errors: Vec<String> = results.into_iter().filter_map(Result::err).collect();
+        let errors = match self.hold(request, &invocation, object) {
+            Some(errors) => errors,
+            None => return Ok(None),
+        };
         match errors.as_slice() {
             [] => Ok(Some(invocation)),
             _ if self.fails_open => Ok(None),
@@ -122,13 +117,35 @@ impl Hook {
     }
 }
 
+impl Hook {
+    /// What match conditions failed with; nothing if one does not hold.
+    fn hold(&self, request: &Request, invocation: &Invocation, object: Option<&Value>) -> Option<Vec<String>> {
+        let asker = Asker::new(request);
+        let version = |object: &Value| converted(object, &invocation.own, &invocation.chosen);
+        let mut run = Run::new(CONDITIONS_BUDGET);
+        run.set("object", &object.map_or(Value::Null, version));
+        run.set("oldObject", &request.old.as_deref().map_or(Value::Null, version));
+        run.set("request", &super::review::request(request, invocation, ""));
+        run.authorize(&asker, access(&invocation.own));
+        let mut errors = Vec::new();
+        for condition in &self.conditions {
+            match run.truth(condition) {
+                Ok(true) => {}
+                Ok(false) => return None,
+                Err(why) => errors.push(failure(condition, &why)),
+            }
+        }
+        Some(errors)
+    }
+}
+
 /// A request as a webhook sees it.
 #[derive(Debug)]
-pub(super) struct Invocation {
+pub(in crate::admit) struct Invocation {
     /// As it was made.
-    pub(super) own: Attributes,
+    pub(in crate::admit) own: Attributes,
     /// As the rule wants it.
-    pub(super) chosen: Attributes,
+    pub(in crate::admit) chosen: Attributes,
 }
 
 /// The webhooks of each configuration, and the revision that they were read from.

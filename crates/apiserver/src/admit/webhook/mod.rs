@@ -21,6 +21,7 @@ use serde_json::Value;
 use super::matching::Attributes;
 use crate::error::{Result, Status};
 use crate::ops::{Admission, Operation, Request};
+pub(super) use config::Invocation;
 use config::{Hook, Hooks, Kind};
 
 /// A webhook inside this process: takes the body of a request to a path, and answers with a status code and a body.
@@ -147,6 +148,11 @@ impl Webhooks {
         }
         join_all(calls).await.into_iter().collect()
     }
+}
+
+/// A request as expressions see it.
+pub(super) fn described(request: &Request, invocation: &Invocation) -> Value {
+    review::request(request, invocation, "")
 }
 
 /// What came of a round.

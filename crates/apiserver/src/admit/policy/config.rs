@@ -1,0 +1,211 @@
+//! Policies and bindings, read once per version.
+
+use std::collections::HashMap;
+use std::sync::{Arc, Mutex, PoisonError};
+
+use serde_json::{Value, json};
+
+use crate::admit::json::Read;
+use crate::admit::matching::Matcher;
+use crate::ops::Request;
+use crate::schema::cel::{Env, Program, Wanted};
+use crate::store::{LabelSelector, Object, Selection, TableKey};
+
+const GROUP: &str = "admissionregistration.k8s.io";
+
+/// A ValidatingAdmissionPolicy.
+pub(super) struct Policy {
+    pub(super) name: String,
+    pub(super) matcher: Matcher,
+    pub(super) conditions: Vec<Program>,
+    pub(super) variables: Vec<(String, Program)>,
+    pub(super) validations: Vec<Validation>,
+    /// Whether a policy that cannot be evaluated lets requests pass.
+    pub(super) fails_open: bool,
+    /// API version and kind.
+    pub(super) parameter_kind: Option<(String, String)>,
+}
+
+/// Something that must hold.
+pub(super) struct Validation {
+    pub(super) expression: Program,
+    pub(super) message: String,
+    pub(super) message_expression: Option<Program>,
+    pub(super) reason: &'static str,
+}
+
+/// A ValidatingAdmissionPolicyBinding.
+pub(super) struct Binding {
+    pub(super) name: String,
+    pub(super) policy: String,
+    pub(super) matcher: Matcher,
+    pub(super) denies: bool,
+    pub(super) warns: bool,
+    pub(super) parameter: Option<Parameter>,
+}
+
+/// Where parameters are.
+pub(super) struct Parameter {
+    pub(super) name: String,
+    pub(super) namespace: String,
+    pub(super) selector: Option<LabelSelector>,
+    /// Whether a request passes if there are none.
+    pub(super) optional: bool,
+}
+
+/// What is read from an object of the store.
+pub(super) trait Parsed {
+    fn parse(name: &str, object: &Value) -> Self;
+}
+
+impl Parsed for Policy {
+    fn parse(name: &str, object: &Value) -> Self {
+        let spec = &object["spec"];
+        let kind = &spec["paramKind"];
+        let program = |one: &Value| Program::new(one.text("expression"));
+        Self {
+            name: name.to_owned(),
+            matcher: Matcher::new(&spec["matchConstraints"]),
+            conditions: spec.list("matchConditions").iter().map(program).collect(),
+            variables: spec.list("variables").iter().map(|one| (one.text("name").to_owned(), program(one))).collect(),
+            validations: spec.list("validations").iter().map(validation).collect(),
+            fails_open: spec.text("failurePolicy") == "Ignore",
+            parameter_kind: kind
+                .is_object()
+                .then(|| (kind.text("apiVersion").to_owned(), kind.text("kind").to_owned())),
+        }
+    }
+}
+
+fn validation(source: &Value) -> Validation {
+    let message = source.text("messageExpression");
+    Validation {
+        expression: Program::new(source.text("expression")),
+        message: source.text("message").to_owned(),
+        message_expression: (!message.is_empty()).then(|| Program::new(message)),
+        reason: match source.text("reason") {
+            "Forbidden" => "Forbidden",
+            "RequestEntityTooLarge" => "RequestEntityTooLarge",
+            _ => "Invalid",
+        },
+    }
+}
+
+impl Parsed for Binding {
+    fn parse(name: &str, object: &Value) -> Self {
+        let spec = &object["spec"];
+        let acts = |action: &str| spec.list("validationActions").iter().any(|one| one == action);
+        let mut matching = spec["matchResources"].clone();
+        if matching.list("resourceRules").is_empty() {
+            let all = json!({"apiGroups": ["*"], "apiVersions": ["*"], "operations": ["*"], "resources": ["*/*", "*"]});
+            matching = json!({
+                "resourceRules": [all],
+                "excludeResourceRules": matching["excludeResourceRules"],
+                "namespaceSelector": matching["namespaceSelector"],
+                "objectSelector": matching["objectSelector"],
+            });
+        }
+        let reference = &spec["paramRef"];
+        let parameter = reference.is_object().then(|| Parameter {
+            name: reference.text("name").to_owned(),
+            namespace: reference.text("namespace").to_owned(),
+            selector: LabelSelector::from_json(&reference["selector"]).ok().filter(|_| reference.has("selector")),
+            optional: reference.text("parameterNotFoundAction") == "Allow",
+        });
+        Self {
+            name: name.to_owned(),
+            policy: spec.text("policyName").to_owned(),
+            matcher: Matcher::new(&matching),
+            denies: acts("Deny"),
+            warns: acts("Warn"),
+            parameter,
+        }
+    }
+}
+
+/// What was read of each object, by its UID, and the revision that it was read from.
+type Known<T> = HashMap<Arc<str>, (u64, Arc<T>)>;
+
+/// What was read before.
+pub(super) struct Cache<T>(Mutex<Known<T>>);
+
+impl<T> Default for Cache<T> {
+    fn default() -> Self {
+        Self(Mutex::default())
+    }
+}
+
+fn objects(request: &Request, plural: &str) -> Vec<Arc<Object>> {
+    request.server.store().select(&TableKey::new(GROUP, plural), &Selection::default())
+}
+
+impl<T: Parsed> Cache<T> {
+    /// Whether there are any.
+    pub(super) fn any(&self, request: &Request, plural: &str) -> bool {
+        !objects(request, plural).is_empty()
+    }
+
+    /// All of them, ordered by name.
+    pub(super) fn all(&self, request: &Request, plural: &str) -> Vec<Arc<T>> {
+        let objects = objects(request, plural);
+        let mut known = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        if known.len() > objects.len() {
+            known.retain(|uid, _| objects.iter().any(|object| object.uid == *uid));
+        }
+        let mut all = Vec::with_capacity(objects.len());
+        for object in &objects {
+            let fresh = known.get(&object.uid).filter(|(revision, _)| *revision == object.revision);
+            all.push(match fresh {
+                Some((_, parsed)) => parsed.clone(),
+                None => {
+                    let parsed = Arc::new(T::parse(object.name(), &object.value()));
+                    known.insert(object.uid.clone(), (object.revision, parsed.clone()));
+                    parsed
+                }
+            });
+        }
+        all
+    }
+}
+
+/// Where an expression of a policy stands, and what is wrong with it.
+pub(in crate::admit) struct Mistake {
+    /// Below `spec`.
+    pub(in crate::admit) list: &'static str,
+    pub(in crate::admit) index: usize,
+    pub(in crate::admit) field: &'static str,
+    pub(in crate::admit) text: String,
+    pub(in crate::admit) why: String,
+}
+
+/// What is wrong with the expressions of a policy.
+pub(in crate::admit) fn mistakes(spec: &Value) -> Vec<Mistake> {
+    let mut env = Env::request(spec["paramKind"].is_object());
+    let mut found = Vec::new();
+    check(&env, spec, ("matchConditions", "expression", Wanted::Bool), &mut found);
+    for (index, variable) in spec.list("variables").iter().enumerate() {
+        let text = variable.text("expression");
+        if !text.trim().is_empty() {
+            if let Some(why) = env.mistake(text, Wanted::Any) {
+                let text = text.to_owned();
+                found.push(Mistake { list: "variables", index, field: "expression", text, why });
+            }
+            env.declare(variable.text("name"), text);
+        }
+    }
+    check(&env, spec, ("validations", "expression", Wanted::Bool), &mut found);
+    check(&env, spec, ("validations", "messageExpression", Wanted::Text), &mut found);
+    check(&env, spec, ("auditAnnotations", "valueExpression", Wanted::TextOrNull), &mut found);
+    found
+}
+
+fn check(env: &Env, spec: &Value, what: (&'static str, &'static str, Wanted), found: &mut Vec<Mistake>) {
+    let (list, field, wanted) = what;
+    for (index, one) in spec.list(list).iter().enumerate() {
+        let text = one.text(field);
+        if let Some(why) = Some(text).filter(|text| !text.trim().is_empty()).and_then(|text| env.mistake(text, wanted))
+        {
+            found.push(Mistake { list, index, field, text: text.to_owned(), why });
+        }
+    }
+}
