@@ -2,7 +2,7 @@
 //!
 //! [`Builtin`] fills in defaults, allocates what only the server can (cluster IPs, node ports, job selectors) and checks
 //! built-in kinds, in the words of a real server. [`plugins`] are the admission plugins that workloads rely on;
-//! [`policy`] applies ValidatingAdmissionPolicies, [`webhook`] calls admission webhooks, [`quota`] keeps writes within
+//! [`policy`] applies admission policies, [`webhook`] calls admission webhooks, [`quota`] keeps writes within
 //! quotas. [`standard`] is all of it in the order of a real server.
 
 mod allocate;
@@ -136,6 +136,7 @@ pub fn standard(settings: &Settings) -> (Arc<dyn Kinds>, Vec<Arc<dyn Admission>>
     all.push(Arc::new(plugins::VolumeResize));
     all.push(Arc::new(plugins::RuntimeClass));
     all.push(Arc::new(plugins::DefaultIngressClass));
+    all.push(Arc::new(policy::Mutations::default()));
     all.push(Arc::new(policy::Policies::default()));
     all.push(Arc::new(webhook::Webhooks::new(settings.resolver.clone(), all.clone())));
     // Last, so that nothing is charged that somebody else refuses.

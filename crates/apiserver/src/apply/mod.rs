@@ -46,6 +46,7 @@ pub(crate) mod gofmt;
 mod json_patch;
 mod last_applied;
 pub mod managed;
+pub(crate) mod overlay;
 pub mod patch;
 mod path;
 mod reset;

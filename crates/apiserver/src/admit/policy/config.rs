@@ -13,17 +13,35 @@ use crate::store::{LabelSelector, Object, Selection, TableKey};
 
 const GROUP: &str = "admissionregistration.k8s.io";
 
-/// A ValidatingAdmissionPolicy.
+/// A ValidatingAdmissionPolicy or a MutatingAdmissionPolicy.
 pub(super) struct Policy {
     pub(super) name: String,
     pub(super) matcher: Matcher,
     pub(super) conditions: Vec<Program>,
     pub(super) variables: Vec<(String, Program)>,
     pub(super) validations: Vec<Validation>,
+    pub(super) changes: Vec<Change>,
+    /// Whether it looks again at what others change after it.
+    pub(super) reinvocable: bool,
     /// Whether a policy that cannot be evaluated lets requests pass.
     pub(super) fails_open: bool,
     /// API version and kind.
     pub(super) parameter_kind: Option<(String, String)>,
+}
+
+/// Something to change.
+pub(super) enum Change {
+    /// Lays a configuration over the object.
+    Apply(Program),
+    /// Applies a JSON patch.
+    Patch(Program),
+}
+
+fn change(source: &Value) -> Change {
+    match source.text("patchType") {
+        "JSONPatch" => Change::Patch(Program::new(source["jsonPatch"].text("expression"))),
+        _ => Change::Apply(Program::new(source["applyConfiguration"].text("expression"))),
+    }
 }
 
 /// Something that must hold.
@@ -34,7 +52,7 @@ pub(super) struct Validation {
     pub(super) reason: &'static str,
 }
 
-/// A ValidatingAdmissionPolicyBinding.
+/// A binding of either.
 pub(super) struct Binding {
     pub(super) name: String,
     pub(super) policy: String,
@@ -69,6 +87,8 @@ impl Parsed for Policy {
             conditions: spec.list("matchConditions").iter().map(program).collect(),
             variables: spec.list("variables").iter().map(|one| (one.text("name").to_owned(), program(one))).collect(),
             validations: spec.list("validations").iter().map(validation).collect(),
+            changes: spec.list("mutations").iter().map(change).collect(),
+            reinvocable: spec.text("reinvocationPolicy") == "IfNeeded",
             fails_open: spec.text("failurePolicy") == "Ignore",
             parameter_kind: kind
                 .is_object()
@@ -180,7 +200,8 @@ pub(in crate::admit) struct Mistake {
 
 /// What is wrong with the expressions of a policy.
 pub(in crate::admit) fn mistakes(spec: &Value) -> Vec<Mistake> {
-    let mut env = Env::request(spec["paramKind"].is_object());
+    let params = spec["paramKind"].is_object();
+    let mut env = if spec.has("mutations") { Env::mutation(params) } else { Env::request(params) };
     let mut found = Vec::new();
     check(&env, spec, ("matchConditions", "expression", Wanted::Bool), &mut found);
     for (index, variable) in spec.list("variables").iter().enumerate() {
@@ -191,6 +212,18 @@ pub(in crate::admit) fn mistakes(spec: &Value) -> Vec<Mistake> {
                 found.push(Mistake { list: "variables", index, field: "expression", text, why });
             }
             env.declare(variable.text("name"), text);
+        }
+    }
+    for (index, mutation) in spec.list("mutations").iter().enumerate() {
+        let (key, field, wanted) = match mutation.text("patchType") {
+            "ApplyConfiguration" => ("applyConfiguration", "applyConfiguration.expression", Wanted::Object),
+            "JSONPatch" => ("jsonPatch", "jsonPatch.expression", Wanted::Patches),
+            _ => continue,
+        };
+        let text = mutation[key].text("expression");
+        if let Some(why) = Some(text).filter(|text| !text.trim().is_empty()).and_then(|text| env.mistake(text, wanted))
+        {
+            found.push(Mistake { list: "mutations", index, field, text: text.to_owned(), why });
         }
     }
     check(&env, spec, ("validations", "expression", Wanted::Bool), &mut found);

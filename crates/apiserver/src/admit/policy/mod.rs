@@ -1,9 +1,11 @@
-//! ValidatingAdmissionPolicy and its bindings: expressions that may refuse a request, or warn about it.
+//! Admission policies and their bindings: expressions that may refuse a request or warn about it
+//! (ValidatingAdmissionPolicy), or change its object (MutatingAdmissionPolicy).
 //!
 //! Policies and bindings are read from the store with every request and compiled once per version. Audit is accepted and
 //! does nothing: there is no audit log.
 
 mod config;
+mod mutation;
 mod parameters;
 
 use std::sync::{Arc, OnceLock};
@@ -20,6 +22,7 @@ use crate::ops::{Admission, Request};
 use crate::schema::cel::{Authorize, Failure, Program, Run};
 pub(super) use config::mistakes;
 use config::{Binding, Cache, Policy, Validation};
+pub use mutation::Mutations;
 
 /// Most that the expressions of one policy and binding may cost.
 const BUDGET: u64 = 10_000_000;
@@ -264,13 +267,16 @@ fn message(run: &mut Run<'_>, validation: &Validation) -> String {
     }
 }
 
+/// Policies may not keep anybody from repairing them, nor from asking who he is.
+fn is_policy_or_review(request: &Request) -> bool {
+    let resource = &request.target.resource;
+    let own = &*resource.group == "admissionregistration.k8s.io" && resource.plural.contains("admissionpolic");
+    own || ["authentication.k8s.io", "authorization.k8s.io"].contains(&&*resource.group)
+}
+
 impl Admission for Policies {
     fn handles(&self, request: &Request) -> bool {
-        let resource = &request.target.resource;
-        // Policies may not keep anybody from repairing them, nor from asking who he is.
-        let own = &*resource.group == "admissionregistration.k8s.io" && resource.plural.contains("admissionpolic");
-        let reviews = ["authentication.k8s.io", "authorization.k8s.io"].contains(&&*resource.group);
-        !own && !reviews && self.bindings.any(request, "validatingadmissionpolicybindings")
+        !is_policy_or_review(request) && self.bindings.any(request, "validatingadmissionpolicybindings")
     }
 
     fn validate<'a>(&'a self, request: &'a Request, object: Option<&'a Value>) -> BoxFuture<'a, Result<()>> {

@@ -199,6 +199,7 @@ golden! {
     mistakes_in_workloads_are_worded_as_by_a_real_server "workloads"
     mistakes_in_other_kinds_are_worded_as_by_a_real_server "others"
     policies_decide_as_on_a_real_server "policies"
+    policies_change_objects_as_on_a_real_server "mutations"
     quotas_hold_as_on_a_real_server "quotas"
     mistakes_in_services_are_worded_as_by_a_real_server "services"
 }

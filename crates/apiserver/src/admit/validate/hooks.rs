@@ -13,7 +13,7 @@ use crate::schema::cel::{Env, Wanted};
 
 const OPERATIONS: &[&str] = &["*", "CONNECT", "CREATE", "DELETE", "UPDATE"];
 
-fn choice(errors: &mut Errors, at: &At<'_>, holder: &Value, key: &str, known: &[&str]) {
+pub(super) fn choice(errors: &mut Errors, at: &At<'_>, holder: &Value, key: &str, known: &[&str]) {
     if let Some(value) = holder.get(key).and_then(Value::as_str).filter(|value| !known.contains(value)) {
         errors.unsupported(&at.child(key), value, known);
     }
@@ -260,10 +260,9 @@ fn match_resources(errors: &mut Errors, at: &At<'_>, resources: &Value) {
     }
 }
 
-/// A ValidatingAdmissionPolicy.
-pub(super) fn policy(errors: &mut Errors, object: &Value) {
-    let (at, spec) = (At::new("spec"), &object["spec"]);
-    choice(errors, &at, spec, "failurePolicy", &["Fail", "Ignore"]);
+/// What policies are about, and what their expressions may refer to.
+pub(super) fn policy_scope(errors: &mut Errors, at: &At<'_>, spec: &Value) {
+    choice(errors, at, spec, "failurePolicy", &["Fail", "Ignore"]);
     let kind = &spec["paramKind"];
     if kind.is_object() {
         let at = at.child("paramKind");
@@ -296,6 +295,12 @@ pub(super) fn policy(errors: &mut Errors, object: &Value) {
             errors.required(&at.child("expression"), "expression is not specified");
         }
     }
+}
+
+/// A ValidatingAdmissionPolicy.
+pub(super) fn policy(errors: &mut Errors, object: &Value) {
+    let (at, spec) = (At::new("spec"), &object["spec"]);
+    policy_scope(errors, &at, spec);
     let (validations, annotations) = (spec.list("validations"), spec.list("auditAnnotations"));
     if validations.is_empty() && annotations.is_empty() {
         let why = "validations or auditAnnotations must contain at least one item";
@@ -318,6 +323,11 @@ pub(super) fn policy(errors: &mut Errors, object: &Value) {
             errors.required(&at.child("valueExpression"), "valueExpression is not specified");
         }
     }
+    expressions(errors, &at, spec);
+}
+
+/// What is wrong with the expressions of a policy.
+pub(super) fn expressions(errors: &mut Errors, at: &At<'_>, spec: &Value) {
     for mistake in policy::mistakes(spec) {
         let path = at.child(mistake.list);
         errors.invalid(&path.index(mistake.index).child(mistake.field), &mistake.text, &mistake.why);
@@ -341,9 +351,8 @@ fn validation(errors: &mut Errors, at: &At<'_>, validation: &Value) {
     choice(errors, at, validation, "reason", &["Forbidden", "Invalid", "RequestEntityTooLarge"]);
 }
 
-/// A ValidatingAdmissionPolicyBinding.
-pub(super) fn binding(errors: &mut Errors, binding: &Value) {
-    let (at, spec) = (At::new("spec"), &binding["spec"]);
+/// Which policy a binding is about, with which parameters and for what.
+pub(super) fn bound(errors: &mut Errors, at: &At<'_>, spec: &Value) {
     match spec.text("policyName") {
         "" => errors.required(&at.child("policyName"), ""),
         name => errors.invalid_all(&at.child("policyName"), name, names::dns_subdomain(name)),
@@ -372,6 +381,12 @@ pub(super) fn binding(errors: &mut Errors, binding: &Value) {
         }
     }
     match_resources(errors, &at.child("matchResources"), &spec["matchResources"]);
+}
+
+/// A ValidatingAdmissionPolicyBinding.
+pub(super) fn binding(errors: &mut Errors, binding: &Value) {
+    let (at, spec) = (At::new("spec"), &binding["spec"]);
+    bound(errors, &at, spec);
     let (actions, path) = (spec.list("validationActions"), at.child("validationActions"));
     if actions.is_empty() {
         errors.required(&path, "");

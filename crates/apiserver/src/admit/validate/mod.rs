@@ -11,6 +11,7 @@ mod env;
 mod hooks;
 mod labels;
 mod mount;
+mod mutations;
 mod network;
 mod pod;
 mod pod_update;
@@ -78,6 +79,8 @@ fn main(errors: &mut Errors, kind: (&str, &str), object: &Value, old: Option<&Va
         }
         (("admissionregistration.k8s.io", "ValidatingAdmissionPolicy"), _) => hooks::policy(errors, object),
         (("admissionregistration.k8s.io", "ValidatingAdmissionPolicyBinding"), _) => hooks::binding(errors, object),
+        (("admissionregistration.k8s.io", "MutatingAdmissionPolicy"), _) => mutations::policy(errors, object),
+        (("admissionregistration.k8s.io", "MutatingAdmissionPolicyBinding"), _) => mutations::binding(errors, object),
         (("storage.k8s.io", "StorageClass"), _) => storage::storage_class(errors, object, old),
         _ => {}
     }

@@ -140,7 +140,7 @@ impl Hook {
 }
 
 /// A request as a webhook sees it.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub(in crate::admit) struct Invocation {
     /// As it was made.
     pub(in crate::admit) own: Attributes,

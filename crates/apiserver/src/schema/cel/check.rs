@@ -91,7 +91,7 @@ impl Walk {
             self.node(additional, &path.child("additionalProperties"), &below(inner.clone()));
         }
         for (name, property) in schema["properties"].as_object().into_iter().flatten() {
-            let field = escape::apply(name).and_then(|name| decl.as_ref()?.field(&name).cloned());
+            let field = escape::apply(name).and_then(|name| decl.as_ref()?.field(&name));
             self.node(property, &path.child("properties").key(name), &below(field));
         }
         if let Some(items) = schema.get("items").filter(|items| items.is_object()) {

@@ -10,7 +10,7 @@ const REGEX: f64 = 0.25;
 /// Cost of a list that an expression makes.
 pub(super) const LIST: u64 = 10;
 /// Cost of a struct.
-const STRUCT: u64 = 40;
+pub(super) const STRUCT: u64 = 40;
 /// Cost of a map that an expression makes.
 pub(super) const MAP: u64 = 30;
 

@@ -29,6 +29,8 @@ pub(super) enum Shape {
     Plain(Ty),
     List(Rc<Decl>),
     Map(Rc<Decl>),
+    /// An object of which nothing is known.
+    Open,
     Object {
         /// The name of the type, where it does not follow from the place.
         name: Option<&'static str>,
@@ -51,6 +53,11 @@ impl Decl {
     pub(super) fn fields(name: &'static str, fields: impl IntoIterator<Item = (String, Rc<Decl>)>) -> Rc<Self> {
         let fields = fields.into_iter().collect();
         Rc::new(Self { shape: Shape::Object { name: Some(name), fields }, most: 0, least: 2 })
+    }
+
+    /// An object with any fields.
+    pub(super) fn open() -> Rc<Self> {
+        Rc::new(Self { shape: Shape::Open, most: 0, least: 2 })
     }
 
     pub(super) fn list(of: Rc<Decl>, most: u64) -> Rc<Self> {
@@ -127,15 +134,18 @@ impl Decl {
             Shape::Plain(ty) => ty.clone(),
             Shape::List(of) => Ty::list(of.ty(&format!("{name}.@idx"))),
             Shape::Map(of) => Ty::Map(Rc::new(Ty::Text), Rc::new(of.ty(&format!("{name}.@elem")))),
+            Shape::Open => Ty::Object(name.into(), self.clone()),
             Shape::Object { name: own, .. } => Ty::Object(own.unwrap_or(name).into(), self.clone()),
         }
     }
 
     /// A field of an object. Words that CEL reserves are found as they are written.
-    pub(super) fn field(&self, name: &str) -> Option<&Rc<Decl>> {
+    pub(super) fn field(&self, name: &str) -> Option<Rc<Decl>> {
         match &self.shape {
+            Shape::Open => Some(Self::plain(Ty::Dyn, 0, 1)),
             Shape::Object { fields, .. } => {
-                fields.get(name).or_else(|| fields.get(&escape::apply(name).filter(|_| escape::is_reserved(name))?))
+                let reserved = || fields.get(&escape::apply(name).filter(|_| escape::is_reserved(name))?);
+                fields.get(name).or_else(reserved).cloned()
             }
             _ => None,
         }

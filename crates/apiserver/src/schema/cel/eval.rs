@@ -5,7 +5,7 @@ use std::rc::Rc;
 
 use kube_cel::cel::IdedExpr;
 use kube_cel::cel::common::ast::{
-    CallExpr, ComprehensionExpr, EntryExpr, Expr, ListExpr, LiteralValue, MapExpr, SelectExpr,
+    CallExpr, ComprehensionExpr, EntryExpr, Expr, ListExpr, LiteralValue, MapExpr, SelectExpr, StructExpr,
 };
 
 use super::form::{dotted, folded, is_constant, is_path};
@@ -60,7 +60,8 @@ impl<'a> Scope<'a> {
             }
             Expr::Call(call) => self.call(call),
             Expr::Comprehension(fold) => self.fold(fold),
-            Expr::Struct(_) | Expr::Unspecified => Err(Fault::Overload),
+            Expr::Struct(made) => self.structure(made),
+            Expr::Unspecified => Err(Fault::Overload),
         }
     }
 
@@ -105,7 +106,9 @@ impl<'a> Scope<'a> {
         };
         if select.test {
             return match operand {
-                Val::Map(_) | Val::Object(..) | Val::Named(_) => Ok(Val::Bool(operand.get(&key).is_some())),
+                Val::Map(_) | Val::Object(..) | Val::Named(_) | Val::Made(..) => {
+                    Ok(Val::Bool(operand.get(&key).is_some()))
+                }
                 _ => Err(Fault::Overload),
             };
         }
@@ -113,8 +116,10 @@ impl<'a> Scope<'a> {
         match (&operand, operand.get(&key)) {
             (_, Some(value)) if optional => Ok(Val::Optional(Some(Rc::new(value?)))),
             (_, Some(value)) => value,
-            (Val::Map(_) | Val::Object(..) | Val::Named(_), None) if optional => Ok(Val::Optional(None)),
-            (Val::Map(_) | Val::Object(..) | Val::Named(_), None) => {
+            (Val::Map(_) | Val::Object(..) | Val::Named(_) | Val::Made(..), None) if optional => {
+                Ok(Val::Optional(None))
+            }
+            (Val::Map(_) | Val::Object(..) | Val::Named(_) | Val::Made(..), None) => {
                 Fault::other(format!("no such key: {}", select.field))
             }
             _ => Err(Fault::Overload),
@@ -148,6 +153,21 @@ impl<'a> Scope<'a> {
             }
         }
         Ok(Val::Map(Rc::new(out)))
+    }
+
+    fn structure(&mut self, made: &StructExpr) -> Outcome<'a> {
+        let mut fields = BTreeMap::new();
+        for entry in &made.entries {
+            let EntryExpr::StructField(field) = &entry.expr else { return Err(Fault::Overload) };
+            let value = match (field.optional, self.eval(&field.value)?) {
+                (true, Val::Optional(None)) => continue,
+                (true, Val::Optional(Some(value))) => (*value).clone(),
+                (_, value) => value,
+            };
+            fields.insert(field.field.as_str().into(), value);
+        }
+        self.spend(cost::STRUCT)?;
+        Ok(Val::Made(made.type_name.as_str().into(), Rc::new(fields)))
     }
 
     fn call(&mut self, call: &CallExpr) -> Outcome<'a> {

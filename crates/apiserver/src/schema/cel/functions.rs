@@ -285,7 +285,9 @@ fn to_cel(value: &Val<'_>) -> Result<cel::Value, Fault> {
         }
         Val::Foreign(value) => value.clone(),
         Val::Type(name) => cel::Value::String(Arc::new(name.to_string())),
-        Val::Optional(_) | Val::Unknown(_) | Val::Named(_) | Val::Access(_) => return Err(Fault::Overload),
+        Val::Optional(_) | Val::Unknown(_) | Val::Named(_) | Val::Access(_) | Val::Made(..) => {
+            return Err(Fault::Overload);
+        }
     })
 }
 

@@ -3,8 +3,11 @@
 use std::collections::HashMap;
 
 use kube_cel::cel::IdedExpr;
-use kube_cel::cel::common::ast::{CallExpr, ComprehensionExpr, EntryExpr, Expr, ListExpr, LiteralValue, MapExpr};
+use kube_cel::cel::common::ast::{
+    CallExpr, ComprehensionExpr, EntryExpr, Expr, ListExpr, LiteralValue, MapExpr, StructExpr,
+};
 
+use super::declare::Shape;
 use super::expand::expand;
 use super::form::dotted;
 use super::parse::parse;
@@ -139,16 +142,45 @@ impl Checker<'_> {
             Expr::List(list) => self.list(list),
             Expr::Map(map) => self.map(map),
             Expr::Comprehension(fold) => self.fold(fold),
-            Expr::Struct(made) => {
-                match declared_type(&made.type_name) {
-                    Some(ty) => self.error(id, format!("'{ty}' is not a message type")),
-                    None => self.undeclared(id, &made.type_name),
-                }
-                Ty::Error
-            }
+            Expr::Struct(made) => self.structure(id, made),
             Expr::Unspecified => Ty::Error,
         };
         self.set(id, ty);
+    }
+
+    /// An object that the expression makes: policies that change objects may make some.
+    fn structure(&mut self, id: u64, made: &StructExpr) -> Ty {
+        let root = made.type_name.split('.').next().unwrap_or_default();
+        let decl = match self.names.0.iter().find(|(known, _)| known == root) {
+            Some((_, Ty::Type(Some(ty)))) => match &**ty {
+                Ty::Object(name, decl) if **name == *made.type_name || matches!(decl.shape, Shape::Open) => {
+                    decl.clone()
+                }
+                _ => return self.no_structure(id, &made.type_name),
+            },
+            _ => return self.no_structure(id, &made.type_name),
+        };
+        for entry in &made.entries {
+            let EntryExpr::StructField(field) = &entry.expr else { continue };
+            self.check(&field.value);
+            let ty = if field.optional { self.optional_element(&field.value) } else { self.ty(&field.value) };
+            let wanted = decl.field(&field.field).map(|decl| decl.ty(""));
+            if !wanted.as_ref().is_some_and(|wanted| self.found.fits(wanted, &ty)) {
+                let wanted = wanted.map(|wanted| wanted.to_string()).unwrap_or_default();
+                let name = &field.field;
+                let why = format!("expected type of field '{name}' is '{wanted}' but provided type is '{ty}'");
+                self.error(entry.id, why);
+            }
+        }
+        Ty::Object(made.type_name.as_str().into(), decl)
+    }
+
+    fn no_structure(&mut self, id: u64, name: &str) -> Ty {
+        match declared_type(name) {
+            Some(ty) => self.error(id, format!("'{ty}' is not a message type")),
+            None => self.undeclared(id, name),
+        }
+        Ty::Error
     }
 
     fn undeclared(&mut self, id: u64, name: &str) {
@@ -225,7 +257,9 @@ impl Checker<'_> {
         let Some(target) = call.target.as_deref() else { return self.resolve(id, name, None, &call.args) };
         if let Some(prefix) = dotted(target) {
             let qualified = format!("{}.{name}", prefix.trim_start_matches('.'));
-            if signatures::with(&qualified, |_| ()).is_some() {
+            // One function is there only for those who make patches.
+            let makes = qualified != "jsonpatch.escapeKey" || self.names.0.iter().any(|(name, _)| name == "JSONPatch");
+            if makes && signatures::with(&qualified, |_| ()).is_some() {
                 return self.resolve(id, &qualified, None, &call.args);
             }
         }

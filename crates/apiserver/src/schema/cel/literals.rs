@@ -58,7 +58,14 @@ impl Walk<'_> {
                     self.node(part);
                 }
             }
-            Expr::Struct(_) | Expr::Ident(_) | Expr::Literal(_) | Expr::Unspecified => {}
+            Expr::Struct(made) => {
+                for entry in &made.entries {
+                    if let EntryExpr::StructField(field) = &entry.expr {
+                        self.node(&field.value);
+                    }
+                }
+            }
+            Expr::Ident(_) | Expr::Literal(_) | Expr::Unspecified => {}
         }
     }
 

@@ -14,6 +14,7 @@ mod infer;
 mod lex;
 mod literals;
 mod macros;
+mod made;
 mod operators;
 mod parse;
 mod program;

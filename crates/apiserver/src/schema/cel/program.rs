@@ -27,6 +27,10 @@ pub enum Wanted {
     Text,
     /// Text, or null for none.
     TextOrNull,
+    /// A configuration to lay over an object.
+    Object,
+    /// A JSON patch.
+    Patches,
     /// Anything.
     Any,
 }
@@ -39,9 +43,15 @@ impl Wanted {
             Self::Bool => (matches!(ty, Ty::Bool), "bool"),
             Self::Text => (matches!(ty, Ty::Text), "string"),
             Self::TextOrNull => (matches!(ty, Ty::Text | Ty::Null), "one of [string null_type]"),
+            Self::Object => (is_object(ty, "Object"), "Object"),
+            Self::Patches => (matches!(ty, Ty::List(of) if is_object(of, "JSONPatch")), "list(JSONPatch)"),
         };
         (!fits).then(|| format!("must evaluate to {name} but got {ty}"))
     }
+}
+
+fn is_object(ty: &Ty, wanted: &str) -> bool {
+    matches!(ty, Ty::Object(name, _) if **name == *wanted)
 }
 
 /// What expressions about requests may refer to.
@@ -65,6 +75,17 @@ impl Env {
             names.push(("params".to_owned(), Ty::Dyn));
         }
         Self { names: Names(names), variables: Vec::new() }
+    }
+
+    /// The same for expressions that change the object: they make objects and patches.
+    pub fn mutation(params: bool) -> Self {
+        let mut env = Self::request(params);
+        let text = || Decl::plain(Ty::Text, 0, 2);
+        let fields = [("op", text()), ("path", text()), ("from", text()), ("value", Decl::plain(Ty::Dyn, 0, 1))];
+        for (name, decl) in [("Object", Decl::open()), ("JSONPatch", Decl::named("JSONPatch", fields))] {
+            env.names.0.push((name.to_owned(), Ty::Type(Some(Rc::new(decl.ty(name))))));
+        }
+        env
     }
 
     /// Lets expressions refer to a variable whose expression is this one. One that has a mistake can be anything.
@@ -234,6 +255,28 @@ impl<'a> Run<'a> {
             Val::Null => Ok(None),
             _ => Err(Failure::Fault("must evaluate to string".to_owned())),
         }
+    }
+
+    /// What an expression makes, as JSON, or what is wrong with it.
+    pub fn made(&mut self, program: &Program) -> Result<Result<Value, String>, Failure> {
+        let value = self.value(program)?;
+        let mut wrong = Vec::new();
+        match &value {
+            Val::List(patches) => {
+                for patch in patches.iter() {
+                    if let Val::Made(_, fields) = patch
+                        && let Some(value @ Val::Made(name, _)) = fields.get("value")
+                    {
+                        value.misnamed(name, &mut wrong);
+                    }
+                }
+            }
+            value => value.misnamed("Object", &mut wrong),
+        }
+        if !wrong.is_empty() {
+            return Ok(Err(format!("type mismatch: {}", wrong.join("\n"))));
+        }
+        Ok(value.to_json().ok_or_else(|| "unsupported return type".to_owned()))
     }
 
     fn value(&mut self, program: &Program) -> Result<Val<'a>, Failure> {

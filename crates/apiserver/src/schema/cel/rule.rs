@@ -93,6 +93,11 @@ pub(super) fn parts(expression: &IdedExpr, visit: &mut impl FnMut(&IdedExpr)) {
                 visit(part);
             }
         }
-        Expr::Struct(_) | Expr::Ident(_) | Expr::Literal(_) | Expr::Unspecified => {}
+        Expr::Struct(made) => made.entries.iter().for_each(|entry| {
+            if let EntryExpr::StructField(field) = &entry.expr {
+                visit(&field.value);
+            }
+        }),
+        Expr::Ident(_) | Expr::Literal(_) | Expr::Unspecified => {}
     }
 }

@@ -73,6 +73,8 @@ pub(super) enum Val<'a> {
     Unknown(&'a Value),
     /// Values by name, each of which may have failed.
     Named(Rc<BTreeMap<Rc<str>, Outcome<'a>>>),
+    /// An object that the expression makes: the name of its type, and its fields.
+    Made(Rc<str>, Rc<BTreeMap<Rc<str>, Val<'a>>>),
     /// A question about permissions.
     Access(Rc<Access<'a>>),
     /// A value of a library: a quantity, an IP address …
@@ -178,6 +180,7 @@ impl<'a> Val<'a> {
                 Some(Ok(found.clone()))
             }
             (Self::Named(values), Key::Text(name)) => values.get(name).cloned(),
+            (Self::Made(_, fields), Key::Text(name)) => fields.get(name).cloned().map(Ok),
             (Self::Object(fields, schema), Key::Text(name)) => {
                 let name = if is_map(schema) { name.to_string() } else { escape::undo(name)? };
                 let value = fields.get(&name)?;
@@ -211,6 +214,7 @@ impl<'a> Val<'a> {
             Self::Unknown(_) => "unknown",
             Self::Named(_) => "kubernetes.variables",
             Self::Access(access) => access.type_name(),
+            Self::Made(name, _) => name,
             Self::Foreign(cel::Value::Opaque(opaque)) => opaque.runtime_type_name(),
             Self::Foreign(_) => "foreign",
         }
