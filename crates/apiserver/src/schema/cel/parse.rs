@@ -9,10 +9,15 @@ use kube_cel::cel::common::ast::{
 use kube_cel::cel::parser::Parser as Exact;
 
 use super::lex::{Kind, Token, words};
+use super::rule::parts;
 use super::source::Source;
 
-/// Deepest nesting of an expression.
-const DEEPEST: usize = 80;
+/// Deepest nesting of brackets. A real server says that it takes 250; here, a stack must hold them.
+const NESTED: usize = 120;
+/// Most levels of a syntax tree: whatever walks over one needs no more of a stack.
+const LEVELS: u32 = 250;
+/// Longest expression, in characters.
+const LONGEST: usize = 100_000;
 
 /// Words that name nothing.
 const RESERVED: &[&str] = &[
@@ -41,16 +46,27 @@ const RESERVED: &[&str] = &[
 
 /// An expression and where its parts stand in the text.
 pub(super) fn parse(text: &str) -> Result<(IdedExpr, Source), String> {
+    let size = text.chars().count();
+    if size > LONGEST {
+        let why = format!("expression code point size exceeds limit: size: {size}, limit {LONGEST}");
+        return Err(nowhere(&why));
+    }
     let Some(words) = words(text) else { return explain(text) };
     let mut parser = Parser::new(text, words);
     match (parser.whole(), parser.fault.take()) {
         (Some(expression), _) => Ok((expression, parser.source)),
-        (None, Some((at, why))) => {
+        (None, Some((Some(at), why))) => {
             let id = parser.source.place(at);
             Err(parser.source.error(id, &why))
         }
+        (None, Some((None, why))) => Err(nowhere(&why)),
         (None, None) => explain(text),
     }
+}
+
+/// A message about the whole expression.
+fn nowhere(why: &str) -> String {
+    format!("ERROR: <input>:-1:0: {why}")
 }
 
 /// What the exact parser says: why the text cannot be read or, if it can, what it means.
@@ -77,18 +93,20 @@ pub(super) struct Parser {
     next: usize,
     depth: usize,
     source: Source,
-    /// What the exact parser would not find.
-    fault: Option<(u32, String)>,
+    /// By the number of the part: how many levels it has.
+    levels: Vec<u32>,
+    /// What the exact parser would not find, and where it is if it is anywhere.
+    fault: Option<(Option<u32>, String)>,
 }
 
 impl Parser {
     fn new(text: &str, words: Vec<Token>) -> Self {
-        Self { words, next: 0, depth: 0, source: Source::new(text), fault: None }
+        Self { words, next: 0, depth: 0, source: Source::new(text), levels: Vec::new(), fault: None }
     }
 
     fn whole(&mut self) -> Option<IdedExpr> {
         let expression = self.expression()?;
-        (self.peek() == &Kind::End).then_some(expression)
+        (self.peek() == &Kind::End && self.fault.is_none()).then_some(expression)
     }
 
     fn peek(&self) -> &Kind {
@@ -113,8 +131,28 @@ impl Parser {
         self.take(&[mark]).map(|(_, at)| at)
     }
 
-    pub(super) fn node(&mut self, at: u32, expr: Expr) -> IdedExpr {
-        IdedExpr { id: self.source.place(at), expr }
+    fn node(&mut self, at: u32, expr: Expr) -> IdedExpr {
+        let node = IdedExpr { id: self.source.place(at), expr };
+        let mut below = 0;
+        parts(&node, &mut |part| below = below.max(self.levels_of(part)));
+        // What macros are made of has no levels of its own.
+        self.levels.resize(self.source.len(), 1);
+        if let Some(levels) = self.levels.last_mut() {
+            *levels = below + 1;
+        }
+        if below >= LEVELS {
+            self.fault = Some((None, "max recursion depth exceeded".to_owned()));
+        }
+        node
+    }
+
+    fn levels_of(&self, part: &IdedExpr) -> u32 {
+        usize::try_from(part.id).ok().and_then(|id| self.levels.get(id)).copied().unwrap_or(1)
+    }
+
+    /// Nothing once there is a fault: an expression that is too deep gets no deeper.
+    fn sound(&self) -> Option<()> {
+        self.fault.is_none().then_some(())
     }
 
     fn call(&mut self, at: u32, name: &str, args: Vec<IdedExpr>) -> IdedExpr {
@@ -124,9 +162,10 @@ impl Parser {
     /// `a ? b : c`, or less.
     fn expression(&mut self) -> Option<IdedExpr> {
         self.depth += 1;
-        if self.depth > DEEPEST {
-            return None;
+        if self.depth > NESTED {
+            self.fault = Some((None, "expression recursion limit exceeded: 250".to_owned()));
         }
+        self.sound()?;
         let condition = self.logic("||", "_||_")?;
         let expression = match self.mark("?") {
             None => condition,
@@ -170,6 +209,7 @@ impl Parser {
                 Kind::Mark(mark @ ("==" | "!=" | "<" | "<=" | ">" | ">=")) => (format!("_{mark}_"), self.at()),
                 _ => return Some(left),
             };
+            self.sound()?;
             self.next += 1;
             let right = self.sum()?;
             left = self.call(at, &name, vec![left, right]);
@@ -179,6 +219,7 @@ impl Parser {
     fn sum(&mut self) -> Option<IdedExpr> {
         let mut left = self.product()?;
         while let Some((mark, at)) = self.take(&["+", "-"]) {
+            self.sound()?;
             let right = self.product()?;
             left = self.call(at, &format!("_{mark}_"), vec![left, right]);
         }
@@ -188,6 +229,7 @@ impl Parser {
     fn product(&mut self) -> Option<IdedExpr> {
         let mut left = self.unary()?;
         while let Some((mark, at)) = self.take(&["*", "/", "%"]) {
+            self.sound()?;
             let right = self.unary()?;
             left = self.call(at, &format!("_{mark}_"), vec![left, right]);
         }
@@ -217,6 +259,7 @@ impl Parser {
     fn member(&mut self) -> Option<IdedExpr> {
         let mut value = self.primary()?;
         loop {
+            self.sound()?;
             if let Some(at) = self.mark(".") {
                 let optional = self.mark("?").is_some();
                 let name = self.field()?;
@@ -310,7 +353,7 @@ impl Parser {
             return None;
         }
         if RESERVED.contains(&name.as_str()) {
-            self.fault = Some((at, format!("reserved identifier: {name}")));
+            self.fault = Some((Some(at), format!("reserved identifier: {name}")));
             return None;
         }
         self.next += 1;
@@ -387,10 +430,26 @@ impl Parser {
             ("all" | "exists" | "exists_one" | "filter", 2) | ("map", 2 | 3) => {
                 let Expr::Ident(variable) = &args[0].expr else { return None };
                 let variable = variable.clone();
-                Some(super::expand::fold(&mut self.source, at, &name, target, &variable, args))
+                Some(self.folded(at, &name, target, &variable, args))
             }
             _ => Some(self.node(at, Expr::Call(CallExpr { func_name: name, target: Some(Box::new(target)), args }))),
         }
+    }
+}
+
+impl Parser {
+    /// A loop: a few levels more than what it is made of.
+    fn folded(&mut self, at: u32, name: &str, target: IdedExpr, variable: &str, args: Vec<IdedExpr>) -> IdedExpr {
+        let below = args.iter().chain([&target]).map(|part| self.levels_of(part)).max().unwrap_or(1);
+        let fold = super::expand::fold(&mut self.source, at, name, target, variable, args);
+        self.levels.resize(self.source.len(), 1);
+        if let Some(levels) = usize::try_from(fold.id).ok().and_then(|id| self.levels.get_mut(id)) {
+            *levels = below + 3;
+        }
+        if below + 3 > LEVELS {
+            self.fault = Some((None, "max recursion depth exceeded".to_owned()));
+        }
+        fold
     }
 }
 

@@ -131,3 +131,22 @@ fn expressions_are_checked_and_estimated_as_by_a_real_server() {
     }
     assert!(wrong.is_empty(), "{} differ:\n{}", wrong.len(), wrong.join("\n"));
 }
+
+#[test]
+fn an_expression_that_is_too_deep_or_too_long_is_refused() {
+    let schema = &recorded()["schema"];
+    let check = |text: &str| check::compiled(schema, text);
+    let refused = |why: &str| format!("compilation failed: ERROR: <input>:-1:0: {why}");
+    let nested = |depth: usize, inner: &str| format!("{}{inner}{}", "(".repeat(depth), ")".repeat(depth));
+    assert_eq!(check(&nested(100, "true")), "0");
+    assert_eq!(check(&nested(300, "true")), refused("expression recursion limit exceeded: 250"));
+    assert_eq!(check(&format!("true{}", " && true".repeat(300))), "0");
+    assert_eq!(check(&format!("{}true", "!".repeat(301))), "1");
+    let too_deep = refused("max recursion depth exceeded");
+    assert_eq!(check(&format!("self.spec{}", ".a".repeat(300))), too_deep);
+    assert_eq!(check(&format!("1{} == 1", "+1".repeat(300))), too_deep);
+    assert_eq!(check(&(0..100).fold("self".to_owned(), |inner, _| format!("({inner}{})", ".a".repeat(240)))), too_deep);
+    assert_eq!(check(&(0..100).fold("true".to_owned(), |inner, _| format!("[1].all(x, {inner})"))), too_deep);
+    let long = format!("self.spec.i == {}", "1".repeat(100_001));
+    assert_eq!(check(&long), refused("expression code point size exceeds limit: size: 100016, limit 100000"));
+}
