@@ -170,6 +170,15 @@ fn translate(pattern: &str) -> String {
                     let skip = quoted.chars().count() + if rest.len() > quoted.len() { 2 } else { 0 };
                     chars.by_ref().take(skip).for_each(drop);
                 }
+                // `\0`, and up to three octal digits; a lone `\1` would refer back, which neither side knows.
+                Some(digit @ '0'..='7') if digit == '0' || matches!(chars.peek(), Some('0'..='7')) => {
+                    let mut code = digit.to_digit(8).unwrap_or(0);
+                    for _ in 0..2 {
+                        let Some(next) = chars.next_if(|c| c.is_digit(8)) else { break };
+                        code = code * 8 + next.to_digit(8).unwrap_or(0);
+                    }
+                    write!(out, "\\x{{{code:x}}}").expect("text takes text");
+                }
                 Some(escaped) => out.push_str(&escape(escaped, class)),
                 None => out.push('\\'),
             },
@@ -223,6 +232,15 @@ fn escape(escaped: char, class: bool) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn octal_escapes() {
+        let path = regex(r"^(/[^/\0]+)*(/)?$").unwrap();
+        assert!(path.is_match("/var/lib/kubelet/"));
+        assert!(!path.is_match("/var\0"));
+        assert!(regex(r"^\101\012$").unwrap().is_match("A\n"));
+        assert!(regex(r"(a)\1").is_err());
+    }
 
     #[test]
     fn floats() {

@@ -66,19 +66,24 @@ struct Up {
 pub(crate) async fn run(args: Args) -> Result<()> {
     let view = View::detect(args.output == Format::Json);
     let wanted = manifests::read(&args.file)?;
+    // What goes wrong behind the stages, such as a CRD that is refused, is told as it happens.
+    let log = tracing_subscriber::fmt().with_max_level(tracing_subscriber::filter::LevelFilter::WARN);
+    log.with_writer(std::io::stderr).without_time().with_target(false).init();
     let begin = Instant::now();
-    let (up, client) = start(&args, view).await?;
+    let late = || anyhow!("not Ready after {} s: the last line above says what it waits for", args.timeout);
+    let deadline = tokio::time::Instant::now() + Duration::from_secs(args.timeout);
+    let started = tokio::select! {
+        started = tokio::time::timeout_at(deadline, start(&args, view)) => started,
+        () = interrupted() => return Ok(()),
+    };
+    let (up, client) = started.map_err(|_| late())??;
     let ready = async {
         serve(&client, &wanted, view).await?;
         summary(view, &up, &wanted, begin.elapsed());
         anyhow::Ok(())
     };
-    let deadline = Duration::from_secs(args.timeout);
     let result = tokio::select! {
-        result = tokio::time::timeout(deadline, ready) => match result {
-            Ok(result) => result,
-            Err(_) => Err(anyhow!("not Ready after {} s: the last line above says what it waits for", args.timeout)),
-        },
+        result = tokio::time::timeout_at(deadline, ready) => result.unwrap_or_else(|_| Err(late())),
         () = interrupted() => return end(up, view).await,
     };
     if result.is_err() || args.exit_when_ready {

@@ -1,0 +1,54 @@
+//! `capstan up` as a newcomer meets it: Ready, and one clear line for each mistake.
+
+#![allow(clippy::unwrap_used, reason = "a failed unwrap is a failed test")]
+
+use std::process::{Command, Output};
+
+use serde_json::Value;
+
+fn up(args: &[&str]) -> Output {
+    Command::new(env!("CARGO_BIN_EXE_capstan")).arg("up").args(args).env_remove("RUST_LOG").output().unwrap()
+}
+
+fn complaint(output: &Output) -> String {
+    assert!(!output.status.success());
+    let text = String::from_utf8(output.stderr.clone()).unwrap();
+    assert_eq!(text.lines().count(), 1, "more than one line: {text}");
+    text
+}
+
+#[test]
+fn a_newcomer_gets_a_service_that_is_ready_and_nothing_is_left_behind() {
+    let file = std::env::temp_dir().join(format!("capstan-test-{}.kubeconfig", std::process::id()));
+    let output = up(&["--exit-when-ready", "--timeout", "300", "-o", "json", "--kubeconfig", file.to_str().unwrap()]);
+    let (out, err) = (String::from_utf8(output.stdout).unwrap(), String::from_utf8(output.stderr).unwrap());
+    assert!(output.status.success(), "{out}{err}");
+    assert_eq!(err, "");
+    let lines: Vec<Value> = out.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
+    let done: Vec<&str> =
+        lines.iter().filter(|line| line["state"] == "done").map(|line| line["stage"].as_str().unwrap()).collect();
+    assert_eq!(done, ["cluster", "nodes", "operator", "apply", "NIMService"]);
+    assert!(lines.iter().any(|line| line["event"] == "ready"));
+    assert!(!file.exists(), "the kubeconfig of a cluster that is gone");
+}
+
+#[test]
+fn a_port_in_use_is_one_line_that_says_what_to_do() {
+    let taken = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+    let port = taken.local_addr().unwrap().port().to_string();
+    let text = complaint(&up(&["--port", &port]));
+    assert_eq!(text, format!("capstan: port {port} is in use: choose another with --port, or leave it out\n"));
+}
+
+#[test]
+fn a_missing_file_is_one_line_with_its_name() {
+    let text = complaint(&up(&["-f", "/nonexistent/service.yaml"]));
+    assert!(text.contains("/nonexistent/service.yaml"), "{text}");
+}
+
+#[test]
+fn a_bad_flag_names_the_value_and_the_limits() {
+    let output = up(&["--nodes", "0"]);
+    let text = String::from_utf8(output.stderr).unwrap();
+    assert!(text.contains("invalid value '0' for '--nodes <NODES>': 0 is not in 1..=5000"), "{text}");
+}
