@@ -6,6 +6,7 @@ use std::time::Duration;
 use capstan_apiserver::auth::UserInfo;
 use capstan_apiserver::serve::Api as Server;
 use capstan_operator::Options;
+use capstan_operator::questions::Ask;
 use capstan_runtime::Clock;
 use capstan_sim::{Cluster, NodeTemplate, node};
 use jiff::Timestamp;
@@ -66,6 +67,16 @@ impl World {
     /// A new one. Call it with paused time; on a real cluster it goes on.
     pub async fn start() -> Self {
         let world = if real::is_wanted() { Self::real().await } else { Self::embedded().await };
+        world.furnish().await
+    }
+
+    /// A new one that is embedded whatever is wanted: for kinds that a real cluster keeps, once they are installed.
+    pub async fn start_embedded() -> Self {
+        Self::embedded().await.furnish().await
+    }
+
+    async fn furnish(self) -> Self {
+        let world = self;
         let kind = capstan_api::kinds().find(|kind| kind.kind == "NIMService").expect("NIMService is a kind of ours");
         capstan_operator::crds::apply(&world.admin, kind, REAL_DEADLINE).await.expect("the CRD is accepted");
         let class = json!({
@@ -120,8 +131,71 @@ impl World {
         if matches!(self.ground, Ground::Embedded(_)) { embedded } else { real }
     }
 
+    /// Installs a kind of somebody else: anything goes, and `/status` is a subresource.
+    pub async fn install(&self, group: &str, version: &str, kind: &str, plural: &str) {
+        let open = json!({"type": "object", "x-kubernetes-preserve-unknown-fields": true});
+        let name = format!("{plural}.{group}");
+        let crd = json!({
+            "apiVersion": "apiextensions.k8s.io/v1", "kind": "CustomResourceDefinition",
+            // Groups of Kubernetes itself are protected.
+            "metadata": {"name": name, "annotations": {"api-approved.kubernetes.io": "unapproved, for a test"}},
+            "spec": {
+                "group": group, "scope": "Namespaced", "names": {"kind": kind, "plural": plural, "singular": kind.to_lowercase()},
+                "versions": [{
+                    "name": version, "served": true, "storage": true, "subresources": {"status": {}},
+                    "schema": {"openAPIV3Schema": {"type": "object", "properties": {"spec": open, "status": open}}},
+                }],
+            },
+        });
+        self.apply(crd).await;
+        let served = |object: &Value| {
+            let conditions = object["status"]["conditions"].as_array().into_iter().flatten();
+            conditions.into_iter().any(|one| one["type"] == "Established" && one["status"] == "True")
+        };
+        self.until("apiextensions.k8s.io/v1", "CustomResourceDefinition", &name, served).await;
+    }
+
+    /// Installs a kind of ours.
+    pub async fn install_ours(&self, kind: &str) {
+        let kind = capstan_api::kinds().find(|one| one.kind == kind).expect("a kind of ours");
+        let definition = serde_json::to_value(kind.definition()).expect("a definition is JSON");
+        self.apply(definition).await;
+        let served = |object: &Value| object["status"]["conditions"].is_array();
+        self.until("apiextensions.k8s.io/v1", "CustomResourceDefinition", &kind.crd_name(), served).await;
+    }
+
+    /// Writes the status of an object, as its controller does.
+    pub async fn tell(&self, api_version: &str, kind: &str, name: &str, status: Value) {
+        let (api, _) = self.api(&json!({"apiVersion": api_version, "kind": kind, "metadata": {}})).await;
+        let patch = Patch::Merge(json!({"status": status}));
+        let told = api.patch_status(name, &PatchParams::default(), &patch).await;
+        told.unwrap_or_else(|error| panic!("status of {kind} {name}: {error}"));
+    }
+
+    /// Changes an object, as a user does with `kubectl patch`.
+    pub async fn patch(&self, api_version: &str, kind: &str, name: &str, patch: Value) {
+        let (api, _) = self.api(&json!({"apiVersion": api_version, "kind": kind, "metadata": {}})).await;
+        let changed = api.patch(name, &PatchParams::default(), &Patch::Merge(patch)).await;
+        changed.unwrap_or_else(|error| panic!("patch {kind} {name}: {error}"));
+    }
+
+    /// Returns when there is no object of that name.
+    pub async fn until_gone(&self, api_version: &str, kind: &str, name: &str) {
+        let look = async {
+            while self.list(api_version, kind).await.iter().any(|object| object["metadata"]["name"] == name) {
+                tokio::time::sleep(Duration::from_millis(200)).await;
+            }
+        };
+        assert!(tokio::time::timeout(DEADLINE, look).await.is_ok(), "{kind} {name} is still there");
+    }
+
     /// An operator whose wire has a fault. It is ready when this returns, unless it died before.
     pub async fn operator(&self, fault: Fault) -> Operator {
+        self.operator_asking(fault, Ask::offline()).await
+    }
+
+    /// The same, with a way to ask for models.
+    pub async fn operator_asking(&self, fault: Fault, ask: Ask) -> Operator {
         let (end, clock) = match &self.ground {
             Ground::Embedded(parts) => {
                 let (cluster, server) = &**parts;
@@ -132,7 +206,7 @@ impl World {
         let wire = Wire::new(end, fault);
         let client = Client::new(wire.clone(), "default");
         let stop = CancellationToken::new();
-        let options = Options { apply_crds: false, clock, ..Options::in_process() };
+        let options = Options { apply_crds: false, clock, ask, ..Options::in_process() };
         let (ready, is_ready) = tokio::sync::oneshot::channel();
         tokio::spawn(capstan_operator::run(client, options, stop.clone(), ready));
         tokio::select! {

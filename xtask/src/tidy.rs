@@ -34,7 +34,14 @@ const LAYERS: &[Layer] = &[
     },
     Layer {
         name: "capstan-tests",
-        may_use: &["capstan-api", "capstan-apiserver", "capstan-operator", "capstan-runtime", "capstan-sim"],
+        may_use: &[
+            "capstan-api",
+            "capstan-apiserver",
+            "capstan-operator",
+            "capstan-plan",
+            "capstan-runtime",
+            "capstan-sim",
+        ],
         pure: false,
     },
     // The test cluster's model server: no dependency at all.

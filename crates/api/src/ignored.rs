@@ -16,15 +16,8 @@ pub struct Ignored {
 
 /// The table.
 pub const IGNORED: &[Ignored] = &[
-    row("NIMService", "spec.draResources"),
-    row("NIMService", "spec.expose.ingress"),
-    row("NIMService", "spec.expose.router"),
     row("NIMService", "spec.expose.service.name"),
-    row("NIMService", "spec.metrics"),
-    row("NIMService", "spec.multiNode"),
     row("NIMService", "spec.podAffinity"),
-    row("NIMService", "spec.scale"),
-    row("NIMService", "spec.storage.nimCache"),
     row("NIMCache", "spec"),
     row("NIMPipeline", "spec"),
     row("NIMBuild", "spec"),

@@ -5,6 +5,7 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use anyhow::{Result, anyhow};
+use capstan_operator::questions::Ask;
 use capstan_operator::{Certificate, Options, Webhook};
 use capstan_runtime::webhook::keeper;
 use capstan_runtime::{Clock, leader};
@@ -87,6 +88,8 @@ pub(crate) async fn run(args: Args) -> Result<()> {
         webhook,
         instance: args.pod_name,
         clock: Clock::Real,
+        ask: Ask::network(),
+        kserve_namespace: std::env::var("KSERVE_NAMESPACE").ok().filter(|name| !name.is_empty()),
     };
     let stop = CancellationToken::new();
     let (mut terminate, ending) = (signal(SignalKind::terminate())?, stop.clone());

@@ -1,24 +1,35 @@
 //! The admission webhook: the same checks as in the plan, before an object is stored.
 
 use capstan_api::nim::NimService;
-use capstan_operands::inference::nim_service;
+use capstan_operands::inference::nim_service as plans;
+use capstan_plan::Facts;
+use capstan_runtime::Runtime;
 use capstan_runtime::webhook::{Operation, Review, Routes, Verdict};
+use serde_json::Value;
+
+use crate::{Options, nim_service};
 
 /// Paths as the configurations of the NIM Operator have them.
-pub(crate) fn routes() -> Routes {
-    Routes::default().with("/validate-apps-nvidia-com-v1alpha1-nimservice", nim_service_review)
+pub(crate) fn routes(runtime: &Runtime, options: &Options) -> Routes {
+    let (runtime, kserve) = (runtime.clone(), options.kserve_namespace.clone());
+    Routes::default().with("/validate-apps-nvidia-com-v1alpha1-nimservice", move |review| {
+        nim_service_review(review, |service| nim_service::facts(&runtime, kserve.as_deref(), service))
+    })
 }
 
-fn nim_service_review(review: &Review) -> Verdict {
+fn nim_service_review(review: &Review, facts: impl Fn(&NimService) -> Facts) -> Verdict {
     let unchanged = review.operation == Operation::Update && review.object["spec"] == review.old_object["spec"];
     let going = !review.object["metadata"]["deletionTimestamp"].is_null();
     // A finalizer must be removable from what would not be accepted today.
     if review.operation == Operation::Delete || unchanged || going {
         return Verdict::default();
     }
-    match serde_json::from_value::<NimService>(review.object.clone()) {
+    let read = |object: &Value| serde_json::from_value::<NimService>(object.clone());
+    match read(&review.object) {
         Ok(service) => {
-            let (errors, warnings) = nim_service::check(&service);
+            // What was stored before and cannot be read is no reason to refuse its successor.
+            let old = read(&review.old_object).ok().filter(|_| review.operation == Operation::Update);
+            let plans::Verdict { errors, warnings } = plans::check(&service, old.as_ref(), &facts(&service));
             Verdict { errors, warnings }
         }
         Err(error) => Verdict { errors: vec![error.to_string()], warnings: Vec::new() },
@@ -43,7 +54,9 @@ mod tests {
             "object": object(spec), "oldObject": object(old),
         });
         let review: Review = serde_json::from_value(review).unwrap();
-        nim_service_review(&review)
+        let now = jiff::Timestamp::UNIX_EPOCH;
+        let server = capstan_plan::ServerVersion::parse("v1.37.0");
+        nim_service_review(&review, |_| Facts { server, ..Facts::at(now) })
     }
 
     fn image() -> Value {
@@ -60,11 +73,14 @@ mod tests {
     }
 
     #[test]
-    fn what_is_not_supported_yet_is_a_warning() {
-        let spec = json!({"image": image(), "storage": {"nimCache": {"name": "c"}}, "authSecret": "s"});
-        let verdict = review("CREATE", spec, Value::Null);
-        assert!(verdict.errors.is_empty());
-        assert!(verdict.warnings[0].starts_with("spec.storage.nimCache is not supported yet"));
+    fn what_may_not_change_is_refused_on_update_only() {
+        let storage = |size: &str| json!({"image": image(), "storage": {"pvc": {"create": true, "size": size}}, "authSecret": "s"});
+        let verdict = review("UPDATE", storage("20Gi"), storage("10Gi"));
+        assert_eq!(
+            verdict.errors,
+            ["spec.storage.pvc cannot change once it was created for the service: create a new NIMService instead"]
+        );
+        assert_eq!(review("CREATE", storage("20Gi"), storage("10Gi")), Verdict::default());
     }
 
     #[test]

@@ -1,25 +1,28 @@
 //! The operator: custom resources and their plans, connected to the runtime, and nothing else.
 //!
 //! [`run`] is the whole program: `capstan operator` calls it in a cluster, `capstan up` in its own process, tests with an
-//! embedded cluster. Start reading with [`nim_service`], a controller on one screen.
+//! embedded cluster. Start reading with `nim_service`, a controller on one screen.
 
 mod admission;
 pub mod crds;
-pub mod nim_service;
+mod nim_service;
+mod orchestrator;
+pub mod questions;
 mod schemas;
 
 use std::net::SocketAddr;
 use std::path::PathBuf;
 
-use capstan_api::nim::NimService;
 use capstan_runtime::serve::Guard;
 use capstan_runtime::webhook::{self, keeper};
-use capstan_runtime::{Clock, Controller, Gate, Runtime, leader, serve};
+use capstan_runtime::{Clock, Gate, Runtime, leader, serve};
 use kube::Client;
 use tokio::sync::oneshot;
 use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
 
+use orchestrator::Nodes;
+use questions::Ask;
 use schemas::Schemas;
 
 /// Why the operator does not run.
@@ -57,6 +60,10 @@ pub struct Options {
     pub instance: String,
     /// The time of day.
     pub clock: Clock,
+    /// How questions are asked that the API does not answer.
+    pub ask: Ask,
+    /// Namespace of KServe; found by its settings when unset.
+    pub kserve_namespace: Option<String>,
 }
 
 /// The admission webhook.
@@ -88,6 +95,8 @@ impl Options {
             webhook: None,
             instance: "capstan".into(),
             clock: Clock::Real,
+            ask: Ask::offline(),
+            kserve_namespace: None,
         }
     }
 }
@@ -115,7 +124,7 @@ pub async fn run(
     let schemas = Schemas::new(&runtime);
     let mut tasks = JoinSet::new();
     listen(&mut tasks, &runtime, &options, &early).await?;
-    controllers(&mut tasks, &runtime, &schemas, &early);
+    controllers(&mut tasks, &runtime, &schemas, &options, &early);
     let leading = options.leader.map(|lease| {
         let (gate, metrics) = (runtime.gate.clone(), runtime.metrics.clone());
         tokio::spawn(leader::run(client, lease, gate, options.clock, metrics, late.clone()))
@@ -139,12 +148,15 @@ pub async fn run(
 }
 
 /// Every controller: one line each.
-fn controllers(tasks: &mut JoinSet<()>, runtime: &Runtime, schemas: &Schemas, stop: &CancellationToken) {
-    let (cx, changed) = ((runtime.clone(), schemas.clone()), schemas.clone());
-    let controller = Controller::of::<NimService>("nimservice", runtime);
-    changed.wake(controller.queue(), &runtime.cache);
-    let reconcile = move |key| nim_service::reconcile(cx.0.clone(), cx.1.clone(), key);
-    tasks.spawn(controller.run(stop.clone(), reconcile));
+fn controllers(
+    tasks: &mut JoinSet<()>,
+    runtime: &Runtime,
+    schemas: &Schemas,
+    options: &Options,
+    stop: &CancellationToken,
+) {
+    let nodes = Nodes::follow(&runtime.cache);
+    nim_service::start(tasks, runtime, schemas, nodes, options, stop);
 }
 
 /// Health, metrics and admission, where they are asked for.
@@ -166,7 +178,7 @@ async fn listen(
     if let Some(hook) = options.webhook.clone() {
         let listener = open(hook.address, "the webhook").await?;
         let certificate = webhook::Certificate::default();
-        tasks.spawn(webhook::run(listener, certificate.clone(), admission::routes(), stop.clone()));
+        tasks.spawn(webhook::run(listener, certificate.clone(), admission::routes(runtime, options), stop.clone()));
         let (runtime, stop) = (runtime.clone(), stop.clone());
         match hook.certificate {
             Certificate::Own(settings) => tasks.spawn(keeper::run(runtime, settings, certificate, stop)),

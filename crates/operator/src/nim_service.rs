@@ -1,41 +1,188 @@
 //! The controller of NIMServices.
 
+use std::time::Duration;
+
+use capstan_api::nim::service::InferencePlatform;
 use capstan_api::nim::{NimService, NimServiceStatus};
 use capstan_operands::inference::nim_service;
-use capstan_plan::{Plan, Ref, diff};
-use capstan_runtime::{Action, Error, Key, Runtime, writer};
+use capstan_plan::{Facts, Gvk, Plan, Ref, diff};
+use capstan_runtime::ask::Asker;
+use capstan_runtime::{Action, Cache, Change, Class, Controller, Error, Key, Runtime, writer};
+use k8s_openapi::api::core::v1::{ConfigMap, Pod};
+use k8s_openapi::api::resource::v1::ResourceClaim;
 use kube::ResourceExt;
+use serde_json::Value;
+use tokio::task::JoinSet;
+use tokio_util::sync::CancellationToken;
 
+use crate::Options;
+use crate::orchestrator::Nodes;
 use crate::schemas::Schemas;
 
 /// Finalizer that the NIM Operator leaves on services: theirs is nothing to clean up here, so it only has to go.
 const FINALIZER: &str = "finalizer.nimservice.apps.nvidia.com";
 
+/// KServe's settings.
+const KSERVE: &str = "inferenceservice-config";
+
+/// What is in the way is looked at again after this long: we are told of our own objects only.
+const IN_THE_WAY: Duration = Duration::from_secs(30);
+
+/// What a reconcile works with.
+#[derive(Clone)]
+struct Cx {
+    runtime: Runtime,
+    schemas: Schemas,
+    nodes: Nodes,
+    asker: Asker,
+    kserve: Option<String>,
+}
+
+/// Runs the controller until `stop`.
+pub(crate) fn start(
+    tasks: &mut JoinSet<()>,
+    runtime: &Runtime,
+    schemas: &Schemas,
+    nodes: Nodes,
+    options: &Options,
+    stop: &CancellationToken,
+) {
+    let cache = runtime.cache.clone();
+    let watching = move |change: &Change<'_>| affected(&cache, change);
+    let controller = Controller::of::<NimService>("nimservice", runtime).watching(watching);
+    let queue = controller.queue();
+    schemas.wake(queue.clone(), &runtime.cache);
+    let cx = Cx {
+        runtime: runtime.clone(),
+        schemas: schemas.clone(),
+        nodes,
+        asker: Asker::new(options.ask.0.clone(), queue.clone()),
+        kserve: options.kserve_namespace.clone(),
+    };
+    let (cache, ending) = (runtime.cache.clone(), stop.clone());
+    tasks.spawn(async move {
+        // A kind that comes or goes may be what a service waits for.
+        let follow = async {
+            cache.synced().await;
+            let mut known = cache.served();
+            loop {
+                known = cache.served_other_than(&known).await;
+                cache.keys(&Gvk::of::<NimService>()).into_iter().for_each(|key| queue.add(key));
+            }
+        };
+        ending.run_until_cancelled(follow).await;
+    });
+    tasks.spawn(controller.run(stop.clone(), move |key| reconcile(cx.clone(), key)));
+}
+
 /// Makes one service what its spec says, and says how it is doing.
-pub async fn reconcile(runtime: Runtime, schemas: Schemas, key: Key) -> Result<Action, Error> {
-    let Some(service) = runtime.cache.typed::<NimService>(&key)? else { return Ok(Action::Wait) };
+async fn reconcile(cx: Cx, key: Key) -> Result<Action, Error> {
+    let runtime = &cx.runtime;
+    let Some(service) = runtime.cache.typed::<NimService>(&key)? else {
+        cx.asker.ask(&key, &[]);
+        return Ok(Action::Wait);
+    };
     let uid = service.uid().unwrap_or_default();
     let reference = Ref::of::<NimService>(&key.namespace, &key.name);
     if service.metadata.deletion_timestamp.is_some() {
+        cx.asker.ask(&key, &[]);
         runtime.writer.remove_finalizer(&reference, FINALIZER).await?;
         return Ok(Action::Wait);
     }
-    let mut facts = runtime.cache.view().owned_by(&uid).facts(runtime.clock.now());
-    facts.skew = schemas.skew("NIMService");
+    let mut facts = facts(runtime, cx.kserve.as_deref(), &service);
+    facts.skew = cx.schemas.skew("NIMService");
+    facts.answers = cx.asker.answers(&key);
+    facts.orchestrator = cx.nodes.orchestrator();
     let mut plan = nim_service::plan(&service, &facts);
     let mut failed = None;
     if let Some(wanted) = &plan.objects {
         let outcome = runtime.writer.apply(diff(&uid, wanted, &facts.live)).await;
-        let refused: Vec<String> = outcome.conflicts.iter().map(writer::refusal).collect();
-        if !refused.is_empty() {
-            plan = nim_service::blocked(&service, &facts, "NameConflict", &refused.join("; "));
+        if let Some((reason, message)) = refused(&outcome) {
+            plan = nim_service::blocked(&service, &facts, &reason, &message);
+            plan.requeue = Some(IN_THE_WAY);
         }
         failed = outcome.result().err();
     }
-    report(&runtime, &reference, &service, &plan).await?;
+    cx.asker.ask(&key, &plan.questions);
+    report(runtime, &reference, &service, &plan).await?;
     match failed {
         Some(error) => Err(error),
         None => Ok(plan.requeue.map_or(Action::Wait, Action::Again)),
+    }
+}
+
+/// What may be known about a service: what it owns, what it names, its pods and its claims. No requests.
+pub(crate) fn facts(runtime: &Runtime, kserve: Option<&str>, service: &NimService) -> Facts {
+    let namespace = service.namespace().unwrap_or_default();
+    let mut view = runtime.cache.view().owned_by(&service.uid().unwrap_or_default());
+    for reference in nim_service::references(service) {
+        view = view.object(&reference);
+    }
+    view = view.labelled(&Gvk::of::<Pod>(), &namespace, (nim_service::INSTANCE, &service.name_any()));
+    if service.spec.dra_resources.is_some() || service.spec.multi_node.is_some() {
+        view = view.in_namespace(&Gvk::of::<ResourceClaim>(), &namespace);
+    }
+    if service.spec.inference_platform == Some(InferencePlatform::KServe) {
+        view = match kserve {
+            Some(namespace) => view.object(&Ref::of::<ConfigMap>(namespace, KSERVE)),
+            None => view.named(&Gvk::of::<ConfigMap>(), KSERVE),
+        };
+    }
+    view.facts(runtime.clock.now())
+}
+
+/// What to tell the user about writes that only a person can make possible.
+fn refused(outcome: &writer::Outcome) -> Option<(String, String)> {
+    if !outcome.conflicts.is_empty() {
+        let messages: Vec<String> = outcome.conflicts.iter().map(writer::refusal).collect();
+        return Some(("NameConflict".into(), messages.join("; ")));
+    }
+    let failure =
+        outcome.failures.iter().find(|failure| matches!(failure.error.class(), Class::Invalid | Class::Forbidden))?;
+    Some((format!("{}Failed", failure.reference.gvk.kind), failure.error.chain()))
+}
+
+/// Services for which a change of something else matters.
+fn affected(cache: &Cache, change: &Change<'_>) -> Vec<Key> {
+    // Every service is looked at when the cache is complete.
+    let Some(object) = change.new.or(change.old).filter(|_| cache.is_synced()) else { return Vec::new() };
+    let (kind, namespace) = (change.kind.kind, &change.key.namespace);
+    let services = || cache.in_namespace(&Gvk::of::<NimService>(), namespace);
+    let mentioning = |quick: &dyn Fn(&Value) -> bool| {
+        let gvk = change.kind.gvk();
+        let read = |live: &Value| serde_json::from_value::<NimService>(live.clone()).ok();
+        let hit = |live: &Value| {
+            quick(&live["spec"]) && read(live).is_some_and(|one| nim_service::mentions(&one, &gvk, object))
+        };
+        services().iter().filter(|live| hit(live)).map(|live| Key::of(live)).collect()
+    };
+    match kind {
+        "Pod" => {
+            let labels = &object["metadata"]["labels"];
+            let ours = labels["app.kubernetes.io/part-of"] == "nim-service";
+            let name = labels[nim_service::INSTANCE].as_str().filter(|_| ours);
+            name.map(|name| Key::new(namespace, name)).into_iter().collect()
+        }
+        "ConfigMap" if &*change.key.name == KSERVE => {
+            let all = cache.all(&Gvk::of::<NimService>());
+            let kserve = all.iter().filter(|live| live["spec"]["inferencePlatform"] == "kserve");
+            kserve.map(|live| Key::of(live)).collect()
+        }
+        "Secret" | "ConfigMap" | "PersistentVolumeClaim" | "NIMCache" | "ComputeDomain" => {
+            mentioning(&|spec| has_text(spec, &change.key.name))
+        }
+        "ResourceClaim" => mentioning(&|spec| !spec["draResources"].is_null() || !spec["multiNode"].is_null()),
+        _ => Vec::new(),
+    }
+}
+
+/// Whether any text in `value` is `text`. A claim whose name we make is our own child, of whose changes we are told.
+fn has_text(value: &Value, text: &str) -> bool {
+    match value {
+        Value::String(one) => one == text,
+        Value::Array(items) => items.iter().any(|item| has_text(item, text)),
+        Value::Object(fields) => fields.values().any(|field| has_text(field, text)),
+        _ => false,
     }
 }
 

@@ -24,7 +24,7 @@ const RETRY: Duration = Duration::from_secs(5);
 
 /// How the schemas of the cluster differ from ours, by kind. Clones share one state.
 #[derive(Clone)]
-pub struct Schemas {
+pub(crate) struct Schemas {
     runtime: Runtime,
     shared: Arc<Shared>,
 }
@@ -58,7 +58,7 @@ impl Schemas {
     }
 
     /// What to tell users of `kind` about its schema.
-    pub fn skew(&self, kind: &str) -> Option<String> {
+    pub(crate) fn skew(&self, kind: &str) -> Option<String> {
         self.shared.skew.lock().unwrap_or_else(PoisonError::into_inner).get(kind).cloned()
     }
 

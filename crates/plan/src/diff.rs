@@ -53,11 +53,12 @@ pub fn diff(owner_uid: &str, wanted: &[Object], live: &LiveObjects) -> Diff {
     let mut result = Diff::default();
     for object in wanted {
         match live.get(&object.reference) {
+            None if object.policy == Policy::Leave => {}
             None => result.apply.push(stamped(object)),
-            Some(_) if object.policy == Policy::CreateOnce => {}
+            Some(_) if object.policy != Policy::Keep => {}
             Some(there) => match controller(there) {
                 Some((_, _, uid)) if uid == owner_uid => {
-                    let object = stamped(object);
+                    let object = stamped(object).following(there);
                     if !holds(&object.body, there) {
                         result.apply.push(object);
                     }
@@ -88,12 +89,16 @@ pub fn diff(owner_uid: &str, wanted: &[Object], live: &LiveObjects) -> Diff {
 
 /// Whether the live object is what is wanted.
 pub fn is_current(wanted: &Object, live: &LiveObjects) -> bool {
-    let current = |there: &Value| wanted.policy == Policy::CreateOnce || holds(&stamped(wanted).body, there);
-    live.get(&wanted.reference).is_some_and(|there| current(there))
+    let current = |there: &Value| holds(&stamped(wanted).following(there).body, there);
+    match wanted.policy {
+        Policy::Leave => true,
+        Policy::CreateOnce => live.get(&wanted.reference).is_some(),
+        Policy::Keep => live.get(&wanted.reference).is_some_and(|there| current(there)),
+    }
 }
 
 fn stamped(object: &Object) -> Object {
-    let hash = hash(&object.body.to_string());
+    let hash = hash(&object.own().to_string());
     object.clone().annotated(LAST_APPLIED, &hash)
 }
 
@@ -228,6 +233,30 @@ mod tests {
         let other = config_map("a", json!({"k": "theirs"}));
         assert!(diff("me", std::slice::from_ref(&wanted), &stored(&other, "me")).is_empty());
         assert_eq!(diff("me", &[wanted], &LiveObjects::default()).apply.len(), 1);
+    }
+
+    #[test]
+    fn a_field_that_follows_gets_a_first_value_and_is_then_left_to_others() {
+        let wanted = config_map("a", json!({"k": "v", "replicas": "1"})).follow("/data/replicas");
+        let first = diff("me", std::slice::from_ref(&wanted), &LiveObjects::default());
+        assert_eq!(first.apply[0].body["data"]["replicas"], "1");
+        let mut live = stored(&wanted, "me");
+        let mut scaled = (**live.get(&wanted.reference).unwrap()).clone();
+        scaled["data"]["replicas"] = "5".into();
+        live.insert(wanted.reference.clone(), Arc::new(scaled));
+        assert!(diff("me", std::slice::from_ref(&wanted), &live).is_empty());
+        let newer = config_map("a", json!({"k": "w", "replicas": "1"})).follow("/data/replicas");
+        assert_eq!(diff("me", &[newer], &live).apply[0].body["data"]["replicas"], "5");
+        let ours = config_map("a", json!({"k": "v", "replicas": "1"}));
+        assert_eq!(diff("me", &[ours], &live).apply[0].body["data"]["replicas"], "1");
+    }
+
+    #[test]
+    fn what_is_left_is_neither_made_nor_changed_nor_pruned() {
+        let there = config_map("a", json!({"k": "v"}));
+        let left = Object::left(there.reference.clone());
+        assert!(diff("me", std::slice::from_ref(&left), &stored(&there, "me")).is_empty());
+        assert!(diff("me", std::slice::from_ref(&left), &LiveObjects::default()).is_empty());
     }
 
     fn json_value() -> impl Strategy<Value = Value> {

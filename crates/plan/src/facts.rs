@@ -1,10 +1,10 @@
 //! What a decision may know.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 
 use jiff::Timestamp;
 
-use crate::{Gvk, LiveObjects};
+use crate::{Answer, Gvk, LiveObjects, Question};
 
 /// A snapshot: nothing in it changes while a decision is made, and nothing else may be looked at.
 #[derive(Clone, Debug)]
@@ -19,12 +19,72 @@ pub struct Facts {
     pub live: LiveObjects,
     /// What to tell the user when the CRD in the cluster has another schema than this build.
     pub skew: Option<String>,
+    /// What came back on the questions of earlier plans.
+    pub answers: BTreeMap<Question, Answer>,
+    /// What the cluster is made with.
+    pub orchestrator: Orchestrator,
 }
 
 impl Facts {
+    /// Facts of a moment at which nothing else is known.
+    pub fn at(now: Timestamp) -> Self {
+        Self {
+            now,
+            server: ServerVersion::default(),
+            served: BTreeSet::new(),
+            live: LiveObjects::default(),
+            skew: None,
+            answers: BTreeMap::new(),
+            orchestrator: Orchestrator::default(),
+        }
+    }
+
     /// Whether the server serves the kind of `K`.
     pub fn serves<K: kube::Resource<DynamicType = ()>>(&self) -> bool {
         self.served.contains(&Gvk::of::<K>())
+    }
+}
+
+/// What a cluster is made with, as labels of its nodes tell.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub enum Orchestrator {
+    /// VMware Tanzu.
+    Tkgs,
+    /// OpenShift.
+    OpenShift,
+    /// Google Kubernetes Engine.
+    Gke,
+    /// Amazon EKS.
+    Eks,
+    /// Azure AKS.
+    Aks,
+    /// Oracle OKE.
+    Oke,
+    /// HPE Ezmeral.
+    Ezmeral,
+    /// Rancher's RKE.
+    Rke,
+    /// Any other.
+    #[default]
+    Kubernetes,
+}
+
+impl Orchestrator {
+    /// What the labels of one node say.
+    pub fn of_node<'a>(labels: impl IntoIterator<Item = &'a str> + Clone) -> Self {
+        const TABLE: [(&str, Orchestrator); 9] = [
+            ("node.vmware.com/tkg", Orchestrator::Tkgs),
+            ("vsphere-tanzu", Orchestrator::Tkgs),
+            ("node.openshift.io/os_id", Orchestrator::OpenShift),
+            ("cloud.google.com/gke-nodepool", Orchestrator::Gke),
+            ("eks.amazonaws.com/nodegroup", Orchestrator::Eks),
+            ("kubernetes.azure.com/cluster", Orchestrator::Aks),
+            ("oke.oraclecloud.com/cluster", Orchestrator::Oke),
+            ("ezmeral.hpe.com/cluster", Orchestrator::Ezmeral),
+            ("rke.cattle.io/version", Orchestrator::Rke),
+        ];
+        let has = |key: &str| labels.clone().into_iter().any(|label| label == key);
+        TABLE.iter().find(|(label, _)| has(label)).map_or(Self::Kubernetes, |(_, orchestrator)| *orchestrator)
     }
 }
 

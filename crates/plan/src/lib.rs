@@ -8,10 +8,12 @@ mod diff;
 mod facts;
 pub mod kit;
 mod object;
+mod question;
 
 pub use diff::{Conflict, Deletion, Diff, diff, holds, is_current};
-pub use facts::{Facts, ServerVersion};
+pub use facts::{Facts, Orchestrator, ServerVersion};
 pub use object::{Gvk, Live, LiveObjects, Object, Policy, Ref};
+pub use question::{Answer, Question};
 
 use std::time::Duration;
 
@@ -26,6 +28,8 @@ pub struct Plan<S> {
     pub events: Vec<Note>,
     /// When to look again though nothing changed.
     pub requeue: Option<Duration>,
+    /// What to find out until then.
+    pub questions: Vec<Question>,
 }
 
 /// An event to record on the custom resource. The same note twice in a row is recorded once.

@@ -68,6 +68,8 @@ pub enum Policy {
     Keep,
     /// Made when absent and then left to others: volumes, generated keys. Need not be ours.
     CreateOnce,
+    /// Neither made, changed nor pruned: what runs stays as it is while it cannot be decided what should run.
+    Leave,
 }
 
 /// One wanted object.
@@ -79,6 +81,9 @@ pub struct Object {
     pub body: Value,
     /// How it is kept.
     pub policy: Policy,
+    /// Fields, as JSON pointers, that we only give a first value: what the live object has there stays. For replicas
+    /// that an autoscaler sets, and for fields that the server lets nobody change.
+    pub follows: Vec<&'static str>,
 }
 
 impl Object {
@@ -96,7 +101,12 @@ impl Object {
             namespace: meta.namespace.clone().unwrap_or_default(),
             name: meta.name.clone().unwrap_or_default(),
         };
-        Self { reference, body, policy: Policy::Keep }
+        Self { reference, body, policy: Policy::Keep, follows: Vec::new() }
+    }
+
+    /// Whatever is live under this identity, left as it is.
+    pub fn left(reference: Ref) -> Self {
+        Self { reference, body: Value::Null, policy: Policy::Leave, follows: Vec::new() }
     }
 
     /// The same, made once and then left alone.
@@ -105,9 +115,40 @@ impl Object {
         self
     }
 
+    /// The same, with a field that only gets a first value.
+    pub fn follow(mut self, pointer: &'static str) -> Self {
+        self.follows.push(pointer);
+        self
+    }
+
+    /// The same, with the fields that follow the live object as they are there.
+    pub fn following(mut self, live: &Value) -> Self {
+        for pointer in &self.follows {
+            let Some((parent, name)) = pointer.rsplit_once('/') else { continue };
+            if let (Some(value), Some(Value::Object(fields))) = (live.pointer(pointer), self.body.pointer_mut(parent)) {
+                fields.insert(name.into(), value.clone());
+            }
+        }
+        self
+    }
+
+    /// The body without the fields that follow the live object.
+    pub(crate) fn own(&self) -> Value {
+        let mut body = self.body.clone();
+        for pointer in &self.follows {
+            let parent = pointer.rsplit_once('/');
+            if let Some((fields, name)) = parent.and_then(|(parent, name)| Some((body.pointer_mut(parent)?, name))) {
+                fields.as_object_mut().map(|fields| fields.remove(name));
+            }
+        }
+        body
+    }
+
     /// The same with `owner` as its controller, so that it goes when the owner goes.
     pub fn owned_by(mut self, owner: &OwnerReference) -> Self {
-        self.body["metadata"]["ownerReferences"] = json!([owner]);
+        if self.policy != Policy::Leave {
+            self.body["metadata"]["ownerReferences"] = json!([owner]);
+        }
         self
     }
 

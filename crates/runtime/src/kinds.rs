@@ -140,6 +140,7 @@ pub const KINDS: &[Kind] = &[
     optional("gateway.networking.k8s.io", "v1", "HTTPRoute", "httproutes").ours(),
     optional("gateway.networking.k8s.io", "v1", "GRPCRoute", "grpcroutes").ours(),
     optional("monitoring.coreos.com", "v1", "ServiceMonitor", "servicemonitors").ours(),
+    optional("scheduling.volcano.sh", "v1beta1", "PodGroup", "podgroups").ours(),
     // What surrounds them; users bring some of it, without our label.
     built_in("", "v1", "ServiceAccount", "serviceaccounts"),
     built_in("rbac.authorization.k8s.io", "v1", "Role", "roles"),

@@ -10,17 +10,20 @@
 //! | [`writer`] | server-side apply in waves, pruning, status, finalizers |
 //! | [`gate`], [`leader`] | who may write: only who holds the lease, only until a deadline |
 //! | [`events`] | what users are told |
+//! | [`ask`], [`fetch`] | what plans want to know that the API does not tell |
 //! | [`metrics`], [`serve`] | what operators of the operator see |
 //! | [`webhook`] | admission over TLS with certificates of our own |
 
+pub mod ask;
 pub mod cache;
 pub mod clock;
 pub mod controller;
 pub mod error;
 pub mod events;
+pub mod fetch;
 pub mod gate;
 mod guard;
-
+pub mod keys;
 pub mod kinds;
 pub mod leader;
 mod listen;

@@ -1,5 +1,7 @@
 //! Small tools that every plan uses.
 
+pub mod quantity;
+
 use std::collections::BTreeMap;
 
 use k8s_openapi::api::core::v1::EnvVar;

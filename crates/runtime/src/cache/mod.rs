@@ -200,6 +200,14 @@ impl Cache {
         self.shared.tables.iter().filter(|feed| feed.table.synced()).map(|feed| feed.table.kind.gvk()).collect()
     }
 
+    /// Waits until other kinds are served than `known`, and says which.
+    pub async fn served_other_than(&self, known: &BTreeSet<Gvk>) -> BTreeSet<Gvk> {
+        let mut progress = self.shared.progress.subscribe();
+        // The sender lives as long as `self`.
+        let _ = progress.wait_for(|_| self.served() != *known).await;
+        self.served()
+    }
+
     /// Whether every kind was complete once, or is known to be absent. It stays so: a watch that is down is no reason
     /// to take this process out of service.
     pub fn is_synced(&self) -> bool {

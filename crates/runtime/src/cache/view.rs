@@ -36,6 +36,28 @@ impl<'a> View<'a> {
         self
     }
 
+    /// Adds the objects of a kind in a namespace that carry a label.
+    pub fn labelled(mut self, gvk: &Gvk, namespace: &str, label: (&str, &str)) -> Self {
+        let Some(table) = self.cache.table(gvk) else { return self };
+        for object in table.in_namespace(namespace) {
+            if object["metadata"]["labels"][label.0] == label.1 {
+                self.live.insert(reference(table.kind, &object), object);
+            }
+        }
+        self
+    }
+
+    /// Adds the objects of a kind that have this name, in whatever namespace.
+    pub fn named(mut self, gvk: &Gvk, name: &str) -> Self {
+        let Some(table) = self.cache.table(gvk) else { return self };
+        for key in table.keys().into_iter().filter(|key| &*key.name == name) {
+            if let Some(object) = table.get(&key) {
+                self.live.insert(reference(table.kind, &object), object);
+            }
+        }
+        self
+    }
+
     /// Adds all objects of a kind in a namespace, and says that there are no others if that is known.
     pub fn in_namespace(self, gvk: &Gvk, namespace: &str) -> Self {
         let objects = self.cache.in_namespace(gvk, namespace);
@@ -67,7 +89,7 @@ impl<'a> View<'a> {
     /// The facts: the objects, and what is known of the server.
     pub fn facts(self, now: Timestamp) -> Facts {
         let server = self.cache.server().unwrap_or_default();
-        Facts { now, server, served: self.cache.served(), live: self.live, skew: None }
+        Facts { server, served: self.cache.served(), live: self.live, ..Facts::at(now) }
     }
 }
 

@@ -120,7 +120,7 @@ impl Writer {
         if let Some(live) = self.cache.get(&object.reference) {
             // An object without an owner is told from others' by its managed fields, which the cache does not keep.
             let enough = kind.is_comparable() && owner(&object.body).is_some();
-            if enough || object.policy == Policy::CreateOnce {
+            if enough || object.policy != Policy::Keep {
                 return self.change(kind, object, &live).await;
             }
         }
@@ -140,9 +140,10 @@ impl Writer {
 
     /// Changes an object that is there, if it is ours and differs.
     async fn change(&self, kind: &'static Kind, object: &Object, live: &Value) -> Result<Applied, Error> {
-        if object.policy == Policy::CreateOnce {
+        if object.policy != Policy::Keep {
             return Ok(Applied::Unchanged);
         }
+        let object = &object.clone().following(live);
         if !is_ours(object, live) {
             return Ok(Applied::InTheWay(Conflict { reference: object.reference.clone(), holder: holder(live) }));
         }
@@ -153,6 +154,10 @@ impl Writer {
         }
         let mut body = object.body.clone();
         body["metadata"]["uid"] = uid(live).into();
+        if !object.follows.is_empty() {
+            // What we take over from the live object must be what is there, or we would undo a change of its owner.
+            body["metadata"]["resourceVersion"] = live["metadata"]["resourceVersion"].clone();
+        }
         self.send_apply(kind, object, body, PatchParams::apply(FIELD_MANAGER).force()).await?;
         Ok(Applied::Written)
     }

@@ -4,35 +4,18 @@ use capstan_api::common::{ExtraContainer, Image};
 use capstan_api::nim::pod::ServerProbe;
 use capstan_plan::kit::merge_env;
 use k8s_openapi::api::core::v1::{
-    ConfigMapVolumeSource, Container, ContainerPort, EmptyDirVolumeSource, HTTPGetAction, Probe, ResourceRequirements,
-    SecurityContext, Volume, VolumeMount,
+    ConfigMapVolumeSource, Container, ContainerPort, EmptyDirVolumeSource, HTTPGetAction, Probe, Volume, VolumeMount,
 };
 use k8s_openapi::apimachinery::pkg::util::intstr::IntOrString;
 
-use super::{Cx, env, service, storage};
-
-/// Copies the user's certificates into the trusted ones and leaves the result where the server looks for it.
-const TRUST_CERTIFICATES: &str = "set -e
-ls -l /custom
-cp /custom/*.crt /usr/local/share/ca-certificates/ 2>/dev/null || true
-for file in /custom/*.pem; do
-  [ -e \"$file\" ] || continue
-  cp \"$file\" \"/usr/local/share/ca-certificates/$(basename \"$file\" .pem)-pem.crt\"
-done
-update-ca-certificates
-cp -r /etc/ssl/certs /ca-certs
-";
+use super::super::proxy;
+use super::{Cx, env, model, service, storage};
 
 /// The container that serves.
 pub(super) fn main(cx: &Cx<'_>) -> Container {
     let spec = cx.spec();
-    let ports = service::ports(cx).into_iter().map(|(name, port)| ContainerPort {
-        name: Some(name.into()),
-        container_port: port,
-        protocol: Some("TCP".into()),
-        ..ContainerPort::default()
-    });
-    let (live, ready) = ("/v1/health/live", "/v1/health/ready");
+    let [liveness_probe, readiness_probe, startup_probe] =
+        probes(cx, 120, |path| http(path, IntOrString::String("api".into())));
     Container {
         name: format!("{}-ctr", cx.name),
         image: Some(reference(&spec.image)),
@@ -40,43 +23,31 @@ pub(super) fn main(cx: &Cx<'_>) -> Container {
         command: spec.command.clone(),
         args: spec.args.clone(),
         env: Some(env::main(cx)),
-        ports: Some(ports.collect()),
-        resources: resources(cx),
-        liveness_probe: probe(spec.liveness_probe.as_ref(), live, 15, 3),
-        readiness_probe: probe(spec.readiness_probe.as_ref(), ready, 15, 3),
-        startup_probe: probe(spec.startup_probe.as_ref(), ready, 30, 120),
+        ports: Some(service::ports(cx).into_iter().map(|(name, number)| port(name, number)).collect()),
+        resources: model::resources(cx),
+        liveness_probe,
+        readiness_probe,
+        startup_probe,
         volume_mounts: Some(mounts(cx)),
         ..Container::default()
     }
 }
 
-/// Containers beside it.
-pub(super) fn sidecars(cx: &Cx<'_>) -> Vec<Container> {
+/// Containers beside it, with these mounts.
+pub(super) fn sidecars(cx: &Cx<'_>, mounts: &[VolumeMount]) -> Vec<Container> {
     let extra = cx.spec().sidecar_containers.iter().flatten();
-    extra.map(|container| Container { volume_mounts: Some(mounts(cx)), ..self::extra(cx, container) }).collect()
+    extra.map(|container| Container { volume_mounts: Some(mounts.into()), ..self::extra(cx, container) }).collect()
 }
 
 /// Containers that run before it: the one that trusts certificates, then the user's.
 pub(super) fn init(cx: &Cx<'_>) -> Vec<Container> {
-    let mut mounts = vec![model_store(cx)];
+    let mut mounts = model_store(cx);
     mounts.extend(needs_scratch(cx).then(|| mount("scratch", "/scratch")));
     let trust = certificates(cx).is_some();
     if trust {
         mounts.extend([mount("ca-cert-volume", "/ca-certs"), mount("custom-ca", "/custom")]);
     }
-    let image = &cx.spec().image;
-    let trusting = trust.then(|| Container {
-        name: "update-ca-certificates".into(),
-        image: Some(reference(image)),
-        image_pull_policy: pull_policy(image),
-        command: Some(vec!["/bin/sh".into(), "-c".into(), TRUST_CERTIFICATES.into()]),
-        security_context: Some(SecurityContext {
-            run_as_user: Some(0),
-            run_as_non_root: Some(false),
-            ..SecurityContext::default()
-        }),
-        ..Container::default()
-    });
+    let trusting = trust.then(|| proxy::trusting(&cx.spec().image));
     let users = cx.spec().init_containers.iter().flatten().map(|container| extra(cx, container));
     trusting
         .into_iter()
@@ -92,7 +63,7 @@ fn extra(cx: &Cx<'_>, container: &ExtraContainer) -> Container {
         image_pull_policy: pull_policy(&container.image).or_else(|| pull_policy(&cx.spec().image)),
         command: container.command.clone(),
         args: container.args.clone(),
-        env: Some(merge_env(env::base(cx), container.env.clone().unwrap_or_default())),
+        env: Some(merge_env(env::shared(cx), container.env.clone().unwrap_or_default())),
         working_dir: container.working_dir.clone().filter(|path| !path.is_empty()),
         ..Container::default()
     }
@@ -120,15 +91,21 @@ pub(super) fn volumes(cx: &Cx<'_>) -> Vec<Volume> {
     volumes
 }
 
-fn mounts(cx: &Cx<'_>) -> Vec<VolumeMount> {
-    let mut mounts = vec![model_store(cx), mount("dshm", "/dev/shm")];
+/// Mounts of the serving container.
+pub(super) fn mounts(cx: &Cx<'_>) -> Vec<VolumeMount> {
+    let mut mounts = model_store(cx);
+    mounts.push(mount("dshm", "/dev/shm"));
     mounts.extend(needs_scratch(cx).then(|| mount("scratch", "/scratch")));
     mounts.extend(certificates(cx).map(|_| mount("ca-cert-volume", "/etc/ssl")));
     mounts
 }
 
-fn model_store(cx: &Cx<'_>) -> VolumeMount {
-    VolumeMount { sub_path: storage::sub_path(cx), ..mount("model-store", env::MODEL_STORE) }
+/// Newer images look for the model at two places. Pods that span nodes know the older layout only.
+fn model_store(cx: &Cx<'_>) -> Vec<VolumeMount> {
+    let native = model::is_native(cx) && cx.multi_node().is_none();
+    let paths: &[&str] = if native { &["/model", "/opt/cache"] } else { &[env::MODEL_STORE] };
+    let at = |path: &&str| VolumeMount { sub_path: storage::sub_path(cx), ..mount("model-store", path) };
+    paths.iter().map(at).collect()
 }
 
 /// Containers of the user exchange files with the server there.
@@ -138,45 +115,61 @@ fn needs_scratch(cx: &Cx<'_>) -> bool {
 }
 
 fn certificates<'a>(cx: &Cx<'a>) -> Option<&'a str> {
-    cx.spec().proxy.as_ref()?.cert_config_map.as_deref().filter(|name| !name.is_empty())
+    proxy::certificates(cx.spec().proxy.as_ref())
 }
 
-/// The user's resources. Claims come from `draResources`, never from here.
-fn resources(cx: &Cx<'_>) -> Option<ResourceRequirements> {
-    let resources = cx.spec().resources.clone()?;
-    Some(ResourceRequirements { claims: None, ..resources })
+/// Liveness, readiness and startup probe: the user's, or the usual one with what `ask` makes of a path.
+pub(super) fn probes(cx: &Cx<'_>, patience: i32, ask: impl Fn(&str) -> Probe) -> [Option<Probe>; 3] {
+    let (spec, live, ready) = (cx.spec(), "/v1/health/live", "/v1/health/ready");
+    [
+        (spec.liveness_probe.as_ref(), live, 15, 3),
+        (spec.readiness_probe.as_ref(), ready, 15, 3),
+        (spec.startup_probe.as_ref(), ready, 30, patience),
+    ]
+    .map(|(wanted, path, delay, failures): (Option<&ServerProbe>, &str, i32, i32)| {
+        if wanted.is_some_and(|wanted| wanted.enabled == Some(false)) {
+            return None;
+        }
+        wanted.and_then(|wanted| wanted.probe.clone()).or_else(|| {
+            Some(Probe {
+                initial_delay_seconds: Some(delay),
+                timeout_seconds: Some(1),
+                period_seconds: Some(10),
+                success_threshold: Some(1),
+                failure_threshold: Some(failures),
+                ..ask(path)
+            })
+        })
+    })
 }
 
-fn probe(wanted: Option<&ServerProbe>, path: &str, delay: i32, failures: i32) -> Option<Probe> {
-    let wanted = wanted.cloned().unwrap_or_default();
-    if wanted.enabled == Some(false) {
-        return None;
+/// A probe that asks over HTTP.
+pub(super) fn http(path: &str, port: IntOrString) -> Probe {
+    let action = HTTPGetAction { path: Some(path.into()), port, ..HTTPGetAction::default() };
+    Probe { http_get: Some(action), ..Probe::default() }
+}
+
+pub(super) fn port(name: &str, number: i32) -> ContainerPort {
+    ContainerPort {
+        name: Some(name.into()),
+        container_port: number,
+        protocol: Some("TCP".into()),
+        ..ContainerPort::default()
     }
-    let http =
-        HTTPGetAction { path: Some(path.into()), port: IntOrString::String("api".into()), ..HTTPGetAction::default() };
-    wanted.probe.or(Some(Probe {
-        http_get: Some(http),
-        initial_delay_seconds: Some(delay),
-        timeout_seconds: Some(1),
-        period_seconds: Some(10),
-        success_threshold: Some(1),
-        failure_threshold: Some(failures),
-        ..Probe::default()
-    }))
 }
 
-fn reference(image: &Image) -> String {
+pub(super) fn reference(image: &Image) -> String {
     format!("{}:{}", image.repository, image.tag)
 }
 
-fn pull_policy(image: &Image) -> Option<String> {
+pub(super) fn pull_policy(image: &Image) -> Option<String> {
     image.pull_policy.clone().filter(|policy| !policy.is_empty())
 }
 
-fn mount(name: &str, path: &str) -> VolumeMount {
+pub(super) fn mount(name: &str, path: &str) -> VolumeMount {
     VolumeMount { name: name.into(), mount_path: path.into(), ..VolumeMount::default() }
 }
 
-fn empty_dir(name: &str) -> Volume {
+pub(super) fn empty_dir(name: &str) -> Volume {
     Volume { name: name.into(), empty_dir: Some(EmptyDirVolumeSource::default()), ..Volume::default() }
 }

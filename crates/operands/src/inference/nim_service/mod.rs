@@ -1,22 +1,46 @@
-//! NIMService on plain Kubernetes: the objects that serve one model, and how it is doing.
+//! NIMService: the objects that serve one model, and how it is doing.
 //!
-//! [`plan`] reads top to bottom. What it does not act on yet is listed in `capstan_api::ignored`.
+//! [`plan`] reads top to bottom: [`standalone`] or [`kserve`] puts the [`parts`] together, [`status`] says what became of
+//! them. What has no effect is listed in `capstan_api::ignored`.
 
 mod access;
+mod autoscaler;
 mod containers;
 mod deployment;
+mod devices;
+pub mod discovery;
+mod endpoints;
 mod env;
+mod epp;
 mod invalid;
+mod kserve;
+mod model;
+mod monitor;
+mod mpi;
+mod multi_node;
 mod names;
+mod parts;
+mod pod;
+mod reasons;
+mod references;
+mod routes;
+mod selectors;
 mod service;
+mod standalone;
 mod status;
 mod storage;
 
-use capstan_api::nim::{NimService, NimServiceStatus};
+use capstan_api::nim::multi_node::MultiNode;
+use capstan_api::nim::service::InferencePlatform;
+use capstan_api::nim::{NimCache, NimService, NimServiceSpec, NimServiceStatus};
 use capstan_plan::{Facts, Object, Plan};
 use kube::{Resource, ResourceExt};
 
-pub use names::MANAGED_BY;
+pub use invalid::{Verdict, check};
+pub use names::{INSTANCE, MANAGED_BY};
+pub use references::{mentions, references};
+
+use parts::Parts;
 
 /// What every part of the plan needs.
 struct Cx<'a> {
@@ -24,16 +48,37 @@ struct Cx<'a> {
     facts: &'a Facts,
     name: String,
     namespace: String,
+    /// The NIMCache that the spec names, if it is there.
+    cache: Option<NimCache>,
 }
 
 impl<'a> Cx<'a> {
     fn new(service: &'a NimService, facts: &'a Facts) -> Self {
         let namespace = service.namespace().unwrap_or_default();
-        Self { service, facts, name: service.name_any(), namespace }
+        let cache = storage::cache_name(&service.spec).and_then(|name| facts.live.typed(&namespace, name));
+        Self { service, facts, name: service.name_any(), namespace, cache }
     }
 
-    fn spec(&self) -> &'a capstan_api::nim::NimServiceSpec {
+    fn spec(&self) -> &'a NimServiceSpec {
         &self.service.spec
+    }
+
+    fn platform(&self) -> InferencePlatform {
+        self.spec().inference_platform.unwrap_or_default()
+    }
+
+    /// How the model is spread, if it spans nodes. On one node `multiNode` says nothing that matters.
+    fn multi_node(&self) -> Option<&'a MultiNode> {
+        let spread = self.spec().multi_node.as_ref();
+        spread.filter(|spread| {
+            self.platform() == InferencePlatform::Standalone
+                && spread.parallelism.pipeline.is_some_and(|nodes| nodes > 1)
+        })
+    }
+
+    /// Whether an autoscaler sets the number of replicas.
+    fn autoscaled(&self) -> bool {
+        self.spec().scale.as_ref().is_some_and(|scale| scale.enabled == Some(true))
     }
 
     /// `object` as a child of the NIMService.
@@ -48,37 +93,23 @@ impl<'a> Cx<'a> {
 /// What this service should look like. A mistake of the user is part of the answer, never an error.
 pub fn plan(service: &NimService, facts: &Facts) -> Plan<NimServiceStatus> {
     let cx = Cx::new(service, facts);
-    let faults = invalid::faults(&cx);
+    let faults = invalid::fatal(&cx);
     if !faults.is_empty() {
-        return Plan { objects: None, ..status::invalid(&cx, &faults) };
+        return status::invalid(&cx, &faults);
     }
-    let mut objects = access::objects(&cx);
-    objects.push(service::object(&cx));
-    objects.extend(storage::claim(&cx));
-    objects.push(deployment::object(&cx));
-    let objects: Vec<Object> = objects.into_iter().map(|object| cx.child(object)).collect();
-    let observed = status::observed(&cx, &objects);
+    let mut parts = Parts::default();
+    match cx.platform() {
+        InferencePlatform::Standalone => standalone::add(&cx, &mut parts),
+        InferencePlatform::KServe => kserve::add(&cx, &mut parts),
+    }
+    let objects: Vec<Object> = std::mem::take(&mut parts.objects).into_iter().map(|object| cx.child(object)).collect();
+    let observed = status::observed(&cx, &objects, parts);
     Plan { objects: Some(objects), ..observed }
 }
 
 /// The answer when something outside the spec is in the way: nothing more is written until it is gone.
-pub fn blocked(service: &NimService, facts: &Facts, reason: &'static str, message: &str) -> Plan<NimServiceStatus> {
+pub fn blocked(service: &NimService, facts: &Facts, reason: &str, message: &str) -> Plan<NimServiceStatus> {
     status::failed(&Cx::new(service, facts), reason, message)
-}
-
-/// What is wrong with a service before it is stored: what must be mended, and what only has no effect yet.
-pub fn check(service: &NimService) -> (Vec<String>, Vec<String>) {
-    let facts = Facts {
-        now: jiff::Timestamp::UNIX_EPOCH,
-        server: capstan_plan::ServerVersion::default(),
-        served: std::collections::BTreeSet::new(),
-        live: capstan_plan::LiveObjects::default(),
-        skew: None,
-    };
-    let (later, now): (Vec<_>, Vec<_>) =
-        invalid::faults(&Cx::new(service, &facts)).into_iter().partition(|fault| fault.reason == invalid::LATER);
-    let messages = |faults: Vec<invalid::Fault>| faults.into_iter().map(|fault| fault.message).collect();
-    (messages(now), messages(later))
 }
 
 #[cfg(test)]

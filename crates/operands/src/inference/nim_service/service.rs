@@ -1,7 +1,6 @@
 //! The Service in front of the pods.
 
 use capstan_api::common::ServiceExposure;
-use capstan_plan::Object;
 use capstan_plan::kit::merge_maps;
 use k8s_openapi::api::core::v1::{Service, ServicePort, ServiceSpec};
 use k8s_openapi::apimachinery::pkg::util::intstr::IntOrString;
@@ -29,7 +28,7 @@ pub(super) fn ports(cx: &Cx<'_>) -> Vec<(&'static str, i32)> {
     [Some(("api", port(cx))), grpc, metrics].into_iter().flatten().collect()
 }
 
-pub(super) fn object(cx: &Cx<'_>) -> Object {
+pub(super) fn object(cx: &Cx<'_>) -> Service {
     let exposure = exposure(cx);
     let mut metadata = names::meta(cx);
     let (labels, annotations) = (metadata.labels.take(), metadata.annotations.take());
@@ -44,7 +43,7 @@ pub(super) fn object(cx: &Cx<'_>) -> Object {
         ..ServicePort::default()
     });
     let type_ = exposure.and_then(|service| service.type_.clone()).filter(|name| !name.is_empty());
-    Object::new(&Service {
+    Service {
         metadata,
         spec: Some(ServiceSpec {
             type_: Some(type_.unwrap_or_else(|| "ClusterIP".into())),
@@ -53,5 +52,5 @@ pub(super) fn object(cx: &Cx<'_>) -> Object {
             ..ServiceSpec::default()
         }),
         ..Service::default()
-    })
+    }
 }

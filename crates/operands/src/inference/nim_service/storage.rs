@@ -1,18 +1,17 @@
-//! Where the model lies: which volume, and the claim for it.
-
-use std::collections::BTreeMap;
+//! Where the model lies: which volume, the claim for it, and whether it may be used yet.
 
 use capstan_api::common::PersistentVolumeClaim as ClaimSpec;
+use capstan_api::nim::NimServiceSpec;
 use capstan_api::nim::service::NimServiceStorage;
 use capstan_plan::Object;
 use k8s_openapi::api::core::v1::{
-    EmptyDirVolumeSource, HostPathVolumeSource, PersistentVolumeClaim, PersistentVolumeClaimSpec,
-    PersistentVolumeClaimVolumeSource, Volume, VolumeResourceRequirements,
+    EmptyDirVolumeSource, HostPathVolumeSource, PersistentVolumeClaimVolumeSource, Volume,
 };
 use k8s_openapi::apimachinery::pkg::api::resource::Quantity;
-use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 
-use super::{Cx, names};
+use super::super::claim;
+use super::parts::Stop;
+use super::{Cx, model, names};
 
 /// Where the model store comes from, in the order in which a choice wins.
 #[derive(Debug, PartialEq)]
@@ -28,15 +27,24 @@ pub(super) enum Storage<'a> {
 }
 
 /// Every source that the user filled in. Empty structs, which other operators write back, do not count.
-pub(super) fn sources<'a>(cx: &Cx<'a>) -> Vec<Storage<'a>> {
-    let Some(storage) = cx.spec().storage.as_ref() else { return Vec::new() };
-    let cache = storage.nim_cache.as_ref().and_then(|cache| cache.name.as_deref()).filter(|name| !name.is_empty());
+pub(super) fn sources(spec: &NimServiceSpec) -> Vec<Storage<'_>> {
+    let Some(storage) = spec.storage.as_ref() else { return Vec::new() };
     let claim = storage.pvc.as_ref().filter(|claim| **claim != ClaimSpec::default());
     let empty_dir = storage.empty_dir.as_ref().map(|directory| Storage::EmptyDir(directory.size_limit.as_ref()));
-    [cache.map(Storage::Cache), claim.map(Storage::Claim), empty_dir, path(storage).map(Storage::HostPath)]
+    [cache_name(spec).map(Storage::Cache), claim.map(Storage::Claim), empty_dir, path(storage).map(Storage::HostPath)]
         .into_iter()
         .flatten()
         .collect()
+}
+
+fn source<'a>(cx: &Cx<'a>) -> Option<Storage<'a>> {
+    sources(cx.spec()).into_iter().next()
+}
+
+/// The NIMCache that a spec names.
+pub(super) fn cache_name(spec: &NimServiceSpec) -> Option<&str> {
+    let cache = spec.storage.as_ref()?.nim_cache.as_ref()?;
+    cache.name.as_deref().filter(|name| !name.is_empty())
 }
 
 fn path(storage: &NimServiceStorage) -> Option<&str> {
@@ -45,82 +53,94 @@ fn path(storage: &NimServiceStorage) -> Option<&str> {
 
 /// The directory of the host, where one is used.
 pub(super) fn host_path<'a>(cx: &Cx<'a>) -> Option<&'a str> {
-    match sources(cx).first() {
+    match source(cx) {
         Some(Storage::HostPath(path)) => Some(path),
         _ => None,
     }
 }
 
-/// Name of the claim: the user's, or one that follows from the service.
-fn claim_name(cx: &Cx<'_>, claim: &ClaimSpec) -> String {
-    claim.name.clone().filter(|name| !name.is_empty()).unwrap_or_else(|| format!("{}-pvc", cx.name))
+/// What keeps the model from being used.
+pub(super) fn waits(cx: &Cx<'_>) -> Option<Stop> {
+    let Some(Storage::Cache(name)) = source(cx) else { return None };
+    let Some(cache) = &cx.cache else {
+        return Some(Stop::failed("NIMCacheNotFound", format!("NIMCache {name} not found: create it")));
+    };
+    let status = cache.status.clone().unwrap_or_default();
+    match status.state.as_deref() {
+        Some("Ready") if status.pvc.as_deref().unwrap_or_default().is_empty() => {
+            Some(Stop::failed("NIMCacheFailed", format!("NIMCache {name} is Ready but names no claim in status.pvc")))
+        }
+        Some("Ready") => model::gpus(cx).err().map(|message| Stop::failed("InvalidProfile", message)),
+        Some("Failed") => {
+            let conditions = status.conditions.unwrap_or_default();
+            let told = conditions
+                .iter()
+                .find(|condition| condition.status == "True" && condition.type_.to_lowercase().contains("failed"));
+            let why = told.map_or("see its conditions", |condition| condition.message.as_str());
+            Some(Stop::failed("NIMCacheFailed", format!("NIMCache {name} failed: {why}")))
+        }
+        _ => Some(Stop::wait("NIMCacheNotReady", format!("NIMCache {name} not ready"))),
+    }
+}
+
+/// The claim that holds the model: its name and the directory inside.
+fn used(cx: &Cx<'_>) -> Option<(String, Option<String>)> {
+    let inside = |claim: &ClaimSpec| claim.sub_path.clone().filter(|path| !path.is_empty());
+    match source(cx)? {
+        Storage::Claim(own) => Some((claim::name(own, &cx.name), inside(own))),
+        Storage::Cache(_) => {
+            let cache = cx.cache.as_ref()?;
+            let own = cache.spec.storage.pvc.clone().unwrap_or_default();
+            let told = cache.status.as_ref().and_then(|status| status.pvc.clone());
+            let name = own.name.clone().filter(|name| !name.is_empty()).or(told)?;
+            Some((name, inside(&own)))
+        }
+        Storage::EmptyDir(_) | Storage::HostPath(_) => None,
+    }
+}
+
+/// Name of the claim that holds the model.
+pub(super) fn used_claim(cx: &Cx<'_>) -> Option<String> {
+    used(cx).map(|(name, _)| name)
 }
 
 /// Directory inside the volume.
 pub(super) fn sub_path(cx: &Cx<'_>) -> Option<String> {
-    match sources(cx).first() {
-        Some(Storage::Claim(claim)) => claim.sub_path.clone().filter(|path| !path.is_empty()),
-        _ => None,
-    }
+    used(cx).and_then(|(_, inside)| inside)
 }
 
 /// The volume with the model.
 pub(super) fn volume(cx: &Cx<'_>) -> Volume {
     let mut volume = Volume { name: "model-store".into(), ..Volume::default() };
-    match sources(cx).first() {
-        Some(Storage::Claim(claim)) => {
-            volume.persistent_volume_claim = Some(PersistentVolumeClaimVolumeSource {
-                claim_name: claim_name(cx, claim),
-                read_only: cx.spec().storage.as_ref().and_then(|storage| storage.read_only).filter(|value| *value),
-            });
-        }
+    if let Some((claim_name, _)) = used(cx) {
+        let read_only = cx.spec().storage.as_ref().and_then(|storage| storage.read_only).filter(|value| *value);
+        volume.persistent_volume_claim = Some(PersistentVolumeClaimVolumeSource { claim_name, read_only });
+        return volume;
+    }
+    match source(cx) {
         Some(Storage::EmptyDir(limit)) => {
-            volume.empty_dir = Some(EmptyDirVolumeSource {
-                size_limit: limit.cloned(),
-                medium: None,
-                ..EmptyDirVolumeSource::default()
-            });
+            let directory = EmptyDirVolumeSource { size_limit: limit.cloned(), ..EmptyDirVolumeSource::default() };
+            volume.empty_dir = Some(directory);
         }
         Some(Storage::HostPath(path)) => {
             volume.host_path =
-                Some(HostPathVolumeSource { path: (*path).into(), type_: Some("DirectoryOrCreate".into()) });
+                Some(HostPathVolumeSource { path: path.into(), type_: Some("DirectoryOrCreate".into()) });
         }
-        Some(Storage::Cache(_)) | None => {}
+        _ => {}
     }
     volume
 }
 
 /// The claim, where we are asked to make it.
 pub(super) fn claim(cx: &Cx<'_>) -> Option<Object> {
-    let Some(Storage::Claim(claim)) = sources(cx).into_iter().next() else { return None };
-    if claim.create != Some(true) {
+    let Some(Storage::Claim(own)) = source(cx) else { return None };
+    if own.create != Some(true) {
         return None;
     }
-    let labels = [
+    let labels = names::map(&[
         ("app", names::MANAGED_BY),
-        ("app.kubernetes.io/name", cx.name.as_str()),
+        ("app.kubernetes.io/name", &cx.name),
         ("app.kubernetes.io/managed-by", names::MANAGED_BY),
-    ];
-    let mode = claim.volume_access_mode.clone().filter(|mode| !mode.is_empty());
-    let size = Quantity(claim.size.clone().unwrap_or_default());
-    let object = PersistentVolumeClaim {
-        metadata: ObjectMeta {
-            name: Some(claim_name(cx, claim)),
-            namespace: Some(cx.namespace.clone()),
-            labels: Some(labels.iter().map(|(key, value)| ((*key).to_owned(), (*value).to_owned())).collect()),
-            annotations: claim.annotations.clone(),
-            ..ObjectMeta::default()
-        },
-        spec: Some(PersistentVolumeClaimSpec {
-            access_modes: Some(vec![mode.unwrap_or_else(|| "ReadWriteOnce".into())]),
-            storage_class_name: claim.storage_class.clone().filter(|name| !name.is_empty()),
-            resources: Some(VolumeResourceRequirements {
-                requests: Some(BTreeMap::from([("storage".to_owned(), size)])),
-                ..VolumeResourceRequirements::default()
-            }),
-            ..PersistentVolumeClaimSpec::default()
-        }),
-        ..PersistentVolumeClaim::default()
-    };
-    Some(Object::new(&object).create_once())
+    ]);
+    Some(Object::new(&claim::object(own, &cx.name, &cx.namespace, labels)).create_once())
 }

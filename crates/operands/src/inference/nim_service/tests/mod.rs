@@ -10,6 +10,14 @@ use serde_json::{Value, json};
 
 use super::*;
 
+mod admission;
+mod devices;
+mod env;
+mod kserve;
+mod multi_node;
+mod objects;
+mod progress;
+
 fn service(spec: Value) -> NimService {
     let object = json!({
         "apiVersion": "apps.nvidia.com/v1alpha1", "kind": "NIMService",
@@ -36,14 +44,76 @@ fn edited(edit: impl FnOnce(&mut Value)) -> NimService {
     service(spec)
 }
 
-fn facts() -> Facts {
-    Facts {
-        now: Timestamp::from_second(1_800_000_000).unwrap(),
-        server: ServerVersion::parse("v1.37.1"),
-        served: Default::default(),
-        live: LiveObjects::default(),
-        skew: None,
+/// A cache that is ready, with one profile.
+fn cache(source: Value, status: Value) -> Value {
+    let mut cache = json!({
+        "apiVersion": "apps.nvidia.com/v1alpha1", "kind": "NIMCache",
+        "metadata": {"name": "models", "namespace": "nim"},
+        "spec": {"source": source, "storage": {"pvc": {"subPath": "llama"}}},
+        "status": {
+            "state": "Ready", "pvc": "models-pvc",
+            "profiles": [{"name": "p1", "config": {"tp": "4"}}, {"name": "p2", "config": {}}, {"name": "p3", "config": {"tp": "invalid"}}],
+        },
+    });
+    cache["status"].as_object_mut().unwrap().extend(status.as_object().unwrap().clone());
+    cache
+}
+
+fn ngc() -> Value {
+    json!({"ngc": {"authSecret": "ngc", "modelPuller": "nvcr.io/nim/meta/llama3:1.0"}})
+}
+
+fn hugging_face() -> Value {
+    json!({"hf": {
+        "endpoint": "https://huggingface.co", "namespace": "meta", "modelName": "llama", "authSecret": "hf",
+        "modelPuller": "p", "pullSecret": "s",
+    }})
+}
+
+/// Facts with these live objects.
+fn with(objects: impl IntoIterator<Item = Value>) -> Facts {
+    let mut facts = facts();
+    for object in objects {
+        let text = |value: &Value| value.as_str().unwrap_or_default().to_owned();
+        let version = text(&object["apiVersion"]);
+        let (group, version) = version.split_once('/').unwrap_or(("", &version));
+        let gvk = capstan_plan::Gvk { group: group.into(), version: version.into(), kind: text(&object["kind"]) };
+        let (namespace, name) = (text(&object["metadata"]["namespace"]), text(&object["metadata"]["name"]));
+        facts.live.insert(Ref { gvk, namespace, name }, Arc::new(object));
     }
+    facts
+}
+
+/// The same in a cluster that serves the kind of `K`.
+fn serving<K: kube::Resource<DynamicType = ()>>(mut facts: Facts) -> Facts {
+    facts.served.insert(capstan_plan::Gvk::of::<K>());
+    facts
+}
+
+/// A service that uses the cache.
+fn cached(profile: &str, edit: impl FnOnce(&mut Value)) -> NimService {
+    edited(|spec| {
+        spec["storage"] = json!({"nimCache": {"name": "models", "profile": profile}});
+        spec["resources"] = json!({"limits": {"cpu": "8"}});
+        edit(spec);
+    })
+}
+
+fn container(plan: &Plan<NimServiceStatus>) -> &Value {
+    &object(plan, "Deployment")["spec"]["template"]["spec"]["containers"][0]
+}
+
+fn kinds(plan: &Plan<NimServiceStatus>) -> Vec<&str> {
+    plan.objects.as_ref().unwrap().iter().map(|object| object.reference.gvk.kind.as_str()).collect()
+}
+
+fn bodies(plan: &Plan<NimServiceStatus>) -> Vec<&Value> {
+    plan.objects.as_ref().unwrap().iter().map(|object| &object.body).collect()
+}
+
+fn facts() -> Facts {
+    let now = Timestamp::from_second(1_800_000_000).unwrap();
+    Facts { server: ServerVersion::parse("v1.37.1"), ..Facts::at(now) }
 }
 
 /// Facts in which everything that `plan` wants is there as the server would store it.
@@ -211,7 +281,7 @@ fn mistakes_name_field_value_and_fix_and_leave_what_runs_alone() {
         ),
         (
             |spec| spec["multiNode"] = json!({"parallelism": {"pipeline": 2}}),
-            "spec.multiNode is not supported yet: remove it, or keep this service with the other operator",
+            "spec.multiNode.parallelism.tensor is not set: set the number of GPUs to use on each node",
         ),
     ];
     for (edit, message) in cases {
@@ -225,8 +295,11 @@ fn mistakes_name_field_value_and_fix_and_leave_what_runs_alone() {
 
 #[test]
 fn fields_without_effect_are_reported() {
-    let plan = plan(&edited(|spec| spec["metrics"] = json!({"enabled": true})), &facts());
-    assert_eq!(condition(&plan, "IgnoredFields").2, "these fields are set but have no effect yet: spec.metrics");
+    let plan = plan(&edited(|spec| spec["expose"]["service"]["name"] = "other".into()), &facts());
+    assert_eq!(
+        condition(&plan, "IgnoredFields").2,
+        "these fields are set but have no effect yet: spec.expose.service.name"
+    );
 }
 
 #[test]

@@ -1,0 +1,192 @@
+//! Services that KServe runs.
+
+use capstan_api::foreign::{InferenceService, ServiceMonitor};
+
+use super::*;
+
+fn kserve(edit: impl FnOnce(&mut Value)) -> NimService {
+    edited(|spec| {
+        spec["inferencePlatform"] = "kserve".into();
+        edit(spec);
+    })
+}
+
+fn served(objects: impl IntoIterator<Item = Value>) -> Facts {
+    serving::<ServiceMonitor>(serving::<InferenceService>(with(objects)))
+}
+
+fn settings(namespace: &str, data: Value) -> Value {
+    json!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "inferenceservice-config", "namespace": namespace}, "data": data})
+}
+
+fn running(status: Value) -> Value {
+    json!({
+        "apiVersion": "serving.kserve.io/v1beta1", "kind": "InferenceService",
+        "metadata": {"name": "llama", "namespace": "nim"}, "spec": {}, "status": status,
+    })
+}
+
+fn mode(plan: &Plan<NimServiceStatus>) -> &Value {
+    &object(plan, "InferenceService")["metadata"]["annotations"]["serving.kserve.io/deploymentMode"]
+}
+
+#[test]
+fn standard() {
+    let service = kserve(|spec| {
+        spec.as_object_mut().unwrap().remove("replicas");
+        spec["scale"] = json!({"enabled": true, "hpa": {"minReplicas": 1, "maxReplicas": 3, "metrics": [{"type": "Resource", "resource": {"name": "memory", "target": {"type": "AverageValue", "averageValue": "512Mi"}}}]}});
+        spec["metrics"] = json!({"enabled": true, "serviceMonitor": {"interval": "1m"}});
+        spec["command"] = json!(["/start"]);
+    });
+    insta::assert_yaml_snapshot!(bodies(&plan(&service, &served([]))));
+}
+
+#[test]
+fn knative() {
+    let service = kserve(|spec| {
+        spec["annotations"] = json!({"serving.kserve.io/deploymentMode": "Knative"});
+        spec["expose"]["service"]["grpcPort"] = 50051.into();
+    });
+    insta::assert_yaml_snapshot!(object(&plan(&service, &served([])), "InferenceService"));
+}
+
+#[test]
+fn no_autoscaler_means_a_fixed_number() {
+    let plan = plan(&kserve(|_| {}), &served([]));
+    let predictor = &object(&plan, "InferenceService")["spec"]["predictor"];
+    assert_eq!((&predictor["minReplicas"], &predictor["maxReplicas"]), (&json!(1), &json!(1)));
+    let none = super::plan(&kserve(|spec| spec["replicas"] = 0.into()), &served([]));
+    let predictor = &object(&none, "InferenceService")["spec"]["predictor"];
+    assert_eq!((&predictor["minReplicas"], &predictor["maxReplicas"]), (&json!(0), &Value::Null));
+}
+
+#[test]
+fn the_mode_comes_from_what_runs_then_from_the_user_then_from_kserve() {
+    let annotated = |mode: &str| kserve(|spec| spec["annotations"] = json!({"serving.kserve.io/deploymentMode": mode}));
+    let serverless = || settings("kserve", json!({"deploy": r#"{"defaultDeploymentMode":"Serverless"}"#}));
+    let dropping = json!({
+        "deploy": r#"{"defaultDeploymentMode":"RawDeployment"}"#,
+        "inferenceService": r#"{"serviceAnnotationDisallowedList":["serving.kserve.io/deploymentMode"]}"#,
+    });
+    let cases = [
+        (annotated("Knative"), vec![running(json!({"deploymentMode": "Standard"})), serverless()], "Standard"),
+        (annotated("Knative"), vec![serverless()], "Knative"),
+        (kserve(|_| {}), vec![serverless()], "Serverless"),
+        (kserve(|_| {}), vec![settings("kserve", json!({}))], "Standard"),
+        (kserve(|_| {}), vec![], "Standard"),
+    ];
+    for (service, live, expected) in cases {
+        let plan = plan(&service, &served(live));
+        let shown = mode(&plan).as_str().unwrap();
+        // A mode that KServe does not change is told; the annotation stays the user's.
+        let told = plan.status.conditions.as_ref().unwrap().iter().any(|one| one.type_ == "InvalidFields");
+        assert!(shown == expected || told, "{shown} instead of {expected}");
+    }
+    let plan = plan(&annotated("Knative"), &served([settings("kserve", dropping)]));
+    let predictor = &object(&plan, "InferenceService")["spec"]["predictor"];
+    assert!(predictor["deploymentStrategy"].is_object(), "the dropped annotation still counts");
+}
+
+#[test]
+fn a_mode_that_cannot_be_known_is_said() {
+    let cases = [
+        (
+            vec![settings("kserve", json!({"deploy": "{"}))],
+            "key deploy of ConfigMap inferenceservice-config is no JSON",
+        ),
+        (
+            vec![settings("kserve", json!({"deploy": "{}"}))],
+            "defaultDeploymentMode of ConfigMap inferenceservice-config is \"\"",
+        ),
+        (
+            vec![settings("a", json!({})), settings("b", json!({}))],
+            "ConfigMap inferenceservice-config is in several namespaces (a, b): set KSERVE_NAMESPACE to KServe's",
+        ),
+    ];
+    for (live, expected) in cases {
+        let (_, reason, message) = condition(&plan(&kserve(|_| {}), &served(live)), "Failed");
+        assert_eq!(reason, "DeploymentModeUnknown");
+        assert!(message.starts_with(expected), "{message}");
+    }
+}
+
+#[test]
+fn only_an_exposed_service_is_visible_outside() {
+    let label = "networking.kserve.io/visibility";
+    let ingress = json!({"hostDomainName": "example.com", "ingress": {"ingressClass": "nginx"}});
+    let cases = [
+        (kserve(|_| {}), json!("cluster-local")),
+        (kserve(|spec| spec["expose"]["router"] = ingress.clone()), Value::Null),
+        (kserve(|spec| spec["labels"] = json!({label: "mine"})), json!("mine")),
+        (
+            kserve(|spec| {
+                spec["labels"] = json!({label: "mine"});
+                spec["expose"]["router"] = ingress.clone();
+            }),
+            json!("mine"),
+        ),
+    ];
+    for (service, expected) in cases {
+        let plan = plan(&service, &served([]));
+        assert_eq!(object(&plan, "InferenceService")["metadata"]["labels"][label], expected);
+    }
+}
+
+#[test]
+fn helpers_get_no_environment_of_several_nodes() {
+    let plan = plan(
+        &kserve(|spec| spec["sidecarContainers"] = json!([{"name": "s", "image": {"repository": "r", "tag": "t"}}])),
+        &served([]),
+    );
+    let sidecar = object(&plan, "InferenceService")["spec"]["predictor"]["containers"][1].to_string();
+    assert!(sidecar.contains("NIM_CACHE_PATH") && !sidecar.contains("NIM_MULTI_NODE"), "{sidecar}");
+}
+
+#[test]
+fn a_cluster_without_kserve_says_so() {
+    let (_, reason, message) = condition(&plan(&kserve(|_| {}), &facts()), "Ready");
+    assert_eq!(reason, "MissingAPI");
+    assert!(
+        message.contains("needs InferenceService (serving.kserve.io/v1beta1)") && message.contains("install KServe")
+    );
+}
+
+#[test]
+fn readiness_and_endpoints_are_those_of_kserve() {
+    let service = kserve(|_| {});
+    let first = plan(&service, &served([]));
+    let look = |status: Value| {
+        let mut facts = facts_after(&first, |reference, body| {
+            if reference.gvk.kind == "InferenceService" {
+                body["status"] = status.clone();
+            }
+        });
+        facts = serving::<InferenceService>(facts);
+        plan(&service, &facts)
+    };
+    assert_eq!(condition(&look(json!({})), "Ready").2, "waiting for the predictor of inferenceservice \"llama\"");
+    let not = look(json!({"conditions": [{"type": "PredictorReady", "status": "False", "message": "no nodes"}]}));
+    assert!(condition(&not, "Ready").2.ends_with("is not ready: no nodes"));
+    let ready = look(json!({
+        "conditions": [{"type": "PredictorReady", "status": "True"}], "deploymentMode": "Standard",
+        "url": "http://llama.example.com", "address": {"url": "http://llama.nim.svc"},
+    }));
+    assert_eq!(ready.status.state.as_deref(), Some("Ready"));
+    let model = ready.status.model.unwrap();
+    assert_eq!(
+        (model.cluster_endpoint.as_str(), model.external_endpoint.as_str()),
+        ("http://llama.nim.svc", "http://llama.example.com")
+    );
+    assert!(matches!(&ready.questions[0], capstan_plan::Question::Model { url, .. } if url == "http://llama.nim.svc"));
+}
+
+#[test]
+fn the_other_platform_leaves_nothing_behind() {
+    let standalone = plan(&service(plain()), &facts());
+    let facts = serving::<InferenceService>(facts_after(&standalone, |_, body| body["metadata"]["uid"] = "x".into()));
+    let moved = plan(&kserve(|_| {}), &facts);
+    let changes = capstan_plan::diff("u-llama", moved.objects.as_ref().unwrap(), &facts.live);
+    let gone: Vec<_> = changes.delete.iter().map(|deletion| deletion.reference.gvk.kind.as_str()).collect();
+    assert_eq!(gone, ["Deployment", "Service"]);
+    assert!(kinds(&moved).contains(&"InferenceService"));
+}

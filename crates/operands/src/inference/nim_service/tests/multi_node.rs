@@ -1,0 +1,249 @@
+//! Models that span nodes.
+
+use capstan_api::compute_domain::ComputeDomain;
+use capstan_api::foreign::{LeaderWorkerSet, PodGroup};
+use capstan_plan::{Answer, Question};
+use k8s_openapi::api::core::v1::Secret;
+
+use super::*;
+
+fn spread(edit: impl FnOnce(&mut Value)) -> NimService {
+    edited(|spec| {
+        spec.as_object_mut().unwrap().remove("authSecret");
+        spec["expose"]["service"]["port"] = 8123.into();
+        spec["replicas"] = 2.into();
+        spec["multiNode"] = json!({"backendType": "lws", "parallelism": {"pipeline": 2, "tensor": 8}});
+        edit(spec);
+    })
+}
+
+fn question() -> Question {
+    Question::PrivateKey { secret: Ref::of::<Secret>("nim", "llama-ssh-pk") }
+}
+
+fn keyed(mut facts: Facts) -> Facts {
+    facts.answers.insert(question(), Answer::PrivateKey("PEM".into()));
+    serving::<LeaderWorkerSet>(facts)
+}
+
+fn template<'a>(plan: &'a Plan<NimServiceStatus>, role: &str) -> &'a Value {
+    &object(plan, "LeaderWorkerSet")["spec"]["leaderWorkerTemplate"][format!("{role}Template")]
+}
+
+fn names(list: &Value) -> Vec<&str> {
+    list.as_array().unwrap().iter().map(|one| one["name"].as_str().unwrap()).collect()
+}
+
+#[test]
+fn with_mpi() {
+    let plan = plan(&spread(|_| {}), &keyed(facts()));
+    let of_group =
+        |body: &&Value| ["ConfigMap", "Secret", "Service", "LeaderWorkerSet"].contains(&body["kind"].as_str().unwrap());
+    insta::assert_yaml_snapshot!(bodies(&plan).into_iter().filter(of_group).collect::<Vec<_>>());
+}
+
+#[test]
+fn with_ray() {
+    let ray = spread(|spec| spec["multiNode"]["ray"] = json!({"rayPort": 6380}));
+    let plan = plan(&ray, &serving::<LeaderWorkerSet>(facts()));
+    assert!(!kinds(&plan).contains(&"ConfigMap") && !kinds(&plan).contains(&"Secret"));
+    let (leader, worker) = (&template(&plan, "leader")["spec"], &template(&plan, "worker")["spec"]);
+    let (first, other) = (&leader["containers"][0], &worker["containers"][0]);
+    assert_eq!(first["args"], json!(["nim-serve-ray", "--head", "--port", "6380"]));
+    assert_eq!(other["args"], json!(["nim-serve-ray", "--head-address", "$(LWS_LEADER_ADDRESS):6380"]));
+    for container in [first, other] {
+        assert_eq!(names(&container["ports"]), ["api", "ray"]);
+    }
+    assert_eq!(names(&leader["volumes"]), ["dshm", "model-store"]);
+    assert_eq!(other["startupProbe"]["exec"]["command"], json!(["/bin/sh", "-c", "ray status"]));
+    assert!(other["livenessProbe"].is_null() && !first["livenessProbe"].is_null());
+}
+
+#[test]
+fn environments_stand_in_their_order() {
+    let plan = plan(&spread(|_| {}), &keyed(facts()));
+    let base = [
+        "NIM_CACHE_PATH",
+        "OUTLINES_CACHE_DIR",
+        "NIM_SERVER_PORT",
+        "NIM_HTTP_API_PORT",
+        "NIM_JSONL_LOGGING",
+        "NIM_LOG_LEVEL",
+        "NIM_MPI_ALLOW_RUN_AS_ROOT",
+        "NIM_NUM_COMPUTE_NODES",
+        "NIM_MULTI_NODE",
+        "NIM_TENSOR_PARALLEL_SIZE",
+        "NIM_PIPELINE_PARALLEL_SIZE",
+        "NIM_NODE_RANK",
+    ];
+    let leader = [
+        "NIM_LEADER_ROLE",
+        "OMPI_MCA_orte_keep_fqdn_hostnames",
+        "OMPI_MCA_plm_rsh_args",
+        "GPUS_PER_NODE",
+        "CLUSTER_START_TIMEOUT",
+        "CLUSTER_SIZE",
+        "GROUP_INDEX",
+    ];
+    let worker = ["NIM_LEADER_ROLE", "LEADER_NAME", "NAMESPACE", "LWS_NAME"];
+    for (role, own) in [("leader", leader.as_slice()), ("worker", worker.as_slice())] {
+        let env = &template(&plan, role)["spec"]["containers"][0]["env"];
+        assert_eq!(names(env), [base.as_slice(), own].concat());
+    }
+}
+
+#[test]
+fn without_a_key_one_is_asked_for_and_with_the_secret_none() {
+    let waiting = plan(&spread(|_| {}), &serving::<LeaderWorkerSet>(facts()));
+    assert_eq!(waiting.questions, [question()]);
+    assert!(!kinds(&waiting).contains(&"LeaderWorkerSet"));
+    let secret =
+        json!({"apiVersion": "v1", "kind": "Secret", "metadata": {"name": "llama-ssh-pk", "namespace": "nim"}});
+    let there = plan(&spread(|_| {}), &serving::<LeaderWorkerSet>(with([secret])));
+    assert_eq!(there.questions, []);
+    assert!(kinds(&there).contains(&"LeaderWorkerSet"));
+}
+
+#[test]
+fn the_user_is_heard_in_both_roles() {
+    let own = spread(|spec| {
+        spec["command"] = json!(["/start"]);
+        spec["image"]["pullPolicy"] = "Always".into();
+        spec["runtimeClassName"] = "nvidia".into();
+        spec["schedulerName"] = "other".into();
+        spec["affinity"] = json!({"nodeAffinity": {}});
+        spec["sidecarContainers"] = json!([{"name": "s", "image": {"repository": "r", "tag": "t"}}]);
+        spec["labels"] = json!({"app": "mine", "nim-llm-role": "mine"});
+    });
+    let plan = plan(&own, &keyed(facts()));
+    for role in ["leader", "worker"] {
+        let template = template(&plan, role);
+        let pod = &template["spec"];
+        assert_eq!(
+            (&pod["containers"][0]["command"], &pod["containers"][0]["imagePullPolicy"]),
+            (&json!(["/start"]), &json!("Always"))
+        );
+        assert_eq!((&pod["runtimeClassName"], &pod["schedulerName"]), (&json!("nvidia"), &json!("other")));
+        assert_eq!((&pod["serviceAccountName"], &pod["affinity"]), (&json!("llama"), &json!({"nodeAffinity": {}})));
+        assert_eq!(pod["containers"][1]["volumeMounts"], pod["containers"][0]["volumeMounts"]);
+        assert!(names(&pod["containers"][1]["env"]).contains(&"NIM_MULTI_NODE"));
+        let labels = &template["metadata"]["labels"];
+        assert_eq!((&labels["app"], &labels["nim-llm-role"]), (&json!("llama-lws"), &json!(role)));
+    }
+}
+
+#[test]
+fn a_universal_cache_names_the_model_here_too() {
+    let service = spread(|spec| spec["storage"] = json!({"nimCache": {"name": "models", "profile": "p"}}));
+    let plan = plan(&service, &keyed(with([cache(hugging_face(), json!({}))])));
+    let env = &template(&plan, "worker")["spec"]["containers"][0]["env"];
+    assert_eq!(names(env)[names(env).len() - 2..], ["NIM_MODEL_NAME", "NIM_MODEL_PROFILE"]);
+}
+
+#[test]
+fn a_compute_domain_is_made_and_joined() {
+    let mut service = spread(|spec| spec["multiNode"]["computeDomain"] = json!({"create": true}));
+    service.metadata.name = Some("test-nimservice".into());
+    let mut facts = serving::<ComputeDomain>(keyed(facts()));
+    let secret = Question::PrivateKey { secret: Ref::of::<Secret>("nim", "test-nimservice-ssh-pk") };
+    facts.answers.insert(secret, Answer::PrivateKey("PEM".into()));
+    let plan = plan(&service, &facts);
+    let spec = json!({"numNodes": 2, "channel": {"resourceClaimTemplate": {"name": "cd-claimtemplate-6bb8bf548c"}, "allocationMode": "Single"}});
+    assert_eq!(object(&plan, "ComputeDomain")["spec"], spec);
+    for role in ["leader", "worker"] {
+        let claim = &template(&plan, role)["spec"]["resourceClaims"][0];
+        assert_eq!(claim["resourceClaimTemplateName"], "cd-claimtemplate-6bb8bf548c");
+        assert!(claim["name"].as_str().unwrap().starts_with("claim-6bb8bf548c-2-"));
+    }
+}
+
+#[test]
+fn an_existing_compute_domain_is_waited_for_joined_and_told() {
+    let service = spread(|spec| spec["multiNode"]["computeDomain"] = json!({"name": "rack"}));
+    let waiting = plan(&service, &serving::<ComputeDomain>(keyed(facts())));
+    assert_eq!(condition(&waiting, "Ready").1, "ComputeDomainNotFound");
+    let domain = json!({
+        "apiVersion": "resource.nvidia.com/v1beta1", "kind": "ComputeDomain", "metadata": {"name": "rack", "namespace": "nim"},
+        "spec": {"numNodes": 2, "channel": {"resourceClaimTemplate": {"name": "rack-channel"}}},
+        "status": {"status": "Ready", "nodes": [{"name": "n1", "ipAddress": "10.0.0.1", "cliqueID": "c.1", "status": "Ready"}]},
+    });
+    let plan = plan(&service, &serving::<ComputeDomain>(keyed(with([domain]))));
+    assert!(!kinds(&plan).contains(&"ComputeDomain"));
+    assert_eq!(template(&plan, "worker")["spec"]["resourceClaims"][0]["resourceClaimTemplateName"], "rack-channel");
+    insta::assert_yaml_snapshot!(plan.status.compute_domain_status);
+}
+
+#[test]
+fn volcano_starts_all_pods_or_none() {
+    let service = spread(|spec| spec["schedulerName"] = "volcano".into());
+    let plan = plan(&service, &serving::<PodGroup>(keyed(facts())));
+    assert_eq!(object(&plan, "PodGroup")["spec"]["minMember"], 4);
+    for role in ["leader", "worker"] {
+        let template = template(&plan, role);
+        assert_eq!(template["metadata"]["annotations"]["scheduling.k8s.io/group-name"], "llama-lws");
+        assert_eq!(template["spec"]["schedulerName"], "volcano");
+    }
+    let without = super::plan(&service, &keyed(facts()));
+    assert!(
+        condition(&without, "MissingAPI")
+            .2
+            .starts_with("spec.schedulerName needs PodGroup (scheduling.volcano.sh/v1beta1)")
+    );
+    assert_eq!(template(&without, "leader")["metadata"]["annotations"]["scheduling.k8s.io/group-name"], Value::Null);
+}
+
+#[test]
+fn a_cluster_without_leader_worker_sets_says_so_and_leaves_what_runs() {
+    let running =
+        json!({"apiVersion": "apps/v1", "kind": "Deployment", "metadata": {"name": "llama", "namespace": "nim"}});
+    let plan = plan(&spread(|_| {}), &with([running]));
+    let (status, reason, message) = condition(&plan, "Ready");
+    assert_eq!((status.as_str(), reason.as_str()), ("False", "MissingAPI"));
+    assert!(message.starts_with("spec.multiNode needs LeaderWorkerSet (leaderworkerset.x-k8s.io/v1)"), "{message}");
+    assert_eq!(plan.objects.unwrap().last().unwrap().policy, capstan_plan::Policy::Leave);
+}
+
+#[test]
+fn one_node_is_no_group() {
+    let single = edited(|spec| spec["multiNode"] = json!({"parallelism": {"pipeline": 1}}));
+    let plan = plan(&single, &facts());
+    assert!(kinds(&plan).contains(&"Deployment"));
+    assert_eq!(object(&plan, "Service")["spec"]["selector"], json!({"app": "llama"}));
+}
+
+#[test]
+fn host_files_follow_the_replicas() {
+    let files = |replicas: i32| {
+        let plan = plan(&spread(|spec| spec["replicas"] = replicas.into()), &keyed(facts()));
+        object(&plan, "ConfigMap")["data"].as_object().unwrap().keys().cloned().collect::<Vec<_>>()
+    };
+    assert_eq!(files(1), ["hostfile-0"]);
+    assert_eq!(files(3), ["hostfile-0", "hostfile-1", "hostfile-2"]);
+}
+
+#[test]
+fn readiness_is_that_of_the_groups() {
+    let cases = [
+        (
+            json!({"replicas": 1}),
+            json!({"conditions": [{"type": "Available", "status": "True"}], "readyReplicas": 1}),
+            "Ready",
+            "is ready",
+        ),
+        (json!({"replicas": 1}), json!({}), "NotReady", "is not ready"),
+        (json!({"replicas": 0}), json!({}), "NotReady", "is scaled down"),
+    ];
+    for (spec, status, state, message) in cases {
+        let replicas = spec["replicas"].clone();
+        let service = spread(|spec| spec["replicas"] = replicas);
+        let first = plan(&service, &keyed(facts()));
+        let facts = keyed(facts_after(&first, |reference, body| {
+            if reference.gvk.kind == "LeaderWorkerSet" {
+                body["status"] = status.clone();
+            }
+        }));
+        let plan = plan(&service, &facts);
+        assert_eq!(plan.status.state.as_deref(), Some(state));
+        assert_eq!(condition(&plan, "Ready").2, format!("leaderworkerset \"llama-lws\" {message}"));
+    }
+}

@@ -1,0 +1,207 @@
+//! The objects of a service on one node.
+
+use capstan_api::foreign::{GrpcRoute, HttpRoute, InferencePool, ServiceMonitor};
+use capstan_plan::{Orchestrator, diff};
+
+use super::*;
+
+fn routed() -> NimService {
+    edited(|spec| {
+        spec["expose"] = json!({
+            "service": {"port": 8123, "grpcPort": 50051},
+            "router": {
+                "hostDomainName": "example.com", "annotations": {"route": "1"},
+                "gateway": {"namespace": "infra", "name": "gateway", "grpcRoutesEnabled": true},
+            },
+        });
+    })
+}
+
+#[test]
+fn full_spec_on_a_ready_cache() {
+    let full = cached("p1", |spec| {
+        spec.as_object_mut().unwrap().remove("replicas");
+        spec["expose"] = json!({
+            "service": {"port": 8123, "metricsPort": 8002, "annotations": {"svc": "1"}},
+            "router": {"hostDomainName": "example.com", "annotations": {"route": "1"}, "ingress": {"ingressClass": "nginx", "tlsSecretName": "tls"}},
+        });
+        spec["scale"] = json!({"enabled": true, "annotations": {"scale": "1"}, "hpa": {"minReplicas": 1, "maxReplicas": 10, "metrics": [
+            {"type": "Resource", "resource": {"name": "cpu", "target": {"type": "Utilization", "averageUtilization": 80}}},
+            {"type": "Object", "object": {"metric": {"name": "m"}, "target": {"type": "Value", "value": "1"}, "describedObject": {"kind": "Service", "name": "llama"}}},
+        ]}});
+        spec["metrics"] = json!({"enabled": true, "serviceMonitor": {"interval": "1m", "scrapeTimeout": "30s", "additionalLabels": {"release": "prometheus"}, "annotations": {"monitor": "1"}}});
+        spec["initContainers"] = json!([{"name": "prepare", "image": {"repository": "busybox", "tag": "1", "pullSecrets": ["other", "ngc-secret"]}}]);
+    });
+    let facts = serving::<ServiceMonitor>(with([cache(ngc(), json!({}))]));
+    insta::assert_yaml_snapshot!(bodies(&plan(&full, &facts)));
+}
+
+#[test]
+fn gateway_routes() {
+    let facts = serving::<GrpcRoute>(serving::<HttpRoute>(facts()));
+    let plan = plan(&routed(), &facts);
+    insta::assert_yaml_snapshot!([object(&plan, "HTTPRoute"), object(&plan, "GRPCRoute")]);
+}
+
+#[test]
+fn without_the_crds_of_the_gateway_the_service_runs_and_says_what_is_missing() {
+    let plan = plan(&routed(), &facts());
+    assert!(!kinds(&plan).contains(&"HTTPRoute") && kinds(&plan).contains(&"Deployment"));
+    let (_, _, message) = condition(&plan, "MissingAPI");
+    assert!(
+        message.starts_with(
+            "spec.expose.router.gateway needs HTTPRoute (gateway.networking.k8s.io/v1), which this cluster does not \
+             serve: install the CRDs of the Gateway API, or remove the field; "
+        ),
+        "{message}"
+    );
+}
+
+#[test]
+fn routes_are_off_when_they_are_switched_off() {
+    let mut off = routed();
+    let gateway = off.spec.expose.as_mut().unwrap().router.as_mut().unwrap().gateway.as_mut().unwrap();
+    (gateway.http_routes_enabled, gateway.grpc_routes_enabled) = (Some(false), None);
+    let plan = plan(&off, &serving::<GrpcRoute>(serving::<HttpRoute>(facts())));
+    assert!(!kinds(&plan).iter().any(|kind| kind.ends_with("Route")));
+}
+
+fn picking(edit: impl FnOnce(&mut Value)) -> NimService {
+    edited(|spec| {
+        spec["expose"]["router"] = json!({
+            "hostDomainName": "example.com",
+            "gateway": {"namespace": "infra", "name": "gateway"},
+            "eppConfig": {
+                "containerSpec": {"name": "picker", "image": {"repository": "epp", "tag": "v1"}},
+                "config": {
+                    "plugins": [{"type": "queue-scorer"}, {"type": "prefix", "name": "p", "parameters": "eyJhIjoxfQ=="}],
+                    "schedulingProfiles": [{"name": "default", "plugins": [{"pluginRef": "queue-scorer", "weight": 2}, {"pluginRef": "p"}]}],
+                },
+            },
+        });
+        edit(&mut spec["expose"]["router"]["eppConfig"]);
+    })
+}
+
+#[test]
+fn endpoint_picker() {
+    let facts = serving::<InferencePool>(serving::<HttpRoute>(facts()));
+    let plan = plan(&picking(|_| {}), &facts);
+    let of_picker = |body: &&Value| {
+        body["metadata"]["name"].as_str().is_some_and(|name| name.contains("-epp"))
+            || ["InferencePool", "HTTPRoute"].contains(&body["kind"].as_str().unwrap())
+    };
+    insta::assert_yaml_snapshot!(bodies(&plan).into_iter().filter(of_picker).collect::<Vec<_>>());
+}
+
+#[test]
+fn a_picker_with_other_ports_is_asked_there_and_one_without_configuration_is_refused() {
+    let facts = serving::<InferencePool>(facts());
+    let moved = plan(&picking(|epp| epp["ports"] = json!([{"name": "grpc", "containerPort": 7000}])), &facts);
+    assert_eq!(object(&moved, "InferencePool")["spec"]["endpointPickerRef"]["port"]["number"], 7000);
+    let none = plan(&picking(|epp| epp["config"] = Value::Null), &facts);
+    assert_eq!(
+        condition(&none, "Failed").2,
+        "spec.expose.router.eppConfig has no configuration: set config, or configMapRef"
+    );
+}
+
+#[test]
+fn a_raw_ingress_is_used_as_it_is_and_wins() {
+    let raw = json!({"ingressClassName": "x", "rules": [{"host": "h", "http": {"paths": [{"path": "/a", "pathType": "Exact", "backend": {"service": {"name": "llama", "port": {"number": 1}}}}]}}]});
+    let both = edited(|spec| {
+        spec["expose"]["ingress"] = json!({"enabled": true, "annotations": {"a": "b"}, "spec": raw});
+        spec["expose"]["router"] = json!({"hostDomainName": "example.com", "ingress": {"ingressClass": "nginx"}});
+    });
+    let plan = plan(&both, &facts());
+    assert_eq!(object(&plan, "Ingress")["spec"], raw);
+    assert_eq!(object(&plan, "Ingress")["metadata"]["annotations"]["a"], "b");
+}
+
+#[test]
+fn labels_of_the_service_alone_are_on_the_service_alone() {
+    let labelled = edited(|spec| {
+        spec["labels"] = json!({"shared": "spec", "nim-llm-role": "mine"});
+        spec["expose"]["service"]["labels"] = json!({"shared": "service", "own": "1", "app.kubernetes.io/name": "x"});
+    });
+    let plan = plan(&labelled, &facts());
+    let labels = &object(&plan, "Service")["metadata"]["labels"];
+    assert_eq!((&labels["shared"], &labels["own"]), (&json!("spec"), &json!("1")));
+    assert_eq!(labels["app.kubernetes.io/name"], "llama");
+    let pods = &object(&plan, "Deployment")["spec"]["template"]["metadata"]["labels"];
+    assert_eq!((&pods["own"], &pods["nim-llm-role"]), (&Value::Null, &Value::Null));
+}
+
+#[test]
+fn an_autoscaler_sets_the_replicas_once_the_deployment_is_there() {
+    let scaled = edited(|spec| {
+        spec.as_object_mut().unwrap().remove("replicas");
+        spec["scale"] = json!({"enabled": true, "hpa": {"minReplicas": 2, "maxReplicas": 5}});
+    });
+    let first = plan(&scaled, &facts());
+    assert_eq!(object(&first, "Deployment")["spec"]["replicas"], 2);
+    let facts = facts_after(&first, |reference, body| {
+        if reference.gvk.kind == "Deployment" {
+            body["spec"]["replicas"] = 4.into();
+        }
+    });
+    assert!(diff("u-llama", &plan(&scaled, &facts).objects.unwrap(), &facts.live).is_empty());
+    let off = plan(&edited(|spec| spec["replicas"] = 1.into()), &facts);
+    let changes = diff("u-llama", off.objects.as_ref().unwrap(), &facts.live);
+    let deployment = changes.apply.iter().find(|object| object.reference.gvk.kind == "Deployment").unwrap();
+    assert_eq!(deployment.body["spec"]["replicas"], 1);
+    assert_eq!(changes.delete[0].reference.gvk.kind, "HorizontalPodAutoscaler");
+}
+
+#[test]
+fn one_init_container_beside_certificates_gets_its_scratch() {
+    let one = edited(|spec| {
+        spec["proxy"] = json!({"certConfigMap": "trust"});
+        spec["initContainers"] = json!([{"name": "prepare", "image": {"repository": "busybox", "tag": "1"}}]);
+    });
+    let plan = plan(&one, &facts());
+    let volumes = object(&plan, "Deployment")["spec"]["template"]["spec"]["volumes"].as_array().unwrap().clone();
+    let names: Vec<_> = volumes.iter().map(|volume| volume["name"].as_str().unwrap()).collect();
+    assert_eq!(names, ["dshm", "scratch", "model-store", "ca-cert-volume", "custom-ca"]);
+}
+
+#[test]
+fn a_proxy_without_certificates_needs_no_other_constraint() {
+    let plan = plan(&edited(|spec| spec["proxy"] = json!({"httpProxy": "http://p"})), &facts());
+    assert_eq!(object(&plan, "Role")["rules"][0]["resourceNames"], json!(["nonroot"]));
+    let pods = &object(&plan, "Deployment")["spec"]["template"]["metadata"]["annotations"];
+    assert_eq!(pods["openshift.io/required-scc"], "nonroot");
+}
+
+#[test]
+fn pods_on_tanzu_name_a_seccomp_profile() {
+    let facts = Facts { orchestrator: Orchestrator::of_node(["x", "node.vmware.com/tkg"]), ..facts() };
+    let plan = plan(&service(plain()), &facts);
+    let context = &object(&plan, "Deployment")["spec"]["template"]["spec"]["securityContext"];
+    assert_eq!(context["seccompProfile"]["type"], "RuntimeDefault");
+}
+
+#[test]
+fn gpus_follow_from_the_profile_unless_the_user_says() {
+    type Edit = fn(&mut Value);
+    let cases: [(&str, Edit, Option<&str>); 6] = [
+        ("p1", |_| {}, Some("4")),
+        ("p2", |_| {}, Some("1")),
+        ("p1", |spec| spec["resources"]["limits"]["nvidia.com/gpu"] = 2.into(), None),
+        ("p1", |spec| spec["multiNode"] = json!({"parallelism": {"tensor": 2}}), Some("2")),
+        ("unknown", |_| {}, None),
+        ("p1", |spec| spec["draResources"] = json!([{"resourceClaimName": "c"}]), None),
+    ];
+    for (profile, edit, expected) in cases {
+        let service = cached(profile, edit);
+        let plan = plan(&service, &with([cache(ngc(), json!({}))]));
+        let resources = &container(&plan)["resources"];
+        assert_eq!(resources["requests"]["nvidia.com/gpu"].as_str(), expected, "{profile}");
+        assert_eq!(resources["limits"]["cpu"], "8");
+    }
+    let plan = plan(&cached("p3", |_| {}), &with([cache(ngc(), json!({}))]));
+    assert_eq!(
+        condition(&plan, "Failed").2,
+        "profile p3 says that it takes \"invalid\" GPUs: set nvidia.com/gpu in spec.resources.limits yourself"
+    );
+}

@@ -1,0 +1,226 @@
+//! What the status says while things happen.
+
+use capstan_plan::{Answer, Gvk, Policy, Question};
+use k8s_openapi::api::core::v1::Secret;
+
+use super::*;
+
+/// Facts in which the service is ready, changed by `edit`.
+fn ready(service: &NimService, edit: impl Fn(&Ref, &mut Value)) -> Facts {
+    let first = plan(service, &facts());
+    facts_after(&first, |reference, body| {
+        match reference.gvk.kind.as_str() {
+            "Deployment" => {
+                body["status"] = json!({"observedGeneration": 1, "updatedReplicas": 1, "availableReplicas": 1});
+            }
+            "Service" => body["spec"]["clusterIP"] = "10.0.0.7".into(),
+            _ => {}
+        }
+        edit(reference, body);
+    })
+}
+
+fn pod(name: &str, status: Value) -> Value {
+    json!({
+        "apiVersion": "v1", "kind": "Pod",
+        "metadata": {"name": name, "namespace": "nim", "labels": {"app": "llama", "app.kubernetes.io/instance": "llama"}},
+        "spec": {"containers": []}, "status": status,
+    })
+}
+
+#[test]
+fn a_pod_that_waits_says_why() {
+    let waiting = |reason: &str, message: &str| {
+        json!({"phase": "Pending", "containerStatuses": [{
+            "name": "llama-ctr", "image": "", "imageID": "", "ready": false, "restartCount": 0,
+            "state": {"waiting": {"reason": reason, "message": message}},
+        }]})
+    };
+    let mut crashed = waiting("CrashLoopBackOff", "back-off 20s restarting");
+    crashed["containerStatuses"][0]["lastState"] = json!({"terminated": {"exitCode": 137, "reason": "OOMKilled"}});
+    let unschedulable = json!({"phase": "Pending", "conditions": [{
+        "type": "PodScheduled", "status": "False", "reason": "Unschedulable",
+        "message": "0/2 nodes are available: 2 Insufficient nvidia.com/gpu.",
+    }]});
+    let cases = [
+        (unschedulable, "pod a: Unschedulable: 0/2 nodes are available: 2 Insufficient nvidia.com/gpu."),
+        (
+            waiting("ImagePullBackOff", "Back-off pulling image \"x\""),
+            "pod a: container llama-ctr: ImagePullBackOff: Back-off pulling image \"x\"",
+        ),
+        (
+            waiting("CreateContainerConfigError", "secret \"ngc\" not found"),
+            "pod a: container llama-ctr: CreateContainerConfigError: secret \"ngc\" not found",
+        ),
+        (crashed, "pod a: container llama-ctr: CrashLoopBackOff: last end was OOMKilled with exit code 137"),
+        (waiting("ContainerCreating", ""), "pod a: waits for its volume: PersistentVolumeClaim llama-pvc is Pending"),
+        (json!({"phase": "Failed", "reason": "Evicted", "message": "disk"}), "pod a: Evicted: disk"),
+    ];
+    for (status, expected) in cases {
+        let claim = json!({
+            "apiVersion": "v1", "kind": "PersistentVolumeClaim",
+            "metadata": {"name": "llama-pvc", "namespace": "nim"}, "status": {"phase": "Pending"},
+        });
+        let plan = plan(&service(plain()), &with([pod("a", status), claim]));
+        let message = condition(&plan, "Ready").2;
+        assert!(message.ends_with(expected), "{message}");
+    }
+    let two = with([pod("a", json!({"phase": "Failed"})), pod("b", json!({"phase": "Failed"}))]);
+    assert!(condition(&plan(&service(plain()), &two), "Ready").2.ends_with("pod a: Failed (and 1 more)"));
+}
+
+#[test]
+fn a_cache_that_is_not_usable_stops_the_workload_and_leaves_the_running_one() {
+    let states = [
+        (None, "Failed", "NIMCacheNotFound", "NIMCache models not found: create it"),
+        (Some(json!({"state": "InProgress"})), "NotReady", "NIMCacheNotReady", "NIMCache models not ready"),
+        (
+            Some(
+                json!({"state": "Failed", "conditions": [{"type": "NIM_CACHE_RECONCILE_FAILED", "status": "True", "reason": "x", "message": "no space", "lastTransitionTime": "2026-01-01T00:00:00Z"}]}),
+            ),
+            "Failed",
+            "NIMCacheFailed",
+            "NIMCache models failed: no space",
+        ),
+        (
+            Some(json!({"state": "Ready", "pvc": ""})),
+            "Failed",
+            "NIMCacheFailed",
+            "NIMCache models is Ready but names no claim in status.pvc",
+        ),
+    ];
+    for (status, state, reason, message) in states {
+        let running =
+            json!({"apiVersion": "apps/v1", "kind": "Deployment", "metadata": {"name": "llama", "namespace": "nim"}});
+        let live = status.map(|status| cache(ngc(), status)).into_iter().chain([running]);
+        let plan = plan(&cached("", |_| {}), &with(live));
+        assert_eq!(plan.status.state.as_deref(), Some(state));
+        let type_ = if state == "Failed" { "Failed" } else { "Ready" };
+        let (_, said, told) = condition(&plan, type_);
+        assert_eq!((said.as_str(), told.as_str()), (reason, message));
+        let objects = plan.objects.unwrap();
+        let deployment = objects.iter().find(|object| object.reference.gvk.kind == "Deployment").unwrap();
+        assert_eq!(deployment.policy, Policy::Leave);
+        assert!(objects.iter().any(|object| object.reference.gvk.kind == "Service"));
+    }
+}
+
+#[test]
+fn a_ready_service_asks_for_its_model_and_shows_the_answer() {
+    let service = service(plain());
+    let mut facts = ready(&service, |_, _| {});
+    let before = plan(&service, &facts);
+    let [question] = before.questions.as_slice() else { panic!("{:?}", before.questions) };
+    assert!(matches!(question, Question::Model { url, .. } if url == "http://10.0.0.7:8000"));
+    assert_eq!((before.status.state.as_deref(), before.status.model.unwrap().name.as_str()), (Some("Ready"), ""));
+    facts.answers.insert(question.clone(), Answer::Model(Ok("meta/llama".into())));
+    let named = plan(&service, &facts);
+    assert_eq!(named.status.model.as_ref().unwrap().name, "meta/llama");
+    let mut known = service.clone();
+    known.status = Some(named.status);
+    facts.answers.insert(question.clone(), Answer::Model(Err("connection refused".into())));
+    let silent = plan(&known, &facts);
+    assert_eq!(silent.status.state.as_deref(), Some("Ready"));
+    assert_eq!(silent.status.model.as_ref().unwrap().name, "meta/llama");
+    assert_eq!(condition(&silent, "EndpointUnreachable").2, "http://10.0.0.7:8000 does not answer: connection refused");
+    known.status = Some(silent.status);
+    facts.answers.insert(question.clone(), Answer::Model(Ok("meta/llama".into())));
+    let back = plan(&known, &facts);
+    assert!(back.status.conditions.unwrap().iter().all(|one| one.type_ != "EndpointUnreachable"));
+}
+
+#[test]
+fn other_pods_are_asked_anew() {
+    let revision = |service: &NimService| match plan(service, &ready(service, |_, _| {})).questions.remove(0) {
+        Question::Model { revision, .. } => revision,
+        other => panic!("{other:?}"),
+    };
+    let newer = edited(|spec| spec["image"]["tag"] = "1.9".into());
+    let more = edited(|spec| spec["replicas"] = 1.into());
+    assert_ne!(revision(&service(plain())), revision(&newer));
+    assert_eq!(revision(&service(plain())), revision(&more));
+}
+
+#[test]
+fn the_way_in_from_outside_is_told() {
+    let balanced = edited(|spec| spec["expose"]["service"]["type"] = "LoadBalancer".into());
+    let ingress = edited(|spec| {
+        spec["expose"]["router"] = json!({"hostDomainName": "example.com", "ingress": {"ingressClass": "nginx"}})
+    });
+    let hostless = edited(|spec| {
+        spec["expose"]["ingress"] = json!({"enabled": true, "spec": {"rules": [{"http": {"paths": []}}]}})
+    });
+    let status = |list: Value| json!({"loadBalancer": {"ingress": list}});
+    let cases = [
+        (service(plain()), "Service", Value::Null, ""),
+        (balanced.clone(), "Service", Value::Null, ""),
+        (balanced.clone(), "Service", status(json!([{"ip": "1.2.3.4"}])), "1.2.3.4:8000"),
+        (balanced, "Service", status(json!([{"hostname": "lb.example"}])), "lb.example:8000"),
+        (ingress, "Ingress", Value::Null, "llama.nim.example.com"),
+        (hostless.clone(), "Ingress", status(json!([{"ip": "1.2.3.4"}])), "1.2.3.4"),
+        (hostless, "Ingress", status(json!([{"hostname": "lb.example"}])), "lb.example"),
+    ];
+    for (service, kind, status, expected) in cases {
+        let facts = ready(&service, |reference, body| {
+            if reference.gvk.kind == kind {
+                body["status"] = status.clone();
+            }
+        });
+        assert_eq!(plan(&service, &facts).status.model.unwrap().external_endpoint, expected);
+    }
+}
+
+#[test]
+fn addresses_of_version_6_stand_in_brackets() {
+    let service = service(plain());
+    let facts = ready(&service, |reference, body| {
+        if reference.gvk.kind == "Service" {
+            body["spec"]["clusterIP"] = "fd00::7".into();
+        }
+    });
+    assert_eq!(plan(&service, &facts).status.model.unwrap().cluster_endpoint, "[fd00::7]:8000");
+}
+
+#[test]
+fn what_is_named_and_not_there_is_told_until_it_is() {
+    let knows = |facts: Facts| serving::<Secret>(facts);
+    let missing = plan(&service(plain()), &knows(facts()));
+    assert_eq!(
+        condition(&missing, "MissingReferences").2,
+        "Secret nim/ngc-api-secret does not exist: create it, and the service goes on by itself"
+    );
+    let secret =
+        json!({"apiVersion": "v1", "kind": "Secret", "metadata": {"name": "ngc-api-secret", "namespace": "nim"}});
+    let there = plan(&service(plain()), &knows(with([secret])));
+    assert!(there.status.conditions.unwrap().iter().all(|one| one.type_ != "MissingReferences"));
+}
+
+#[test]
+fn changes_of_what_a_service_names_are_changes_for_it() {
+    let named = edited(|spec| {
+        spec["env"] = json!([{"name": "A", "valueFrom": {"secretKeyRef": {"name": "own", "key": "k"}}}]);
+        spec["proxy"] = json!({"certConfigMap": "trust"});
+        spec["storage"] = json!({"nimCache": {"name": "models"}});
+        spec["draResources"] = json!([{"resourceClaimName": "c"}, {"resourceClaimTemplateName": "t"}]);
+    });
+    let gvk = |kind: &str, group: &str, version: &str| Gvk {
+        group: group.into(),
+        version: version.into(),
+        kind: kind.into(),
+    };
+    let object = |name: &str| json!({"metadata": {"name": name, "namespace": "nim"}});
+    let secret = gvk("Secret", "", "v1");
+    for name in ["ngc-api-secret", "ngc-secret", "own"] {
+        assert!(mentions(&named, &secret, &object(name)), "{name}");
+    }
+    assert!(!mentions(&named, &secret, &object("trust")));
+    assert!(mentions(&named, &gvk("ConfigMap", "", "v1"), &object("trust")));
+    assert!(mentions(&named, &gvk("NIMCache", "apps.nvidia.com", "v1alpha1"), &object("models")));
+    let claim = gvk("ResourceClaim", "resource.k8s.io", "v1");
+    assert!(mentions(&named, &claim, &object("c")));
+    let mut made = object("llama-x");
+    let pod_claim = format!("claim-{}-1-{}-0", capstan_plan::kit::hash("llama"), capstan_plan::kit::hash("t"));
+    made["metadata"]["annotations"] = json!({"resource.kubernetes.io/pod-claim-name": pod_claim});
+    assert!(mentions(&named, &claim, &made));
+    assert!(!mentions(&named, &claim, &object("d")));
+}

@@ -1,0 +1,184 @@
+//! Questions that plans have, asked between two decisions: each in a task of its own, for as long as plans name it.
+//!
+//! A key is looked at again only when an answer changes, so that asking costs the API server nothing.
+
+use std::collections::{BTreeMap, HashMap};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use capstan_plan::{Answer, Question};
+use futures::future::BoxFuture;
+use tokio::sync::Semaphore;
+use tokio_util::task::AbortOnDropHandle;
+
+use crate::cache::Key;
+use crate::queue::Queue;
+
+/// How often an endpoint is asked that answered.
+const AGAIN: Duration = Duration::from_secs(60);
+/// The first pause after a failure; it doubles up to [`AGAIN`].
+const SOON: Duration = Duration::from_secs(2);
+/// An endpoint that failed so often in a row does not answer; before that it may just be starting.
+const PATIENCE: u32 = 3;
+/// Questions that are asked at once.
+const AT_ONCE: usize = 32;
+
+/// How a question is asked: an answer, or why there is none.
+pub type How = Arc<dyn Fn(Question) -> BoxFuture<'static, Result<Answer, String>> + Send + Sync>;
+
+/// Asks questions and keeps the answers. Clones share one state.
+#[derive(Clone)]
+pub struct Asker {
+    shared: Arc<Shared>,
+}
+
+struct Shared {
+    how: How,
+    queue: Queue<Key>,
+    limit: Semaphore,
+    asked: Mutex<HashMap<Key, BTreeMap<Question, Asked>>>,
+}
+
+struct Asked {
+    answer: Option<Answer>,
+    /// Ends with the interest in the question.
+    _task: AbortOnDropHandle<()>,
+}
+
+impl Asker {
+    /// Asks as `how` says, and adds a key to `queue` when an answer for it changes.
+    pub fn new(how: How, queue: Queue<Key>) -> Self {
+        let shared = Shared { how, queue, limit: Semaphore::new(AT_ONCE), asked: Mutex::default() };
+        Self { shared: Arc::new(shared) }
+    }
+
+    /// What is known for a key.
+    pub fn answers(&self, key: &Key) -> BTreeMap<Question, Answer> {
+        let asked = self.asked();
+        let known = asked.get(key).into_iter().flatten();
+        known.filter_map(|(question, asked)| Some((question.clone(), asked.answer.clone()?))).collect()
+    }
+
+    /// Asks these questions for a key, and no others any more.
+    pub fn ask(&self, key: &Key, questions: &[Question]) {
+        let mut asked = self.asked();
+        if questions.is_empty() {
+            asked.remove(key);
+            return;
+        }
+        let known = asked.entry(key.clone()).or_default();
+        known.retain(|question, _| questions.contains(question));
+        for question in questions {
+            known.entry(question.clone()).or_insert_with(|| {
+                // Weak, because the state holds the task.
+                let (shared, key, question) = (Arc::downgrade(&self.shared), key.clone(), question.clone());
+                let task = tokio::spawn(async move {
+                    let mut failures = 0;
+                    while let Some(shared) = shared.upgrade() {
+                        let pause = shared.turn(&key, &question, &mut failures).await;
+                        drop(shared);
+                        match pause {
+                            Some(pause) => tokio::time::sleep(pause).await,
+                            None => return,
+                        }
+                    }
+                });
+                Asked { answer: None, _task: AbortOnDropHandle::new(task) }
+            });
+        }
+    }
+
+    fn asked(&self) -> MutexGuard<'_, HashMap<Key, BTreeMap<Question, Asked>>> {
+        self.shared.asked.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Shared {
+    /// Asks once, and says when to ask again.
+    async fn turn(&self, key: &Key, question: &Question, failures: &mut u32) -> Option<Duration> {
+        let result = {
+            let _turn = self.limit.acquire().await.ok()?;
+            (self.how)(question.clone()).await
+        };
+        let lasting = matches!(question, Question::PrivateKey { .. });
+        match result {
+            Ok(answer) => {
+                *failures = 0;
+                self.keep(key, question, answer);
+                (!lasting).then_some(AGAIN)
+            }
+            Err(why) => {
+                *failures = failures.saturating_add(1);
+                tracing::debug!(object = %key, ?question, why, failures = *failures, "no answer");
+                if *failures >= PATIENCE && !lasting {
+                    self.keep(key, question, Answer::Model(Err(why)));
+                }
+                Some(AGAIN.min(SOON * 2_u32.saturating_pow(failures.saturating_sub(1).min(8))))
+            }
+        }
+    }
+
+    fn keep(&self, key: &Key, question: &Question, answer: Answer) {
+        let mut all = self.asked.lock().unwrap_or_else(PoisonError::into_inner);
+        let Some(asked) = all.get_mut(key).and_then(|known| known.get_mut(question)) else { return };
+        if asked.answer.as_ref() != Some(&answer) {
+            asked.answer = Some(answer);
+            drop(all);
+            self.queue.add(key.clone());
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::atomic::{AtomicUsize, Ordering};
+
+    use super::*;
+
+    fn model() -> Question {
+        Question::Model { url: "http://x".into(), revision: "1".into() }
+    }
+
+    fn asker(answers: impl Fn(usize) -> Result<String, String> + Send + Sync + 'static) -> (Asker, Queue<Key>, Key) {
+        let count = AtomicUsize::new(0);
+        let how: How = Arc::new(move |_| {
+            let answer = answers(count.fetch_add(1, Ordering::SeqCst));
+            Box::pin(async move { answer.map(|name| Answer::Model(Ok(name))) })
+        });
+        let queue = Queue::default();
+        (Asker::new(how, queue.clone()), queue, Key::new("ns", "a"))
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn an_answer_wakes_its_key_once() {
+        let (asker, queue, key) = asker(|_| Ok("llama".into()));
+        asker.ask(&key, &[model()]);
+        assert_eq!(queue.next().await, key);
+        queue.done(&key);
+        assert_eq!(asker.answers(&key)[&model()], Answer::Model(Ok("llama".into())));
+        assert!(tokio::time::timeout(Duration::from_secs(3600), queue.next()).await.is_err());
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn an_endpoint_may_fail_twice_and_then_it_is_silent_until_it_answers() {
+        let (asker, queue, key) =
+            asker(|turn| if (1..=3).contains(&turn) { Err("refused".into()) } else { Ok("llama".into()) });
+        asker.ask(&key, &[model()]);
+        for expected in [Ok("llama".into()), Err("refused".into()), Ok("llama".into())] {
+            assert_eq!(queue.next().await, key);
+            queue.done(&key);
+            assert_eq!(asker.answers(&key)[&model()], Answer::Model(expected));
+        }
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn what_no_plan_names_is_not_asked_any_more() {
+        let (asker, queue, key) = asker(|turn| Ok(turn.to_string()));
+        asker.ask(&key, &[model()]);
+        queue.next().await;
+        queue.done(&key);
+        asker.ask(&key, &[]);
+        assert!(asker.answers(&key).is_empty());
+        assert!(tokio::time::timeout(Duration::from_secs(3600), queue.next()).await.is_err());
+    }
+}
