@@ -1,17 +1,27 @@
-//! Requests as data, and answers in a form in which two servers can be compared.
+//! Requests as data, and what servers answer to them.
 
 use std::collections::BTreeMap;
+use std::time::Duration;
 
 use http_body_util::BodyExt;
 use kube::Client;
-use serde::Deserialize;
-use serde_json::{Map, Value, json};
+use serde::{Deserialize, Serialize};
+use serde_json::Value;
+
+use crate::normal;
+
+/// Longest that a server may take for one answer.
+const LIMIT: Duration = Duration::from_secs(20);
+/// Longest that something may take that a server does in its own time.
+const PATIENCE: Duration = Duration::from_secs(60);
+/// How often it is asked whether that is done.
+const PAUSE: Duration = Duration::from_millis(100);
 
 /// One request. Most fields have a usual value.
 #[derive(Clone, Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Step {
-    /// `GET /api/v1/namespaces/x`: verb and path with query.
+    /// `GET /api/v1/namespaces/x`: verb and path with query. `${name}` stands for what an earlier step saved.
     pub send: String,
     /// Body: an object, or text for what must go out as it is.
     pub body: Option<Value>,
@@ -23,9 +33,32 @@ pub struct Step {
     /// More headers.
     #[serde(default)]
     pub headers: BTreeMap<String, String>,
+    /// Sent without the administrator's token.
+    #[serde(default)]
+    pub anonymous: bool,
+    /// Sent again and again until the answer is like this; only the last answer counts.
+    pub until: Option<Until>,
+    /// Names for parts of the answer, as in `uid: metadata.uid`.
+    #[serde(default)]
+    pub save: BTreeMap<String, String>,
+    /// Only these parts of the body count, because the rest is long and of no interest here.
+    #[serde(default)]
+    pub only: Vec<String>,
     /// Paths of the answer that may differ, each with a reason.
     #[serde(default)]
     pub differs: BTreeMap<String, String>,
+}
+
+/// What is waited for.
+#[derive(Clone, Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Until {
+    /// Status of the answer; 200 when absent.
+    pub code: Option<u16>,
+    /// Part of the body.
+    pub at: Option<String>,
+    /// What is there; anything when absent.
+    pub is: Option<Value>,
 }
 
 /// A sequence of requests that starts from nothing.
@@ -39,19 +72,101 @@ pub struct Case {
 }
 
 /// An answer, normalised.
-#[derive(Clone, Debug, PartialEq)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Answer {
-    /// HTTP status.
+    /// The request, to tell which one it was.
+    pub send: String,
+    /// HTTP status; 0 if there was no answer.
     pub code: u16,
+    /// Content type of the answer.
+    #[serde(rename = "type", default, skip_serializing_if = "String::is_empty")]
+    pub content_type: String,
     /// `Warning` headers.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub warnings: Vec<String>,
     /// Body.
     pub body: Value,
 }
 
-/// Sends `step` and reads the answer. A watch is read until the server ends it.
-pub async fn send(client: &Client, step: &Step) -> Result<Answer, Box<dyn std::error::Error>> {
-    let (verb, path) = step.send.split_once(' ').ok_or("send is `VERB PATH`")?;
+/// A server, asked as the administrator or as nobody.
+#[derive(Clone)]
+pub struct Peer {
+    /// With the administrator's token.
+    pub admin: Client,
+    /// Without any.
+    pub nobody: Client,
+}
+
+/// Why there is no answer.
+pub type Failure = Box<dyn std::error::Error + Send + Sync>;
+
+/// A server that is compared.
+#[expect(async_fn_in_trait, reason = "only called from tests that run on one thread")]
+pub trait Side {
+    /// How to ask it.
+    fn peer(&self) -> &Peer;
+
+    /// Returns when a new namespace has what controllers give it.
+    async fn furnish(&self, namespace: &str) -> Result<(), Failure>;
+}
+
+/// Sends all steps of a case to one server.
+pub async fn play(side: &impl Side, case: &Case) -> Vec<Answer> {
+    let (mut answers, mut saved) = (Vec::new(), BTreeMap::new());
+    for step in &case.steps {
+        let answer = run(side, step, &mut saved).await.unwrap_or_else(|error| Answer {
+            send: step.send.clone(),
+            code: 0,
+            content_type: String::new(),
+            warnings: Vec::new(),
+            body: format!("no answer: {error}").into(),
+        });
+        answers.push(answer);
+    }
+    answers
+}
+
+/// One step, repeated until the answer is as wanted.
+async fn run(side: &impl Side, step: &Step, saved: &mut BTreeMap<String, String>) -> Result<Answer, Failure> {
+    let begin = tokio::time::Instant::now();
+    loop {
+        let (mut answer, raw) = send(side.peer(), step, saved).await?;
+        let done = step.until.as_ref().is_none_or(|until| until.met(answer.code, &raw));
+        if !done && begin.elapsed() < PATIENCE {
+            tokio::time::sleep(PAUSE).await;
+            continue;
+        }
+        if !done {
+            return Err(format!("not as wanted after {} s: {} {raw}", PATIENCE.as_secs(), answer.code).into());
+        }
+        if step.send == "POST /api/v1/namespaces" && answer.code == 201 {
+            side.furnish(raw["metadata"]["name"].as_str().unwrap_or_default()).await?;
+        }
+        for (name, path) in &step.save {
+            let value = normal::at(&raw, path).map(|value| value.as_str().map_or(value.to_string(), str::to_owned));
+            saved.insert(name.clone(), value.unwrap_or_default());
+        }
+        if !step.only.is_empty() {
+            let parts =
+                step.only.iter().map(|path| (path.clone(), normal::at(&raw, path).cloned().unwrap_or_default()));
+            answer.body = normal::body(&parts.collect());
+        }
+        return Ok(answer);
+    }
+}
+
+impl Until {
+    fn met(&self, code: u16, body: &Value) -> bool {
+        let there = self.at.as_ref().map(|path| normal::at(body, path).unwrap_or(&Value::Null));
+        code == self.code.unwrap_or(200)
+            && there.is_none_or(|there| self.is.as_ref().map_or(!there.is_null(), |wanted| there == wanted))
+    }
+}
+
+/// Sends one request; the answer and its body as it came. A watch is read until the server ends it.
+async fn send(peer: &Peer, step: &Step, saved: &BTreeMap<String, String>) -> Result<(Answer, Value), Failure> {
+    let target = fill(&step.send, saved);
+    let (verb, path) = target.split_once(' ').ok_or("send is `VERB PATH`")?;
     let usual = match verb {
         "PATCH" => "application/merge-patch+json",
         _ => "application/json",
@@ -63,112 +178,45 @@ pub async fn send(client: &Client, step: &Step) -> Result<Answer, Box<dyn std::e
         .header("content-type", step.content_type.as_deref().unwrap_or(usual))
         .header("user-agent", "compare/1");
     for (name, value) in &step.headers {
-        request = request.header(name, value);
+        request = request.header(name, fill(value, saved));
     }
     let body = match &step.body {
-        None => Vec::new(),
-        Some(Value::String(text)) => text.clone().into_bytes(),
-        Some(value) => serde_json::to_vec(value)?,
+        None => String::new(),
+        Some(Value::String(text)) => fill(text, saved),
+        Some(value) => fill(&value.to_string(), saved),
     };
-    let limit = std::time::Duration::from_secs(20);
-    let response = tokio::time::timeout(limit, client.send(request.body(body.into())?)).await??;
+    let client = if step.anonymous { &peer.nobody } else { &peer.admin };
+    let response = tokio::time::timeout(LIMIT, client.send(request.body(body.into_bytes().into())?)).await??;
     let code = response.status().as_u16();
-    let warnings = response.headers().get_all("warning").iter().filter_map(|value| value.to_str().ok());
-    let warnings = warnings.map(str::to_owned).collect();
-    let bytes = tokio::time::timeout(limit, response.into_body().collect()).await??.to_bytes();
-    Ok(Answer { code, warnings, body: normal(&read(&bytes)) })
+    let text = |name: &str| -> Vec<String> {
+        let values = response.headers().get_all(name).iter().filter_map(|value| value.to_str().ok());
+        values.map(str::to_owned).collect()
+    };
+    let (warnings, content_type) = (text("warning"), text("content-type").concat());
+    let bytes = tokio::time::timeout(LIMIT, response.into_body().collect()).await??.to_bytes();
+    let raw = match content_type.as_str() {
+        // How YAML is written matters to nobody.
+        "application/yaml" => serde_saphyr::from_slice(&bytes)?,
+        _ => read(&bytes, is_watch(path) && code == 200),
+    };
+    let body = normal::body(&raw);
+    Ok((Answer { send: step.send.clone(), code, content_type, warnings, body }, raw))
 }
 
-/// JSON, one JSON document per line (a watch), or text.
-fn read(bytes: &[u8]) -> Value {
-    if let Ok(value) = serde_json::from_slice(bytes) {
+/// `text` with `${name}` replaced by what was saved under that name.
+fn fill(text: &str, saved: &BTreeMap<String, String>) -> String {
+    saved.iter().fold(text.to_owned(), |text, (name, value)| text.replace(&format!("${{{name}}}"), value))
+}
+
+fn is_watch(path: &str) -> bool {
+    path.contains("watch=true") || path.contains("watch=1") || path.contains("/watch/")
+}
+
+/// JSON, JSON documents one after the other (a watch), or text.
+fn read(bytes: &[u8], watch: bool) -> Value {
+    if let (false, Ok(value)) = (watch, serde_json::from_slice(bytes)) {
         return value;
     }
-    let lines: Result<Vec<Value>, _> = serde_json::Deserializer::from_slice(bytes).into_iter().collect();
-    lines.map(Value::from).unwrap_or_else(|_| String::from_utf8_lossy(bytes).into_owned().into())
-}
-
-/// The same without what may differ between two servers that behave alike: identities, times, versions, tokens.
-fn normal(value: &Value) -> Value {
-    match value {
-        Value::Object(fields) => {
-            let mut out = Map::new();
-            for (name, field) in fields {
-                let field = match (name.as_str(), field) {
-                    ("uid" | "resourceVersion" | "continue", Value::String(text)) if !text.is_empty() => json!("*"),
-                    ("creationTimestamp" | "time" | "deletionTimestamp" | "lastTransitionTime", Value::String(_)) => {
-                        json!("*")
-                    }
-                    ("clusterIP", Value::String(address)) if address != "None" && !address.is_empty() => json!("*"),
-                    ("clusterIPs", Value::Array(all)) if all != &[json!("None")] => json!(["*"]),
-                    ("nodePort", Value::Number(_)) => json!("*"),
-                    _ => normal(field),
-                };
-                out.insert(name.clone(), field);
-            }
-            Value::Object(out)
-        }
-        Value::Array(items) => items.iter().map(normal).collect(),
-        Value::String(text) => hide_versions(text).into(),
-        other => other.clone(),
-    }
-}
-
-/// UIDs inside messages.
-fn hide_versions(text: &str) -> String {
-    let is_uid = |word: &str| {
-        word.len() == 36
-            && word.chars().enumerate().all(|(at, c)| match at {
-                8 | 13 | 18 | 23 => c == '-',
-                _ => c.is_ascii_hexdigit(),
-            })
-    };
-    let mut out = String::new();
-    let mut rest = text;
-    while let Some(start) = rest.char_indices().map(|(at, _)| at).find(|at| rest.get(*at..*at + 36).is_some_and(is_uid))
-    {
-        out += &rest[..start];
-        out += "*";
-        rest = &rest[start + 36..];
-    }
-    out + rest
-}
-
-/// Where two answers differ, as `path: ours, theirs`.
-pub fn differences(ours: &Answer, theirs: &Answer) -> Vec<(String, String)> {
-    let mut out = Vec::new();
-    if ours.code != theirs.code {
-        out.push(("code".to_owned(), format!("{} / {}", ours.code, theirs.code)));
-    }
-    if ours.warnings != theirs.warnings {
-        out.push(("warnings".to_owned(), format!("{:?} / {:?}", ours.warnings, theirs.warnings)));
-    }
-    compare(&ours.body, &theirs.body, "body", &mut out);
-    out
-}
-
-/// Where two values differ, as `path: one / other`.
-pub fn contrasts(one: &Value, other: &Value) -> Vec<String> {
-    let mut out = Vec::new();
-    compare(one, other, "", &mut out);
-    out.into_iter().map(|(path, values)| format!("{path}: {values}")).collect()
-}
-
-fn compare(ours: &Value, theirs: &Value, path: &str, out: &mut Vec<(String, String)>) {
-    match (ours, theirs) {
-        (Value::Object(ours), Value::Object(theirs)) => {
-            let names: std::collections::BTreeSet<_> = ours.keys().chain(theirs.keys()).collect();
-            for name in names {
-                let (a, b) = (ours.get(name).unwrap_or(&Value::Null), theirs.get(name).unwrap_or(&Value::Null));
-                compare(a, b, &format!("{path}.{name}"), out);
-            }
-        }
-        (Value::Array(ours), Value::Array(theirs)) if ours.len() == theirs.len() => {
-            for (index, (ours, theirs)) in ours.iter().zip(theirs).enumerate() {
-                compare(ours, theirs, &format!("{path}[{index}]"), out);
-            }
-        }
-        _ if ours == theirs => {}
-        _ => out.push((path.to_owned(), format!("{ours} / {theirs}"))),
-    }
+    let all: Result<Vec<Value>, _> = serde_json::Deserializer::from_slice(bytes).into_iter().collect();
+    all.map(Value::from).unwrap_or_else(|_| String::from_utf8_lossy(bytes).into_owned().into())
 }

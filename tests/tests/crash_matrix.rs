@@ -6,7 +6,7 @@
 #![allow(clippy::unwrap_used, reason = "a failed unwrap is a failed test")]
 
 use capstan_apiserver::faults::{self, Matcher};
-use capstan_tests::exchange::contrasts;
+use capstan_tests::normal::contrasts;
 use capstan_tests::real;
 use capstan_tests::wire::Fault;
 use capstan_tests::world::World;

@@ -1,7 +1,9 @@
 //! Recipes of the project: `cargo xtask gen` writes the generated files, `cargo xtask check` is what CI runs first,
-//! `cargo xtask cluster up` starts a real Kubernetes, `cargo xtask image` writes a container image.
+//! `cargo xtask cluster up` starts a real Kubernetes, `cargo xtask compare` compares the embedded one with it,
+//! `cargo xtask image` writes a container image.
 
 mod cluster;
+mod compare;
 mod image;
 mod reference;
 mod tidy;
@@ -24,6 +26,8 @@ enum Task {
     /// A real Kubernetes with one node on this machine
     #[command(subcommand)]
     Cluster(cluster::Action),
+    /// Compare the embedded API server with a real one, request by request
+    Compare(compare::Args),
     /// Write a container image of the release binary, without Docker
     Image(image::Args),
 }
@@ -37,6 +41,7 @@ fn main() -> Result<()> {
         Task::Gen => generate(&root),
         Task::Tidy => tidy::run(&root),
         Task::Cluster(action) => cluster::run(&root, &action),
+        Task::Compare(args) => compare::run(&root, &args),
         Task::Image(args) => image::run(&root, &args),
         Task::Check => {
             cargo(&root, &["fmt", "--all", "--check"])?;

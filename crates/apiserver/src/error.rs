@@ -116,7 +116,9 @@ impl Status {
 
     /// 500.
     pub fn internal(message: impl std::fmt::Display) -> Self {
+        let cause = serde_json::json!({"message": message.to_string()});
         Self::new(500, "InternalError", format!("Internal error occurred: {message}"))
+            .with_details(serde_json::json!({"causes": [cause]}))
     }
 
     /// The same with `details`.

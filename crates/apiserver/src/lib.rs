@@ -32,3 +32,4 @@ pub mod registry;
 pub mod schema;
 pub mod serve;
 pub mod store;
+mod syntax;

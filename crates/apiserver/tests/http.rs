@@ -8,6 +8,7 @@ use bytes::Bytes;
 use capstan_apiserver::admit;
 use capstan_apiserver::auth::{Auth, UserInfo};
 use capstan_apiserver::error::Result as Answer;
+use capstan_apiserver::faults::{Fault, Matcher};
 use capstan_apiserver::lifecycle::Lifecycle;
 use capstan_apiserver::ops::{Server, Settings};
 use capstan_apiserver::serve::{Api as Http, ExecOptions, Listen, LogOptions, Runtime, Streams};
@@ -195,6 +196,28 @@ async fn the_same_api_is_served_over_tls() {
     let client = kube::Client::try_from(config).unwrap();
     let api: Api<Namespace> = Api::all(client);
     assert!(api.list(&ListParams::default()).await.unwrap().items.len() >= 4);
+}
+
+#[tokio::test]
+async fn a_lost_answer_is_a_lost_connection_and_no_answer() {
+    let ready = Ready::start().await;
+    let listener = ready.http.listen(Listen::default()).await.unwrap();
+    let config = kube::config::Kubeconfig::from_yaml(&listener.kubeconfig(UserInfo::admin()).text()).unwrap();
+    let mut config = kube::Config::from_custom_kubeconfig(config, &Default::default()).await.unwrap();
+    config.default_retry = false;
+    let faults = ready.http.server().faults();
+    for (name, client) in [("a", ready.client()), ("b", kube::Client::try_from(config).unwrap())] {
+        let maps: Api<ConfigMap> = Api::namespaced(client, "default");
+        let map = ConfigMap {
+            metadata: kube::core::ObjectMeta { name: Some(name.into()), ..Default::default() },
+            ..Default::default()
+        };
+        let fault = faults.add(Fault::lose_answer(Matcher::new().writes()).first(1));
+        let error = maps.create(&PostParams::default(), &map).await.unwrap_err();
+        assert!(!matches!(error, kube::Error::Api(_)), "{error:?}");
+        fault.remove();
+        assert!(maps.get_opt(name).await.unwrap().is_some(), "the write was carried out");
+    }
 }
 
 #[tokio::test]

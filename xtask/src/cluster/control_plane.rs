@@ -55,33 +55,58 @@ impl Programs {
 
 /// Starts the control plane on `address` and waits until it answers.
 pub(crate) fn start(home: &Path, programs: &Programs, address: IpAddr) -> Result<()> {
+    start_servers(home, programs, address, &[])?;
+    process(home, &tools::CONTROLLERS).start(&programs.controllers, &controller_flags(home, address)?)?;
+    let file = |name: &str| home.join(name).display().to_string();
+    let flags = [
+        format!("--kubeconfig={}", file("kube-scheduler.kubeconfig")),
+        LEADER.to_owned(),
+        format!("--bind-address={address}"),
+        format!("--secure-port={}", free_port(address)?),
+    ];
+    process(home, &tools::SCHEDULER).start(&programs.scheduler, &flags)?;
+    wait(home, "controllers do not work", || has_account(home, &programs.kubectl))
+}
+
+/// What ends objects and furnishes namespaces: all else that controllers do is left undone.
+const QUIET: &str = "--controllers=garbage-collector-controller,namespace-controller,serviceaccount-controller,\
+                     root-ca-certificate-publisher-controller,clusterrole-aggregation-controller";
+
+/// Starts a control plane that changes nothing by itself, on which every request has one answer, and that soon forgets.
+pub(crate) fn start_quiet(home: &Path, programs: &Programs, address: IpAddr) -> Result<()> {
+    start_servers(home, programs, address, &["--etcd-compaction-interval=10s".to_owned()])?;
+    let mut flags = controller_flags(home, address)?;
+    flags.push(QUIET.to_owned());
+    process(home, &tools::CONTROLLERS).start(&programs.controllers, &flags)?;
+    wait(home, "controllers do not work", || has_account(home, &programs.kubectl))
+}
+
+/// Starts etcd and the API server, and waits until it answers.
+fn start_servers(home: &Path, programs: &Programs, address: IpAddr, more: &[String]) -> Result<()> {
     let (client, peer, port) = (free_port(address)?, free_port(address)?, free_port(address)?);
     write_credentials(home, address, port)?;
     write_audit_policy(home)?;
     process(home, &tools::ETCD).start(&programs.etcd, &etcd_flags(home, client, peer))?;
-    process(home, &tools::API_SERVER).start(&programs.api_server, &api_server_flags(home, client, address, port))?;
-    wait(home, "the API server does not answer", || answers(&programs.kubectl, &home.join("kubeconfig")))?;
+    let mut flags = api_server_flags(home, client, address, port);
+    flags.extend_from_slice(more);
+    process(home, &tools::API_SERVER).start(&programs.api_server, &flags)?;
+    wait(home, "the API server does not answer", || answers(&programs.kubectl, &home.join("kubeconfig")))
+}
+
+const LEADER: &str = "--leader-elect=false";
+
+fn controller_flags(home: &Path, address: IpAddr) -> Result<Vec<String>> {
     let file = |name: &str| home.join(name).display().to_string();
-    let leader = "--leader-elect=false".to_owned();
-    let flags = [
+    Ok(vec![
         format!("--kubeconfig={}", file("kube-controller-manager.kubeconfig")),
-        leader.clone(),
+        LEADER.to_owned(),
         format!("--bind-address={address}"),
         format!("--secure-port={}", free_port(address)?),
         // Each controller is itself, so that the audit log says which one asked.
         "--use-service-account-credentials=true".into(),
         format!("--service-account-private-key-file={}", file("accounts.key")),
         format!("--root-ca-file={}", file("certs/apiserver.crt")),
-    ];
-    process(home, &tools::CONTROLLERS).start(&programs.controllers, &flags)?;
-    let flags = [
-        format!("--kubeconfig={}", file("kube-scheduler.kubeconfig")),
-        leader,
-        format!("--bind-address={address}"),
-        format!("--secure-port={}", free_port(address)?),
-    ];
-    process(home, &tools::SCHEDULER).start(&programs.scheduler, &flags)?;
-    wait(home, "controllers do not work", || has_account(home, &programs.kubectl))
+    ])
 }
 
 /// Ends what [`start`] started, without ceremony: its data are of no use afterwards.

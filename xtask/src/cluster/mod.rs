@@ -3,10 +3,10 @@
 //! Nothing of it can be reached from other machines: the control plane listens on the address of a bridge that only
 //! this machine has, or on loopback where there is no node. There is no cluster DNS.
 
-mod control_plane;
+pub(crate) mod control_plane;
 mod node;
 mod process;
-mod tools;
+pub(crate) mod tools;
 
 use std::net::{IpAddr, Ipv4Addr};
 use std::path::{Path, PathBuf};

@@ -3,6 +3,7 @@
 
 use serde_json::{Value, json};
 
+use super::patch::json_type;
 use crate::error::{Result, Status};
 
 /// How many operations one patch may have.
@@ -16,11 +17,43 @@ pub(crate) fn apply(document: &Value, patch: &Value) -> Result<Value> {
         let message = format!("The allowed maximum operations in a JSON patch is {MAX_OPERATIONS}, got {count}");
         return Err(Status::new(413, "RequestEntityTooLarge", format!("Request entity too large: {message}")));
     }
+    operations.iter().try_for_each(check)?;
     let mut document = document.clone();
     for operation in operations {
         run(&mut document, operation).ok_or_else(unprocessable)?;
     }
     Ok(document)
+}
+
+/// Whether an operation has the types that it must have.
+fn check(operation: &Value) -> Result<()> {
+    let fault = |value: &Value, place: &str| {
+        let found = json_type(value);
+        Err(Status::bad_request(format!("error decoding patch: json: cannot unmarshal {found} into Go {place}")))
+    };
+    if !operation.is_object() && !operation.is_null() {
+        return fault(operation, "value of type handlers.jsonPatchOp");
+    }
+    for key in ["op", "path", "from"] {
+        let value = operation.get(key).unwrap_or(&Value::Null);
+        if !value.is_string() && !value.is_null() {
+            return fault(value, &format!("struct field jsonPatchOp.{key} of type string"));
+        }
+    }
+    Ok(())
+}
+
+/// Fields of operations that nobody knows.
+pub(crate) fn odd(patch: &Value) -> Vec<String> {
+    let operations = patch.as_array().into_iter().flatten().enumerate();
+    let fields = operations.flat_map(|(index, operation)| {
+        let names = operation.as_object().into_iter().flat_map(|fields| fields.keys());
+        names.map(move |name| (index, name)).collect::<Vec<_>>()
+    });
+    fields
+        .filter(|(_, name)| !matches!(name.as_str(), "op" | "path" | "from" | "value"))
+        .map(|(index, name)| format!("json patch unknown field \"[{index}].{name}\""))
+        .collect()
 }
 
 /// A real server does not say which operation failed, nor why.

@@ -4,7 +4,7 @@ use serde_json::{Map, Value};
 
 use super::{json_patch, strategic};
 use crate::error::{Result, Status};
-use crate::schema::Schema;
+use crate::schema::{Schema, decode};
 
 /// A patch that is applied to the live object, by its content type. Server-side apply is [`super::managed::apply`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -29,19 +29,36 @@ impl Kind {
     }
 }
 
+/// A patch as it was sent.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Patch {
+    /// By its content type.
+    pub kind: Kind,
+    /// What it says.
+    pub value: Value,
+    /// What is odd about it: fields that are there twice, or that nobody knows.
+    pub odd: Vec<String>,
+}
+
 /// The patch in a request body, which is JSON.
-pub fn decode(kind: Kind, body: &[u8]) -> Result<Value> {
-    let patch: Value = serde_json::from_slice(body).map_err(|_| Status::bad_request("invalid JSON patch"))?;
-    let wrong = |expected: &str| {
-        let message = format!("json: cannot unmarshal {} into Go value of type {expected}", json_type(&patch));
-        (!patch.is_null()).then(|| Status::bad_request(message))
+pub fn decode(kind: Kind, body: &[u8]) -> Result<Patch> {
+    let parsed = decode::parse(body).map_err(|_| Status::bad_request("invalid JSON patch"))?;
+    let mut odd: Vec<String> = parsed.duplicates.iter().map(|path| format!("duplicate field {path:?}")).collect();
+    if kind == Kind::Json {
+        odd = json_patch::odd(&parsed.value);
+    }
+    Ok(Patch { kind, value: parsed.value, odd })
+}
+
+/// 400 for a patch that is of another type than its kind has.
+fn wrong_type(kind: Kind, patch: &Value) -> Status {
+    let (prefix, wanted) = match kind {
+        Kind::Json => ("error decoding patch: ", "[]handlers.jsonPatchOp"),
+        Kind::Merge => ("error decoding patch: ", "map[string]interface {}"),
+        Kind::Strategic => ("", "map[string]interface {}"),
     };
-    let fault = match kind {
-        Kind::Json if !patch.is_array() => wrong("jsonpatch.Patch"),
-        Kind::Strategic if !patch.is_object() => wrong("map[string]interface {}"),
-        _ => None,
-    };
-    fault.map_or(Ok(patch), Err)
+    let found = json_type(patch);
+    Status::bad_request(format!("{prefix}json: cannot unmarshal {found} into Go value of type {wanted}"))
 }
 
 /// How decoders name the type of a JSON value.
@@ -58,6 +75,13 @@ pub(crate) fn json_type(value: &Value) -> &'static str {
 
 /// `live` with `patch` applied. The result still has to be defaulted, validated and tracked.
 pub fn apply(kind: Kind, live: &Value, patch: &Value, schema: &Schema) -> Result<Value> {
+    let fits = match kind {
+        Kind::Json => patch.is_array(),
+        Kind::Merge | Kind::Strategic => patch.is_object(),
+    };
+    if !fits && !patch.is_null() {
+        return Err(wrong_type(kind, patch));
+    }
     match kind {
         Kind::Json => json_patch::apply(live, patch),
         Kind::Merge => merge(live, patch),
@@ -164,13 +188,28 @@ mod tests {
     #[test]
     fn bodies_that_are_no_patches_are_refused() {
         let cases = [
-            (Kind::Json, "{", "invalid JSON patch"),
-            (Kind::Json, "{}", "json: cannot unmarshal object into Go value of type jsonpatch.Patch"),
-            (Kind::Strategic, "[]", "json: cannot unmarshal array into Go value of type map[string]interface {}"),
+            (
+                Kind::Json,
+                json!({}),
+                "error decoding patch: json: cannot unmarshal object into Go value of type []handlers.jsonPatchOp",
+            ),
+            (
+                Kind::Json,
+                json!([1]),
+                "error decoding patch: json: cannot unmarshal number into Go value of type handlers.jsonPatchOp",
+            ),
+            (
+                Kind::Merge,
+                json!("x"),
+                "error decoding patch: json: cannot unmarshal string into Go value of type map[string]interface {}",
+            ),
+            (Kind::Strategic, json!([]), "json: cannot unmarshal array into Go value of type map[string]interface {}"),
         ];
-        for (kind, body, message) in cases {
-            assert_eq!(decode(kind, body.as_bytes()).expect_err(body), Status::bad_request(message));
+        for (kind, patch, message) in cases {
+            let refused = apply(kind, &json!({}), &patch, &Schema::default());
+            assert_eq!(refused, Err(Status::bad_request(message)));
         }
+        assert_eq!(decode(Kind::Json, b"{"), Err(Status::bad_request("invalid JSON patch")));
         assert_eq!(merge(&json!({}), &Value::Null), Err(Status::bad_request("Invalid JSON Patch")));
     }
 }

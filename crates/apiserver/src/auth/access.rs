@@ -39,17 +39,13 @@ impl Auth {
     /// The identity behind a bearer token that is for one of `audiences` (empty: the API itself).
     pub fn identify(&self, token: &str, audiences: &[String]) -> Option<Identity> {
         let (store, clock) = self.home.get()?;
-        let alive = |kind: &str, namespace: &str, name: &str, uid: &str| {
-            let plural = match kind {
-                "ServiceAccount" => "serviceaccounts",
-                "Pod" => "pods",
-                "Secret" => "secrets",
-                _ => "nodes",
-            };
-            let object = store.get(&TableKey::new("", plural), namespace, name);
-            object.is_some_and(|object| &*object.uid == uid)
-        };
-        self.authenticator.authenticate(token, audiences, clock.now(), alive)
+        self.authenticator.authenticate(token, audiences, clock.now(), alive(store))
+    }
+
+    /// For whom a token of a service account is, if it is good.
+    pub fn audiences(&self, token: &str) -> Option<Vec<String>> {
+        let (store, clock) = self.home.get()?;
+        self.authenticator.audiences(token, clock.now(), alive(store))
     }
 
     /// What the authorizer says about a request.
@@ -110,5 +106,19 @@ impl Auth {
             }
         }
         self.rbac.replace(policy);
+    }
+}
+
+/// Tells whether the object of a kind with this namespace, name and UID exists.
+fn alive(store: &Store) -> impl Fn(&str, &str, &str, &str) -> bool + '_ {
+    |kind, namespace, name, uid| {
+        let plural = match kind {
+            "ServiceAccount" => "serviceaccounts",
+            "Pod" => "pods",
+            "Secret" => "secrets",
+            _ => "nodes",
+        };
+        let object = store.get(&TableKey::new("", plural), namespace, name);
+        object.is_some_and(|object| &*object.uid == uid)
     }
 }

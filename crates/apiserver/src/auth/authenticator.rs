@@ -111,6 +111,16 @@ impl Authenticator {
         (!audiences.is_empty()).then_some(Identity { user, audiences })
     }
 
+    /// For whom a token of a service account is, if it is good.
+    pub fn audiences(
+        &self,
+        token: &str,
+        now: Timestamp,
+        alive: impl Fn(&str, &str, &str, &str) -> bool,
+    ) -> Option<Vec<String>> {
+        self.service_account(token, now, alive).map(|(_, audiences)| audiences)
+    }
+
     fn service_account(
         &self,
         token: &str,

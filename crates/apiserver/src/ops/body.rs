@@ -4,12 +4,13 @@
 use serde_json::{Value, json};
 
 use super::server::Profile;
-use super::{FieldValidation, Payload, WriteOptions, syntax};
+use super::{FieldValidation, Payload, WriteOptions};
 use crate::apply::{gofmt, patch};
 use crate::error::{Cause, Result, Status};
 use crate::field::Path;
 use crate::registry::{builtin::definition_name, group_version};
 use crate::schema::{Schema, decode, default, definition, embedded, prune};
+use crate::syntax;
 
 /// What a body must be.
 pub(super) struct Form<'a> {
@@ -54,21 +55,37 @@ impl<'a> Form<'a> {
 
     /// The configuration in the body of an apply: nothing is added to it and nothing taken away. Whether it is of the
     /// right kind is for the apply to say.
-    pub(super) fn decode_config(&self, body: Payload) -> Result<Value> {
+    pub(super) fn decode_config(
+        &self,
+        body: Payload,
+        options: &WriteOptions,
+        warnings: &mut Vec<String>,
+    ) -> Result<Value> {
         let fault = |why: &dyn std::fmt::Display| Status::bad_request(format!("error decoding patch: {why}"));
         match body {
             Payload::Object(mut object) => {
                 self.fill_type(&mut object);
                 Ok(object)
             }
-            Payload::Json(text) => match decode::parse(&text).map_err(|error| fault(&error))?.value {
-                config @ Value::Object(_) => Ok(config),
-                other => {
-                    let kind = patch::json_type(&other);
+            Payload::Json(text) => {
+                let config = decode::parse(&text).map_err(|error| fault(&error))?.value;
+                if !config.is_object() {
+                    let kind = patch::json_type(&config);
                     let why = format!("json: cannot unmarshal {kind} into Go value of type map[string]interface {{}}");
-                    Err(fault(&format!("error unmarshaling JSON: while decoding JSON: {why}")))
+                    return Err(fault(&format!("error unmarshaling JSON: while decoding JSON: {why}")));
                 }
-            },
+                let twice = syntax::keys_set_twice(&text);
+                let twice = twice.iter().map(|(line, key)| format!("line {line}: key {key:?} already set in map"));
+                report(twice.collect(), options.field_validation, warnings).map_err(|_| {
+                    let lines: Vec<String> = syntax::keys_set_twice(&text)
+                        .iter()
+                        .map(|(line, key)| format!("\n  line {line}: key {key:?} already set in map"))
+                        .collect();
+                    let why = format!("error converting YAML to JSON: yaml: unmarshal errors:{}", lines.concat());
+                    Status::bad_request(format!("error strict decoding patch: {why}"))
+                })?;
+                Ok(config)
+            }
         }
     }
 
@@ -87,7 +104,12 @@ impl<'a> Form<'a> {
                     self.unrecognized(&why, &text)
                 })?;
                 let mut object = parsed.value;
+                self.check_type_names(&object, &text)?;
                 if !self.custom {
+                    // To a typed decoder, null is an object without fields.
+                    if object.is_null() {
+                        object = json!({});
+                    }
                     self.fill_type(&mut object);
                 }
                 self.identify(&mut object, &text)?;
@@ -131,24 +153,23 @@ impl<'a> Form<'a> {
     pub(super) fn fit_patched(
         &self,
         object: &mut Value,
-        (kind, patch): (patch::Kind, &Value),
+        patch: &patch::Patch,
         options: &WriteOptions,
         warnings: &mut Vec<String>,
     ) -> Result<()> {
-        let shown = match kind {
-            patch::Kind::Strategic => gofmt::plain(patch),
-            _ => object.to_string(),
-        };
+        let strategic = patch.kind == patch::Kind::Strategic;
+        let shown = if strategic { gofmt::plain(&patch.value) } else { object.to_string() };
         let refuse = |why: &str| {
             let cause = Cause::invalid(&Path::new("patch"), &json!(shown), why);
             Status::invalid("", "", "", vec![cause])
         };
         let own_words = |status: Status| {
             let why = status.message.split_once(&format!("as a {}: ", self.kind)).map(|(_, why)| why.to_owned());
-            why.map_or(status, |why| refuse(&why))
+            why.map_or(status, |why| refuse(&if strategic { converter_words(&why) } else { why }))
         };
         self.identify(object, &[]).map_err(own_words)?;
-        let odd = self.fit_written(object).map_err(own_words)?;
+        let mut odd = patch.odd.clone();
+        odd.extend(self.fit_written(object).map_err(own_words)?);
         report(odd, options.field_validation, warnings).map_err(|why| refuse(&why))
     }
 
@@ -170,6 +191,19 @@ impl<'a> Form<'a> {
         };
         let kind = self.kind;
         Status::bad_request(format!("the object provided is unrecognized (must be of type {kind}): {why} ({summary})"))
+    }
+
+    /// `apiVersion` and `kind` must be texts before anything else is looked at.
+    fn check_type_names(&self, object: &Value, text: &[u8]) -> Result<()> {
+        for field in ["apiVersion", "kind"] {
+            let value = object.get(field).unwrap_or(&Value::Null);
+            if !value.is_string() && !value.is_null() {
+                let found = patch::json_type(value);
+                let why = format!("json: cannot unmarshal {found} into Go struct field .{field} of type string");
+                return Err(self.unrecognized(&format!("couldn't get version/kind; json parse error: {why}"), text));
+            }
+        }
+        Ok(())
     }
 
     /// Fills in `apiVersion` and `kind` where they are left out.
@@ -245,6 +279,30 @@ fn report(odd: Vec<String>, validation: FieldValidation, warnings: &mut Vec<Stri
             Ok(())
         }
         _ => Ok(()),
+    }
+}
+
+/// What a decoder of maps, which reads the result of a strategic patch, says instead of what a decoder of JSON says.
+fn converter_words(why: &str) -> String {
+    let parts = why.strip_prefix("json: cannot unmarshal ").and_then(|rest| {
+        let (found, rest) = rest.split_once(" into ")?;
+        Some((found, rest.rsplit_once(" of type ")?.1))
+    });
+    let Some((found, wanted)) = parts else { return why.to_owned() };
+    let (kind, name) = match found {
+        "number" => ("int64", "int64"),
+        "array" => ("slice", "[]interface {}"),
+        "object" => ("map", "map[string]interface {}"),
+        other => (other, other),
+    };
+    if wanted.starts_with("map[") {
+        format!("cannot restore map from {kind}")
+    } else if wanted.starts_with("[]") {
+        format!("cannot restore slice from {kind}")
+    } else if wanted.contains('.') {
+        format!("cannot restore struct from: {kind}")
+    } else {
+        format!("cannot convert {name} to {wanted}")
     }
 }
 

@@ -146,6 +146,12 @@ fn rename_event(object: &mut Value, direction: Direction) {
             object[to] = value;
         }
     }
+    // What the old form always shows, the new one leaves out when it is empty.
+    for field in ["reportingController", "reportingInstance"] {
+        if matches!(direction, Direction::New) && object[field] == "" {
+            take(object, field);
+        }
+    }
 }
 
 /// The field of a stored event that a selector of `events.k8s.io` means.

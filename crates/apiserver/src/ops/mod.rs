@@ -20,7 +20,6 @@ mod scale;
 mod server;
 mod strategy;
 mod subresource;
-mod syntax;
 mod watch;
 mod write;
 

@@ -9,13 +9,13 @@ use super::body::Form;
 use super::server::Profile;
 use super::{Caller, Server, WriteOptions, convert, namespaces};
 use crate::apply::managed::{self, Force, Reset, Versions, Write};
-use crate::apply::patch;
 use crate::apply::scale::Scaled;
 use crate::error::{Cause, Result};
 use crate::field::Path;
+use crate::registry::builtin::definition_name;
 use crate::registry::{Resource, Snapshot};
 use crate::schema::object::{self, Verdict};
-use crate::schema::{Schema, default};
+use crate::schema::{Schema, default, definition};
 
 /// Fills in defaults.
 pub(super) fn complete(server: &Server, profile: &Profile, object: &mut Value) {
@@ -44,11 +44,6 @@ pub(super) fn validate(profile: &Profile, subresource: &str, object: &Value, old
         return Verdict { causes: vec![cause], ..Verdict::default() };
     }
     object::check(&profile.resource, subresource, object, old)
-}
-
-/// `live` with a patch applied.
-pub(super) fn patched(kind: patch::Kind, live: &Value, patch: &Value, resource: &Resource) -> Result<Value> {
-    patch::apply(kind, live, patch, resource.schema())
 }
 
 /// Who writes what, for managed fields.
@@ -113,6 +108,39 @@ impl<'a> Tracker<'a> {
     /// `config` applied to `live`.
     pub(super) fn apply(&self, live: Option<&Value>, config: &Value, force: bool) -> Result<Value> {
         managed::apply(live, config, &self.write(), if force { Force::Yes } else { Force::No })
+    }
+}
+
+/// `object`, which is of a kind that is never stored, with a note of who wrote it.
+pub(super) fn note_writer(server: &Server, caller: &Caller, manager: &str, subresource: &str, object: Value) -> Value {
+    let text = |key: &str| object[key].as_str().unwrap_or_default().to_owned();
+    let (api_version, kind) = (text("apiVersion"), text("kind"));
+    let manager = match manager {
+        "" => managed::default_manager(&caller.user_agent),
+        manager => manager.to_owned(),
+    };
+    let (versions, reset) = (Passing { kind: kind.clone() }, Reset::default());
+    let write = Write {
+        versions: &versions,
+        api_version: &api_version,
+        kind: &kind,
+        manager: &manager,
+        subresource,
+        reset: &reset,
+        now: server.clock().now(),
+    };
+    managed::update(None, object, &write)
+}
+
+/// The one version of a built-in kind that is never stored.
+struct Passing {
+    kind: String,
+}
+
+impl Versions for Passing {
+    fn schema(&self, api_version: &str) -> Option<&Schema> {
+        let (group, version) = crate::registry::group_version(api_version);
+        definition(&definition_name(group, version, &self.kind))
     }
 }
 

@@ -38,7 +38,9 @@ pub(super) fn list(server: &Server, target: &Target, options: &ListOptions, stal
     check_list(options)?;
     let selection = selection(&profile, target, options)?;
     let continue_token = options.continue_token.clone();
-    let mut query = Query { selection, at: moment(options)?, limit: options.limit, continue_token };
+    // Whoever is content with anything gets all that is at hand.
+    let limit = if options.resource_version == "0" { 0 } else { options.limit };
+    let mut query = Query { selection, at: moment(options)?, limit, continue_token };
     if let Some(stale) = stale {
         query.at = At::Exactly(server.store().revision().saturating_sub(stale).max(1));
     }

@@ -43,7 +43,13 @@ fn at<'a>(object: &'a Value, path: &[String]) -> &'a Value {
 
 /// The scale of an object.
 pub(super) fn of(profile: &Profile, object: &Object) -> Result<Arc<Object>> {
-    Ok(Arc::new(Object::synthetic(&scale_of(profile, &object.value())?)))
+    let value = object.value();
+    let paths = Paths::of(profile)?;
+    if profile.resource.custom().is_some() && at(&value, &paths.spec).is_null() {
+        let path = paths.spec.join(".");
+        return Err(Status::internal(format!("the spec replicas field \".{path}\" does not exist")));
+    }
+    Ok(Arc::new(Object::synthetic(&scale_of(profile, &value)?)))
 }
 
 fn scale_of(profile: &Profile, value: &Value) -> Result<Value> {
@@ -124,9 +130,9 @@ pub(super) fn propose(call: &mut Call<'_>, change: &Change, old: &Value) -> Resu
     let live = scale_of(&profile, old)?;
     let wanted = match change {
         Change::Replace(scale) => scale.clone(),
-        Change::Patch(kind, patch) => {
-            let mut scale = patch::apply(*kind, &live, patch, form().schema())?;
-            form().fit_patched(&mut scale, (*kind, patch), call.options, &mut call.warnings)?;
+        Change::Patch(patch) => {
+            let mut scale = patch::apply(patch.kind, &live, &patch.value, form().schema())?;
+            form().fit_patched(&mut scale, patch, call.options, &mut call.warnings)?;
             scale
         }
         Change::Apply(config) => config.clone(),

@@ -182,6 +182,17 @@ impl Server {
         profile
     }
 
+    /// `object`, which is of a kind that is never stored, with a note of who wrote it.
+    pub(crate) fn note_writer(
+        &self,
+        caller: &Caller,
+        manager: &str,
+        subresource: &str,
+        object: serde_json::Value,
+    ) -> serde_json::Value {
+        super::pipeline::note_writer(self, caller, manager, subresource, object)
+    }
+
     /// One object, or its scale, in the version of the request.
     pub async fn get(&self, caller: &Caller, target: &Target, options: &GetOptions) -> Result<Arc<Object>> {
         let pass = self.faults().enter(Verb::Get, caller, target).await?;

@@ -33,6 +33,10 @@ pub(super) fn watch(
     let profile = server.profile(&target.resource);
     let selection = selection(&profile, target, options)?;
     let (start, end_of_initial) = start(options)?;
+    let known = match start {
+        Start::After(revision) => Some(revision),
+        _ => None,
+    };
     let opened =
         too_early(server, options).and_then(|()| server.store().watch(&profile.table, selection.clone(), start));
     let watch = match opened {
@@ -47,15 +51,16 @@ pub(super) fn watch(
     let now = Instant::now();
     let mut running = Running {
         ready: VecDeque::new(),
-        events: Some(watch),
         following: server.faults().follow(caller, target),
         faults: server.faults().clone(),
         store: server.store().clone(),
         profile,
         selection,
+        // What a watcher knows already needs no bookmark.
+        last_bookmark: known.unwrap_or(watch.revision),
+        events: Some(watch),
         bookmarks: options.allow_bookmarks,
         bookmark_at: next_bookmark(now + timeout),
-        last_bookmark: 0,
         end_at: now + timeout,
         left: pass.end_after,
     };
@@ -82,7 +87,7 @@ fn start(options: &ListOptions) -> Result<(Start, bool)> {
     Ok(match options.send_initial_events {
         Some(true) => (Start::State, options.allow_bookmarks),
         Some(false) if revision == 0 => (Start::Now, false),
-        _ if revision == 0 => (Start::State, false),
+        _ if revision == 0 => (Start::State, options.allow_bookmarks),
         _ => (Start::After(revision), false),
     })
 }

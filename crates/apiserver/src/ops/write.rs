@@ -36,7 +36,7 @@ pub(super) enum Change {
     /// This instead.
     Replace(Value),
     /// The same with a patch.
-    Patch(patch::Kind, Value),
+    Patch(patch::Patch),
     /// The same with a configuration applied.
     Apply(Value),
 }
@@ -102,18 +102,21 @@ pub(super) async fn patch(
 ) -> Result<Written> {
     let mut call = Call::new(server, caller, target, options);
     let change = match patch.kind {
-        PatchKind::Json => Change::Patch(patch::Kind::Json, read_patch(patch::Kind::Json, patch.body)?),
-        PatchKind::Merge => Change::Patch(patch::Kind::Merge, read_patch(patch::Kind::Merge, patch.body)?),
-        PatchKind::Strategic => Change::Patch(patch::Kind::Strategic, read_patch(patch::Kind::Strategic, patch.body)?),
-        PatchKind::Apply => Change::Apply(Form::of(&call.profile).decode_config(patch.body)?),
+        PatchKind::Json => Change::Patch(read_patch(patch::Kind::Json, patch.body)?),
+        PatchKind::Merge => Change::Patch(read_patch(patch::Kind::Merge, patch.body)?),
+        PatchKind::Strategic => Change::Patch(read_patch(patch::Kind::Strategic, patch.body)?),
+        PatchKind::Apply => {
+            let form = Form::of(&call.profile);
+            Change::Apply(form.decode_config(patch.body, options, &mut call.warnings)?)
+        }
     };
     call.change(change, Options::Patch(options.clone())).await
 }
 
 /// The patch in a body.
-pub(super) fn read_patch(kind: patch::Kind, body: Payload) -> Result<Value> {
+fn read_patch(kind: patch::Kind, body: Payload) -> Result<patch::Patch> {
     match body {
-        Payload::Object(value) => Ok(value),
+        Payload::Object(value) => Ok(patch::Patch { kind, value, odd: Vec::new() }),
         Payload::Json(text) => patch::decode(kind, &text),
     }
 }
@@ -260,10 +263,9 @@ impl<'a> Call<'a> {
         }
         let (mut object, tracked) = match change {
             Change::Replace(object) => (object.clone(), false),
-            Change::Patch(kind, patch) => {
-                let mut object = pipeline::patched(*kind, old, patch, &profile.resource)?;
-                let form = Form::of(&profile);
-                form.fit_patched(&mut object, (*kind, patch), self.options, &mut self.warnings)?;
+            Change::Patch(patch) => {
+                let mut object = patch::apply(patch.kind, old, &patch.value, profile.resource.schema())?;
+                Form::of(&profile).fit_patched(&mut object, patch, self.options, &mut self.warnings)?;
                 meta::fit_name(self.target, &object)?;
                 meta::fit_namespace(self.target, &mut object)?;
                 (object, false)
@@ -375,7 +377,9 @@ impl<'a> Call<'a> {
             "" => meta::text(object, "generateName"),
             name => name,
         };
-        Err(Status::invalid(&profile.resource.kind, &profile.resource.group, name, causes))
+        // A custom resource may say that it is of another kind, and is called that while it is refused for it.
+        let kind = object["kind"].as_str().filter(|_| profile.resource.custom().is_some());
+        Err(Status::invalid(kind.unwrap_or(&profile.resource.kind), &profile.resource.group, name, causes))
     }
 
     /// Lets admission plugins check the object.

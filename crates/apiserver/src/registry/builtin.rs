@@ -248,7 +248,7 @@ const GROUPS: &[(&str, &str, &[Row])] = &[
         "v1",
         &[
             cluster("csidrivers", "CSIDriver"),
-            cluster("csinodes", "CSINode"),
+            cluster("csinodes", "CSINode").status(),
             namespaced("csistoragecapacities", "CSIStorageCapacity"),
             cluster("storageclasses", "StorageClass").short(&["sc"]),
             cluster("volumeattachments", "VolumeAttachment").status(),

@@ -3,7 +3,6 @@
 //! Built-in kinds are Go structs on a real server: a value of the wrong type is an error of the decoder, unknown fields
 //! vanish, and what is absent or zero is written back as the tags of the struct say ([`capstan_schema::Absent`]).
 
-use std::collections::BTreeSet;
 use std::fmt;
 
 use capstan_schema::Absent;
@@ -19,23 +18,23 @@ use super::{Schema, Type, prune};
 pub struct Parsed {
     /// The value.
     pub value: Value,
-    /// Paths of fields that are there more than once.
+    /// Paths of fields that are there more than once, as they come.
     pub duplicates: Vec<String>,
 }
 
 /// Reads JSON.
 pub fn parse(text: &[u8]) -> Result<Parsed, serde_json::Error> {
-    let mut duplicates = BTreeSet::new();
+    let mut duplicates = Vec::new();
     let mut reader = serde_json::Deserializer::from_slice(text);
     let value = Node { path: String::new(), duplicates: &mut duplicates }.deserialize(&mut reader)?;
     reader.end()?;
-    Ok(Parsed { value, duplicates: duplicates.into_iter().collect() })
+    Ok(Parsed { value, duplicates })
 }
 
 /// Reads one value and notes duplicates below it.
 struct Node<'a> {
     path: String,
-    duplicates: &'a mut BTreeSet<String>,
+    duplicates: &'a mut Vec<String>,
 }
 
 impl<'de> DeserializeSeed<'de> for Node<'_> {
@@ -96,8 +95,8 @@ impl<'de> Visitor<'de> for Node<'_> {
         let mut fields = Map::new();
         while let Some(name) = access.next_key::<String>()? {
             let path = join(&self.path, &name);
-            if fields.contains_key(&name) {
-                self.duplicates.insert(path.clone());
+            if fields.contains_key(&name) && !self.duplicates.contains(&path) {
+                self.duplicates.push(path.clone());
             }
             let value = access.next_value_seed(Node { path, duplicates: &mut *self.duplicates })?;
             fields.insert(name, value);
@@ -365,7 +364,7 @@ mod tests {
     fn duplicates_are_found_and_the_last_one_counts() {
         let parsed = parse(br#"{"a": 1, "b": [{"c": 1, "c": 2}], "a": 3}"#).expect("JSON");
         assert_eq!(parsed.value, json!({"a": 3, "b": [{"c": 2}]}));
-        assert_eq!(parsed.duplicates, ["a", "b[0].c"]);
+        assert_eq!(parsed.duplicates, ["b[0].c", "a"]);
         assert!(parse(b"{} x").is_err());
     }
 

@@ -1,6 +1,5 @@
 //! The API as a tower service: one request in, one answer out, with or without a socket.
 
-use std::convert::Infallible;
 use std::future::Future;
 use std::pin::Pin;
 use std::sync::{Arc, OnceLock};
@@ -18,6 +17,7 @@ use super::media::{Media, header};
 use super::openapi::Documents;
 use super::path::Path;
 use super::query::Query;
+use super::respond::Lost;
 use super::runtime::Runtime;
 use super::{gate, pages, respond, tunnel, verbs};
 use crate::auth::{self, Auth, Escalation, UserInfo};
@@ -181,16 +181,24 @@ where
     }
 }
 
+/// An answer, unless it got lost on its way.
+fn found(response: Response<Body>) -> Result<Response<Body>, Lost> {
+    match response.extensions().get::<Lost>() {
+        Some(lost) => Err(*lost),
+        None => Ok(response),
+    }
+}
+
 impl<B> tower::Service<Request<B>> for Api
 where
     B: http_body::Body<Data = Bytes> + Send + 'static,
     B::Error: Into<Box<dyn std::error::Error + Send + Sync>>,
 {
     type Response = Response<Body>;
-    type Error = Infallible;
-    type Future = Pin<Box<dyn Future<Output = Result<Response<Body>, Infallible>> + Send>>;
+    type Error = Lost;
+    type Future = Pin<Box<dyn Future<Output = Result<Response<Body>, Lost>> + Send>>;
 
-    fn poll_ready(&mut self, _cx: &mut Context<'_>) -> Poll<Result<(), Infallible>> {
+    fn poll_ready(&mut self, _cx: &mut Context<'_>) -> Poll<Result<(), Lost>> {
         Poll::Ready(Ok(()))
     }
 
@@ -200,9 +208,9 @@ where
             // Without a connection there is nothing to take over, so one is made.
             let wants_stream = request.headers().contains_key(http::header::UPGRADE);
             if wants_stream && request.extensions().get::<hyper::upgrade::OnUpgrade>().is_none() {
-                return Ok(tunnel::answer(api, request).await);
+                return found(tunnel::answer(api, request).await);
             }
-            Ok(api.answer(request).await)
+            found(api.answer(request).await)
         })
     }
 }

@@ -219,9 +219,12 @@ fn resource_list(group: &str, version: &Version) -> Option<Value> {
         }
     }
     let group_version = crate::registry::api_version(group, &version.version);
-    Some(json!({
-        "kind": "APIResourceList", "apiVersion": "v1", "groupVersion": group_version, "resources": resources,
-    }))
+    let mut list = json!({"kind": "APIResourceList", "groupVersion": group_version, "resources": resources});
+    // The oldest of all lists is written by older code.
+    if !group.is_empty() {
+        list["apiVersion"] = "v1".into();
+    }
+    Some(list)
 }
 
 /// Subresources in their order: by name, but the status of a custom resource comes first.
@@ -235,7 +238,13 @@ fn subresources(resource: &Resource) -> Vec<&Subresource> {
 
 /// A hash of the version in which objects are stored, as storage migrators compare it.
 fn storage_hash(resource: &Resource) -> String {
-    let text = format!("{}/{}/{}", resource.storage_group, resource.storage_version, resource.kind);
+    // Some kinds are stored in a version that is not served.
+    let version = match &*resource.plural {
+        "customresourcedefinitions" | "clustertrustbundles" | "podcertificaterequests" => "v1beta1",
+        "devicetaintrules" => "v1beta2",
+        _ => &*resource.storage_version,
+    };
+    let text = format!("{}/{version}/{}", resource.storage_group, resource.kind);
     BASE64_STANDARD.encode(&digest(&SHA256, text.as_bytes()).as_ref()[..8])
 }
 

@@ -236,9 +236,9 @@ pub(crate) fn yaml_to_json(text: &[u8]) -> Result<Bytes> {
     Ok(serde_json::to_vec(&value).expect("a JSON value encodes").into())
 }
 
-/// What is wrong with JSON text, in Go's words where they are known.
-pub(crate) fn json_error(error: &serde_json::Error) -> String {
-    if error.is_eof() { "unexpected end of JSON input".to_owned() } else { error.to_string() }
+/// What is wrong with JSON text, in Go's words.
+pub(crate) fn json_error(text: &[u8], error: &serde_json::Error) -> String {
+    crate::syntax::fault(text).unwrap_or_else(|| error.to_string())
 }
 
 fn unsupported(accepted: &[&str]) -> Status {

@@ -31,5 +31,6 @@ pub use api::Api;
 pub use body::Body;
 pub use kubeconfig::Kubeconfig;
 pub use listen::{Listen, ListenError, Listener};
+pub use respond::Lost;
 pub use runtime::{ExecOptions, LogOptions, Runtime, Streams};
 pub use tls::{Authority, TlsError};

@@ -63,7 +63,8 @@ impl Shown {
         }
         if let View::Table(version) = self.media.view {
             let (items, headers) = (listing.items.iter().map(|object| &**object), table::Headers::Shown);
-            let table = table::table(resource, items, meta, version, self.include, headers, self.clock.now());
+            let mut table = table::table(resource, items, meta, version, self.include, headers, self.clock.now());
+            table::mark_default(resource, &listing.items, &mut table);
             return self.media.write(&table).into();
         }
         let mut head = Vec::with_capacity(256);

@@ -68,7 +68,7 @@ fn version() -> Value {
         "emulationMinor": MINOR,
         "minCompatibilityMajor": "1",
         "minCompatibilityMinor": "36",
-        "gitVersion": format!("v1.{MINOR}.0"),
+        "gitVersion": format!("v1.{MINOR}.1"),
         "gitCommit": "0000000000000000000000000000000000000000",
         "gitTreeState": "clean",
         "buildDate": "1970-01-01T00:00:00Z",
@@ -101,12 +101,9 @@ fn health(check: &str, rest: &[&str], call: &Call) -> Response<Body> {
 
 /// The form in which a client wants `/api` and `/apis`.
 fn discovery(inner: &Inner, call: &Call, parts: &[&str], media: Result<Media>) -> Response<Body> {
-    if let (["api" | "apis"], Some(version)) = (parts, aggregated(&call.headers)) {
-        let (body, etag) = inner.discovery.aggregated(inner, parts[0], version);
-        let kind = match version {
-            "v2" => "application/json;g=apidiscovery.k8s.io;v=v2;as=APIGroupDiscoveryList",
-            _ => "application/json;g=apidiscovery.k8s.io;v=v2beta1;as=APIGroupDiscoveryList",
-        };
+    if let (["api" | "apis"], true) = (parts, aggregated(&call.headers)) {
+        let (body, etag) = inner.discovery.aggregated(inner, parts[0], "v2");
+        let kind = "application/json;g=apidiscovery.k8s.io;v=v2;as=APIGroupDiscoveryList";
         let unchanged = header(&call.headers, IF_NONE_MATCH.as_str()) == etag;
         let mut response =
             if unchanged { respond::answer(304, kind, Body::empty()) } else { respond::answer(200, kind, body) };
@@ -131,8 +128,8 @@ fn discovery(inner: &Inner, call: &Call, parts: &[&str], media: Result<Media>) -
     }
 }
 
-/// The version of aggregated discovery that the client likes best, unless it prefers the plain form.
-fn aggregated(headers: &HeaderMap) -> Option<&'static str> {
+/// Whether the client likes aggregated discovery better than the plain form.
+fn aggregated(headers: &HeaderMap) -> bool {
     let accept = header(headers, http::header::ACCEPT.as_str());
     for clause in accept.split(',').map(|clause| clause.replace(' ', "")) {
         let has = |parameter: &str| clause.split(';').any(|part| part == parameter);
@@ -140,14 +137,11 @@ fn aggregated(headers: &HeaderMap) -> Option<&'static str> {
             continue;
         }
         if !has("as=APIGroupDiscoveryList") {
-            return None;
+            return false;
         }
         if has("g=apidiscovery.k8s.io") && has("v=v2") {
-            return Some("v2");
-        }
-        if has("g=apidiscovery.k8s.io") && has("v=v2beta1") {
-            return Some("v2beta1");
+            return true;
         }
     }
-    None
+    false
 }

@@ -7,6 +7,7 @@ use serde_json::{Value, json};
 use super::body::Body;
 use super::media::Media;
 use crate::error::Status;
+use crate::faults::is_disconnected;
 
 /// An answer of this type.
 pub(crate) fn answer(code: u16, content_type: &'static str, body: impl Into<Body>) -> Response<Body> {
@@ -28,9 +29,17 @@ pub(crate) fn value(code: u16, media: Media, value: &Value) -> Response<Body> {
     answer(code, media.content_type(), media.write(value))
 }
 
+/// There is no answer: the connection was lost, because a fault says so.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("connection lost")]
+pub struct Lost;
+
 /// A failure.
 pub(crate) fn failure(media: Media, status: &Status) -> Response<Body> {
     let mut response = value(status.code, media, &status.to_json());
+    if is_disconnected(status) {
+        response.extensions_mut().insert(Lost);
+    }
     if let Some(seconds) = status.details.get("retryAfterSeconds").filter(|_| status.code == 429) {
         add_header(&mut response, http::header::RETRY_AFTER, &seconds.to_string());
     }

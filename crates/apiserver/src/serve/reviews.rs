@@ -25,10 +25,11 @@ pub(super) fn is_review(resource: &Resource) -> bool {
 
 /// Answers a review.
 pub(super) fn create(inner: &Inner, call: &Call, target: &Target, media: Media) -> Result<Response<Body>> {
-    options::write(&call.query, "CreateOptions")?;
+    let options = options::write(&call.query, "CreateOptions")?;
     let body = media::json_body(&call.headers, call.body.clone(), true)?;
     let mut review: Value = serde_json::from_slice(&body).map_err(|error| {
-        Status::bad_request(format!("couldn't get version/kind; json parse error: {}", media::json_error(&error)))
+        let why = media::json_error(&body, &error);
+        Status::bad_request(format!("couldn't get version/kind; json parse error: {why}"))
     })?;
     let kind = &*target.resource.kind;
     let posted = review["kind"].as_str().unwrap_or(kind);
@@ -48,6 +49,11 @@ pub(super) fn create(inner: &Inner, call: &Call, target: &Target, media: Media) 
         review["metadata"]["namespace"] = namespace.as_str().into();
     }
     let status = status(&inner.auth, &call.caller, kind, target, &review["spec"])?;
+    match kind {
+        "SelfSubjectRulesReview" => {}
+        "SelfSubjectReview" => review["metadata"]["creationTimestamp"] = inner.server.clock().rfc3339().into(),
+        _ => review = inner.server.note_writer(&call.caller, &options.field_manager, "", review),
+    }
     review["status"] = status;
     if kind == "SelfSubjectRulesReview" {
         review["spec"] = json!({});
@@ -84,7 +90,15 @@ fn token(auth: &Auth, spec: &Value) -> Result<Value> {
         Some(identity) => {
             json!({"authenticated": true, "user": identity.user, "audiences": identity.audiences})
         }
-        None => json!({"user": {}, "error": "invalid bearer token"}),
+        None => {
+            let mut error = "invalid bearer token".to_owned();
+            if let Some(offered) = auth.audiences(token) {
+                let list = |list: &[String]| json!(list).to_string().replace(',', " ");
+                let (offered, wanted) = (list(&offered), list(&audiences));
+                error = format!("[{error}, token audiences {offered} is invalid for the target audiences {wanted}]");
+            }
+            json!({"user": {}, "error": error})
+        }
     })
 }
 

@@ -22,7 +22,8 @@ pub(super) async fn create(inner: &Inner, call: &Call, target: &Target, media: M
     let options = options::write(&call.query, "CreateOptions")?;
     let body = media::json_body(&call.headers, call.body.clone(), true)?;
     let request: Value = serde_json::from_slice(&body).map_err(|error| {
-        Status::bad_request(format!("couldn't get version/kind; json parse error: {}", media::json_error(&error)))
+        let why = media::json_error(&body, &error);
+        Status::bad_request(format!("couldn't get version/kind; json parse error: {why}"))
     })?;
     let spec = &request["spec"];
     let seconds = spec["expirationSeconds"].as_i64().unwrap_or(HOUR);
@@ -45,7 +46,9 @@ pub(super) async fn create(inner: &Inner, call: &Call, target: &Target, media: M
         bound,
     };
     let token = if options.dry_run { String::new() } else { inner.auth.authenticator.sign(&grant) };
-    let answer = json!({
+    let sent = json!({"kind": "TokenRequest", "apiVersion": format!("{GROUP}/v1"), "metadata": {}, "spec": spec});
+    let noted = inner.server.note_writer(&call.caller, &options.field_manager, "token", sent);
+    let mut answer = json!({
         "kind": "TokenRequest",
         "apiVersion": format!("{GROUP}/v1"),
         "metadata": {
@@ -58,6 +61,9 @@ pub(super) async fn create(inner: &Inner, call: &Call, target: &Target, media: M
         },
         "status": {"token": token, "expirationTimestamp": clock::seconds(expires)},
     });
+    if !noted["metadata"]["managedFields"].is_null() {
+        answer["metadata"]["managedFields"] = noted["metadata"]["managedFields"].clone();
+    }
     Ok(respond::value(201, media.plain(), &answer))
 }
 

@@ -15,6 +15,10 @@ use super::{options, respond, reviews, runtime, stream, tokens, watch};
 use crate::error::{Result, Status};
 use crate::ops::{Deleted, GetOptions, ListOptions, Patch, Target, Written};
 use crate::registry::Resource;
+use crate::schema::{decode, definition};
+
+/// How the options of a deletion are described.
+const DELETE_OPTIONS: &str = "io.k8s.apimachinery.pkg.apis.meta.v1.DeleteOptions";
 
 /// Answers a request for a resource.
 pub(super) async fn answer(inner: &Inner, call: &Call, media: Media) -> Result<Response<Body>> {
@@ -30,13 +34,13 @@ pub(super) async fn answer(inner: &Inner, call: &Call, media: Media) -> Result<R
     if let Some(deprecation) = deprecation(&resource) {
         respond::warn(&mut response, &[deprecation]);
     }
-    if call.method == Method::HEAD {
-        *response.body_mut() = Body::empty();
-    }
     Ok(response)
 }
 
 async fn serve(inner: &Inner, call: &Call, target: &Target, media: Media) -> Result<Response<Body>> {
+    if call.method == Method::HEAD {
+        return Ok(respond::answer(405, media.content_type(), Body::empty()));
+    }
     let resource = &target.resource;
     let verb = call.path.verb(&call.method, &call.query);
     check(target, verb)?;
@@ -175,10 +179,13 @@ fn delete_body(call: &Call) -> Result<Option<Value>> {
         return Ok(None);
     }
     let body: Bytes = media::json_body(&call.headers, call.body.clone(), true)?;
-    let parsed = serde_json::from_slice(&body).map(Some);
-    parsed.map_err(|error| {
-        Status::bad_request(format!("couldn't get version/kind; json parse error: {}", media::json_error(&error)))
-    })
+    let mut options: Value = serde_json::from_slice(&body).map_err(|error| {
+        let why = media::json_error(&body, &error);
+        Status::bad_request(format!("couldn't get version/kind; json parse error: {why}"))
+    })?;
+    let schema = definition(DELETE_OPTIONS).expect("options are built in");
+    decode::typed(schema, &mut options).map_err(Status::bad_request)?;
+    Ok(Some(options))
 }
 
 /// What the path is about; nothing if there is no such path.

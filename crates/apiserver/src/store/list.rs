@@ -129,7 +129,8 @@ impl Token {
         let refuse =
             |why: String| Status::bad_request(format!("invalid continue token: continue key is not valid: {why}"));
         let bytes = BASE64_URL_SAFE_NO_PAD.decode(text).map_err(|error| refuse(base64_error(&error)))?;
-        let token: Self = serde_json::from_slice(&bytes).map_err(|error| refuse(error.to_string()))?;
+        let token: Self = serde_json::from_slice(&bytes)
+            .map_err(|error| refuse(crate::syntax::fault(&bytes).unwrap_or_else(|| error.to_string())))?;
         let version = &token.version;
         match () {
             () if version != TOKEN_VERSION => {

@@ -16,6 +16,7 @@ pub(super) fn job(job: &mut Value) {
     spec.fill("backoffLimit", retries);
     spec.fill("completionMode", "NonIndexed");
     spec.fill("suspend", false);
+    spec.fill("manualSelector", false);
     let replacement = if spec.has("podFailurePolicy") { "Failed" } else { "TerminatingOrFailed" };
     spec.fill("podReplacementPolicy", replacement);
     failure_policy(spec);

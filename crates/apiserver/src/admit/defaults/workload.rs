@@ -4,6 +4,7 @@ use serde_json::{Map, Value, json};
 
 use super::{template, volume};
 use crate::admit::json::{Fill, Read};
+use crate::admit::prepare::TEMPLATE_GENERATION;
 
 /// A Deployment.
 pub(super) fn deployment(deployment: &mut Value) {
@@ -19,6 +20,10 @@ pub(super) fn deployment(deployment: &mut Value) {
 
 /// A DaemonSet.
 pub(super) fn daemon_set(set: &mut Value) {
+    // A real server converts a counter into this annotation before it notes who owns what.
+    if let Some(annotations) = set.inner_or_new("metadata").and_then(|meta| meta.inner_or_new("annotations")) {
+        annotations.fill(TEMPLATE_GENERATION, "0");
+    }
     let Some(spec) = set.inner_or_new("spec") else { return };
     if let Some(strategy) = spec.inner_or_new("updateStrategy") {
         rolling(strategy, &[("maxUnavailable", 1.into()), ("maxSurge", 0.into())]);

@@ -77,7 +77,7 @@ fn has_changed_time(old: &Value, status: &Value) -> bool {
         && old["status"]["lastPhaseTransitionTime"] != status["lastPhaseTransitionTime"]
 }
 
-const TEMPLATE_GENERATION: &str = "deprecated.daemonset.template.generation";
+pub(super) const TEMPLATE_GENERATION: &str = "deprecated.daemonset.template.generation";
 
 /// An annotation counts the templates that a daemon set has had.
 fn daemon_set(set: &mut Value, old: Option<&Value>) {
@@ -109,7 +109,6 @@ fn job(job: &mut Value) {
             labels.put(key, name.as_str());
         }
     }
-    spec.fill("manualSelector", false);
     let selector = spec.inner_or_new("selector").and_then(|selector| selector.inner_or_new("matchLabels"));
     if let Some(labels) = selector {
         labels.fill("batch.kubernetes.io/controller-uid", uid);

@@ -140,6 +140,7 @@ async fn bookmarks_come_by_the_minute_and_the_watch_ends_in_time() {
     let options =
         ListOptions { allow_bookmarks: true, timeout: Some(Duration::from_secs(90)), ..ListOptions::default() };
     let mut stream = watch(&bench, options).await;
+    assert_eq!(show(&stream.next().await.unwrap()), "!3");
     bench.pod("elsewhere", json!({})).await;
     assert_eq!(show(&stream.next().await.unwrap()), "@4");
     bench.pod("again", json!({})).await;

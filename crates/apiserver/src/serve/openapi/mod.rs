@@ -25,6 +25,7 @@ use super::respond;
 use crate::registry::{Resource, Snapshot, api_version};
 
 const JSON: &str = "application/json";
+const TEXT: &str = "text/plain; charset=utf-8";
 /// What clients call the protobuf form of version 2.
 const PROTO: &str = "application/com.github.proto-openapi.spec.v2.v1.0+protobuf";
 
@@ -61,7 +62,7 @@ impl Documents {
         let snapshot = inner.server.registry().snapshot();
         match parts {
             ["v2"] => self.version_2(inner, call, &snapshot),
-            ["v3"] => respond::value(200, super::media::Media::default(), &index(&snapshot)),
+            ["v3"] => respond::answer(200, TEXT, index(&snapshot).to_string()),
             ["v3", "api" | "apis", ..] => {
                 let path = parts[1..].join("/");
                 let Some((group, version)) = group_version(&snapshot, &path) else { return nothing() };
@@ -94,7 +95,9 @@ impl Documents {
 
 /// 404 without a word.
 fn nothing() -> Response<Body> {
-    respond::answer(404, "text/plain; charset=utf-8", Body::empty())
+    let mut response = respond::answer(404, TEXT, Body::empty());
+    response.headers_mut().remove(http::header::CONTENT_TYPE);
+    response
 }
 
 fn send(call: &Call, document: Document, content_type: &'static str) -> Response<Body> {

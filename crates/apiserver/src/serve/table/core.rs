@@ -60,6 +60,11 @@ fn node(object: &Value, now: Timestamp) -> Vec<Value> {
         Value::from(found.map_or("<none>", |address| text(address, "/address")))
     };
     let info = |field: &str| Value::from(text_or(object, &format!("/status/nodeInfo/{field}"), UNKNOWN));
+    let kernel = text_or(object, "/status/nodeInfo/kernelVersion", UNKNOWN);
+    let kernel = match text(object, "/status/nodeInfo/architecture") {
+        "" => kernel.to_owned(),
+        architecture => format!("{kernel} ({architecture})"),
+    };
     vec![
         name(object),
         status.into(),
@@ -69,7 +74,7 @@ fn node(object: &Value, now: Timestamp) -> Vec<Value> {
         address("InternalIP"),
         address("ExternalIP"),
         info("osImage"),
-        info("kernelVersion"),
+        kernel.into(),
         info("containerRuntimeVersion"),
     ]
 }

@@ -11,6 +11,8 @@ mod pod;
 mod policy;
 mod storage;
 
+use std::sync::Arc;
+
 use jiff::Timestamp;
 use serde_json::{Value, json};
 
@@ -169,6 +171,18 @@ pub(crate) fn table<'a>(
         "columnDefinitions": columns,
         "rows": rows,
     })
+}
+
+/// Says in a list of storage classes which one is the default. A class alone does not know.
+pub(crate) fn mark_default(resource: &Resource, objects: &[Arc<Object>], table: &mut Value) {
+    if &*resource.group != "storage.k8s.io" || &*resource.plural != "storageclasses" {
+        return;
+    }
+    let values: Vec<Value> = objects.iter().map(|object| object.value()).collect();
+    if let Some(index) = storage::default_class(&values) {
+        let cell = &mut table["rows"][index]["cells"][0];
+        *cell = format!("{} (default)", cell.as_str().unwrap_or_default()).into();
+    }
 }
 
 fn builtin<'a>(

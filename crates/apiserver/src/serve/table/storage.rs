@@ -121,15 +121,23 @@ const CLASS: &[Column] = &[
     AGE,
 ];
 
+/// Which of the storage classes in a list is the default: the newest of those that say so.
+pub(super) fn default_class(classes: &[Value]) -> Option<usize> {
+    let says_so = |class: &Value| {
+        ["storageclass.kubernetes.io/is-default-class", "storageclass.beta.kubernetes.io/is-default-class"]
+            .iter()
+            .any(|key| class["metadata"]["annotations"][*key] == "true")
+    };
+    let candidates = classes.iter().enumerate().filter(|(_, class)| says_so(class));
+    // Times have the form in which their order is that of their texts; of two at once, the first name wins.
+    candidates
+        .max_by_key(|(index, class)| (text(class, "/metadata/creationTimestamp"), std::cmp::Reverse(*index)))
+        .map(|(index, _)| index)
+}
+
 fn class(object: &Value, now: Timestamp) -> Vec<Value> {
-    let annotations = &object["metadata"]["annotations"];
-    let default = ["storageclass.kubernetes.io/is-default-class", "storageclass.beta.kubernetes.io/is-default-class"]
-        .iter()
-        .any(|key| annotations[*key] == "true");
-    let shown = text(object, "/metadata/name");
-    let shown = if default { format!("{shown} (default)") } else { shown.to_owned() };
     vec![
-        shown.into(),
+        name(object),
         text(object, "/provisioner").into(),
         text_or(object, "/reclaimPolicy", "Delete").into(),
         text_or(object, "/volumeBindingMode", "Immediate").into(),

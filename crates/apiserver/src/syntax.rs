@@ -1,11 +1,19 @@
 //! What is wrong with a text that is not JSON, in the words of Go's decoder.
 
+/// Keys that one object of a JSON text has more than once, with the line of each further one.
+pub(crate) fn keys_set_twice(text: &[u8]) -> Vec<(usize, String)> {
+    let mut scanner = Scanner::new(text);
+    let _ = scanner.value();
+    let line = |at: usize| 1 + text[..at].iter().filter(|byte| **byte == b'\n').count();
+    scanner.twice.iter().map(|(at, key)| (line(*at), key.clone())).collect()
+}
+
 /// How deep objects and lists may be nested.
 const DEPTH: usize = 128;
 
 /// Why `text` is not JSON; nothing if it is.
-pub(super) fn fault(text: &[u8]) -> Option<String> {
-    let mut scanner = Scanner { text, at: 0, depth: 0 };
+pub(crate) fn fault(text: &[u8]) -> Option<String> {
+    let mut scanner = Scanner::new(text);
     let result = scanner.value().and_then(|()| scanner.end());
     result.err().map(|fault| match fault {
         Fault::End => "unexpected end of JSON input".to_owned(),
@@ -29,9 +37,15 @@ struct Scanner<'a> {
     text: &'a [u8],
     at: usize,
     depth: usize,
+    /// Where keys stand that their objects have already.
+    twice: Vec<(usize, String)>,
 }
 
-impl Scanner<'_> {
+impl<'a> Scanner<'a> {
+    fn new(text: &'a [u8]) -> Self {
+        Self { text, at: 0, depth: 0, twice: Vec::new() }
+    }
+
     fn peek(&self) -> Result<u8, Fault> {
         self.text.get(self.at).copied().ok_or(Fault::End)
     }
@@ -94,11 +108,17 @@ impl Scanner<'_> {
         if first == b'}' {
             return Ok(());
         }
+        let mut keys = std::collections::HashSet::new();
         loop {
             if first != b'"' {
                 return Err(Fault::Byte(first, "looking for beginning of object key string".into()));
             }
+            let begin = self.at;
             self.string()?;
+            let key = String::from_utf8_lossy(&self.text[begin..self.at - 1]).into_owned();
+            if !keys.insert(key.clone()) {
+                self.twice.push((begin, key));
+            }
             match self.visible()? {
                 b':' => {}
                 byte => return Err(Fault::Byte(byte, "after object key".into())),
