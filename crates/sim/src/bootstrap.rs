@@ -7,7 +7,10 @@ use serde_json::{Value, json};
 
 use crate::writer::is_already_exists;
 
-/// Creates the service `kubernetes` and the priority classes of the system.
+/// Where the control plane would be: the address before that of the first node. Endpoints may not be on loopback.
+const CONTROL_PLANE: &str = "172.16.0.1";
+
+/// Creates the service `kubernetes` with its endpoints, and the priority classes of the system.
 pub(crate) async fn install(server: &Server, addresses: &Addresses, port: u16) -> Result<()> {
     let first = std::net::Ipv4Addr::from_bits(addresses.network.to_bits() + 1).to_string();
     let service = json!({
@@ -21,6 +24,7 @@ pub(crate) async fn install(server: &Server, addresses: &Addresses, port: u16) -
         },
     });
     create(server, "", "services", Some("default"), service).await?;
+    install_endpoints(server, port).await?;
     for (name, value, description) in [
         (
             "system-cluster-critical",
@@ -37,6 +41,28 @@ pub(crate) async fn install(server: &Server, addresses: &Addresses, port: u16) -
         create(server, "scheduling.k8s.io", "priorityclasses", None, class).await?;
     }
     Ok(())
+}
+
+/// What is behind the service `kubernetes`: it has no selector, and a real server writes this itself.
+async fn install_endpoints(server: &Server, port: u16) -> Result<()> {
+    let ports = json!([{"name": "https", "port": port, "protocol": "TCP"}]);
+    let endpoints = json!({
+        "metadata": {
+            "name": "kubernetes", "namespace": "default",
+            "labels": {"endpointslice.kubernetes.io/skip-mirror": "true"},
+        },
+        "subsets": [{"addresses": [{"ip": CONTROL_PLANE}], "ports": ports}],
+    });
+    create(server, "", "endpoints", Some("default"), endpoints).await?;
+    let slice = json!({
+        "metadata": {
+            "name": "kubernetes", "namespace": "default", "labels": {"kubernetes.io/service-name": "kubernetes"},
+        },
+        "addressType": "IPv4",
+        "endpoints": [{"addresses": [CONTROL_PLANE], "conditions": {"ready": true}}],
+        "ports": ports,
+    });
+    create(server, "discovery.k8s.io", "endpointslices", Some("default"), slice).await
 }
 
 async fn create(server: &Server, group: &str, plural: &str, namespace: Option<&str>, body: Value) -> Result<()> {

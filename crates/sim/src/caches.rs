@@ -17,6 +17,7 @@ use k8s_openapi::api::resource::v1::{DeviceClass, ResourceClaim, ResourceClaimTe
 use k8s_openapi::api::storage::v1::StorageClass;
 
 use crate::context::Tasks;
+use crate::gauges::Gauges;
 use crate::informer::{Cache, Kind};
 
 macro_rules! caches {
@@ -35,6 +36,17 @@ macro_rules! caches {
             /// Starts one watch per kind.
             pub(crate) fn feed(self: &Arc<Self>, server: &Server, caller: &Caller, tasks: &Tasks) {
                 $(tasks.spawn(self.$field.clone().feed(server.clone(), caller.clone()));)*
+            }
+
+            /// Counts what is in the caches.
+            pub(crate) fn count(&self, gauges: &Gauges) {
+                $(self.$field.count(stringify!($field), gauges);)*
+            }
+
+            /// Tells nobody anything any more. Subscribers hold caches that hold subscribers, so without this none of
+            /// them would ever go.
+            pub(crate) fn close(&self) {
+                $(self.$field.close();)*
             }
 
             /// Waits until every cache holds what the server holds.

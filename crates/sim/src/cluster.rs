@@ -1,5 +1,6 @@
 //! The cluster as a whole: what it is to be like, starting it, and the ways to talk to it.
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use capstan_apiserver::admit::webhook::Resolver;
@@ -101,9 +102,24 @@ impl Cluster {
         &self.nodes
     }
 
+    /// How much each part of the cluster holds in memory, by name: for tests that look for leaks. Names may change.
+    pub fn counts(&self) -> BTreeMap<String, usize> {
+        let store = self.server.store().counts();
+        let mut counts = self.context.gauges.read();
+        counts.extend([
+            ("store: objects".to_owned(), store.objects),
+            ("store: events in logs".to_owned(), store.events),
+            ("store: watchers".to_owned(), store.watchers),
+            ("store: tables".to_owned(), store.tables),
+            ("store: owners with dependents".to_owned(), store.owners),
+        ]);
+        counts
+    }
+
     /// Ends everything that runs.
     pub fn stop(&self) {
         self.tasks.stop();
+        self.context.caches.close();
     }
 }
 

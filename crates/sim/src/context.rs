@@ -11,6 +11,7 @@ use tokio::task::AbortHandle;
 
 use crate::caches::Caches;
 use crate::events::{EventSink, Recorder};
+use crate::gauges::Gauges;
 use crate::writer::Writer;
 
 /// What every part of the cluster is given. Clones share one state.
@@ -22,18 +23,23 @@ pub struct Context {
     pub caches: Arc<Caches>,
     events: EventSink,
     tasks: Tasks,
+    pub(crate) gauges: Gauges,
 }
 
 impl Context {
     pub(crate) fn new(server: Server, tasks: Tasks) -> Self {
         let caches = Arc::new(Caches::new(server.registry()));
         caches.feed(&server, &Caller::system("kube-controller-manager"), &tasks);
+        let gauges = Gauges::default();
+        caches.count(&gauges);
+        let running = tasks.clone();
+        gauges.add("tasks", move || running.len());
         let writer = |user: &str| {
             let user = UserInfo::service_account("kube-system", user, "");
             Writer::new(server.clone(), caches.clone(), user, "kube-controller-manager")
         };
         let events = EventSink::start(writer("event-controller"), &tasks);
-        Self { server, caches, events, tasks }
+        Self { server, caches, events, tasks, gauges }
     }
 
     /// The time.
@@ -96,6 +102,12 @@ impl Tasks {
             running.handles.retain(|handle| !handle.is_finished());
         }
         running.handles.push(tokio::spawn(task).abort_handle());
+    }
+
+    /// How many tasks run.
+    pub(crate) fn len(&self) -> usize {
+        let running = self.running.lock().unwrap_or_else(PoisonError::into_inner);
+        running.handles.iter().filter(|handle| !handle.is_finished()).count()
     }
 
     /// Ends all tasks.

@@ -2,7 +2,6 @@
 //! cluster do.
 
 use std::borrow::Cow;
-use std::collections::HashMap;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicI64, Ordering};
 
@@ -15,13 +14,12 @@ use serde_json::json;
 use tokio::sync::mpsc;
 
 use crate::context::Tasks;
+use crate::correlate::{Correlator, Plan, Sighting};
 use crate::informer::Kind;
 use crate::writer::{Writer, is_not_found};
 
 /// Most events that wait to be written; more are lost, as events are no record.
 const WAITING: usize = 4096;
-/// Most different events that are remembered to count their repeats.
-const REMEMBERED: usize = 4096;
 
 /// Whether an event is good or bad news.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -137,72 +135,56 @@ pub fn reference<K: Kind>(object: &K) -> ObjectReference {
     }
 }
 
-#[derive(PartialEq, Eq, Hash)]
-struct Same {
-    uid: Option<String>,
-    name: Option<String>,
-    field_path: Option<String>,
-    severity: Severity,
-    reason: Cow<'static, str>,
-    message: String,
-    component: Arc<str>,
-    host: Arc<str>,
-}
-
-struct Known {
-    name: String,
-    count: i32,
-}
-
 async fn write_all(writer: Writer, mut reports: mpsc::Receiver<Report>) {
-    let mut known: HashMap<Same, Known> = HashMap::new();
+    let mut correlator = Correlator::default();
     while let Some(report) = reports.recv().await {
-        if known.len() >= REMEMBERED {
-            known.clear();
-        }
-        let written = write(&writer, &mut known, report).await;
-        if let Err(error) = written {
+        let Some(plan) = correlator.judge(&sighting(&report)) else { continue };
+        if let Err(error) = write(&writer, &mut correlator, plan, report).await {
             tracing::debug!(%error, "event lost");
         }
+        // Others have more urgent work.
+        tokio::task::yield_now().await;
+    }
+}
+
+fn sighting(report: &Report) -> Sighting<'_> {
+    let about = &report.about;
+    let text = |text: &'_ Option<String>| text.clone().unwrap_or_default();
+    let [kind, namespace, name, uid, version] =
+        [&about.kind, &about.namespace, &about.name, &about.uid, &about.api_version].map(text);
+    Sighting {
+        source: [&*report.component, &*report.host, &kind, &namespace, &name, &uid, &version].join("\0"),
+        field_path: about.field_path.as_deref().unwrap_or_default(),
+        reason: [report.severity.as_str(), &*report.reason].join("\0"),
+        message: &report.message,
+        at: report.at,
     }
 }
 
 async fn write(
     writer: &Writer,
-    known: &mut HashMap<Same, Known>,
-    report: Report,
+    correlator: &mut Correlator,
+    plan: Plan,
+    mut report: Report,
 ) -> capstan_apiserver::error::Result<()> {
-    let same = Same {
-        uid: report.about.uid.clone(),
-        name: report.about.name.clone(),
-        field_path: report.about.field_path.clone(),
-        severity: report.severity,
-        reason: report.reason.clone(),
-        message: report.message.clone(),
-        component: report.component.clone(),
-        host: report.host.clone(),
-    };
+    report.message = plan.combined.unwrap_or(report.message);
     let namespace = report.about.namespace.clone().unwrap_or_else(|| "default".to_owned());
-    if let Some(before) = known.get_mut(&same) {
-        let body = json!({"count": before.count + 1, "lastTimestamp": Time(report.at)});
-        let patched =
-            writer.patch::<Event>(Some(&namespace), &before.name, None, PatchKind::Merge, body).await.map(drop);
+    if let Some(name) = &plan.name {
+        let body = json!({"count": plan.count, "lastTimestamp": Time(report.at), "message": report.message});
+        let patched = writer.patch::<Event>(Some(&namespace), name, None, PatchKind::Merge, body).await.map(drop);
         match patched {
             Err(error) if is_not_found(&error) => {}
-            other => {
-                before.count += 1;
-                return other;
-            }
+            other => return other,
         }
     }
-    let event = event(report, &namespace);
+    let event = event(report, &namespace, plan.count);
     let name = event.metadata.name.clone().unwrap_or_default();
     writer.create(&event).await?;
-    known.insert(same, Known { name, count: 1 });
+    correlator.wrote(plan.key, name);
     Ok(())
 }
 
-fn event(report: Report, namespace: &str) -> Event {
+fn event(report: Report, namespace: &str, count: i32) -> Event {
     let about = report.about.name.as_deref().unwrap_or_default();
     let source = EventSource { component: Some(report.component.to_string()), host: some(&report.host) };
     Event {
@@ -217,7 +199,7 @@ fn event(report: Report, namespace: &str) -> Event {
         source: Some(source),
         first_timestamp: Some(Time(report.at)),
         last_timestamp: Some(Time(report.at)),
-        count: Some(1),
+        count: Some(count),
         type_: Some(report.severity.as_str().to_owned()),
         reporting_component: Some(report.component.to_string()),
         reporting_instance: Some(report.host.to_string()),

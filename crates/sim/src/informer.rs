@@ -6,7 +6,7 @@
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::ops::Bound;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock, RwLockReadGuard};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock, RwLockReadGuard, Weak};
 use std::time::Duration;
 
 use capstan_apiserver::ops::{Caller, ListOptions, Server, Target, WatchEvent};
@@ -19,6 +19,7 @@ use serde::de::DeserializeOwned;
 use tokio::sync::watch;
 
 use crate::caches::Caches;
+use crate::gauges::Gauges;
 
 /// How long to wait before a watch is started again.
 const RESTART: Duration = Duration::from_millis(100);
@@ -104,6 +105,15 @@ struct Entry<K> {
 #[derive(Default)]
 struct Index(HashMap<Box<str>, BTreeSet<Arc<str>>>);
 
+/// A cache that is not kept alive.
+pub(crate) struct WeakCache<K>(Weak<Shared<K>>);
+
+impl<K> WeakCache<K> {
+    pub(crate) fn upgrade(&self) -> Option<Cache<K>> {
+        Some(Cache { shared: self.0.upgrade()? })
+    }
+}
+
 impl<K> Clone for Cache<K> {
     fn clone(&self) -> Self {
         Self { shared: self.shared.clone() }
@@ -128,6 +138,11 @@ impl<K: Kind> Cache<K> {
             synced: watch::Sender::new(false),
         };
         Self { shared: Arc::new(shared) }
+    }
+
+    /// A reference for the cache's own subscribers, which must not keep it alive.
+    pub(crate) fn downgrade(&self) -> WeakCache<K> {
+        WeakCache(Arc::downgrade(&self.shared))
     }
 
     /// The resource whose objects are kept.
@@ -163,6 +178,11 @@ impl<K: Kind> Cache<K> {
         self.select(|state| &state.by_controller, uid)
     }
 
+    /// How many objects the owner with this UID controls.
+    pub fn count_controlled_by(&self, uid: &str) -> usize {
+        self.state().by_controller.0.get(uid).map_or(0, BTreeSet::len)
+    }
+
     /// The objects in a namespace that nobody controls.
     pub fn orphans(&self, namespace: &str) -> Vec<Arc<K>> {
         self.select(|state| &state.orphans, namespace)
@@ -181,6 +201,25 @@ impl<K: Kind> Cache<K> {
     /// Whether there are no objects.
     pub fn is_empty(&self) -> bool {
         self.len() == 0
+    }
+
+    /// Tells nobody anything any more.
+    pub(crate) fn close(&self) {
+        let handlers = std::mem::take(&mut *self.handlers());
+        drop(handlers);
+    }
+
+    /// Counts what is in the cache.
+    pub(crate) fn count(&self, name: &str, gauges: &Gauges) {
+        let of = |count: fn(&State<K>) -> usize| {
+            let shared = Arc::downgrade(&self.shared);
+            move || shared.upgrade().map_or(0, |shared| count(&Cache { shared }.state()))
+        };
+        gauges.add(format!("cache {name}"), of(|state| state.objects.len()));
+        gauges.add(format!("cache {name}: deletions ahead of the watch"), of(|state| state.gone.len()));
+        let indexed: fn(&State<K>) -> usize =
+            |state| [&state.by_controller, &state.by_node, &state.orphans].map(Index::len).into_iter().sum();
+        gauges.add(format!("cache {name}: entries of indexes"), of(indexed));
     }
 
     /// Calls `handler` for every object there is, and then for every change. It must not block, nor subscribe.
@@ -371,6 +410,10 @@ impl<K: Kind> State<K> {
 }
 
 impl Index {
+    fn len(&self) -> usize {
+        self.0.values().map(BTreeSet::len).sum()
+    }
+
     fn replace(&mut self, key: &Arc<str>, old: Option<Box<str>>, new: Option<Box<str>>) {
         if old == new {
             return;

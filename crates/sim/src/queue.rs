@@ -109,6 +109,9 @@ impl<K: Item> Queue<K> {
     }
 
     /// Waits for a key. Nobody else gets it until [`Queue::done`] is called with it.
+    ///
+    /// It does not let others run while there are keys. Work without a socket seldom waits for anything, so a worker
+    /// whose queue never runs dry must give way by itself.
     pub async fn next(&self) -> K {
         loop {
             let due = {
@@ -150,6 +153,13 @@ impl<K: Item> Queue<K> {
     pub fn len(&self) -> usize {
         let state = self.state();
         state.ready.len() + state.working.len()
+    }
+
+    /// How many keys there are in any state: waiting, worked on, delayed, or remembered because they failed.
+    pub fn held(&self) -> usize {
+        let state = self.state();
+        let keys = [&state.wanted, &state.working].into_iter().flatten().chain(state.due.keys());
+        keys.chain(state.failures.keys()).collect::<HashSet<_>>().len()
     }
 
     /// Whether there is nothing to do now.

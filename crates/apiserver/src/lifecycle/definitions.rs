@@ -109,6 +109,7 @@ impl Registrar {
     fn withdraw(&mut self, server: &Server, name: &str) {
         if let Some(Served { table, .. }) = self.served.remove(name) {
             server.registry().replace(&table.group, &table.plural, Vec::new());
+            server.store().drop_table(&table);
         }
     }
 

@@ -87,6 +87,7 @@ impl Collector {
                     tracing::debug!(%status, key = %place.1, "garbage is collected later");
                     self.failed.push(place);
                 }
+                tokio::task::yield_now().await;
             }
             if self.retry_at.is_none() && !(self.failed.is_empty() && self.waiting.is_empty()) {
                 self.retry_at = Some(Instant::now() + RETRY);

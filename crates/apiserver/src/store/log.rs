@@ -33,8 +33,16 @@ impl Log {
 
     pub(super) fn push(&mut self, event: Event, retention: &Retention) {
         self.bytes += weight(&event);
+        self.events.push_back((Instant::now(), event));
+        self.expire(retention);
+    }
+
+    /// Forgets what is too much or too old.
+    pub(super) fn expire(&mut self, retention: &Retention) {
+        if self.events.is_empty() {
+            return;
+        }
         let now = Instant::now();
-        self.events.push_back((now, event));
         while let Some((at, _)) = self.events.front() {
             let old = now.saturating_duration_since(*at) > retention.age;
             if !(old || self.events.len() > retention.events || self.bytes > retention.bytes) {

@@ -93,6 +93,10 @@ pub struct Counts {
     pub events: usize,
     /// Watchers.
     pub watchers: usize,
+    /// Tables.
+    pub tables: usize,
+    /// Owners with dependents.
+    pub owners: usize,
 }
 
 /// All objects. Clones share one state.
@@ -109,6 +113,12 @@ struct State {
     retention: Retention,
     ids: HashMap<TableKey, usize>,
     tables: Vec<Table>,
+    /// Tables of resources that are served no more: their places are used again.
+    free: Vec<usize>,
+    /// The revision at which the last table was dropped. A new table may have had a past before that.
+    dropped: u64,
+    /// The table whose log is looked at next for what is too old.
+    sweep: usize,
     /// Owner's UID to the objects that name it: table and key.
     dependents: HashMap<Arc<str>, HashSet<(usize, Arc<str>)>>,
     next_watcher: u64,
@@ -131,6 +141,9 @@ impl Store {
             retention,
             ids: HashMap::new(),
             tables: Vec::new(),
+            free: Vec::new(),
+            dropped: 0,
+            sweep: 0,
             dependents: HashMap::new(),
             next_watcher: 0,
             feed: None,
@@ -245,6 +258,19 @@ impl Store {
         }
     }
 
+    /// Forgets a table that is empty and that nobody watches, with its past: the resource is served no more.
+    pub fn drop_table(&self, key: &TableKey) {
+        let mut state = self.lock();
+        let Some(id) = state.ids.get(key).copied() else { return };
+        let table = &state.tables[id];
+        if table.objects.is_empty() && table.hub.len() == 0 {
+            state.ids.remove(key);
+            state.dropped = state.revision;
+            state.tables[id] = Table::new(key.clone(), state.revision);
+            state.free.push(id);
+        }
+    }
+
     /// Reads the fields of all objects in a table anew: what selectors may ask for has changed.
     pub fn reindex(&self, table: &TableKey, fields: &FieldPaths) {
         let mut state = self.lock();
@@ -255,11 +281,13 @@ impl Store {
     /// How much the store holds.
     pub fn counts(&self) -> Counts {
         let state = self.lock();
-        state.tables.iter().fold(Counts::default(), |sum, table| Counts {
+        let whole = Counts { tables: state.ids.len(), owners: state.dependents.len(), ..Counts::default() };
+        state.tables.iter().fold(whole, |sum, table| Counts {
             objects: sum.objects + table.objects.len(),
             bytes: sum.bytes + table.objects.values().map(|object| object.len()).sum::<usize>(),
             events: sum.events + table.log.len(),
             watchers: sum.watchers + table.hub.len(),
+            ..sum
         })
     }
 
@@ -273,10 +301,27 @@ impl State {
         if let Some(id) = self.ids.get(key) {
             return *id;
         }
-        let id = self.tables.len();
-        self.tables.push(Table::new(key.clone(), self.floor));
+        let table = Table::new(key.clone(), self.floor.max(self.dropped));
+        let id = match self.free.pop() {
+            Some(id) => {
+                self.tables[id] = table;
+                id
+            }
+            None => {
+                self.tables.push(table);
+                self.tables.len() - 1
+            }
+        };
         self.ids.insert(key.clone(), id);
         id
+    }
+
+    /// Takes over an event. A table that nobody writes to would keep its past for ever, so each write looks at the log
+    /// of one other table as well.
+    fn commit(&mut self, id: usize, event: Event) {
+        self.tables[id].commit(event, &self.retention);
+        self.sweep = (self.sweep + 1) % self.tables.len();
+        self.tables[self.sweep].log.expire(&self.retention);
     }
 
     fn put(&mut self, id: usize, mut object: Object, previous: Option<Arc<Object>>) -> Arc<Object> {
@@ -297,7 +342,7 @@ impl State {
         }
         self.note_put(id, &object, previous.as_deref(), same_owners);
         let kind = if previous.is_some() { EventKind::Modified } else { EventKind::Added };
-        self.tables[id].commit(Event { kind, object: object.clone(), previous }, &self.retention);
+        self.commit(id, Event { kind, object: object.clone(), previous });
         object
     }
 
@@ -307,7 +352,7 @@ impl State {
         self.note_gone(&present);
         let object = Arc::new(present.at(self.revision));
         let event = Event { kind: EventKind::Deleted, object: object.clone(), previous: Some(present) };
-        self.tables[id].commit(event, &self.retention);
+        self.commit(id, event);
         object
     }
 

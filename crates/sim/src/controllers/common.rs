@@ -9,7 +9,6 @@ use std::time::Duration;
 use capstan_apiserver::error::{Result, Status};
 use capstan_apiserver::ops::DeleteOptions;
 use futures::FutureExt;
-use futures::future::join_all;
 use k8s_openapi::api::core::v1::Pod;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{LabelSelector, ObjectMeta, Time};
 use k8s_openapi::apimachinery::pkg::util::intstr::IntOrString;
@@ -59,12 +58,15 @@ pub(crate) struct Controller {
 impl Controller {
     /// A controller that writes as service account `account` and reports events as `component`.
     pub(crate) fn new(context: &Context, account: &'static str, component: &str) -> Self {
+        let queue = Queue::new();
+        let keys = queue.clone();
+        context.gauges.add(format!("queue of {account}"), move || keys.held());
         Self {
             name: account,
             context: context.clone(),
             writer: context.controller(account),
             recorder: context.recorder(component),
-            queue: Queue::new(),
+            queue,
         }
     }
 
@@ -74,19 +76,20 @@ impl Controller {
         cache.subscribe(move |change| queue.add(change.key.clone()));
     }
 
-    /// Looks at the controlling owner of an object when the object changes, if the owner is an `O`.
+    /// Looks at the controlling owner of an object when the object changes, if the owner is an `O`. An owner of many
+    /// waits for more changes: it counts all that it owns, and thousands of changes must not make it count thousands of
+    /// times.
     pub(crate) fn watch_owned<O: Kind, K: Kind>(&self, cache: &Cache<K>) {
-        let queue = self.queue.clone();
+        let (queue, owned) = (self.queue.clone(), cache.downgrade());
         cache.subscribe(move |change| {
-            let owners = [change.old, change.new].map(|object| object.and_then(|o| owner_key::<O>(o.metadata())));
-            let [old, new] = owners;
-            if old != new
-                && let Some(old) = old
-            {
-                queue.add(old);
-            }
-            if let Some(new) = new {
-                queue.add(new);
+            let owner = |object: &Arc<K>| {
+                Some((owner_key::<O>(object.metadata())?, controller_of(object.metadata())?.uid.clone()))
+            };
+            let [old, new] = [change.old, change.new].map(|object| object.and_then(owner));
+            let gone = if old == new { None } else { old };
+            for (key, uid) in [gone, new].into_iter().flatten() {
+                let count = owned.upgrade().map_or(0, |owned| owned.count_controlled_by(&uid));
+                queue.add_after(key, patience(count));
             }
         });
     }
@@ -105,6 +108,8 @@ impl Controller {
                     let key = this.queue.next().await;
                     // A panic fails one reconcile, not the controller.
                     let ended = AssertUnwindSafe(reconcile(this.clone(), key.clone())).catch_unwind().await;
+                    // Others use the same thread.
+                    tokio::task::yield_now().await;
                     this.finish(key, ended.unwrap_or_else(|_| Err(Status::internal("a reconcile panicked"))));
                 }
             });
@@ -196,8 +201,8 @@ impl Controller {
         while !left.is_empty() {
             let (now, later) = left.split_at(batch.min(left.len()));
             let mut failure = None;
-            for result in join_all(now.iter().map(|pod| self.writer.create(pod))).await {
-                match result {
+            for pod in now {
+                match self.writer.create(pod).await {
                     Ok(pod) => {
                         created += 1;
                         let name = pod.metadata.name.as_deref().unwrap_or_default();
@@ -205,6 +210,8 @@ impl Controller {
                     }
                     Err(error) => failure = Some(error),
                 }
+                // Whoever places and runs pods must get on as fast as pods come.
+                tokio::task::yield_now().await;
             }
             if let Some(error) = failure {
                 if !namespace_is_ending(&error) {
@@ -231,6 +238,15 @@ impl Controller {
                 Err(error)
             }
         }
+    }
+}
+
+/// How long to wait for more changes to what an owner of so many owns. Few are counted in no time.
+fn patience(owned: usize) -> Duration {
+    if owned < 100 {
+        Duration::ZERO
+    } else {
+        Duration::from_micros(200).saturating_mul(u32::try_from(owned).unwrap_or(u32::MAX))
     }
 }
 

@@ -38,6 +38,11 @@ pub(super) struct Refusal {
 }
 
 impl Usage {
+    /// How many pods the node has taken in.
+    pub(super) fn pods(&self) -> usize {
+        usize::try_from(self.state.lock().unwrap_or_else(PoisonError::into_inner).pods).unwrap_or(0)
+    }
+
     /// Takes a pod in, or says why not.
     pub(super) fn admit(&self, pod: &std::sync::Arc<Pod>, node: &Node) -> Result<Share, Refusal> {
         let info = PodInfo::new(pod.clone());

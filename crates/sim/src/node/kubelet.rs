@@ -74,6 +74,15 @@ pub(super) fn start(nodes: &Nodes) {
             queue.add(change.key.clone());
         }
     });
+    let holder = Arc::downgrade(&inner);
+    inner.context.caches.volume_claims.subscribe(move |change| {
+        // A claim of the same name that comes later is another disk.
+        if change.new.is_none()
+            && let Some(inner) = holder.upgrade()
+        {
+            lock(&inner.claims).remove(&**change.key);
+        }
+    });
     for _ in 0..inner.settings.workers.max(1) {
         let nodes = nodes.clone();
         inner.context.spawn(async move {
@@ -95,6 +104,7 @@ pub(super) fn start(nodes: &Nodes) {
                     }
                 }
                 nodes.inner.queue.done(&key);
+                tokio::task::yield_now().await;
             }
         });
     }

@@ -116,6 +116,11 @@ impl Logs {
         }
     }
 
+    /// How many pods have logs.
+    pub(super) fn len(&self) -> usize {
+        self.pods().len()
+    }
+
     /// Forgets the logs of a pod.
     pub(super) fn forget(&self, pod: &Arc<str>) {
         for record in self.pods().remove(pod).into_iter().flat_map(HashMap::into_values) {

@@ -90,6 +90,10 @@ impl Addresses {
         None
     }
 
+    fn len(&self) -> usize {
+        self.used.iter().map(|word| word.count_ones() as usize).sum()
+    }
+
     pub(super) fn give_back(&mut self, address: u8) {
         self.used[usize::from(address / 64)] &= !(1 << (address % 64));
     }
@@ -133,6 +137,7 @@ impl Nodes {
         let nodes = Self { inner: Arc::new(inner) };
         kubelet::start(&nodes);
         heartbeat::start(&nodes);
+        nodes.count();
         let registering = nodes.clone();
         context.spawn(async move {
             for template in templates {
@@ -143,6 +148,21 @@ impl Nodes {
             registering.inner.registered.send_replace(true);
         });
         nodes
+    }
+
+    /// Counts what nodes hold.
+    fn count(&self) {
+        let of = |count: fn(&Inner) -> usize| {
+            let inner = Arc::downgrade(&self.inner);
+            move || inner.upgrade().map_or(0, |inner| count(&inner))
+        };
+        let gauges = &self.inner.context.gauges;
+        gauges.add("nodes: pods", of(|inner| lock(&inner.pods).len()));
+        gauges.add("nodes: logs", of(|inner| inner.logs.len()));
+        gauges.add("nodes: directories of claims", of(|inner| lock(&inner.claims).len()));
+        gauges.add("nodes: queue", of(|inner| inner.queue.held()));
+        gauges.add("nodes: addresses", of(|inner| inner.each_node(|node| lock(&node.addresses).len())));
+        gauges.add("nodes: usage", of(|inner| inner.each_node(|node| node.usage.pods())));
     }
 
     /// Waits until the nodes that were there at the start have registered.
@@ -294,6 +314,10 @@ impl NodeHandle {
 impl Inner {
     pub(super) fn node(&self, name: &str) -> Option<Arc<Virtual>> {
         self.nodes.read().unwrap_or_else(PoisonError::into_inner).get(name).cloned()
+    }
+
+    fn each_node(&self, count: impl Fn(&Virtual) -> usize) -> usize {
+        self.nodes.read().unwrap_or_else(PoisonError::into_inner).values().map(|node| count(node)).sum()
     }
 
     pub(super) fn tracked(&self, key: &str) -> Option<Arc<Mutex<Tracked>>> {

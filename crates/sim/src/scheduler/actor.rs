@@ -1,5 +1,6 @@
 //! The task that owns the scheduler's state.
 
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 
 use k8s_openapi::api::core::v1::{Namespace, Node, Pod};
@@ -45,6 +46,9 @@ pub(super) enum News {
     /// A pod could not be bound.
     Unbound(Box<Binding>),
 }
+
+/// So many pods are scheduled before others get the thread: there is one scheduler, and many who create pods.
+const TOGETHER: u64 = 8;
 
 /// What happened and was not looked at yet. Clones share one state.
 #[derive(Clone, Default)]
@@ -93,7 +97,10 @@ pub(super) fn start(context: &Context, settings: Settings) {
         state: State::default(),
         ledger: Ledger::default(),
         backlog: Backlog::default(),
+        held: Arc::default(),
     };
+    let held = actor.held.clone();
+    context.gauges.add("scheduler: pods, nodes, namespaces, claims", move || held.load(Ordering::Relaxed));
     context.spawn(actor.run());
 }
 
@@ -138,18 +145,22 @@ struct Actor {
     state: State,
     ledger: Ledger,
     backlog: Backlog,
+    /// How much is remembered, for those who look for leaks.
+    held: Arc<AtomicUsize>,
 }
 
 impl Actor {
     async fn run(mut self) {
         // Without all objects, rules would be kept that are not known yet.
         self.context.caches.synced().await;
-        loop {
+        for round in 1_u64.. {
             self.take_in();
             match self.backlog.take(Instant::now()) {
                 Some(pod) => {
                     self.schedule(pod).await;
-                    tokio::task::yield_now().await;
+                    if round % TOGETHER == 0 {
+                        tokio::task::yield_now().await;
+                    }
                 }
                 None => self.rest().await,
             }
@@ -157,6 +168,7 @@ impl Actor {
     }
 
     async fn rest(&self) {
+        self.held.store(self.state.len() + self.ledger.len() + self.backlog.len(), Ordering::Relaxed);
         let arrived = self.inbox.shared.arrived.notified();
         match self.backlog.due() {
             None => arrived.await,

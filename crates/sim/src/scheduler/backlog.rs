@@ -81,6 +81,12 @@ impl Backlog {
         self.pods.remove(key).map(|waiting| waiting.pod)
     }
 
+    /// How many entries there are, in all orders.
+    pub(super) fn len(&self) -> usize {
+        let parked = self.parked.values().map(BTreeSet::len).sum::<usize>();
+        self.pods.len() + self.active.len() + self.delayed.len() + parked + self.expiring.len()
+    }
+
     /// The pod that waits under a key.
     pub(super) fn get(&self, key: &str) -> Option<&Arc<PodInfo>> {
         self.pods.get(key).map(|waiting| &waiting.pod)

@@ -115,6 +115,7 @@ impl Work {
             let next = bindings.lock().await.recv().await;
             let Some(binding) = next else { return };
             self.bind(binding).await;
+            tokio::task::yield_now().await;
         }
     }
 

@@ -39,6 +39,12 @@ pub struct Ledger {
 }
 
 impl Ledger {
+    /// How much is remembered: slices, claims, devices in use.
+    pub(super) fn len(&self) -> usize {
+        let slices = self.local.values().map(BTreeMap::len).sum::<usize>() + self.shared.len() + self.homes.len();
+        slices + self.claims.len() + self.used.len() + self.pending.len()
+    }
+
     /// A slice came, changed or went.
     pub fn set_slice(&mut self, name: &str, slice: Option<&Arc<ResourceSlice>>) {
         match self.homes.remove(name) {

@@ -109,6 +109,13 @@ pub struct State {
 }
 
 impl State {
+    /// How much is remembered: pods, nodes, namespaces, claims, and what pods say about others.
+    pub(super) fn len(&self) -> usize {
+        let pods = self.pods.len() + self.nodes.iter().map(|node| node.pods.len()).sum::<usize>();
+        let terms = self.terms.anti.len() + self.terms.liked.len();
+        pods + self.ids.len() + self.nominated.len() + self.claims_in_use.len() + self.namespaces.len() + terms
+    }
+
     /// The nodes that pods can be scheduled to, in order.
     pub fn order(&self) -> &[NodeId] {
         &self.order

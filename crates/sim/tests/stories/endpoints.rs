@@ -1,9 +1,11 @@
 //! Services: which pods are behind them.
 
 use std::collections::BTreeSet;
+use std::sync::Arc;
 
 use k8s_openapi::api::apps::v1::Deployment;
 use k8s_openapi::api::core::v1::Service;
+use k8s_openapi::api::discovery::v1::EndpointSlice;
 use serde_json::{Value, json};
 
 use crate::world::{World, template};
@@ -22,9 +24,16 @@ fn deployment(replicas: i32, image: &str) -> Value {
     }})
 }
 
+/// The slices of the service.
+fn slices(world: &World) -> Vec<Arc<EndpointSlice>> {
+    let mut slices = world.caches().endpoint_slices.in_namespace("default");
+    slices.retain(|slice| slice.metadata.labels.as_ref().unwrap()["kubernetes.io/service-name"] == "web");
+    slices
+}
+
 /// Ready and other addresses in slices, and in the Endpoints object.
 fn counts(world: &World) -> [(usize, usize); 2] {
-    let slices = world.caches().endpoint_slices.in_namespace("default");
+    let slices = slices(world);
     let endpoints = slices.iter().flat_map(|slice| slice.endpoints.clone().unwrap_or_default());
     let (ready, not): (Vec<_>, Vec<_>) =
         endpoints.partition(|one| one.conditions.as_ref().unwrap().ready == Some(true));
@@ -41,11 +50,11 @@ async fn slices_and_endpoints_follow_the_pods() {
     let world = World::new(2).await;
     world.create::<Service>(service(json!({}))).await;
     world.wait(5).await;
-    assert_eq!((world.caches().endpoint_slices.len(), counts(&world)), (1, [(0, 0), (0, 0)]));
+    assert_eq!((slices(&world).len(), counts(&world)), (1, [(0, 0), (0, 0)]));
     world.create::<Deployment>(deployment(3, "v1")).await;
     world.wait(20).await;
     assert_eq!(counts(&world), [(3, 0), (3, 0)]);
-    let slice = &world.caches().endpoint_slices.list()[0];
+    let slice = &slices(&world)[0];
     let labels = slice.metadata.labels.as_ref().unwrap();
     assert_eq!((labels["kubernetes.io/service-name"].as_str(), labels["team"].as_str()), ("web", "a"));
     let port = &slice.ports.as_ref().unwrap()[0];
@@ -76,7 +85,7 @@ async fn a_slice_holds_a_hundred() {
     world.create::<Deployment>(deployment(250, "v1")).await;
     world.wait(60).await;
     assert_eq!(counts(&world)[0], (250, 0));
-    let slices = world.caches().endpoint_slices.list();
+    let slices = slices(&world);
     let sizes: Vec<_> = slices.iter().map(|slice| slice.endpoints.as_ref().unwrap().len()).collect();
     assert!(sizes.len() >= 3 && sizes.iter().all(|size| *size <= 100), "{sizes:?}");
     let names: BTreeSet<_> = slices
@@ -89,7 +98,21 @@ async fn a_slice_holds_a_hundred() {
     let service = world.caches().services.find("default", "web").unwrap();
     world.delete(&*service).await.unwrap();
     world.wait(10).await;
-    assert!(world.caches().endpoint_slices.in_namespace("default").is_empty());
+    assert!(self::slices(&world).is_empty());
     assert!(world.caches().endpoints.find("default", "web").is_none());
+    world.assert_settled().await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn the_service_of_the_api_has_endpoints() {
+    let world = World::new(0).await;
+    let slice = world.caches().endpoint_slices.get("default/kubernetes").unwrap();
+    let legacy = world.caches().endpoints.get("default/kubernetes").unwrap();
+    let port = slice.ports.as_ref().unwrap()[0].port;
+    assert_eq!(
+        (port, slice.endpoints.as_ref().unwrap()[0].addresses.as_slice()),
+        (Some(6443), &["172.16.0.1".to_owned()][..])
+    );
+    assert_eq!(legacy.subsets.as_ref().unwrap()[0].ports.as_ref().unwrap()[0].port, 6443);
     world.assert_settled().await;
 }

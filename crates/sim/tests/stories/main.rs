@@ -3,6 +3,8 @@
 #![allow(clippy::unwrap_used, reason = "a failed unwrap is a failed test")]
 
 mod autoscalers;
+mod churn;
+mod cost;
 mod daemon_sets;
 mod deployments;
 mod endpoints;
