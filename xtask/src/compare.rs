@@ -5,7 +5,6 @@
 
 use std::net::{IpAddr, Ipv4Addr};
 use std::path::Path;
-use std::process::Command;
 
 use anyhow::{Result, bail};
 
@@ -34,9 +33,8 @@ pub(crate) fn run(root: &Path, args: &Args) -> Result<()> {
 }
 
 fn compare(root: &Path, home: &Path, args: &Args) -> Result<()> {
-    let status = Command::new(env!("CARGO"))
+    let status = crate::plain_cargo(root)
         .args(["test", "--quiet", "-p", "capstan-tests", "--test", "differential"])
-        .current_dir(root)
         .env("COMPARE", "live")
         .env("KUBECONFIG", home.join("kubeconfig"))
         .env("RECORD", if args.record { "1" } else { "0" })

@@ -4,12 +4,13 @@
 
 mod cluster;
 mod compare;
+mod e2e;
 mod image;
 mod reference;
 mod tidy;
 
 use std::path::{Path, PathBuf};
-use std::process::Command;
+use std::process::{Command, ExitCode};
 
 use anyhow::{Result, bail};
 use clap::Parser;
@@ -30,24 +31,36 @@ enum Task {
     Compare(compare::Args),
     /// Write a container image of the release binary, without Docker
     Image(image::Args),
+    /// Install the chart on a real node, run every example, and make trouble
+    E2e(e2e::Args),
 }
 
 /// A generated file: path from the root, and content.
 type Generated = (PathBuf, String);
 
-fn main() -> Result<()> {
-    let root = root();
-    match Task::parse() {
-        Task::Gen => generate(&root),
-        Task::Tidy => tidy::run(&root),
-        Task::Cluster(action) => cluster::run(&root, &action),
-        Task::Compare(args) => compare::run(&root, &args),
-        Task::Image(args) => image::run(&root, &args),
+fn main() -> ExitCode {
+    match run(Task::parse(), &root()) {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            eprintln!("xtask: {error:#}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+fn run(task: Task, root: &Path) -> Result<()> {
+    match task {
+        Task::Gen => generate(root),
+        Task::Tidy => tidy::run(root),
+        Task::Cluster(action) => cluster::run(root, &action),
+        Task::Compare(args) => compare::run(root, &args),
+        Task::Image(args) => image::run(root, &args),
+        Task::E2e(args) => e2e::run(root, &args),
         Task::Check => {
-            cargo(&root, &["fmt", "--all", "--check"])?;
-            cargo(&root, &["clippy", "--workspace", "--all-targets", "--quiet", "--", "-D", "warnings"])?;
-            tidy::run(&root)?;
-            fresh(&root)?;
+            cargo(root, &["fmt", "--all", "--check"])?;
+            cargo(root, &["clippy", "--workspace", "--all-targets", "--quiet", "--", "-D", "warnings"])?;
+            tidy::run(root)?;
+            fresh(root)?;
             println!("check: fmt, clippy, tidy and generated files are fine");
             Ok(())
         }
@@ -58,8 +71,22 @@ fn root() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).parent().expect("xtask lies below the root").to_owned()
 }
 
+/// Cargo, as if it were called from a shell: what `cargo run` tells us about xtask itself would look like a change to
+/// build scripts, and half of the dependencies would be compiled again.
+fn plain_cargo(root: &Path) -> Command {
+    let mut command = Command::new(env!("CARGO"));
+    command.current_dir(root);
+    for (name, _) in std::env::vars_os() {
+        let text = name.to_string_lossy();
+        if text.starts_with("CARGO_PKG_") || text.starts_with("CARGO_MANIFEST_") {
+            command.env_remove(&name);
+        }
+    }
+    command
+}
+
 fn cargo(root: &Path, args: &[&str]) -> Result<()> {
-    let status = Command::new(env!("CARGO")).args(args).current_dir(root).status()?;
+    let status = plain_cargo(root).args(args).status()?;
     if !status.success() {
         bail!("cargo {} failed", args.join(" "));
     }

@@ -44,7 +44,7 @@ const LAYERS: &[Layer] = &[
         ],
         pure: false,
     },
-    // The test cluster's model server: no dependency at all.
+    // The test cluster's model server.
     Layer { name: "capstan-model-server", may_use: &[], pure: false },
     Layer { name: "xtask", may_use: &["capstan-api"], pure: false },
 ];

@@ -1,11 +1,22 @@
 //! A model server without a model: answers the requests that probes and users of a NIM send. For tests only.
 //!
-//! It has no dependencies and stands in for every NIM image on a test cluster.
+//! It stands in for every NIM image on a test cluster.
 
 use std::io::{BufRead, BufReader, Write};
 use std::net::{TcpListener, TcpStream};
 
-fn main() -> std::io::Result<()> {
+#[tokio::main(flavor = "current_thread")]
+async fn main() -> std::io::Result<()> {
+    // As the first process of a container it would ignore the signal, and every deletion would take half a minute.
+    let mut terminated = tokio::signal::unix::signal(tokio::signal::unix::SignalKind::terminate())?;
+    let server = tokio::task::spawn_blocking(listen);
+    tokio::select! {
+        ended = server => ended?,
+        _ = terminated.recv() => std::process::exit(0),
+    }
+}
+
+fn listen() -> std::io::Result<()> {
     let port = std::env::var("NIM_HTTP_API_PORT").or_else(|_| std::env::var("NIM_SERVER_PORT"));
     let address = format!("0.0.0.0:{}", port.as_deref().unwrap_or("8000"));
     let listener = TcpListener::bind(&address)?;

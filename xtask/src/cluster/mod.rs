@@ -14,8 +14,10 @@ use std::path::{Path, PathBuf};
 use anyhow::{Context, Result};
 use clap::Subcommand;
 
-pub(crate) use process::output;
-pub(crate) use tools::in_path;
+pub(crate) use control_plane::AUDIT_LOG;
+pub(crate) use node::{NAME as NODE, ctr, import, is_ready as node_is_ready};
+pub(crate) use process::{Process, output, until};
+pub(crate) use tools::{API_SERVER, ETCD, HELM, KUBECTL, KUBELET, Tool, in_path};
 
 #[derive(Subcommand)]
 pub(crate) enum Action {

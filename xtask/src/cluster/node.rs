@@ -168,20 +168,25 @@ pub(crate) fn start(home: &Path, programs: &Programs, kubectl: &Path) -> Result<
 
 /// Waits until the node is Ready.
 pub(crate) fn wait(home: &Path, kubectl: &Path) -> Result<()> {
-    let config = home.join("kubeconfig").display().to_string();
-    let path = "jsonpath={.status.conditions[?(@.type=='Ready')].status}";
     let mut fault = Ok(());
     let ready = until(READY, || {
         let names = ["containerd", tools::KUBELET.name, tools::PROXY.name];
         fault = names.iter().try_for_each(|name| Process::of(home, name).check());
-        let args = ["--kubeconfig", &config, "get", "node", NAME, "-o", path];
-        fault.is_err() || output(kubectl, &args).is_ok_and(|status| status == "True")
+        fault.is_err() || is_ready(home, kubectl)
     });
     fault?;
     if !ready {
         bail!("the node is not Ready after {} s: see the logs in {}", READY.as_secs(), home.display());
     }
     Ok(())
+}
+
+/// Whether the node says that it is Ready.
+pub(crate) fn is_ready(home: &Path, kubectl: &Path) -> bool {
+    let config = home.join("kubeconfig").display().to_string();
+    let path = "jsonpath={.status.conditions[?(@.type=='Ready')].status}";
+    let args = ["--kubeconfig", &config, "get", "node", NAME, "-o", path];
+    output(kubectl, &args).is_ok_and(|status| status == "True")
 }
 
 /// Gives an image to the node.

@@ -32,6 +32,14 @@ impl Process {
         self.spawn(&path.display().to_string(), flags)
     }
 
+    /// Starts it as it was started before.
+    pub(crate) fn start_again(&self) -> Result<()> {
+        let record = self.record().with_context(|| format!("{} was never started", self.name))?;
+        let flags = record["flags"].as_array().into_iter().flatten();
+        let flags: Vec<String> = flags.filter_map(|flag| flag.as_str().map(str::to_owned)).collect();
+        self.spawn(record["path"].as_str().unwrap_or_default(), &flags)
+    }
+
     fn spawn(&self, path: &str, flags: &[String]) -> Result<()> {
         let log = File::options().create(true).append(true).open(self.log())?;
         let child = Command::new(path)

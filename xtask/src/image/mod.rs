@@ -18,13 +18,16 @@ use files::Files;
 /// Who runs in the image: nobody in particular, and not root.
 const USER: u32 = 65_532;
 
+/// Name of the image, as the chart has it.
+pub(crate) const TAG: &str = concat!("ghcr.io/capstan/capstan:", env!("CARGO_PKG_VERSION"));
+
 #[derive(clap::Args)]
 pub(crate) struct Args {
     /// Where the archive is written
     #[arg(short, long, default_value = "target/image/capstan.tar", value_name = "FILE")]
     output: PathBuf,
     /// Name of the image
-    #[arg(short, long, default_value = concat!("ghcr.io/capstan/capstan:", env!("CARGO_PKG_VERSION")), value_name = "NAME")]
+    #[arg(short, long, default_value = TAG, value_name = "NAME")]
     tag: String,
 }
 
@@ -56,6 +59,19 @@ pub(crate) fn capstan(root: &Path, output: &Path, tag: &str) -> Result<String> {
     archive::write(&files, &config, tag, output)
 }
 
+/// The image of a model server without a model, for tests.
+pub(crate) fn model_server(root: &Path, output: &Path, tag: &str) -> Result<()> {
+    let name = "capstan-model-server";
+    let mut files = Files::base(USER);
+    files.program(&compile(root, name, name)?, "usr/bin/model-server")?;
+    let config = Config {
+        entrypoint: vec!["/usr/bin/model-server".into()],
+        user: format!("{USER}:{USER}"),
+        ..Config::default()
+    };
+    archive::write(&files, &config, tag, output).map(drop)
+}
+
 /// What keeps a pod's network alive: any program that sleeps. Returns the archive.
 pub(crate) fn pause(folder: &Path, tag: &str) -> Result<PathBuf> {
     let sleep = crate::cluster::in_path("sleep").context("there is no program `sleep`")?;
@@ -81,10 +97,9 @@ fn compile(root: &Path, package: &str, binary: &str) -> Result<PathBuf> {
         registry.context("neither CARGO_HOME nor HOME is set")?,
         root.display()
     );
-    let status = Command::new(env!("CARGO"))
+    let status = crate::plain_cargo(root)
         .args(["build", "--release", "--locked", "--quiet", "--package", package, "--bin", binary, "--target-dir"])
         .arg(&target)
-        .current_dir(root)
         .env("RUSTFLAGS", flags)
         .status()?;
     if !status.success() {

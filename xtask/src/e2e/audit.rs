@@ -1,0 +1,69 @@
+//! What the operator asked for, from the API server's own log.
+
+use std::io::{Read, Seek, SeekFrom};
+
+use anyhow::Result;
+use serde_json::Value;
+
+use super::{RELEASE, Suite};
+use crate::cluster::AUDIT_LOG;
+
+/// A place in the log.
+pub(super) struct Mark(u64);
+
+impl Suite {
+    /// Here and now.
+    pub(super) fn mark(&self) -> Result<Mark> {
+        Ok(Mark(std::fs::metadata(self.home.join(AUDIT_LOG))?.len()))
+    }
+
+    /// What the operator has written since then, apart from leases and events, as `VERB RESOURCE NAME`.
+    pub(super) fn writes_since(&self, mark: &Mark) -> Result<Vec<String>> {
+        let mut file = std::fs::File::open(self.home.join(AUDIT_LOG))?;
+        file.seek(SeekFrom::Start(mark.0))?;
+        let mut text = String::new();
+        file.read_to_string(&mut text)?;
+        let lines = text.lines().filter_map(|line| serde_json::from_str::<Value>(line).ok());
+        Ok(lines.filter(is_write).map(|line| describe(&line)).collect())
+    }
+}
+
+fn is_write(line: &Value) -> bool {
+    let user = format!("system:serviceaccount:{RELEASE}:{RELEASE}");
+    let text = |value: &Value| value.as_str().unwrap_or_default().to_owned();
+    line["stage"] == "ResponseComplete"
+        && line["user"]["username"] == user.as_str()
+        && ["create", "update", "patch", "delete", "deletecollection"].contains(&text(&line["verb"]).as_str())
+        && !["leases", "events", "tokenreviews", "subjectaccessreviews"]
+            .contains(&text(&line["objectRef"]["resource"]).as_str())
+}
+
+fn describe(line: &Value) -> String {
+    let text = |name: &str| line["objectRef"][name].as_str().unwrap_or_default().to_owned();
+    let sub = text("subresource");
+    let resource = if sub.is_empty() { text("resource") } else { format!("{}/{sub}", text("resource")) };
+    format!("{} {resource} {}", line["verb"].as_str().unwrap_or_default(), text("name"))
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    #[test]
+    fn only_what_the_operator_changed_counts() {
+        let line = |user: &str, verb: &str, resource: &str| {
+            json!({
+                "stage": "ResponseComplete", "verb": verb, "user": {"username": user},
+                "objectRef": {"resource": resource, "name": "x", "subresource": "status"},
+            })
+        };
+        let operator = "system:serviceaccount:capstan:capstan";
+        assert!(is_write(&line(operator, "patch", "deployments")));
+        assert!(!is_write(&line(operator, "watch", "deployments")));
+        assert!(!is_write(&line(operator, "patch", "leases")));
+        assert!(!is_write(&line("admin", "patch", "deployments")));
+        assert_eq!(describe(&line(operator, "patch", "deployments")), "patch deployments/status x");
+    }
+}

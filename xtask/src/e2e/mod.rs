@@ -1,0 +1,161 @@
+//! `cargo xtask e2e`: the chart and the image on a real node, with examples that really run, and with trouble.
+//!
+//! One line per step. A step that fails ends the run and leaves the cluster as it is, to be looked at.
+
+mod audit;
+mod examples;
+mod release;
+mod trouble;
+
+use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, Result, bail};
+use serde_json::Value;
+
+use crate::cluster::{self, output, until};
+
+#[derive(clap::Args)]
+pub(crate) struct Args {
+    /// Leave the cluster running at the end
+    #[arg(long)]
+    keep: bool,
+}
+
+/// Namespace and name of the release.
+const RELEASE: &str = "capstan";
+/// How long anything may take that takes no longer on a healthy machine.
+const PATIENCE: Duration = Duration::from_secs(120);
+
+/// What steps work with.
+struct Suite {
+    root: PathBuf,
+    home: PathBuf,
+    kubectl: PathBuf,
+    helm: PathBuf,
+    begin: Instant,
+    steps: usize,
+}
+
+pub(crate) fn run(root: &Path, args: &Args) -> Result<()> {
+    if !root.join("charts/capstan/Chart.yaml").is_file() {
+        bail!("there is no chart in charts/capstan to install");
+    }
+    let mut suite = Suite {
+        root: root.to_owned(),
+        home: cluster::home()?,
+        kubectl: PathBuf::new(),
+        helm: PathBuf::new(),
+        begin: Instant::now(),
+        steps: 0,
+    };
+    suite.step("cluster", |suite| {
+        cluster::down()?;
+        cluster::up(&suite.root, true)?;
+        Ok("one real node, RBAC on".into())
+    })?;
+    suite.kubectl = cluster::KUBECTL.find(root)?;
+    suite.helm = cluster::HELM.find(root)?;
+    suite.step("images", examples::images)?;
+    suite.step("GPUs and volumes", examples::hardware)?;
+    let before = release::everything(&suite)?;
+    suite.step("helm install", release::install)?;
+    suite.step("leader", trouble::leader)?;
+    suite.step("examples", examples::apply)?;
+    suite.step("served", examples::served)?;
+    suite.step("leader gets SIGTERM", trouble::terminate_leader)?;
+    suite.step("leader gets SIGKILL", trouble::kill_leader)?;
+    suite.step("kubelet killed", trouble::kill_kubelet)?;
+    suite.step("etcd restarted", trouble::restart_etcd)?;
+    suite.step("API server away for 30 s", trouble::stop_api_server)?;
+    suite.step("helm upgrade", release::upgrade)?;
+    suite.step("helm rollback", release::rollback)?;
+    suite.step("examples deleted", examples::delete)?;
+    suite.step("helm uninstall", |suite| release::uninstall(suite, &before))?;
+    if !args.keep {
+        suite.step("cluster down", |_| cluster::down().map(|()| "nothing left behind".into()))?;
+    }
+    println!("e2e: {} steps on a real node in {:.0} s", suite.steps, suite.begin.elapsed().as_secs_f64());
+    Ok(())
+}
+
+impl Suite {
+    /// Does one step and says what came of it.
+    fn step(&mut self, name: &str, work: impl FnOnce(&Self) -> Result<String>) -> Result<()> {
+        let begin = Instant::now();
+        let detail = work(self).with_context(|| format!("e2e: {name}; logs are in {}", self.home.display()))?;
+        self.steps += 1;
+        let (total, took) = (self.begin.elapsed().as_secs_f64(), begin.elapsed().as_secs_f64());
+        println!("e2e {total:6.1}s  {name}: {detail} ({took:.1} s)");
+        Ok(())
+    }
+
+    /// Runs kubectl as the administrator.
+    fn kubectl(&self, args: &[&str]) -> Result<String> {
+        let config = self.home.join("kubeconfig").display().to_string();
+        let args: Vec<&str> = ["--kubeconfig", &config, "--request-timeout=10s"].iter().chain(args).copied().collect();
+        output(&self.kubectl, &args)
+    }
+
+    /// Runs helm as the administrator.
+    fn helm(&self, args: &[&str]) -> Result<String> {
+        let config = self.home.join("kubeconfig").display().to_string();
+        let args: Vec<&str> = ["--kubeconfig", &config, "--namespace", RELEASE].iter().chain(args).copied().collect();
+        output(&self.helm, &args)
+    }
+
+    /// Objects as JSON.
+    fn json(&self, args: &[&str]) -> Result<Value> {
+        let args: Vec<&str> = args.iter().chain(&["-o", "json"]).copied().collect();
+        serde_json::from_str(&self.kubectl(&args)?).context("kubectl printed no JSON")
+    }
+
+    /// Applies an object.
+    fn apply(&self, object: &Value) -> Result<()> {
+        let file = self.home.join("apply.json");
+        std::fs::write(&file, object.to_string())?;
+        self.kubectl(&["apply", "--server-side", "-f", &file.display().to_string()]).map(drop)
+    }
+
+    /// Pods of the operator that are not about to go.
+    fn operators(&self) -> Result<Vec<Value>> {
+        let list = self.json(&["get", "pods", "-n", RELEASE, "-l", "app.kubernetes.io/name=capstan"])?;
+        let pods = list["items"].as_array().cloned().unwrap_or_default();
+        Ok(pods.into_iter().filter(|pod| pod["metadata"]["deletionTimestamp"].is_null()).collect())
+    }
+
+    /// Waits until two operators are ready.
+    fn two_operators(&self) -> Result<()> {
+        self.wait("two operators are not ready", || {
+            let ready = |pod: &Value| pod["status"]["containerStatuses"][0]["ready"] == true;
+            Ok(self.operators()?.iter().filter(|pod| ready(pod)).count() == 2)
+        })
+    }
+
+    /// Names of operators with how often each was restarted.
+    fn restarts(&self) -> Result<Vec<(String, u64)>> {
+        let count = |pod: &Value| pod["status"]["containerStatuses"][0]["restartCount"].as_u64().unwrap_or_default();
+        let mut all: Vec<_> = self.operators()?.iter().map(|pod| (name(pod), count(pod))).collect();
+        all.sort();
+        Ok(all)
+    }
+
+    /// Waits until something holds; an error is looked at again, as the API may be away.
+    fn wait(&self, otherwise: &str, mut holds: impl FnMut() -> Result<bool>) -> Result<()> {
+        let mut last = Ok(false);
+        let done = until(PATIENCE, || {
+            last = holds();
+            matches!(last, Ok(true))
+        });
+        if done {
+            return Ok(());
+        }
+        last?;
+        bail!("{otherwise} after {} s", PATIENCE.as_secs())
+    }
+}
+
+/// Name of an object.
+fn name(object: &Value) -> String {
+    object["metadata"]["name"].as_str().unwrap_or_default().to_owned()
+}

@@ -1,0 +1,112 @@
+//! The chart: installed, upgraded, rolled back and uninstalled. What is there afterwards is compared with before.
+
+use std::collections::BTreeSet;
+
+use anyhow::{Context, Result, bail};
+
+use super::{RELEASE, Suite, examples};
+
+/// Kinds whose objects come and go by themselves.
+const RESTLESS: &[&str] = &["events", "events.events.k8s.io", "leases.coordination.k8s.io", "componentstatuses"];
+
+fn chart(suite: &Suite) -> String {
+    suite.root.join("charts/capstan").display().to_string()
+}
+
+pub(super) fn install(suite: &Suite) -> Result<String> {
+    suite.helm(&["install", RELEASE, &chart(suite), "--create-namespace", "--wait", "--timeout=3m"])?;
+    suite.two_operators()?;
+    Ok("two operators are ready".into())
+}
+
+/// What must be the same before and after a change of the release.
+fn kept(suite: &Suite, what: &[&str]) -> Result<()> {
+    let (objects, pods) = (examples::versions(suite, "resourceVersion")?, suite.restarts()?);
+    suite.helm(what)?;
+    suite.two_operators()?;
+    if suite.restarts()?.iter().any(|(name, _)| pods.iter().any(|(before, _)| before == name)) {
+        bail!("an operator of the old revision still runs");
+    }
+    let after = examples::versions(suite, "resourceVersion")?;
+    match after.iter().find(|object| !objects.contains(object)) {
+        Some(changed) => bail!("changed: {changed}"),
+        None => Ok(()),
+    }
+}
+
+pub(super) fn upgrade(suite: &Suite) -> Result<String> {
+    let chart = chart(suite);
+    kept(suite, &["upgrade", RELEASE, &chart, "--set", "operator.log.level=debug", "--wait", "--timeout=3m"])?;
+    Ok("new operators, the same objects".into())
+}
+
+pub(super) fn rollback(suite: &Suite) -> Result<String> {
+    kept(suite, &["rollback", RELEASE, "1", "--wait", "--timeout=3m"])?;
+    Ok("new operators, the same objects".into())
+}
+
+/// Everything in the cluster, as `RESOURCE NAMESPACE/NAME`.
+pub(super) fn everything(suite: &Suite) -> Result<BTreeSet<String>> {
+    let resources = suite.kubectl(&["api-resources", "--verbs=list", "-o", "name", "--cached=false"])?;
+    let mut all = BTreeSet::new();
+    for resource in resources.lines().filter(|resource| !RESTLESS.contains(resource)) {
+        let columns = "custom-columns=:.metadata.namespace,:.metadata.name";
+        let text = suite.kubectl(&["get", resource, "-A", "--no-headers", "-o", columns, "--ignore-not-found"])?;
+        for line in text.lines() {
+            let mut words = line.split_whitespace();
+            let (namespace, name) = (words.next().unwrap_or_default(), words.next().unwrap_or_default());
+            all.insert(format!("{resource} {namespace}/{name}"));
+        }
+    }
+    // Leases of others are restless, ours is not.
+    let ours = suite.kubectl(&["get", "leases", "-n", RELEASE, "-o", "name", "--ignore-not-found"])?;
+    all.extend(ours.lines().map(|name| format!("lease {RELEASE}/{name}")));
+    Ok(all)
+}
+
+/// What `helm uninstall` may leave: our CRDs, which hold people's data, and the namespace, which helm never deletes.
+fn may_stay(object: &str) -> bool {
+    let (resource, name) = object.split_once(' ').unwrap_or_default();
+    match resource {
+        "customresourcedefinitions.apiextensions.k8s.io" | "apiservices.apiregistration.k8s.io" => true,
+        "namespaces" => name.ends_with(&format!("/{RELEASE}")),
+        "serviceaccounts" => name == format!("{RELEASE}/default"),
+        "configmaps" => name == format!("{RELEASE}/kube-root-ca.crt"),
+        _ => false,
+    }
+}
+
+pub(super) fn uninstall(suite: &Suite, before: &BTreeSet<String>) -> Result<String> {
+    suite.helm(&["uninstall", RELEASE, "--wait", "--timeout=3m"])?;
+    let mut left = Vec::new();
+    let gone = suite.wait("objects are left", || {
+        left = everything(suite)?.difference(before).filter(|object| !may_stay(object)).cloned().collect();
+        Ok(left.is_empty())
+    });
+    gone.with_context(|| left.join(", "))?;
+    let crds = suite.kubectl(&["get", "customresourcedefinitions", "-o", "name"])?.lines().count();
+    let after = everything(suite)?;
+    if let Some(lost) = before.iter().find(|object| !after.contains(*object)) {
+        bail!("{lost} was there before and is gone");
+    }
+    Ok(format!("{crds} CRDs stay, and nothing else"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_release_leaves_crds_and_its_namespace() {
+        for stays in [
+            "customresourcedefinitions.apiextensions.k8s.io <none>/nimservices.apps.nvidia.com",
+            "namespaces <none>/capstan",
+            "configmaps capstan/kube-root-ca.crt",
+        ] {
+            assert!(may_stay(stays), "{stays}");
+        }
+        for goes in ["secrets capstan/capstan-webhook-cert", "namespaces <none>/nim", "lease capstan/a"] {
+            assert!(!may_stay(goes), "{goes}");
+        }
+    }
+}
