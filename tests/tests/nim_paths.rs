@@ -312,3 +312,28 @@ async fn every_example_is_accepted_and_every_field_of_it_acted_on() {
     }
     assert!(!world.list("resource.k8s.io/v1", "ResourceClaimTemplate").await.is_empty());
 }
+
+#[tokio::test(start_paused = true)]
+async fn another_key_in_a_secret_replaces_the_pods() {
+    let world = World::start_embedded().await;
+    let operator = world.operator(Fault::None).await;
+    let secret = |key: &str| {
+        json!({
+            "apiVersion": "v1", "kind": "Secret", "metadata": {"name": "ngc", "namespace": "default"},
+            "stringData": {"NGC_API_KEY": key},
+        })
+    };
+    world.apply(secret("a")).await;
+    world.apply(edited(|spec| spec["authSecret"] = "ngc".into())).await;
+    world.until(API, "NIMService", "llama", state("Ready")).await;
+    world.settled(&operator).await;
+    let before = world.list("v1", "Pod").await[0]["metadata"]["uid"].clone();
+    world.patch("v1", "Secret", "ngc", json!({"metadata": {"labels": {"team": "search"}}})).await;
+    world.settled(&operator).await;
+    assert_eq!(world.list("v1", "Pod").await[0]["metadata"]["uid"], before, "a label is no content");
+    world.apply(secret("b")).await;
+    world.settled(&operator).await;
+    let pods = world.list("v1", "Pod").await;
+    assert!(pods.len() == 1 && pods[0]["metadata"]["uid"] != before, "{pods:#?}");
+    world.until(API, "NIMService", "llama", state("Ready")).await;
+}

@@ -4,6 +4,7 @@
 
 use std::fmt;
 
+use capstan_plan::kit::hash;
 use capstan_plan::{Gvk, Ref};
 use serde_json::Value;
 
@@ -40,7 +41,7 @@ pub enum Keep {
     Full,
     /// Everything but these fields, named by JSON pointers.
     Without(&'static [&'static str]),
-    /// The keys under `data`, without their values. To keep such an object costs a read at every reconcile.
+    /// The keys under `data`, with hashes for values, so that a change is seen and nothing is told. To keep such an object costs a read at every reconcile.
     Keys,
     /// Only metadata; the rest is not even sent to us. The same holds.
     Metadata,
@@ -230,7 +231,7 @@ impl Kind {
             Keep::Keys => {
                 for field in ["data", "stringData", "binaryData"] {
                     if let Some(data) = object.get_mut(field).and_then(Value::as_object_mut) {
-                        data.values_mut().for_each(|value| *value = Value::Null);
+                        data.values_mut().for_each(|value| *value = hash(&value.to_string()).into());
                     }
                 }
             }
@@ -283,7 +284,11 @@ mod tests {
     fn what_nobody_reads_is_dropped() {
         let cases = [
             ("Node", json!({"status": {"images": ["x"], "phase": "y"}}), json!({"status": {"phase": "y"}})),
-            ("Secret", json!({"data": {"NGC_API_KEY": "c2VjcmV0"}}), json!({"data": {"NGC_API_KEY": null}})),
+            (
+                "Secret",
+                json!({"data": {"NGC_API_KEY": "c2VjcmV0"}}),
+                json!({"data": {"NGC_API_KEY": hash("\"c2VjcmV0\"")}}),
+            ),
             ("CustomResourceDefinition", json!({"spec": {"group": "x"}}), json!({})),
             ("ConfigMap", json!({"data": {"a": "b"}}), json!({"data": {"a": "b"}})),
         ];

@@ -2,15 +2,15 @@
 
 use capstan_api::foreign::InferenceService;
 use capstan_api::foreign::kserve::{InferenceServiceSpec, Predictor, Scaling};
-use capstan_plan::Gvk;
 use capstan_plan::kit::quantity;
+use capstan_plan::{Gvk, Object};
 use k8s_openapi::api::autoscaling::v2::{MetricSpec, MetricTarget};
 use k8s_openapi::api::core::v1::{ConfigMap, Container, ContainerPort, GRPCAction, PodSpec, Probe};
 use k8s_openapi::apimachinery::pkg::util::intstr::IntOrString;
 use serde_json::Value;
 
 use super::parts::{Parts, Stop, lacking};
-use super::{Cx, access, containers, deployment, devices, monitor, names, pod, service, storage};
+use super::{Cx, access, containers, deployment, devices, monitor, names, pod, rolling, service, storage};
 
 /// Annotation by which users choose a mode, and by which KServe reads it.
 pub(super) const MODE: &str = "serving.kserve.io/deploymentMode";
@@ -45,7 +45,8 @@ pub(super) fn add(cx: &Cx<'_>, parts: &mut Parts) {
         monitor::add(cx, parts);
     }
     devices::add(cx, parts);
-    parts.add(&object(cx, &mode));
+    let object = Object::new(&object(cx, &mode));
+    parts.objects.push(rolling::remember(cx, object, &["/spec/predictor/annotations"]));
 }
 
 /// Whether KServe makes a plain Deployment. Everything else looks like Knative to us.

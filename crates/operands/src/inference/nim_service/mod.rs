@@ -23,6 +23,7 @@ mod parts;
 mod pod;
 mod reasons;
 mod references;
+mod rolling;
 mod routes;
 mod selectors;
 mod service;

@@ -1,7 +1,10 @@
 //! What a service refers to by name: it must be there, and a change of it is a change for the service.
 
+use std::collections::BTreeMap;
+
 use capstan_api::compute_domain::ComputeDomain;
 use capstan_api::nim::{NimCache, NimService};
+use capstan_plan::kit::hash;
 use capstan_plan::{Facts, Gvk, Ref};
 use jiff::Timestamp;
 use k8s_openapi::api::core::v1::{ConfigMap, EnvVar, PersistentVolumeClaim, Secret};
@@ -66,6 +69,16 @@ fn of_variable(namespace: &str, variable: &EnvVar) -> Option<Ref> {
     let config = source.config_map_key_ref.as_ref().filter(|one| one.optional != Some(true));
     let secret = secret.map(|one| Ref::of::<Secret>(namespace, &one.name));
     secret.or_else(|| config.map(|one| Ref::of::<ConfigMap>(namespace, &one.name)))
+}
+
+/// What the pods read, by name, with a hash of its content if it is there.
+pub(super) fn contents(cx: &Cx<'_>) -> BTreeMap<String, Option<String>> {
+    let read = needed(cx).into_iter().filter(|one| ["Secret", "ConfigMap"].contains(&one.gvk.kind.as_str()));
+    let content = |one: &Ref| {
+        let live = cx.facts.live.get(one)?;
+        Some(hash(&[&live["data"], &live["binaryData"]].map(ToString::to_string).concat()))
+    };
+    read.map(|one| (format!("{}/{}", one.gvk.kind, one.name), content(&one))).collect()
 }
 
 /// What is needed and not there, each with a fix.

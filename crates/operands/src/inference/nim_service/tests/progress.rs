@@ -224,3 +224,29 @@ fn changes_of_what_a_service_names_are_changes_for_it() {
     assert!(mentions(&named, &claim, &made));
     assert!(!mentions(&named, &claim, &object("d")));
 }
+
+#[test]
+fn only_a_change_of_what_pods_have_read_replaces_them() {
+    let service = service(plain());
+    let secret = |content: &str| json!({"apiVersion": "v1", "kind": "Secret", "metadata": {"name": "ngc-api-secret", "namespace": "nim"}, "data": {"NGC_API_KEY": content}});
+    let template = |plan: &Plan<NimServiceStatus>| object(plan, "Deployment")["spec"]["template"].clone();
+    // What was stored for `plan`, in a world with these objects.
+    let after = |plan: &Plan<NimServiceStatus>, objects: Vec<Value>| {
+        let mut facts = with(objects);
+        for (reference, live) in facts_after(plan, |_, _| {}).live.iter() {
+            facts.live.insert(reference.clone(), live.clone());
+        }
+        facts
+    };
+    let without = plan(&service, &facts());
+    let appeared = plan(&service, &after(&without, vec![secret("a")]));
+    assert_eq!(template(&appeared), template(&without), "a secret that appears restarts nothing");
+    let changed = plan(&service, &after(&appeared, vec![secret("b")]));
+    assert_ne!(template(&changed), template(&appeared));
+    let settled = plan(&service, &after(&changed, vec![secret("b")]));
+    assert_eq!(template(&settled), template(&changed));
+    let gone = plan(&service, &after(&settled, vec![]));
+    assert_eq!(template(&gone), template(&changed), "a secret that goes restarts nothing");
+    let back = plan(&service, &after(&gone, vec![secret("c")]));
+    assert_ne!(template(&back), template(&changed));
+}
