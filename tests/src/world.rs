@@ -90,8 +90,13 @@ impl World {
 
     async fn embedded() -> Self {
         let gpus = || [("nvidia.com/gpu".to_owned(), "8".to_owned())].into();
-        let nodes =
-            (0..2).map(|i| NodeTemplate { name: format!("gpu-{i}"), capacity: gpus(), ..NodeTemplate::default() });
+        let label = || [("feature.node.kubernetes.io/pci-10de.present".to_owned(), "true".to_owned())].into();
+        let nodes = (0..2).map(|i| NodeTemplate {
+            name: format!("gpu-{i}"),
+            capacity: gpus(),
+            labels: label(),
+            ..NodeTemplate::default()
+        });
         let soon = node::Behaviour {
             started_after: Some(Duration::from_secs(1)),
             ready_after: Some(Duration::from_secs(1)),
@@ -99,7 +104,7 @@ impl World {
         };
         let settings = node::Settings {
             nodes: nodes.collect(),
-            rules: vec![(node::Match::default(), soon)],
+            rules: [vec![(node::Match::default(), soon)], downloads()].concat(),
             ..node::Settings::default()
         };
         let builder = Cluster::builder().start_time(beginning()).seed(7).node_settings(settings);
@@ -303,6 +308,36 @@ impl World {
         let text = Value::Object(state).to_string().replace(&self.namespace, "story");
         serde_json::from_str(&text).expect("still JSON")
     }
+}
+
+/// Containers that end: those that print manifests, and those that download. The image `broken` cannot, `missing` is
+/// not there.
+fn downloads() -> Vec<(node::Match, node::Behaviour)> {
+    let ends = |code| Some(node::Exit::after(Duration::from_secs(5), code));
+    let prints = |text: &str| node::Behaviour {
+        exit: ends(0),
+        log: Some(text.lines().map(str::to_owned).collect()),
+        ..node::Behaviour::default()
+    };
+    let of = |pod: &str| node::Match { pod: Some(pod.into()), ..node::Match::default() };
+    let missing = node::PullFailure { message: String::new(), times: None };
+    vec![
+        (
+            of("*-pod"),
+            prints("trt:\n  model: meta/llama\n  tags: {llm_engine: tensorrt_llm, tp: 2, trtllm_buildable: true}"),
+        ),
+        (of("*-engine-build-pod"), node::Behaviour { exit: Some(node::Exit::Never), ..node::Behaviour::default() }),
+        (of("*-local-manifest-pod"), prints("built:\n  tags: {model_name: tuned, tp: 2}")),
+        (of("*-job-*"), node::Behaviour { exit: ends(0), ..node::Behaviour::default() }),
+        (
+            node::Match { image: Some("*broken:*".into()), ..of("*-job-*") },
+            node::Behaviour { exit: ends(1), ..node::Behaviour::default() },
+        ),
+        (
+            node::Match::image("*missing:*"),
+            node::Behaviour { pull_failure: Some(missing), ..node::Behaviour::default() },
+        ),
+    ]
 }
 
 /// Drops what differs between two runs of one story.

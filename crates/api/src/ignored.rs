@@ -18,9 +18,7 @@ pub struct Ignored {
 pub const IGNORED: &[Ignored] = &[
     row("NIMService", "spec.expose.service.name"),
     row("NIMService", "spec.podAffinity"),
-    row("NIMCache", "spec"),
-    row("NIMPipeline", "spec"),
-    row("NIMBuild", "spec"),
+    row("NIMCache", "spec.storage.hostPath"),
     row("NemoCustomizer", "spec"),
     row("NemoDatastore", "spec"),
     row("NemoEntitystore", "spec"),

@@ -1,27 +1,60 @@
 //! The admission webhook: the same checks as in the plan, before an object is stored.
 
 use capstan_api::nim::NimService;
-use capstan_operands::inference::nim_service as plans;
+use capstan_operands::inference::{nim_build, nim_cache, nim_pipeline, nim_service as plans};
 use capstan_plan::Facts;
 use capstan_runtime::Runtime;
 use capstan_runtime::webhook::{Operation, Review, Routes, Verdict};
+use serde::de::DeserializeOwned;
 use serde_json::Value;
 
 use crate::{Options, nim_service};
 
 /// Paths as the configurations of the NIM Operator have them.
 pub(crate) fn routes(runtime: &Runtime, options: &Options) -> Routes {
-    let (runtime, kserve) = (runtime.clone(), options.kserve_namespace.clone());
-    Routes::default().with("/validate-apps-nvidia-com-v1alpha1-nimservice", move |review| {
-        nim_service_review(review, |service| nim_service::facts(&runtime, kserve.as_deref(), service))
-    })
+    let (of_service, kserve, of_pipeline) = (runtime.clone(), options.kserve_namespace.clone(), runtime.clone());
+    Routes::default()
+        .with("/validate-apps-nvidia-com-v1alpha1-nimservice", move |review| {
+            nim_service_review(review, |service| nim_service::facts(&of_service, kserve.as_deref(), service))
+        })
+        .with("/validate-apps-nvidia-com-v1alpha1-nimcache", nim_cache_review)
+        .with("/validate-apps-nvidia-com-v1alpha1-nimbuild", |review| check(review, nim_build::check))
+        .with("/validate-apps-nvidia-com-v1alpha1-nimpipeline", move |review| {
+            let facts = of_pipeline.cache.view().facts(of_pipeline.clock.now());
+            check(review, |pipeline| nim_pipeline::check(pipeline, &facts))
+        })
+}
+
+/// Whether there is nothing to check: a finalizer must be removable from what would not be accepted today.
+fn passes(review: &Review) -> bool {
+    let unchanged = review.operation == Operation::Update && review.object["spec"] == review.old_object["spec"];
+    let going = !review.object["metadata"]["deletionTimestamp"].is_null();
+    review.operation == Operation::Delete || unchanged || going
+}
+
+/// The checks of one kind that knows only mistakes.
+fn check<K: DeserializeOwned>(review: &Review, check: impl Fn(&K) -> Vec<String>) -> Verdict {
+    if passes(review) {
+        return Verdict::default();
+    }
+    let errors = match serde_json::from_value::<K>(review.object.clone()) {
+        Ok(object) => check(&object),
+        Err(error) => vec![error.to_string()],
+    };
+    Verdict { errors, warnings: Vec::new() }
+}
+
+fn nim_cache_review(review: &Review) -> Verdict {
+    if review.operation == Operation::Update && !passes(review) {
+        let name = review.object["metadata"]["name"].as_str().unwrap_or_default();
+        let message = format!("spec cannot change after creation: delete NIMCache {name} and create it anew");
+        return Verdict { errors: vec![message], warnings: Vec::new() };
+    }
+    check(review, nim_cache::check)
 }
 
 fn nim_service_review(review: &Review, facts: impl Fn(&NimService) -> Facts) -> Verdict {
-    let unchanged = review.operation == Operation::Update && review.object["spec"] == review.old_object["spec"];
-    let going = !review.object["metadata"]["deletionTimestamp"].is_null();
-    // A finalizer must be removable from what would not be accepted today.
-    if review.operation == Operation::Delete || unchanged || going {
+    if passes(review) {
         return Verdict::default();
     }
     let read = |object: &Value| serde_json::from_value::<NimService>(object.clone());

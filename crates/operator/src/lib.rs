@@ -5,17 +5,23 @@
 
 mod admission;
 pub mod crds;
+mod nim_build;
+mod nim_cache;
+mod nim_pipeline;
 mod nim_service;
 mod orchestrator;
+mod progress;
 pub mod questions;
 mod schemas;
+mod settle;
 
 use std::net::SocketAddr;
 use std::path::PathBuf;
 
+use capstan_api::nim::{NimBuild, NimCache, NimPipeline};
 use capstan_runtime::serve::Guard;
 use capstan_runtime::webhook::{self, keeper};
-use capstan_runtime::{Clock, Gate, Runtime, leader, serve};
+use capstan_runtime::{Action, Clock, Controller, Gate, Key, Runtime, leader, serve};
 use kube::Client;
 use tokio::sync::oneshot;
 use tokio::task::JoinSet;
@@ -156,7 +162,44 @@ fn controllers(
     stop: &CancellationToken,
 ) {
     let nodes = Nodes::follow(&runtime.cache);
-    nim_service::start(tasks, runtime, schemas, nodes, options, stop);
+    nim_service::start(tasks, runtime, schemas, nodes.clone(), options, stop);
+    let mut run = Run { tasks, runtime, schemas, nodes, stop };
+    let caches = Controller::of::<NimCache>("nimcache", runtime).watching(nim_cache::concerned(runtime));
+    run.controller::<NimCache, _, _>(caches, nim_cache::reconcile);
+    let builds = Controller::of::<NimBuild>("nimbuild", runtime).watching(nim_build::concerned(runtime));
+    run.controller::<NimBuild, _, _>(builds, nim_build::reconcile);
+    run.controller::<NimPipeline, _, _>(Controller::of::<NimPipeline>("nimpipeline", runtime), nim_pipeline::reconcile);
+}
+
+/// What a reconcile works with.
+#[derive(Clone)]
+struct Cx {
+    runtime: Runtime,
+    schemas: Schemas,
+    nodes: Nodes,
+}
+
+/// Where controllers run.
+struct Run<'a> {
+    tasks: &'a mut JoinSet<()>,
+    runtime: &'a Runtime,
+    schemas: &'a Schemas,
+    nodes: Nodes,
+    stop: &'a CancellationToken,
+}
+
+impl Run<'_> {
+    /// Starts the controller of `K`, which is also woken when the schema of a CRD changes.
+    fn controller<K, F, Fut>(&mut self, controller: Controller, reconcile: F)
+    where
+        K: kube::Resource<DynamicType = ()>,
+        F: Fn(Cx, Key) -> Fut + Send + Sync + 'static,
+        Fut: Future<Output = Result<Action, capstan_runtime::Error>> + Send + 'static,
+    {
+        self.schemas.wake::<K>(controller.queue(), &self.runtime.cache);
+        let cx = Cx { runtime: self.runtime.clone(), schemas: self.schemas.clone(), nodes: self.nodes.clone() };
+        self.tasks.spawn(controller.run(self.stop.clone(), move |key| reconcile(cx.clone(), key)));
+    }
 }
 
 /// Health, metrics and admission, where they are asked for.

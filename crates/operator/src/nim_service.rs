@@ -51,7 +51,7 @@ pub(crate) fn start(
     let watching = move |change: &Change<'_>| affected(&cache, change);
     let controller = Controller::of::<NimService>("nimservice", runtime).watching(watching);
     let queue = controller.queue();
-    schemas.wake(queue.clone(), &runtime.cache);
+    schemas.wake::<NimService>(queue.clone(), &runtime.cache);
     let cx = Cx {
         runtime: runtime.clone(),
         schemas: schemas.clone(),

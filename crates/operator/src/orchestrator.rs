@@ -1,6 +1,6 @@
-//! What the cluster is made with, kept up to date as nodes come and go: a look at all of them would cost too much.
+//! What nodes have in common, kept up to date as they come and go: a look at all of them would cost too much.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Mutex, PoisonError};
 
 use capstan_plan::{Live, Orchestrator};
@@ -9,7 +9,13 @@ use capstan_runtime::Cache;
 /// How many nodes say what. Clones share one state.
 #[derive(Clone, Default)]
 pub(crate) struct Nodes {
-    count: Arc<Mutex<BTreeMap<Orchestrator, usize>>>,
+    count: Arc<Mutex<Count>>,
+}
+
+#[derive(Default)]
+struct Count {
+    orchestrators: BTreeMap<Orchestrator, usize>,
+    products: BTreeMap<String, usize>,
 }
 
 impl Nodes {
@@ -22,12 +28,15 @@ impl Nodes {
                 return;
             }
             let mut count = count.lock().unwrap_or_else(PoisonError::into_inner);
-            if let Some(old) = change.old.map(of) {
-                *count.entry(old).or_insert(1) -= 1;
+            if let Some(old) = change.old {
+                *count.orchestrators.entry(of(old)).or_insert(1) -= 1;
+                product(old).map(|product| *count.products.entry(product).or_insert(1) -= 1);
             }
-            if let Some(new) = change.new.map(of) {
-                *count.entry(new).or_insert(0) += 1;
+            if let Some(new) = change.new {
+                *count.orchestrators.entry(of(new)).or_insert(0) += 1;
+                product(new).map(|product| *count.products.entry(product).or_insert(0) += 1);
             }
+            count.products.retain(|_, nodes| *nodes > 0);
         });
         nodes
     }
@@ -35,8 +44,19 @@ impl Nodes {
     /// What the nodes say; the first in the order of the enum wins.
     pub(crate) fn orchestrator(&self) -> Orchestrator {
         let count = self.count.lock().unwrap_or_else(PoisonError::into_inner);
-        count.iter().find(|(_, nodes)| **nodes > 0).map_or_else(Orchestrator::default, |(one, _)| *one)
+        let mut said = count.orchestrators.iter().filter(|(_, nodes)| **nodes > 0);
+        said.next().map_or_else(Orchestrator::default, |(one, _)| *one)
     }
+
+    /// Products of the GPUs in the cluster.
+    pub(crate) fn products(&self) -> BTreeSet<String> {
+        self.count.lock().unwrap_or_else(PoisonError::into_inner).products.keys().cloned().collect()
+    }
+}
+
+fn product(node: &Live) -> Option<String> {
+    let product = node["metadata"]["labels"]["nvidia.com/gpu.product"].as_str()?.trim();
+    (!product.is_empty()).then(|| product.to_owned())
 }
 
 fn of(node: &Live) -> Orchestrator {

@@ -63,8 +63,8 @@ impl Schemas {
     }
 
     /// Looks at every object of a controller when a schema changed.
-    pub(crate) fn wake(&self, queue: Queue<Key>, cache: &Cache) {
-        let (cache, gvk) = (cache.clone(), Gvk::of::<capstan_api::nim::NimService>());
+    pub(crate) fn wake<K: kube::Resource<DynamicType = ()>>(&self, queue: Queue<Key>, cache: &Cache) {
+        let (cache, gvk) = (cache.clone(), Gvk::of::<K>());
         let wake = move || cache.keys(&gvk).into_iter().for_each(|key| queue.add(key));
         self.shared.wake.lock().unwrap_or_else(PoisonError::into_inner).push(Box::new(wake));
     }

@@ -3,7 +3,7 @@
 use serde_json::Value;
 
 use crate::kit::hash;
-use crate::object::{Object, Policy, Ref, controller, uid};
+use crate::object::{Object, Policy, Ref, controller, same_manager, uid};
 use crate::{LiveObjects, kit};
 
 /// Annotation with the hash of what we last applied. A field that we no longer want changes it, and server-side apply
@@ -55,7 +55,13 @@ pub fn diff(owner_uid: &str, wanted: &[Object], live: &LiveObjects) -> Diff {
         match live.get(&object.reference) {
             None if object.policy == Policy::Leave => {}
             None => result.apply.push(stamped(object)),
-            Some(_) if object.policy != Policy::Keep => {}
+            Some(_) if matches!(object.policy, Policy::CreateOnce | Policy::Leave) => {}
+            Some(there) if object.policy == Policy::Shared && same_manager(&object.body, there) => {
+                let object = stamped(object);
+                if !holds(&object.body, there) {
+                    result.apply.push(object);
+                }
+            }
             Some(there) => match controller(there) {
                 Some((_, _, uid)) if uid == owner_uid => {
                     let object = stamped(object).following(there);
@@ -93,7 +99,7 @@ pub fn is_current(wanted: &Object, live: &LiveObjects) -> bool {
     match wanted.policy {
         Policy::Leave => true,
         Policy::CreateOnce => live.get(&wanted.reference).is_some(),
-        Policy::Keep => live.get(&wanted.reference).is_some_and(|there| current(there)),
+        Policy::Keep | Policy::Shared => live.get(&wanted.reference).is_some_and(|there| current(there)),
     }
 }
 

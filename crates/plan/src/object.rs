@@ -70,6 +70,8 @@ pub enum Policy {
     CreateOnce,
     /// Neither made, changed nor pruned: what runs stays as it is while it cannot be decided what should run.
     Leave,
+    /// Wanted by several owners, none of which controls it: ours by its `managed-by` label, repaired like the others.
+    Shared,
 }
 
 /// One wanted object.
@@ -112,6 +114,12 @@ impl Object {
     /// The same, made once and then left alone.
     pub fn create_once(mut self) -> Self {
         self.policy = Policy::CreateOnce;
+        self
+    }
+
+    /// The same, wanted by several owners.
+    pub fn shared(mut self) -> Self {
+        self.policy = Policy::Shared;
         self
     }
 
@@ -202,6 +210,12 @@ impl LiveObjects {
     pub fn iter(&self) -> impl Iterator<Item = (&Ref, &Live)> {
         self.objects.iter()
     }
+}
+
+/// Whether `live` says that it is managed by whom `wanted` says.
+pub fn same_manager(wanted: &Value, live: &Value) -> bool {
+    let manager = |object: &Value| object["metadata"]["labels"]["app.kubernetes.io/managed-by"].clone();
+    manager(wanted).is_string() && manager(wanted) == manager(live)
 }
 
 /// `metadata.uid` of a live object.

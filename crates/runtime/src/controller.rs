@@ -8,7 +8,7 @@ use std::panic::AssertUnwindSafe;
 use std::sync::Arc;
 use std::time::Duration;
 
-use capstan_plan::{Gvk, Note, Severity};
+use capstan_plan::{Gvk, Live, Note, Severity};
 use futures::FutureExt;
 use serde_json::Value;
 use tokio::task::JoinSet;
@@ -42,14 +42,16 @@ pub struct Controller {
 
 impl Controller {
     /// A controller of the custom resources of type `K`: every one of them is looked at once at the start and whenever
-    /// it changes, other than by a write of ours, or something that it controls changes.
+    /// it changes, other than by a status of ours, or something that it controls changes.
     pub fn of<K: kube::Resource<DynamicType = ()>>(name: &'static str, runtime: &Runtime) -> Self {
         let queue = Queue::default();
         let (keys, gvk) = (queue.clone(), Gvk::of::<K>());
         let scope = runtime.cache.kind(&gvk).map_or(Scope::Namespaced, |kind| kind.scope);
         runtime.cache.subscribe(move |change| {
             if change.kind.is(&gvk) {
-                if !change.ours {
+                // A status of ours is no news, but a spec of ours is: one controller may make what another works on.
+                let generation = |object: Option<&Live>| object.map(|live| live["metadata"]["generation"].clone());
+                if !change.ours || generation(change.old) != generation(change.new) {
                     keys.add(change.key.clone());
                 }
                 return;

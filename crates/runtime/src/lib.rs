@@ -29,6 +29,7 @@ pub mod leader;
 mod listen;
 pub mod metrics;
 pub mod queue;
+pub mod read;
 pub mod serve;
 pub mod webhook;
 pub mod writer;

@@ -1,5 +1,12 @@
-//! Serving models. [`nim_service`] is the first kind; what others share with it lies beside it.
+//! Serving models: NIMService, and NIMCache, NIMBuild and NIMPipeline around it. What they share lies beside them.
 
 mod claim;
+mod manifest;
+pub mod nim_build;
+pub mod nim_cache;
+pub mod nim_pipeline;
 pub mod nim_service;
+mod pods;
+mod profiles;
 mod proxy;
+mod shown;

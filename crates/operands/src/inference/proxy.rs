@@ -1,9 +1,10 @@
 //! Proxies and extra certificates: the same for every kind whose pods download something.
 
-use capstan_api::common::Image;
 use capstan_api::nim::pod::Proxy;
 use capstan_plan::kit::env;
-use k8s_openapi::api::core::v1::{Container, EnvVar, SecurityContext};
+use k8s_openapi::api::core::v1::{
+    ConfigMapVolumeSource, Container, EmptyDirVolumeSource, EnvVar, SecurityContext, Volume, VolumeMount,
+};
 
 /// Copies the user's certificates into the trusted ones and leaves the result where the server looks for it.
 const TRUST_CERTIFICATES: &str = "set -e
@@ -38,11 +39,11 @@ pub(super) fn certificates(proxy: Option<&Proxy>) -> Option<&str> {
 }
 
 /// The init container that adds them to the trusted ones. Its mounts are those of the other init containers.
-pub(super) fn trusting(image: &Image) -> Container {
+pub(super) fn trusting(image: &str, pull_policy: Option<&String>) -> Container {
     Container {
         name: "update-ca-certificates".into(),
-        image: Some(format!("{}:{}", image.repository, image.tag)),
-        image_pull_policy: image.pull_policy.clone().filter(|policy| !policy.is_empty()),
+        image: Some(image.into()),
+        image_pull_policy: pull_policy.filter(|policy| !policy.is_empty()).cloned(),
         command: Some(vec!["/bin/sh".into(), "-c".into(), TRUST_CERTIFICATES.into()]),
         security_context: Some(SecurityContext {
             run_as_user: Some(0),
@@ -51,6 +52,33 @@ pub(super) fn trusting(image: &Image) -> Container {
         }),
         ..Container::default()
     }
+}
+
+/// Mounts of that container.
+pub(super) fn trusting_mounts() -> Vec<VolumeMount> {
+    vec![mount("ca-cert-volume", "/ca-certs"), mount("custom-ca", "/custom")]
+}
+
+/// Where the other containers find the result.
+pub(super) fn trusted_mount() -> VolumeMount {
+    mount("ca-cert-volume", "/etc/ssl")
+}
+
+/// Volumes of both.
+pub(super) fn volumes(config_map: &str) -> Vec<Volume> {
+    let trusted =
+        Volume { name: "ca-cert-volume".into(), empty_dir: Some(EmptyDirVolumeSource::default()), ..Volume::default() };
+    let custom = Volume {
+        name: "custom-ca".into(),
+        config_map: Some(ConfigMapVolumeSource { name: config_map.into(), ..ConfigMapVolumeSource::default() }),
+        ..Volume::default()
+    };
+    vec![trusted, custom]
+}
+
+/// A volume mounted at a path.
+pub(super) fn mount(name: &str, path: &str) -> VolumeMount {
+    VolumeMount { name: name.into(), mount_path: path.into(), ..VolumeMount::default() }
 }
 
 /// What is wrong with a proxy at `path`.

@@ -5,11 +5,12 @@
 //! the cache, so that the next decision does not repeat it.
 
 mod request;
+pub(crate) use request::PATIENCE;
 mod status;
 
 pub use status::Sent;
 
-use capstan_plan::{Conflict, Deletion, Diff, Object, Policy, Ref, holds, kit};
+use capstan_plan::{Conflict, Deletion, Diff, Object, Policy, Ref, holds, kit, same_manager};
 use http::Request;
 use kube::Client;
 use kube::api::{DeleteParams, Patch, PatchParams, Preconditions};
@@ -119,8 +120,8 @@ impl Writer {
         let kind = self.cache.kind(&object.reference.gvk)?;
         if let Some(live) = self.cache.get(&object.reference) {
             // An object without an owner is told from others' by its managed fields, which the cache does not keep.
-            let enough = kind.is_comparable() && owner(&object.body).is_some();
-            if enough || object.policy != Policy::Keep {
+            let told = owner(&object.body).is_some() || object.policy == Policy::Shared;
+            if (kind.is_comparable() && told) || is_left_alone(object) {
                 return self.change(kind, object, &live).await;
             }
         }
@@ -140,7 +141,7 @@ impl Writer {
 
     /// Changes an object that is there, if it is ours and differs.
     async fn change(&self, kind: &'static Kind, object: &Object, live: &Value) -> Result<Applied, Error> {
-        if object.policy != Policy::Keep {
+        if is_left_alone(object) {
             return Ok(Applied::Unchanged);
         }
         let object = &object.clone().following(live);
@@ -210,9 +211,17 @@ impl Writer {
     }
 }
 
+/// Whether an object that is there stays as it is.
+fn is_left_alone(object: &Object) -> bool {
+    matches!(object.policy, Policy::CreateOnce | Policy::Leave)
+}
+
 /// Whether a live object is the one that we want to keep: it has the wanted controller. For objects without one, it must
 /// have been applied by us before.
 fn is_ours(object: &Object, live: &Value) -> bool {
+    if object.policy == Policy::Shared {
+        return same_manager(&object.body, live);
+    }
     match owner(&object.body) {
         Some(wanted) => owner(live) == Some(wanted),
         None => {

@@ -13,7 +13,7 @@ use crate::error::{Class, Error};
 use crate::kinds::Kind;
 
 /// No read waits longer than this for its answer.
-const PATIENCE: Duration = Duration::from_secs(30);
+pub(crate) const PATIENCE: Duration = Duration::from_secs(30);
 
 type Built = Result<Request<Vec<u8>>, kube::core::request::Error>;
 

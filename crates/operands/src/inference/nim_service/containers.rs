@@ -4,11 +4,11 @@ use capstan_api::common::{ExtraContainer, Image};
 use capstan_api::nim::pod::ServerProbe;
 use capstan_plan::kit::merge_env;
 use k8s_openapi::api::core::v1::{
-    ConfigMapVolumeSource, Container, ContainerPort, EmptyDirVolumeSource, HTTPGetAction, Probe, Volume, VolumeMount,
+    Container, ContainerPort, EmptyDirVolumeSource, HTTPGetAction, Probe, Volume, VolumeMount,
 };
 use k8s_openapi::apimachinery::pkg::util::intstr::IntOrString;
 
-use super::super::proxy;
+use super::super::proxy::{self, mount};
 use super::{Cx, env, model, service, storage};
 
 /// The container that serves.
@@ -45,9 +45,9 @@ pub(super) fn init(cx: &Cx<'_>) -> Vec<Container> {
     mounts.extend(needs_scratch(cx).then(|| mount("scratch", "/scratch")));
     let trust = certificates(cx).is_some();
     if trust {
-        mounts.extend([mount("ca-cert-volume", "/ca-certs"), mount("custom-ca", "/custom")]);
+        mounts.extend(proxy::trusting_mounts());
     }
-    let trusting = trust.then(|| proxy::trusting(&cx.spec().image));
+    let trusting = trust.then(|| proxy::trusting(&reference(&cx.spec().image), cx.spec().image.pull_policy.as_ref()));
     let users = cx.spec().init_containers.iter().flatten().map(|container| extra(cx, container));
     trusting
         .into_iter()
@@ -81,12 +81,7 @@ pub(super) fn volumes(cx: &Cx<'_>) -> Vec<Volume> {
     volumes.extend(needs_scratch(cx).then(|| empty_dir("scratch")));
     volumes.push(storage::volume(cx));
     if let Some(name) = certificates(cx) {
-        volumes.push(empty_dir("ca-cert-volume"));
-        volumes.push(Volume {
-            name: "custom-ca".into(),
-            config_map: Some(ConfigMapVolumeSource { name: name.into(), ..ConfigMapVolumeSource::default() }),
-            ..Volume::default()
-        });
+        volumes.extend(proxy::volumes(name));
     }
     volumes
 }
@@ -96,7 +91,7 @@ pub(super) fn mounts(cx: &Cx<'_>) -> Vec<VolumeMount> {
     let mut mounts = model_store(cx);
     mounts.push(mount("dshm", "/dev/shm"));
     mounts.extend(needs_scratch(cx).then(|| mount("scratch", "/scratch")));
-    mounts.extend(certificates(cx).map(|_| mount("ca-cert-volume", "/etc/ssl")));
+    mounts.extend(certificates(cx).map(|_| proxy::trusted_mount()));
     mounts
 }
 
@@ -164,10 +159,6 @@ pub(super) fn reference(image: &Image) -> String {
 
 pub(super) fn pull_policy(image: &Image) -> Option<String> {
     image.pull_policy.clone().filter(|policy| !policy.is_empty())
-}
-
-pub(super) fn mount(name: &str, path: &str) -> VolumeMount {
-    VolumeMount { name: name.into(), mount_path: path.into(), ..VolumeMount::default() }
 }
 
 pub(super) fn empty_dir(name: &str) -> Volume {

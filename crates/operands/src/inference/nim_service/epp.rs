@@ -18,6 +18,7 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::{LabelSelector, ObjectMeta};
 use k8s_openapi::apimachinery::pkg::util::intstr::IntOrString;
 use serde_json::{Value, json};
 
+use super::super::proxy;
 use super::parts::Parts;
 use super::{Cx, access, containers, deployment, names, pod, routes, service};
 
@@ -185,7 +186,7 @@ fn container(cx: &Cx<'_>, epp: &EppConfig) -> Container {
             capabilities: Some(Capabilities { drop: Some(vec!["ALL".into()]), ..Capabilities::default() }),
             ..SecurityContext::default()
         }),
-        volume_mounts: Some(vec![VolumeMount { read_only: Some(true), ..containers::mount("epp-config", "/config") }]),
+        volume_mounts: Some(vec![VolumeMount { read_only: Some(true), ..proxy::mount("epp-config", "/config") }]),
         ..Container::default()
     }
 }

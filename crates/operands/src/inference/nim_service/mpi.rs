@@ -11,6 +11,7 @@ use k8s_openapi::api::core::v1::{
 };
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 
+use super::super::proxy;
 use super::parts::{Parts, Stop};
 use super::{Cx, containers, multi_node, names};
 
@@ -102,16 +103,16 @@ pub(super) fn mount(cx: &Cx<'_>, [of_leader, of_worker]: &mut [Vec<Volume>; 2], 
         config("start-mpi-script", &script),
     ];
     let mounts = [
-        containers::mount("ssh-dotfiles", "/opt/nim/llm/.ssh"),
-        containers::mount("ssh-pk", "/opt/nim/llm/pk"),
+        proxy::mount("ssh-dotfiles", "/opt/nim/llm/.ssh"),
+        proxy::mount("ssh-pk", "/opt/nim/llm/pk"),
         VolumeMount {
             sub_path: Some(SCRIPT.into()),
-            ..containers::mount("start-mpi-script", &format!("/opt/nim/{SCRIPT}"))
+            ..proxy::mount("start-mpi-script", &format!("/opt/nim/{SCRIPT}"))
         },
     ];
     of_leader.push(config("mpi-config", &hosts));
     of_worker.push(containers::empty_dir("ssh-confs"));
-    let own = [containers::mount("mpi-config", "/etc/mpi"), containers::mount("ssh-confs", "/ssh-confs")];
+    let own = [proxy::mount("mpi-config", "/etc/mpi"), proxy::mount("ssh-confs", "/ssh-confs")];
     for ((volumes, container), own) in [(of_leader, leader), (of_worker, worker)].into_iter().zip(own) {
         volumes.extend(shared.clone());
         container.volume_mounts.get_or_insert_default().extend(std::iter::once(own).chain(mounts.clone()));
