@@ -30,11 +30,15 @@ impl Nodes {
             let mut count = count.lock().unwrap_or_else(PoisonError::into_inner);
             if let Some(old) = change.old {
                 *count.orchestrators.entry(of(old)).or_insert(1) -= 1;
-                product(old).map(|product| *count.products.entry(product).or_insert(1) -= 1);
+                if let Some(product) = product(old) {
+                    *count.products.entry(product).or_insert(1) -= 1;
+                }
             }
             if let Some(new) = change.new {
                 *count.orchestrators.entry(of(new)).or_insert(0) += 1;
-                product(new).map(|product| *count.products.entry(product).or_insert(0) += 1);
+                if let Some(product) = product(new) {
+                    *count.products.entry(product).or_insert(0) += 1;
+                }
             }
             count.products.retain(|_, nodes| *nodes > 0);
         });

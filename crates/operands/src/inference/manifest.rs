@@ -53,7 +53,7 @@ impl Manifest {
         let Value::Object(fields) = value else {
             return Err("the manifest is no map of profiles".into());
         };
-        let major = fields.get("schema_version").map(|version| text_of(version)).unwrap_or_default();
+        let major = fields.get("schema_version").map(text_of).unwrap_or_default();
         let second = major.trim_start_matches('v').split('.').next() == Some("2");
         let (layout, mut profiles, head) = if second {
             let list = fields.get("profiles").and_then(Value::as_array).cloned().unwrap_or_default();

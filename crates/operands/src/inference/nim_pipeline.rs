@@ -169,7 +169,10 @@ mod tests {
         json!({"image": {"repository": "r", "tag": "t"}, "storage": {"emptyDir": {}}, "env": [{"name": "A", "value": "1"}]})
     }
 
-    fn facts(states: &[(&str, &str, &str)]) -> Facts {
+    /// Name, owner and state of a live service.
+    type Service = (&'static str, &'static str, &'static str);
+
+    fn facts(states: &[Service]) -> Facts {
         let mut live = LiveObjects::default();
         for (name, owner, state) in states {
             let object = json!({
@@ -241,7 +244,7 @@ mod tests {
     fn the_state_is_that_of_the_services() {
         let two =
             json!([{"name": "a", "enabled": true, "spec": spec()}, {"name": "b", "enabled": true, "spec": spec()}]);
-        let cases: [(&[(&str, &str, &str)], &str, &str); 5] = [
+        let cases: [(&[Service], &str, &str); 5] = [
             (&[("a", "u-rag", "Ready"), ("b", "u-rag", "Ready")], "Ready", "2 of 2 services are ready"),
             (&[("a", "u-rag", "Ready")], "NotReady", "1 of 2 services are ready, waiting for b"),
             (&[("a", "u-rag", "Ready"), ("b", "u-rag", "")], "NotReady", "1 of 2 services are ready, waiting for b"),

@@ -21,7 +21,7 @@ pub(super) fn trouble(pod: &Pod) -> Option<String> {
 pub(super) fn last_words(pod: &Pod) -> Option<String> {
     let status = pod.status.as_ref()?;
     let containers = status.init_container_statuses.iter().flatten().chain(status.container_statuses.iter().flatten());
-    let ended = containers.filter_map(|container| {
+    let mut ended = containers.filter_map(|container| {
         let state = container.state.as_ref()?.terminated.as_ref()?;
         (state.exit_code != 0).then(|| {
             let reason = state.reason.as_deref().unwrap_or("Error");
@@ -30,7 +30,7 @@ pub(super) fn last_words(pod: &Pod) -> Option<String> {
             format!("container {} ended with exit code {} ({reason}){words}", container.name, state.exit_code)
         })
     });
-    ended.last().or_else(|| status.message.clone().or_else(|| status.reason.clone()))
+    ended.next_back().or_else(|| status.message.clone().or_else(|| status.reason.clone()))
 }
 
 /// Reasons that stand for work in progress, not for trouble.
