@@ -135,7 +135,8 @@ async fn values_of_secrets_are_not_kept() {
     let reference = Ref::of::<Secret>("default", "key");
     until(5, "the secret", || runtime.cache.get(&reference).is_some()).await;
     let kept = runtime.cache.get(&reference).unwrap();
-    assert_eq!(kept["data"], json!({"NGC_API_KEY": null}));
+    assert!(kept["data"]["NGC_API_KEY"].is_string(), "the key is known: {kept}");
+    assert!(!kept.to_string().contains("c2VjcmV0"), "its value is not: {kept}");
 }
 
 #[tokio::test(start_paused = true)]
