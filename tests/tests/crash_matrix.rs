@@ -6,24 +6,17 @@
 #![allow(clippy::unwrap_used, reason = "a failed unwrap is a failed test")]
 
 use capstan_apiserver::faults::{self, Matcher};
+use capstan_tests::nim::{self, API, state};
 use capstan_tests::normal::contrasts;
 use capstan_tests::real;
 use capstan_tests::wire::Fault;
 use capstan_tests::world::World;
-use serde_json::{Value, json};
-
-const API: &str = "apps.nvidia.com/v1alpha1";
+use serde_json::Value;
 
 fn service(tag: &str) -> Value {
-    json!({
-        "apiVersion": API, "kind": "NIMService", "metadata": {"name": "llama"},
-        "spec": {
-            "image": {"repository": "nvcr.io/nim/meta/llama-3.1-8b-instruct", "tag": tag},
-            "storage": {"pvc": {"create": true, "size": "50Gi"}},
-            "replicas": 1,
-            "resources": {"limits": {"nvidia.com/gpu": 1}},
-        },
-    })
+    let mut service = nim::service();
+    service["spec"]["image"]["tag"] = tag.into();
+    service
 }
 
 /// What went wrong in a run.
@@ -47,7 +40,7 @@ async fn story(trouble: Trouble) -> (Value, usize) {
     let first = world.operator(fault).await;
     let user = async {
         world.apply(service("1.8")).await;
-        world.until(API, "NIMService", "llama", |object| object["status"]["state"] == "Ready").await;
+        world.until(API, "NIMService", "llama", state("Ready")).await;
         world.apply(service("1.9")).await;
         std::future::pending::<()>().await;
     };

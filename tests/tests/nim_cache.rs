@@ -2,13 +2,12 @@
 
 #![allow(clippy::unwrap_used, reason = "a failed unwrap is a failed test")]
 
+use capstan_tests::nim::{API, condition, state};
 use capstan_tests::wire::Fault;
 use capstan_tests::world::World;
 use kube::Api;
 use kube::api::{DeleteParams, Patch, PatchParams};
 use serde_json::{Value, json};
-
-const API: &str = "apps.nvidia.com/v1alpha1";
 
 fn cache(name: &str, image: &str) -> Value {
     json!({
@@ -34,15 +33,6 @@ async fn world() -> World {
     world
 }
 
-fn state(wanted: &'static str) -> impl Fn(&Value) -> bool {
-    move |object| object["status"]["state"] == wanted
-}
-
-fn condition<'a>(object: &'a Value, type_: &str) -> &'a Value {
-    let conditions = object["status"]["conditions"].as_array().unwrap();
-    conditions.iter().find(|condition| condition["type"] == type_).unwrap()
-}
-
 #[tokio::test(start_paused = true)]
 async fn a_cache_becomes_ready_stays_so_without_its_job_and_then_costs_nothing() {
     let world = world().await;
@@ -66,7 +56,7 @@ async fn a_download_that_cannot_work_says_why_and_is_tried_again() {
     world.apply(cache("broken", "broken:1")).await;
     let failed = world.until(API, "NIMCache", "broken", state("Failed")).await;
     let message = condition(&failed, "Failed")["message"].as_str().unwrap();
-    assert!(message.contains("container nim-cache-ctr ended with exit code 1"), "{message}");
+    assert!(message.contains("container nim-cache-ctr: Error"), "{message}");
     let first = world.until("batch/v1", "Job", "broken-job", |_| true).await["metadata"]["uid"].clone();
     // A failed Job goes after ten minutes, which is as long as anything is waited for.
     tokio::time::sleep(std::time::Duration::from_secs(300)).await;
@@ -81,7 +71,9 @@ async fn an_image_that_cannot_be_pulled_is_named() {
     let told = |object: &Value| {
         let conditions = object["status"]["conditions"].as_array();
         conditions.into_iter().flatten().any(|condition| {
-            condition["message"].as_str().is_some_and(|message| message.starts_with("pod typo-pod: ImagePullBackOff"))
+            condition["message"]
+                .as_str()
+                .is_some_and(|message| message.starts_with("pod typo-pod: container nim-cache-ctr: ImagePullBackOff"))
         })
     };
     world.until(API, "NIMCache", "typo", told).await;

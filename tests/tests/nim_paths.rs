@@ -8,37 +8,15 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use capstan_operator::questions::Ask;
 use capstan_plan::Answer;
+use capstan_tests::nim::{API, condition, service, state};
 use capstan_tests::wire::Fault;
 use capstan_tests::world::World;
 use serde_json::{Value, json};
-
-const API: &str = "apps.nvidia.com/v1alpha1";
-
-fn service() -> Value {
-    json!({
-        "apiVersion": API, "kind": "NIMService", "metadata": {"name": "llama"},
-        "spec": {
-            "image": {"repository": "nvcr.io/nim/meta/llama-3.1-8b-instruct", "tag": "1.8"},
-            "storage": {"pvc": {"create": true, "size": "50Gi"}},
-            "replicas": 1,
-            "resources": {"limits": {"nvidia.com/gpu": 1}},
-        },
-    })
-}
-
-fn state(wanted: &'static str) -> impl Fn(&Value) -> bool {
-    move |object| object["status"]["state"] == wanted
-}
 
 fn edited(edit: impl FnOnce(&mut Value)) -> Value {
     let mut service = service();
     edit(&mut service["spec"]);
     service
-}
-
-fn condition<'a>(object: &'a Value, type_: &str) -> &'a Value {
-    let conditions = object["status"]["conditions"].as_array();
-    conditions.into_iter().flatten().find(|one| one["type"] == type_).unwrap_or(&Value::Null)
 }
 
 fn says(object: &Value, type_: &str, text: &str) -> bool {

@@ -2,27 +2,10 @@
 
 #![allow(clippy::unwrap_used, reason = "a failed unwrap is a failed test")]
 
+use capstan_tests::nim::{API, service, state};
 use capstan_tests::wire::Fault;
 use capstan_tests::world::World;
 use serde_json::{Value, json};
-
-const API: &str = "apps.nvidia.com/v1alpha1";
-
-fn service() -> Value {
-    json!({
-        "apiVersion": API, "kind": "NIMService", "metadata": {"name": "llama"},
-        "spec": {
-            "image": {"repository": "nvcr.io/nim/meta/llama-3.1-8b-instruct", "tag": "1.8"},
-            "storage": {"pvc": {"create": true, "size": "50Gi"}},
-            "replicas": 1,
-            "resources": {"limits": {"nvidia.com/gpu": 1}},
-        },
-    })
-}
-
-fn state(wanted: &'static str) -> impl Fn(&Value) -> bool {
-    move |object| object["status"]["state"] == wanted
-}
 
 #[tokio::test(start_paused = true)]
 async fn a_service_becomes_ready_and_then_costs_nothing() {

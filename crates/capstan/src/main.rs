@@ -1,12 +1,16 @@
 //! The `capstan` command.
 
 mod crds;
+mod logging;
 mod operator;
 mod up;
 
+use std::path::Path;
+
 use anyhow::{Result, anyhow};
 use clap::{Parser, Subcommand};
-use kube::Client;
+use kube::config::{KubeConfigOptions, Kubeconfig};
+use kube::{Client, Config};
 
 #[derive(Parser)]
 #[command(name = "capstan", version, about = "One operator for AI clusters on Kubernetes")]
@@ -20,7 +24,7 @@ enum Command {
     /// Try it: a cluster in this process, the operator on it, and a model server that becomes Ready
     Up(up::Args),
     /// Run the operator against a cluster
-    Operator(operator::Args),
+    Operator(Box<operator::Args>),
     /// Print the CustomResourceDefinitions, or install them
     Crds(crds::Args),
 }
@@ -29,7 +33,7 @@ enum Command {
 async fn main() -> std::process::ExitCode {
     let result = match Cli::parse().command {
         Command::Up(args) => up::run(args).await,
-        Command::Operator(args) => operator::run(args).await,
+        Command::Operator(args) => operator::run(*args).await,
         Command::Crds(args) => crds::run(args).await,
     };
     match result {
@@ -41,11 +45,23 @@ async fn main() -> std::process::ExitCode {
     }
 }
 
-/// A client for the cluster that the environment names.
-async fn connect() -> Result<Client> {
-    Client::try_default().await.map_err(|error| {
-        let place = std::env::var("KUBECONFIG").unwrap_or_else(|_| "~/.kube/config".into());
-        let why = capstan_operator::crds::root_cause(&error);
+/// A client for the cluster that a kubeconfig file or the environment names.
+async fn connect(file: Option<&Path>) -> Result<Client> {
+    let client = match file {
+        None => Client::try_default().await.map_err(|error| capstan_operator::crds::root_cause(&error)),
+        Some(file) => from_file(file).await,
+    };
+    client.map_err(|why| {
+        let named = file.map(|file| file.display().to_string()).or_else(|| std::env::var("KUBECONFIG").ok());
+        let place = named.unwrap_or_else(|| "~/.kube/config".into());
         anyhow!("no cluster to talk to: {place}: {why}; point KUBECONFIG at a kubeconfig file, or run inside a pod")
     })
+}
+
+async fn from_file(file: &Path) -> Result<Client, String> {
+    let why = |error: &dyn std::error::Error| capstan_operator::crds::root_cause(error);
+    let kubeconfig = Kubeconfig::read_from(file).map_err(|error| why(&error))?;
+    let options = KubeConfigOptions::default();
+    let config = Config::from_custom_kubeconfig(kubeconfig, &options).await.map_err(|error| why(&error))?;
+    Client::try_from(config).map_err(|error| why(&error))
 }

@@ -6,22 +6,36 @@ use std::time::Duration;
 
 use anyhow::{Result, anyhow};
 use capstan_operator::questions::Ask;
-use capstan_operator::{Certificate, Options, Webhook};
+use capstan_operator::{Certificate, Endpoint, Options};
 use capstan_runtime::webhook::keeper;
 use capstan_runtime::{Clock, leader};
 use tokio::signal::unix::{SignalKind, signal};
 use tokio_util::sync::CancellationToken;
 
+use crate::logging;
+
 #[derive(clap::Args)]
+#[command(args_override_self = true)]
 pub(crate) struct Args {
     /// Where /healthz and /readyz answer; 0 for nowhere
     #[arg(long, default_value = ":8081", value_parser = address, value_name = "ADDRESS")]
     health_probe_bind_address: Bind,
-    /// Where /metrics answers; 0 for nowhere
+    /// Where /metrics answers, to those who may get it in the cluster; 0 for nowhere
     #[arg(long, default_value = "0", value_parser = address, value_name = "ADDRESS")]
     metrics_bind_address: Bind,
+    /// Serve metrics over TLS
+    #[arg(long, default_value = "false", default_missing_value = "true", num_args = 0..=1, require_equals = true,
+          action = clap::ArgAction::Set, value_name = "BOOL")]
+    metrics_secure: bool,
+    /// Folder with tls.crt and tls.key for metrics; we make and renew our own when absent
+    #[arg(long, value_name = "FOLDER")]
+    metrics_cert_dir: Option<PathBuf>,
+    /// Name of the metrics' Service
+    #[arg(long, default_value = "capstan-metrics", value_name = "NAME")]
+    metrics_service: String,
     /// Write only while holding a lease, so that replicas can stand by
-    #[arg(long)]
+    #[arg(long, default_value = "false", default_missing_value = "true", num_args = 0..=1, require_equals = true,
+          action = clap::ArgAction::Set, value_name = "BOOL")]
     leader_elect: bool,
     /// How long others wait after the last renewal that they saw, in seconds
     #[arg(long, default_value = "15", value_name = "SECONDS")]
@@ -44,7 +58,7 @@ pub(crate) struct Args {
     /// ValidatingWebhookConfiguration that gets our CA bundle
     #[arg(long, default_value = "capstan-validating-webhook-configuration", value_name = "NAME")]
     webhook_configuration: String,
-    /// DNS name of the webhook's Service
+    /// Name of the webhook's Service
     #[arg(long, default_value = "capstan-webhook-service", value_name = "NAME")]
     webhook_service: String,
     /// Namespace of the lease and of the webhook's Secret
@@ -53,9 +67,24 @@ pub(crate) struct Args {
     /// Name of this process among its replicas
     #[arg(long, env = "POD_NAME", default_value = "capstan", value_name = "NAME")]
     pod_name: String,
-    /// Log lines as JSON
-    #[arg(long)]
-    log_json: bool,
+    /// Kubeconfig file, where KUBECONFIG does not name it
+    #[arg(long, value_name = "FILE")]
+    kubeconfig: Option<PathBuf>,
+    #[command(flatten)]
+    log: logging::Flags,
+    #[command(flatten)]
+    ignored: Ignored,
+}
+
+/// Flags of other managers that have no effect here, so that their command lines work.
+#[derive(clap::Args)]
+struct Ignored {
+    /// No effect: HTTP/1.1 is all that is served
+    #[arg(long, default_missing_value = "true", num_args = 0..=1, require_equals = true, hide = true)]
+    enable_http2: Option<bool>,
+    /// No effect: each NIMService says its platform
+    #[arg(long, hide = true, value_parser = ["", "standalone", "kserve"])]
+    platform: Option<String>,
 }
 
 /// An address, or nowhere.
@@ -72,25 +101,12 @@ fn address(text: &str) -> Result<Bind, String> {
 }
 
 pub(crate) async fn run(args: Args) -> Result<()> {
-    log(args.log_json);
-    let webhook = webhook(&args)?;
-    let client = crate::connect().await?;
-    let options = Options {
-        apply_crds: !args.skip_crds,
-        leader: args.leader_elect.then(|| leader::Settings {
-            lease: Duration::from_secs(args.lease_duration),
-            renew: Duration::from_secs(args.renew_deadline),
-            retry: Duration::from_secs(args.retry_period),
-            ..leader::Settings::new(&args.namespace, &args.pod_name)
-        }),
-        health: args.health_probe_bind_address.0,
-        metrics: args.metrics_bind_address.0,
-        webhook,
-        instance: args.pod_name,
-        clock: Clock::Real,
-        ask: Ask::network(),
-        kserve_namespace: std::env::var("KSERVE_NAMESPACE").ok().filter(|name| !name.is_empty()),
-    };
+    logging::init(&args.log)?;
+    if args.ignored.enable_http2 == Some(true) {
+        tracing::warn!("--enable-http2 has no effect: metrics and webhook speak HTTP/1.1");
+    }
+    let options = options(&args)?;
+    let client = crate::connect(args.kubeconfig.as_deref()).await?;
     let stop = CancellationToken::new();
     let (mut terminate, ending) = (signal(SignalKind::terminate())?, stop.clone());
     tokio::spawn(async move {
@@ -104,35 +120,101 @@ pub(crate) async fn run(args: Args) -> Result<()> {
     Ok(capstan_operator::run(client, options, stop, ready).await?)
 }
 
-fn webhook(args: &Args) -> Result<Option<Webhook>> {
+fn options(args: &Args) -> Result<Options> {
+    let own = |folder: &Option<PathBuf>| folder.clone().map_or(Certificate::Own, Certificate::Mounted);
+    let metrics = args.metrics_bind_address.0.map(|address| {
+        let certificate = if args.metrics_secure { own(&args.metrics_cert_dir) } else { Certificate::None };
+        Endpoint { address, certificate }
+    });
+    let webhook = webhook_address(args)?.map(|address| Endpoint { address, certificate: own(&args.webhook_cert_dir) });
+    Ok(Options {
+        apply_crds: !args.skip_crds,
+        leader: args.leader_elect.then(|| leader::Settings {
+            lease: Duration::from_secs(args.lease_duration),
+            renew: Duration::from_secs(args.renew_deadline),
+            retry: Duration::from_secs(args.retry_period),
+            ..leader::Settings::new(&args.namespace, &args.pod_name)
+        }),
+        health: args.health_probe_bind_address.0,
+        keeper: keeper(args, metrics.as_ref(), webhook.as_ref()),
+        metrics,
+        webhook,
+        instance: args.pod_name.clone(),
+        clock: Clock::Real,
+        ask: Ask::network(),
+        kserve_namespace: std::env::var("KSERVE_NAMESPACE").ok().filter(|name| !name.is_empty()),
+    })
+}
+
+/// How a certificate of our own is kept, if one is needed: for every Service that leads here.
+fn keeper(args: &Args, metrics: Option<&Endpoint>, webhook: Option<&Endpoint>) -> Option<keeper::Settings> {
+    let is_own = |endpoint: &&Endpoint| endpoint.certificate == Certificate::Own;
+    let (metrics, webhook) = (metrics.filter(is_own), webhook.filter(is_own));
+    let services = [webhook.map(|_| &args.webhook_service), metrics.map(|_| &args.metrics_service)];
+    let names = services.into_iter().flatten().flat_map(|service| {
+        let name = format!("{service}.{}.svc", args.namespace);
+        [name.clone(), format!("{name}.cluster.local")]
+    });
+    let names: Vec<String> = names.collect();
+    (!names.is_empty()).then(|| keeper::Settings {
+        namespace: args.namespace.clone(),
+        secret: keeper::SECRET.into(),
+        configuration: webhook.map(|_| args.webhook_configuration.clone()),
+        names,
+    })
+}
+
+fn webhook_address(args: &Args) -> Result<Option<SocketAddr>> {
     let enabled = match std::env::var("ENABLE_WEBHOOKS").as_deref() {
         Ok("true" | "1" | "t" | "TRUE" | "True" | "T") => true,
         Ok("false" | "0" | "f" | "FALSE" | "False" | "F" | "") | Err(_) => false,
         Ok(other) => return Err(anyhow!("ENABLE_WEBHOOKS is {other:?}: set true or false")),
     };
-    let address = args.webhook_bind_address.map_or_else(|| enabled.then(|| ([0, 0, 0, 0], 9443).into()), |bind| bind.0);
-    let own = || {
-        let service = format!("{}.{}.svc", args.webhook_service, args.namespace);
-        Certificate::Own(keeper::Settings {
-            namespace: args.namespace.clone(),
-            secret: "capstan-webhook-cert".into(),
-            configuration: args.webhook_configuration.clone(),
-            names: vec![service.clone(), format!("{service}.cluster.local")],
-        })
-    };
-    let certificate = || args.webhook_cert_dir.clone().map_or_else(own, Certificate::Mounted);
-    Ok(address.map(|address| Webhook { address, certificate: certificate() }))
-}
-
-fn log(json: bool) {
-    let filter = tracing_subscriber::EnvFilter::try_from_default_env().unwrap_or_else(|_| "info".into());
-    let log = tracing_subscriber::fmt().with_env_filter(filter).with_writer(std::io::stderr);
-    if json { log.json().init() } else { log.init() }
+    let usual = || enabled.then(|| ([0, 0, 0, 0], 9443).into());
+    Ok(args.webhook_bind_address.map_or_else(usual, |bind| bind.0))
 }
 
 #[cfg(test)]
 mod tests {
+    use clap::Parser;
+
     use super::*;
+
+    #[derive(Parser)]
+    struct Cli {
+        #[command(flatten)]
+        args: Args,
+    }
+
+    fn parse(flags: &str) -> Options {
+        let line = std::iter::once("operator").chain(flags.split_whitespace());
+        options(&Cli::try_parse_from(line).unwrap_or_else(|error| panic!("{flags}: {error}")).args).unwrap()
+    }
+
+    #[test]
+    fn command_lines_of_other_managers_are_understood() {
+        let options = parse(
+            "--health-probe-bind-address=:8081 --metrics-bind-address=:8080 --leader-elect --zap-devel=false \
+             --zap-log-level=info --zap-stacktrace-level=error --zap-encoder=json --enable-http2=false --platform=kserve",
+        );
+        assert!(options.leader.is_some());
+        assert_eq!(options.metrics.unwrap().certificate, Certificate::None);
+        assert!(options.keeper.is_none() && options.webhook.is_none());
+    }
+
+    #[test]
+    fn one_certificate_serves_both_endpoints() {
+        let options = parse(
+            "--namespace ns --metrics-bind-address=:8443 --metrics-secure --metrics-service m \
+             --webhook-bind-address :9443 --webhook-service w",
+        );
+        let keeper = options.keeper.unwrap();
+        assert_eq!(keeper.names, ["w.ns.svc", "w.ns.svc.cluster.local", "m.ns.svc", "m.ns.svc.cluster.local"]);
+        assert_eq!(keeper.configuration.as_deref(), Some("capstan-validating-webhook-configuration"));
+        let mounted = parse("--metrics-bind-address=:8443 --metrics-secure --metrics-cert-dir /tls");
+        assert!(mounted.keeper.is_none());
+        assert_eq!(mounted.metrics.unwrap().certificate, Certificate::Mounted("/tls".into()));
+    }
 
     #[test]
     fn addresses_are_read_as_the_flags_of_other_managers_write_them() {

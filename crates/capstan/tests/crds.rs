@@ -2,7 +2,11 @@
 
 #![allow(clippy::unwrap_used, reason = "a failed unwrap is a failed test")]
 
+mod support;
+
 use std::process::{Command, Output};
+
+use support::complaint;
 
 fn capstan(args: &[&str]) -> Output {
     Command::new(env!("CARGO_BIN_EXE_capstan"))
@@ -15,13 +19,6 @@ fn capstan(args: &[&str]) -> Output {
 
 fn stdout(output: &Output) -> String {
     String::from_utf8(output.stdout.clone()).unwrap()
-}
-
-fn complaint(output: &Output) -> String {
-    assert!(!output.status.success());
-    let text = String::from_utf8(output.stderr.clone()).unwrap();
-    assert_eq!(text.lines().count(), 1, "more than one line: {text}");
-    text
 }
 
 #[test]

@@ -2,19 +2,15 @@
 
 #![allow(clippy::unwrap_used, reason = "a failed unwrap is a failed test")]
 
+mod support;
+
 use std::process::{Command, Output};
 
 use serde_json::Value;
+use support::complaint;
 
 fn up(args: &[&str]) -> Output {
     Command::new(env!("CARGO_BIN_EXE_capstan")).arg("up").args(args).env_remove("RUST_LOG").output().unwrap()
-}
-
-fn complaint(output: &Output) -> String {
-    assert!(!output.status.success());
-    let text = String::from_utf8(output.stderr.clone()).unwrap();
-    assert_eq!(text.lines().count(), 1, "more than one line: {text}");
-    text
 }
 
 #[test]

@@ -59,9 +59,11 @@ pub struct Options {
     /// Where `/healthz` and `/readyz` answer.
     pub health: Option<SocketAddr>,
     /// Where `/metrics` answers, to those who may `get` it in the cluster.
-    pub metrics: Option<SocketAddr>,
-    /// The admission webhook.
-    pub webhook: Option<Webhook>,
+    pub metrics: Option<Endpoint>,
+    /// Where the admission webhook answers; without a certificate, nowhere.
+    pub webhook: Option<Endpoint>,
+    /// How a certificate of our own is kept, if an endpoint has one.
+    pub keeper: Option<keeper::Settings>,
     /// Name of this process among its replicas.
     pub instance: String,
     /// The time of day.
@@ -72,20 +74,22 @@ pub struct Options {
     pub kserve_namespace: Option<String>,
 }
 
-/// The admission webhook.
+/// A server of ours.
 #[derive(Clone, Debug)]
-pub struct Webhook {
+pub struct Endpoint {
     /// Where it listens.
     pub address: SocketAddr,
     /// Where its certificate comes from.
     pub certificate: Certificate,
 }
 
-/// Where the certificate of the webhook comes from.
-#[derive(Clone, Debug)]
+/// Where the certificate of an endpoint comes from.
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Certificate {
+    /// There is none: in the clear.
+    None,
     /// We make it, keep it in a Secret and renew it.
-    Own(keeper::Settings),
+    Own,
     /// It is mounted as `tls.crt` and `tls.key`.
     Mounted(PathBuf),
 }
@@ -99,6 +103,7 @@ impl Options {
             health: None,
             metrics: None,
             webhook: None,
+            keeper: None,
             instance: "capstan".into(),
             clock: Clock::Real,
             ask: Ask::offline(),
@@ -209,28 +214,54 @@ async fn listen(
     options: &Options,
     stop: &CancellationToken,
 ) -> Result<(), Error> {
+    let own = webhook::Certificate::default();
+    if let Some(settings) = options.keeper.clone() {
+        tasks.spawn(keeper::run(runtime.clone(), settings, own.clone(), stop.clone()));
+    }
+    if let Some(endpoint) = &options.metrics {
+        let listener = open(endpoint.address, "metrics").await?;
+        let guard = Guard::ask(runtime.client.clone());
+        let certificate = certificate(tasks, &endpoint.certificate, &own, stop);
+        tasks.spawn(serve::metrics(listener, runtime.metrics.clone(), guard, certificate, stop.clone()));
+    }
+    let mut hook = None;
+    if let Some(endpoint) = &options.webhook
+        && let Some(certificate) = certificate(tasks, &endpoint.certificate, &own, stop)
+    {
+        let listener = open(endpoint.address, "the webhook").await?;
+        hook = Some(certificate.clone());
+        tasks.spawn(webhook::run(listener, certificate, admission::routes(runtime, options), stop.clone()));
+    }
     if let Some(address) = options.health {
         let (listener, cache) = (open(address, "health checks").await?, runtime.cache.clone());
-        tasks.spawn(serve::health(listener, move || serve::caches_are_complete(&cache), stop.clone()));
-    }
-    if let Some(address) = options.metrics {
-        let listener = open(address, "metrics").await?;
-        let guard = Guard::ask(runtime.client.clone());
-        tasks.spawn(serve::metrics(listener, runtime.metrics.clone(), guard, None, stop.clone()));
-    }
-    if let Some(hook) = options.webhook.clone() {
-        let listener = open(hook.address, "the webhook").await?;
-        let certificate = webhook::Certificate::default();
-        tasks.spawn(webhook::run(listener, certificate.clone(), admission::routes(runtime, options), stop.clone()));
-        let (runtime, stop) = (runtime.clone(), stop.clone());
-        match hook.certificate {
-            Certificate::Own(settings) => tasks.spawn(keeper::run(runtime, settings, certificate, stop)),
-            Certificate::Mounted(folder) => {
-                tasks.spawn(async move { webhook::files::run(&folder, certificate, stop).await })
-            }
+        let ready = move || {
+            serve::caches_are_complete(&cache)?;
+            // Without a certificate the API server would call us in vain.
+            let served = hook.as_ref().is_none_or(webhook::Certificate::is_set);
+            if served { Ok(()) } else { Err("no certificate for the webhook yet".into()) }
         };
+        tasks.spawn(serve::health(listener, ready, stop.clone()));
     }
     Ok(())
+}
+
+/// The certificate that an endpoint serves, if it has one.
+fn certificate(
+    tasks: &mut JoinSet<()>,
+    source: &Certificate,
+    own: &webhook::Certificate,
+    stop: &CancellationToken,
+) -> Option<webhook::Certificate> {
+    match source {
+        Certificate::None => None,
+        Certificate::Own => Some(own.clone()),
+        Certificate::Mounted(folder) => {
+            let (mounted, folder, stop) = (webhook::Certificate::default(), folder.clone(), stop.clone());
+            let certificate = mounted.clone();
+            tasks.spawn(async move { webhook::files::run(&folder, mounted, stop).await });
+            Some(certificate)
+        }
+    }
 }
 
 async fn open(address: SocketAddr, purpose: &'static str) -> Result<tokio::net::TcpListener, Error> {

@@ -39,7 +39,7 @@ pub(crate) async fn reconcile(cx: Cx, key: Key) -> Result<Action, Error> {
     };
     let seen = Seen { manifest };
     let plan = nim_build::plan(&build, &facts, &seen);
-    let blocked = |message: &str| nim_build::blocked(&build, &facts, &seen, message);
+    let blocked = |reason: &str, message: &str| nim_build::blocked(&build, &facts, &seen, reason, message);
     settle(runtime, &reference, &uid, &facts, plan, blocked).await
 }
 

@@ -48,7 +48,7 @@ pub(crate) async fn reconcile(cx: Cx, key: Key) -> Result<Action, Error> {
     facts.orchestrator = cx.nodes.orchestrator();
     let seen = look(&cx, &cache, &facts.live).await?;
     let plan = nim_cache::plan(&cache, &facts, &seen);
-    let blocked = |message: &str| nim_cache::blocked(&cache, &facts, &seen, message);
+    let blocked = |reason: &str, message: &str| nim_cache::blocked(&cache, &facts, &seen, reason, message);
     settle(runtime, &reference, &uid, &facts, plan, blocked).await
 }
 

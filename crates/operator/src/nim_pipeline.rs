@@ -26,6 +26,6 @@ pub(crate) async fn reconcile(cx: Cx, key: Key) -> Result<Action, Error> {
     facts.skew = cx.schemas.skew("NIMPipeline");
     facts.orchestrator = cx.nodes.orchestrator();
     let plan = nim_pipeline::plan(&pipeline, &facts);
-    let blocked = |message: &str| nim_pipeline::blocked(&pipeline, &facts, "NameConflict", message);
+    let blocked = |reason: &str, message: &str| nim_pipeline::blocked(&pipeline, &facts, reason, message);
     settle(runtime, &reference, &uid, &facts, plan, blocked).await
 }

@@ -1,13 +1,11 @@
 //! The controller of NIMServices.
 
-use std::time::Duration;
-
+use capstan_api::nim::NimService;
 use capstan_api::nim::service::InferencePlatform;
-use capstan_api::nim::{NimService, NimServiceStatus};
 use capstan_operands::inference::nim_service;
-use capstan_plan::{Facts, Gvk, Plan, Ref, diff};
+use capstan_plan::{Facts, Gvk, Ref};
 use capstan_runtime::ask::Asker;
-use capstan_runtime::{Action, Cache, Change, Class, Controller, Error, Key, Runtime, writer};
+use capstan_runtime::{Action, Cache, Change, Controller, Error, Key, Runtime};
 use k8s_openapi::api::core::v1::{ConfigMap, Pod};
 use k8s_openapi::api::resource::v1::ResourceClaim;
 use kube::ResourceExt;
@@ -18,15 +16,13 @@ use tokio_util::sync::CancellationToken;
 use crate::Options;
 use crate::orchestrator::Nodes;
 use crate::schemas::Schemas;
+use crate::settle::settle;
 
 /// Finalizer that the NIM Operator leaves on services: theirs is nothing to clean up here, so it only has to go.
 const FINALIZER: &str = "finalizer.nimservice.apps.nvidia.com";
 
 /// KServe's settings.
 const KSERVE: &str = "inferenceservice-config";
-
-/// What is in the way is looked at again after this long: we are told of our own objects only.
-const IN_THE_WAY: Duration = Duration::from_secs(30);
 
 /// What a reconcile works with.
 #[derive(Clone)]
@@ -93,22 +89,10 @@ async fn reconcile(cx: Cx, key: Key) -> Result<Action, Error> {
     facts.skew = cx.schemas.skew("NIMService");
     facts.answers = cx.asker.answers(&key);
     facts.orchestrator = cx.nodes.orchestrator();
-    let mut plan = nim_service::plan(&service, &facts);
-    let mut failed = None;
-    if let Some(wanted) = &plan.objects {
-        let outcome = runtime.writer.apply(diff(&uid, wanted, &facts.live)).await;
-        if let Some((reason, message)) = refused(&outcome) {
-            plan = nim_service::blocked(&service, &facts, &reason, &message);
-            plan.requeue = Some(IN_THE_WAY);
-        }
-        failed = outcome.result().err();
-    }
+    let plan = nim_service::plan(&service, &facts);
     cx.asker.ask(&key, &plan.questions);
-    report(runtime, &reference, &service, &plan).await?;
-    match failed {
-        Some(error) => Err(error),
-        None => Ok(plan.requeue.map_or(Action::Wait, Action::Again)),
-    }
+    let blocked = |reason: &str, message: &str| nim_service::blocked(&service, &facts, reason, message);
+    settle(runtime, &reference, &uid, &facts, plan, blocked).await
 }
 
 /// What may be known about a service: what it owns, what it names, its pods and its claims. No requests.
@@ -129,17 +113,6 @@ pub(crate) fn facts(runtime: &Runtime, kserve: Option<&str>, service: &NimServic
         };
     }
     view.facts(runtime.clock.now())
-}
-
-/// What to tell the user about writes that only a person can make possible.
-fn refused(outcome: &writer::Outcome) -> Option<(String, String)> {
-    if !outcome.conflicts.is_empty() {
-        let messages: Vec<String> = outcome.conflicts.iter().map(writer::refusal).collect();
-        return Some(("NameConflict".into(), messages.join("; ")));
-    }
-    let failure =
-        outcome.failures.iter().find(|failure| matches!(failure.error.class(), Class::Invalid | Class::Forbidden))?;
-    Some((format!("{}Failed", failure.reference.gvk.kind), failure.error.chain()))
 }
 
 /// Services for which a change of something else matters.
@@ -184,15 +157,4 @@ fn has_text(value: &Value, text: &str) -> bool {
         Value::Object(fields) => fields.values().any(|field| has_text(field, text)),
         _ => false,
     }
-}
-
-async fn report(
-    runtime: &Runtime,
-    reference: &Ref,
-    service: &NimService,
-    plan: &Plan<NimServiceStatus>,
-) -> Result<(), Error> {
-    runtime.writer.status(reference, &plan.status).await?;
-    runtime.events.record_all(reference, &service.uid().unwrap_or_default(), &plan.events);
-    Ok(())
 }

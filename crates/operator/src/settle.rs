@@ -1,25 +1,29 @@
 //! The second half of every reconcile: from a plan to the cluster.
 
+use std::time::Duration;
+
 use capstan_plan::{Facts, Plan, Ref, diff};
-use capstan_runtime::{Action, Error, Runtime, writer};
+use capstan_runtime::{Action, Class, Error, Runtime, writer};
 use serde::Serialize;
 
-/// Applies what `plan` wants, prunes what it no longer wants, and writes the status. What somebody else holds is told
-/// by `blocked`.
+/// What is in the way is looked at again after this long: we are told of our own objects only.
+const IN_THE_WAY: Duration = Duration::from_secs(30);
+
+/// Applies what `plan` wants, prunes what it no longer wants, and writes the status. What only a person can make
+/// possible is told by `blocked`, from a reason and a message.
 pub(crate) async fn settle<S: Serialize>(
     runtime: &Runtime,
     reference: &Ref,
     uid: &str,
     facts: &Facts,
     mut plan: Plan<S>,
-    blocked: impl FnOnce(&str) -> Plan<S>,
+    blocked: impl FnOnce(&str, &str) -> Plan<S>,
 ) -> Result<Action, Error> {
     let mut failed = None;
     if let Some(wanted) = &plan.objects {
         let outcome = runtime.writer.apply(diff(uid, wanted, &facts.live)).await;
-        let refused: Vec<String> = outcome.conflicts.iter().map(writer::refusal).collect();
-        if !refused.is_empty() {
-            plan = blocked(&refused.join("; "));
+        if let Some((reason, message)) = refused(&outcome) {
+            plan = Plan { requeue: Some(IN_THE_WAY), ..blocked(&reason, &message) };
         }
         failed = outcome.result().err();
     }
@@ -29,4 +33,15 @@ pub(crate) async fn settle<S: Serialize>(
         Some(error) => Err(error),
         None => Ok(plan.requeue.map_or(Action::Wait, Action::Again)),
     }
+}
+
+/// What to tell the user about writes that only a person can make possible.
+fn refused(outcome: &writer::Outcome) -> Option<(String, String)> {
+    if !outcome.conflicts.is_empty() {
+        let messages: Vec<String> = outcome.conflicts.iter().map(writer::refusal).collect();
+        return Some(("NameConflict".into(), messages.join("; ")));
+    }
+    let failure =
+        outcome.failures.iter().find(|failure| matches!(failure.error.class(), Class::Invalid | Class::Forbidden))?;
+    Some((format!("{}Failed", failure.reference.gvk.kind), failure.error.chain()))
 }

@@ -1,10 +1,10 @@
-//! Reads that no watch serves: what pods print, and values that the cache does not keep.
+//! Reads that no watch serves: what pods print.
 
 use std::future::Future;
 
 use capstan_plan::Ref;
 use http::Request;
-use k8s_openapi::api::core::v1::{Pod, Secret};
+use k8s_openapi::api::core::v1::Pod;
 use tokio::time::timeout;
 
 use crate::Runtime;
@@ -33,12 +33,6 @@ impl Runtime {
         let request =
             request.map_err(|error| Error::request("read the log of", &what, kube::Error::BuildRequest(error)))?;
         self.answered("log", &what, self.client.request_text(request)).await
-    }
-
-    /// A Secret with its values.
-    pub async fn secret(&self, namespace: &str, name: &str) -> Result<Secret, Error> {
-        let secrets: kube::Api<Secret> = kube::Api::namespaced(self.client.clone(), namespace);
-        self.answered("get", &Ref::of::<Secret>(namespace, name), secrets.get(name)).await
     }
 
     async fn answered<T>(

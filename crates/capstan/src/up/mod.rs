@@ -171,7 +171,7 @@ async fn nodes_ready(client: &Client, view: View, args: &Args) -> Result<()> {
         if conditions.into_iter().any(|condition| condition.type_ == "Ready" && condition.status == "True") {
             ready.extend(node.meta().name.clone());
         }
-        stage.waiting(&format!("{} of {} Ready", ready.len(), args.nodes));
+        stage.counted(ready.len(), usize::from(args.nodes), "Ready");
     }
     stage.done(&format!("{} Ready, {} GPUs each", args.nodes, args.gpus));
     Ok(())

@@ -31,8 +31,7 @@ impl View {
     pub(crate) fn stage(self, name: &'static str) -> Stage {
         let bar = (self == Self::Terminal).then(|| {
             let bar = ProgressBar::new_spinner();
-            let style = ProgressStyle::with_template("{spinner:.cyan} {prefix:.bold}  {msg}  {elapsed:.dim}");
-            bar.set_style(style.unwrap_or_else(|_| ProgressStyle::default_spinner()));
+            bar.set_style(style("{spinner:.cyan} {prefix:.bold}  {msg}  {elapsed:.dim}"));
             bar.set_prefix(name);
             bar.enable_steady_tick(Duration::from_millis(80));
             bar
@@ -77,6 +76,18 @@ impl Stage {
         }
     }
 
+    /// Says how many of all are done: a bar on a terminal, words elsewhere.
+    pub(crate) fn counted(&mut self, done: usize, all: usize, what: &str) {
+        if let Some(bar) = self.bar.as_ref().filter(|bar| bar.length().is_none()) {
+            bar.set_length(all as u64);
+            bar.set_style(style("{spinner:.cyan} {prefix:.bold}  {bar:30.cyan/dim} {msg}  {elapsed:.dim}"));
+        }
+        if let Some(bar) = &self.bar {
+            bar.set_position(done as u64);
+        }
+        self.waiting(&format!("{done} of {all} {what}"));
+    }
+
     /// Ends the stage.
     pub(crate) fn done(self, what: &str) {
         let seconds = self.seconds();
@@ -96,6 +107,11 @@ impl Stage {
     fn seconds(&self) -> f64 {
         (self.begin.elapsed().as_secs_f64() * 1000.0).round() / 1000.0
     }
+}
+
+/// A template; one that cannot be read is a plain spinner.
+fn style(template: &str) -> ProgressStyle {
+    ProgressStyle::with_template(template).unwrap_or_else(|_| ProgressStyle::default_spinner())
 }
 
 /// Writes a line; a reader that went away is no failure.

@@ -42,7 +42,7 @@ pub fn plan(pipeline: &NimPipeline, facts: &Facts) -> Plan<NimPipelineStatus> {
 }
 
 /// The answer when something is in the way: nothing more is written until it is gone.
-pub fn blocked(pipeline: &NimPipeline, facts: &Facts, reason: &'static str, message: &str) -> Plan<NimPipelineStatus> {
+pub fn blocked(pipeline: &NimPipeline, facts: &Facts, reason: &str, message: &str) -> Plan<NimPipelineStatus> {
     let shown = Shown::new(FAILED).with(READY, false, reason, message).trouble(FAILED, reason, message);
     let states = pipeline.status.as_ref().and_then(|status| status.states.clone()).unwrap_or_default();
     show(pipeline, facts, &shown, states)

@@ -1,58 +1,84 @@
 //! Why a pod does not run: the words of the kubelet or the scheduler, for the condition of what waits for it.
 
-use k8s_openapi::api::core::v1::{ContainerStatus, Pod};
+use k8s_openapi::api::core::v1::{ContainerStateTerminated, ContainerStatus, Pod, PodStatus};
 
-/// What holds a pod up, with the reason that Kubernetes gives.
+/// Phase of a pod; empty as long as nobody looked at it.
+pub(super) fn phase(pod: &Pod) -> &str {
+    pod.status.as_ref().and_then(|status| status.phase.as_deref()).unwrap_or_default()
+}
+
+/// What holds a pod up, with its name.
 pub(super) fn trouble(pod: &Pod) -> Option<String> {
-    let status = pod.status.as_ref()?;
-    let name = pod.metadata.name.as_deref().unwrap_or_default();
-    let unscheduled = status.conditions.iter().flatten().find(|condition| {
-        condition.type_ == "PodScheduled" && condition.status == "False" && condition.reason.is_some()
-    });
-    if let Some(condition) = unscheduled {
-        let reason = condition.reason.as_deref().unwrap_or_default();
-        return Some(sentence(name, reason, condition.message.as_deref()));
-    }
-    let containers = status.init_container_statuses.iter().flatten().chain(status.container_statuses.iter().flatten());
-    containers.filter_map(waiting).next().map(|(reason, message)| sentence(name, &reason, message.as_deref()))
+    let reason = reason(pod.status.as_ref()?)?;
+    Some(format!("pod {}: {reason}", pod.metadata.name.as_deref().unwrap_or_default()))
 }
 
-/// What the containers of a pod said when they failed.
+/// What holds a pod with this status up.
+pub(super) fn reason(status: &PodStatus) -> Option<String> {
+    if status.phase.as_deref() == Some("Failed") {
+        let reason = status.reason.as_deref().unwrap_or("Failed");
+        return Some(joined(reason, status.message.as_deref()));
+    }
+    let mut conditions = status.conditions.iter().flatten();
+    if let Some(unscheduled) = conditions.find(|one| one.type_ == "PodScheduled" && one.status == "False") {
+        return Some(joined(unscheduled.reason.as_deref().unwrap_or("Unschedulable"), unscheduled.message.as_deref()));
+    }
+    containers(status).find_map(of_container)
+}
+
+/// What a pod that has failed said last.
 pub(super) fn last_words(pod: &Pod) -> Option<String> {
-    let status = pod.status.as_ref()?;
-    let containers = status.init_container_statuses.iter().flatten().chain(status.container_statuses.iter().flatten());
-    let mut ended = containers.filter_map(|container| {
-        let state = container.state.as_ref()?.terminated.as_ref()?;
-        (state.exit_code != 0).then(|| {
-            let reason = state.reason.as_deref().unwrap_or("Error");
-            let words = state.message.as_deref().map(last_line).unwrap_or_default();
-            let words = if words.is_empty() { String::new() } else { format!(": {words}") };
-            format!("container {} ended with exit code {} ({reason}){words}", container.name, state.exit_code)
-        })
-    });
-    ended.next_back().or_else(|| status.message.clone().or_else(|| status.reason.clone()))
+    let status = pod.status.as_ref().filter(|status| status.phase.as_deref() == Some("Failed"))?;
+    containers(status).filter_map(of_container).last().or_else(|| reason(status))
 }
 
-/// Reasons that stand for work in progress, not for trouble.
-const PROGRESS: [&str; 2] = ["ContainerCreating", "PodInitializing"];
-
-fn waiting(container: &ContainerStatus) -> Option<(String, Option<String>)> {
-    let state = container.state.as_ref()?.waiting.as_ref()?;
-    let reason = state.reason.clone().filter(|reason| !PROGRESS.contains(&reason.as_str()))?;
-    Some((reason, state.message.clone()))
+fn containers(status: &PodStatus) -> impl Iterator<Item = &ContainerStatus> {
+    let init = status.init_container_statuses.iter().flatten();
+    init.chain(status.container_statuses.iter().flatten())
 }
 
-fn sentence(pod: &str, reason: &str, message: Option<&str>) -> String {
-    match message.filter(|message| !message.is_empty()) {
-        Some(message) => format!("pod {pod}: {reason}: {message}"),
-        None => format!("pod {pod}: {reason}"),
+fn of_container(status: &ContainerStatus) -> Option<String> {
+    let state = status.state.as_ref()?;
+    if let Some(waiting) = &state.waiting {
+        let reason =
+            waiting.reason.as_deref().filter(|reason| !["ContainerCreating", "PodInitializing"].contains(reason))?;
+        let last = status.last_state.as_ref().and_then(|last| last.terminated.as_ref());
+        // The message of a crash loop only counts seconds; how the container ended says more, and changes less.
+        let message = match last.filter(|_| reason == "CrashLoopBackOff") {
+            Some(end) => {
+                let said = last_line(end).map(|said| format!(": {said}")).unwrap_or_default();
+                let why = end.reason.as_deref().unwrap_or("ended");
+                Some(format!("last end was {why} with exit code {}{said}", end.exit_code))
+            }
+            None => waiting.message.clone(),
+        };
+        return Some(format!("container {}: {}", status.name, joined(reason, message.as_deref())));
     }
+    let end = state.terminated.as_ref().filter(|end| end.exit_code != 0)?;
+    let reason = joined(end.reason.as_deref().unwrap_or("Error"), last_line(end).as_deref());
+    Some(format!("container {}: {reason} (exit code {})", status.name, end.exit_code))
 }
 
 /// Termination messages may be pages of log: the last line that says something is the one to show.
-fn last_line(text: &str) -> String {
-    let line = text.lines().rev().map(str::trim).find(|line| !line.is_empty()).unwrap_or_default();
-    line.chars().take(500).collect()
+fn last_line(end: &ContainerStateTerminated) -> Option<String> {
+    let line = end.message.as_deref()?.lines().rev().map(str::trim).find(|line| !line.is_empty())?;
+    Some(short(line))
+}
+
+fn joined(reason: &str, message: Option<&str>) -> String {
+    match message.map(str::trim).filter(|message| !message.is_empty()) {
+        Some(message) => format!("{reason}: {}", short(message)),
+        None => reason.into(),
+    }
+}
+
+/// A status is no log.
+fn short(text: &str) -> String {
+    let line = text.split_whitespace().collect::<Vec<_>>().join(" ");
+    match line.char_indices().nth(400) {
+        Some((end, _)) => format!("{}…", &line[..end]),
+        None => line,
+    }
 }
 
 #[cfg(test)]
@@ -66,18 +92,19 @@ mod tests {
             .unwrap()
     }
 
+    fn container(state: Value) -> Value {
+        json!([{"name": "c", "image": "", "imageID": "", "ready": false, "restartCount": 0, "state": state}])
+    }
+
     #[test]
     fn the_reason_is_the_one_that_kubernetes_gives() {
         let unscheduled = json!({"conditions": [{"type": "PodScheduled", "status": "False", "reason": "Unschedulable",
             "message": "0/2 nodes are available: 2 Insufficient nvidia.com/gpu."}]});
-        let pulling = json!({"containerStatuses": [{"name": "c", "image": "", "imageID": "", "ready": false,
-            "restartCount": 0, "state": {"waiting": {"reason": "ImagePullBackOff", "message": "no such image"}}}]});
-        let creating = json!({"containerStatuses": [{"name": "c", "image": "", "imageID": "", "ready": false,
-            "restartCount": 0, "state": {"waiting": {"reason": "ContainerCreating"}}}]});
+        let waiting = |reason: &str, message: &str| json!({"containerStatuses": container(json!({"waiting": {"reason": reason, "message": message}}))});
         let cases = [
             (unscheduled, Some("pod p: Unschedulable: 0/2 nodes are available: 2 Insufficient nvidia.com/gpu.")),
-            (pulling, Some("pod p: ImagePullBackOff: no such image")),
-            (creating, None),
+            (waiting("ImagePullBackOff", "no such image"), Some("pod p: container c: ImagePullBackOff: no such image")),
+            (waiting("ContainerCreating", ""), None),
         ];
         for (status, expected) in cases {
             assert_eq!(trouble(&pod(status)).as_deref(), expected);
@@ -86,9 +113,9 @@ mod tests {
 
     #[test]
     fn the_last_line_of_a_failure_is_shown() {
-        let status = json!({"containerStatuses": [{"name": "c", "image": "", "imageID": "", "ready": false,
-            "restartCount": 0, "state": {"terminated": {"exitCode": 1, "reason": "Error",
-            "message": "Traceback\nline\n401 Unauthorized\n\n"}}}]});
-        assert_eq!(last_words(&pod(status)).unwrap(), "container c ended with exit code 1 (Error): 401 Unauthorized");
+        let end =
+            json!({"terminated": {"exitCode": 1, "reason": "Error", "message": "Traceback\n401 Unauthorized\n\n"}});
+        let status = json!({"phase": "Failed", "containerStatuses": container(end)});
+        assert_eq!(last_words(&pod(status)).unwrap(), "container c: Error: 401 Unauthorized (exit code 1)");
     }
 }

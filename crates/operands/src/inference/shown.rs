@@ -9,7 +9,7 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
 use serde::Serialize;
 
 /// One condition: type, status, reason, message.
-type Said = (&'static str, bool, &'static str, String);
+type Said = (&'static str, bool, String, String);
 
 /// What a step means to the user.
 pub(super) struct Shown {
@@ -40,19 +40,13 @@ impl Shown {
     }
 
     /// The same with a condition.
-    pub(super) fn with(
-        mut self,
-        type_: &'static str,
-        status: bool,
-        reason: &'static str,
-        message: impl Into<String>,
-    ) -> Self {
-        self.conditions.push((type_, status, reason, message.into()));
+    pub(super) fn with(mut self, type_: &'static str, status: bool, reason: &str, message: impl Into<String>) -> Self {
+        self.conditions.push((type_, status, reason.into(), message.into()));
         self
     }
 
     /// The same with a condition that somebody should look at.
-    pub(super) fn trouble(mut self, type_: &'static str, reason: &'static str, message: impl Into<String>) -> Self {
+    pub(super) fn trouble(mut self, type_: &'static str, reason: &str, message: impl Into<String>) -> Self {
         self.trouble = Some(self.conditions.len());
         self.with(type_, true, reason, message)
     }
@@ -98,7 +92,8 @@ impl Shown {
             let known = list.iter().any(|old| {
                 old.type_ == *type_ && old.status == "True" && old.reason == *reason && old.message == *message
             });
-            return (!known).then(|| Note { severity: Severity::Warning, reason, message: message.clone() });
+            let note = || Note { severity: Severity::Warning, reason: "ReconcileFailed", message: message.clone() };
+            return (!known).then(note);
         }
         let message = self.conditions.last().map(|(.., message)| message.clone()).filter(|message| !message.is_empty());
         (before != Some(self.state)).then(|| Note {

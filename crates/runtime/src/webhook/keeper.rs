@@ -27,6 +27,9 @@ use crate::writer::FIELD_MANAGER;
 /// How often all of it is looked at.
 const LOOK: Duration = Duration::from_secs(60);
 
+/// Name of the Secret.
+pub const SECRET: &str = "capstan-webhook-cert";
+
 /// What is kept where.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Settings {
@@ -34,9 +37,9 @@ pub struct Settings {
     pub namespace: String,
     /// Name of the Secret.
     pub secret: String,
-    /// Name of the ValidatingWebhookConfiguration whose bundles are kept.
-    pub configuration: String,
-    /// Names under which the API server calls us: `SERVICE.NAMESPACE.svc`.
+    /// Name of the ValidatingWebhookConfiguration whose bundles are kept, if there is one.
+    pub configuration: Option<String>,
+    /// Names under which we are called: `SERVICE.NAMESPACE.svc`.
     pub names: Vec<String>,
 }
 
@@ -61,9 +64,9 @@ pub async fn run(runtime: Runtime, settings: Settings, certificate: Certificate,
                 Err(error) => {
                     failures += 1;
                     if failures == 5 {
-                        tracing::warn!(error = error.chain(), "cannot keep the webhook's certificate, trying on");
+                        tracing::warn!(error = error.chain(), "cannot keep our certificate, trying on");
                     } else {
-                        tracing::debug!(error = error.chain(), "cannot keep the webhook's certificate");
+                        tracing::debug!(error = error.chain(), "cannot keep our certificate");
                     }
                     error.delay(failures).min(LOOK)
                 }
@@ -157,7 +160,8 @@ impl Keeper {
     /// Makes every webhook of the configuration trust `bundle`. Says whether there is one that does.
     async fn publish(&self, bundle: &Bundle) -> Result<bool, Error> {
         let api: Api<ValidatingWebhookConfiguration> = Api::all(self.runtime.client.clone());
-        let name = &self.settings.configuration;
+        // Who else calls us reads the bundle from the Secret.
+        let Some(name) = &self.settings.configuration else { return Ok(true) };
         let what = format!("ValidatingWebhookConfiguration {name}");
         let answer = api.get_opt(name).await;
         self.runtime.metrics.request("get", "ValidatingWebhookConfiguration", answer.is_ok());

@@ -30,7 +30,7 @@ fn settings() -> Settings {
     Settings {
         namespace: "default".into(),
         secret: "capstan-webhook-cert".into(),
-        configuration: "capstan".into(),
+        configuration: Some("capstan".into()),
         names: vec![NAME.into()],
     }
 }

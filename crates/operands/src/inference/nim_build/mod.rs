@@ -17,6 +17,7 @@ use kube::{Resource, ResourceExt};
 
 use super::manifest::Manifest;
 use super::nim_service::MANAGED_BY;
+use super::pods::phase;
 use status::Step;
 
 /// Key of the ConfigMap of the cache for the manifest that builds have written.
@@ -68,9 +69,9 @@ impl<'a> Cx<'a> {
     }
 }
 
-/// The answer when something that is not ours is in the way.
-pub fn blocked(build: &NimBuild, facts: &Facts, seen: &Seen, message: &str) -> Plan<NimBuildStatus> {
-    status::show(&Cx::new(build, facts, seen), Step::Blocked(message.into()))
+/// The answer when something outside the spec is in the way: nothing more is written until it is gone.
+pub fn blocked(build: &NimBuild, facts: &Facts, seen: &Seen, reason: &str, message: &str) -> Plan<NimBuildStatus> {
+    status::show(&Cx::new(build, facts, seen), Step::Blocked(reason.into(), message.into()))
 }
 
 /// What this build should look like.
@@ -99,7 +100,7 @@ fn advance(cx: &Cx<'_>, objects: &mut Vec<Object>) -> Step {
     };
     let Some(text) = cx.seen.manifest.as_deref() else {
         let pod = cx.pod(&pods::manifest_name(cx));
-        if !pod.as_ref().is_some_and(pods::is_spent) {
+        if pod.as_ref().is_none_or(|pod| phase(pod) != "Failed") {
             objects.push(cx.child(pods::manifest(cx, &cache).create_once()));
         }
         return Step::Manifest(pod.map(Box::new));
@@ -221,8 +222,7 @@ pub fn manifest_pod(build: &NimBuild, live: &LiveObjects) -> Option<String> {
     let namespace = build.namespace().unwrap_or_default();
     let name = format!("{}-local-manifest-pod", build.name_any());
     let pod: Pod = live.typed(&namespace, &name)?;
-    let phase = pod.status.as_ref().and_then(|status| status.phase.as_deref());
-    (phase == Some("Succeeded")).then_some(name)
+    (phase(&pod) == "Succeeded").then_some(name)
 }
 
 /// What is wrong with a build before it is stored.

@@ -34,15 +34,6 @@ pub(super) fn manifest_name(cx: &Cx<'_>) -> String {
     format!("{}-local-manifest-pod", cx.name)
 }
 
-/// Whether a pod can never do anything any more and must make room for another.
-pub(super) fn is_spent(pod: &Pod) -> bool {
-    phase(pod) == "Failed"
-}
-
-pub(super) fn phase(pod: &Pod) -> &str {
-    pod.status.as_ref().and_then(|status| status.phase.as_deref()).unwrap_or_default()
-}
-
 pub(super) fn is_ready(pod: &Pod) -> bool {
     let conditions = pod.status.iter().flat_map(|status| status.conditions.iter().flatten());
     conditions.into_iter().any(|condition| condition.type_ == "Ready" && condition.status == "True")

@@ -8,7 +8,7 @@ use capstan_plan::Plan;
 use capstan_plan::conditions;
 use k8s_openapi::api::core::v1::Pod;
 
-use super::super::pods::{last_words, trouble};
+use super::super::pods::{last_words, phase, trouble};
 use super::super::shown::{About, Shown};
 use super::{Cx, pods};
 
@@ -34,7 +34,7 @@ const MANIFEST: Duration = Duration::from_secs(900);
 
 /// What a build is at.
 pub(super) enum Step {
-    Blocked(String),
+    Blocked(String, String),
     NoCache(String),
     CacheFailed(String),
     WaitForCache(String, String),
@@ -51,7 +51,7 @@ pub(super) enum Step {
 /// A plan with nothing but the status that follows from `step`.
 pub(super) fn show(cx: &Cx<'_>, step: Step) -> Plan<NimBuildStatus> {
     let mut status = cx.build.status.clone().unwrap_or_default();
-    let failed = |type_, reason, message: String| Shown::new("Failed").trouble(type_, reason, message);
+    let failed = |type_, reason: &str, message: String| Shown::new("Failed").trouble(type_, reason, message);
     let shown = match step {
         Step::NoCache(name) => failed(
             NO_CACHE,
@@ -69,7 +69,7 @@ pub(super) fn show(cx: &Cx<'_>, step: Step) -> Plan<NimBuildStatus> {
         ),
         Step::NoProfile(message) => failed(NONE, "NoBuildableProfilesFound", message),
         Step::ManyProfiles(message) => failed(MANY, "MultipleBuildableProfilesFound", message),
-        Step::Blocked(message) => failed(RECONCILE_FAILED, "NameConflict", message),
+        Step::Blocked(reason, message) => failed(RECONCILE_FAILED, &reason, message),
         Step::NoGpus(message) => failed(RECONCILE_FAILED, "InvalidSpec", message),
         Step::NoManifest(message) => failed(RECONCILE_FAILED, "NoOutputProfile", message),
         Step::Build(profile, pod) => {
@@ -107,7 +107,7 @@ fn building(cx: &Cx<'_>, profile: &str, pod: Option<&Pod>) -> Shown {
             .with(BUILD_COMPLETED, true, "PodReady", format!("pod {name} has built the engine"))
             .again(Duration::ZERO);
     }
-    if pods::phase(pod) == "Failed" {
+    if phase(pod) == "Failed" {
         let why = last_words(pod).unwrap_or_else(|| "no reason is known".into());
         let message = format!("pod {name} has failed: {why}; delete the pod to try again");
         return created(Shown::new("Failed")).with(BUILD_COMPLETED, false, "PodFailed", message.clone()).trouble(

@@ -204,7 +204,7 @@ fn a_failed_pod_is_a_failed_build_with_its_reason() {
     assert_eq!(world.state(), "Failed");
     let (status, reason, message) = world.condition("ENGINE_BUILD_POD_COMPLETED").unwrap();
     assert_eq!((status.as_str(), reason.as_str()), ("False", "PodFailed"));
-    assert!(message.contains("exit code 137 (OOMKilled)"), "{message}");
+    assert!(message.contains("OOMKilled (exit code 137)"), "{message}");
 }
 
 #[test]

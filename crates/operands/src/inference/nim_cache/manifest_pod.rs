@@ -7,6 +7,7 @@ use k8s_openapi::api::core::v1::{ConfigMap, Container, Pod, PodSpec};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 
 use super::super::manifest::{self, Manifest};
+use super::super::pods;
 use super::source::Source;
 use super::{Cx, access, job, names};
 
@@ -27,7 +28,7 @@ pub(super) fn has_none(text: &str) -> bool {
 
 /// Whether a pod can never print anything any more and must make room for another.
 pub(super) fn is_spent(pod: &Pod) -> bool {
-    pod.status.as_ref().and_then(|status| status.phase.as_deref()) == Some("Failed")
+    pods::phase(pod) == "Failed"
 }
 
 /// The pod.

@@ -190,9 +190,9 @@ fn selection(cx: &Cx<'_>, source: &Source<'_>, manifest: Option<&Manifest>) -> R
     Ok(selected)
 }
 
-/// The answer when something that is not ours is in the way.
-pub fn blocked(cache: &NimCache, facts: &Facts, seen: &Seen, message: &str) -> Plan<NimCacheStatus> {
-    status::show(&Cx::new(cache, facts, seen), Step::Blocked(message.into()))
+/// The answer when something outside the spec is in the way: nothing more is written until it is gone.
+pub fn blocked(cache: &NimCache, facts: &Facts, seen: &Seen, reason: &str, message: &str) -> Plan<NimCacheStatus> {
+    status::show(&Cx::new(cache, facts, seen), Step::Blocked(reason.into(), message.into()))
 }
 
 /// What is wrong with a cache before it is stored.
@@ -206,20 +206,12 @@ pub fn claim_name(cache: &NimCache) -> String {
     claim::name(&cache.spec.storage.pvc.clone().unwrap_or_default(), &cache.name_any())
 }
 
-/// The image whose protocol matters to `cache`, with the Secret that pulls it, as long as it is not settled.
-pub fn image_to_inspect(cache: &NimCache) -> Option<(&str, Option<&str>)> {
-    let ngc = cache.spec.source.ngc.as_ref()?;
-    let endpoint = ngc.model_endpoint.as_deref().is_some_and(|endpoint| !endpoint.is_empty());
-    (!endpoint).then_some((ngc.model_puller.as_str(), ngc.pull_secret.as_deref().filter(|name| !name.is_empty())))
-}
-
 /// The pod whose output is the manifest, once it has ended well.
 pub fn manifest_pod(cache: &NimCache, live: &LiveObjects) -> Option<String> {
     let namespace = cache.namespace().unwrap_or_default();
     let name = format!("{}-pod", cache.name_any());
     let pod: Pod = live.typed(&namespace, &name)?;
-    let phase = pod.status.as_ref().and_then(|status| status.phase.as_deref());
-    (phase == Some("Succeeded")).then_some(name)
+    (pods::phase(&pod) == "Succeeded").then_some(name)
 }
 
 /// The pod that downloads, while it runs.
@@ -256,7 +248,7 @@ impl Cx<'_> {
 
     /// What holds the download up, in the words of Kubernetes.
     fn pod_trouble(&self) -> Option<String> {
-        self.pods().iter().find_map(pods::trouble)
+        self.pods().iter().filter(|pod| pods::phase(pod) != "Failed").find_map(pods::trouble)
     }
 
     /// Pods of the Job.

@@ -36,8 +36,8 @@ const PROGRESS: Duration = Duration::from_secs(30);
 pub(super) enum Step {
     /// The spec cannot be acted on.
     Invalid(String),
-    /// An object that is not ours is in the way.
-    Blocked(String),
+    /// Something outside the spec is in the way: reason and message.
+    Blocked(String, String),
     /// The user's claim is not there.
     NoClaim(String),
     /// The manifest is printed.
@@ -54,16 +54,16 @@ pub(super) enum Step {
 
 /// A plan with nothing but the status that follows from `step`.
 pub(super) fn show(cx: &Cx<'_>, step: Step) -> Plan<NimCacheStatus> {
-    let stuck = |reason, message: String| Shown::new(NOT_READY).trouble(RECONCILE_FAILED, reason, message);
+    let stuck = |reason: &str, message: String| Shown::new(NOT_READY).trouble(RECONCILE_FAILED, reason, message);
     let mut profiles = Vec::new();
     let shown = match step {
         Step::Invalid(message) => stuck("InvalidSpec", message),
         // A cache that is Ready serves all the same.
-        Step::Blocked(message) if cx.is_ready() => {
+        Step::Blocked(reason, message) if cx.is_ready() => {
             profiles = cached(cx);
-            Shown::new(READY).trouble(RECONCILE_FAILED, "NameConflict", message)
+            Shown::new(READY).trouble(RECONCILE_FAILED, &reason, message)
         }
-        Step::Blocked(message) => stuck("NameConflict", message),
+        Step::Blocked(reason, message) => stuck(&reason, message),
         Step::NoClaim(name) => stuck(
             "PersistentVolumeClaimNotFound",
             format!("PersistentVolumeClaim {name} is not there: create it, or set spec.storage.pvc.create: true"),

@@ -398,7 +398,7 @@ fn a_failure_is_failed_only_when_it_is_final_and_says_why() {
     assert_eq!((status.as_str(), reason.as_str()), ("True", "JobFailed"));
     assert_eq!(
         message,
-        "Job llama-job has failed: container nim-cache-ctr ended with exit code 1 (Error): 401 Unauthorized; \
+        "Job llama-job has failed: container nim-cache-ctr: Error: 401 Unauthorized (exit code 1); \
          it is tried again when Kubernetes removes the Job"
     );
     let again = world.turn();
@@ -418,13 +418,16 @@ fn a_pod_that_cannot_start_is_the_reason_that_is_shown() {
         }]});
     });
     world.turn();
-    assert_eq!(world.condition("NIM_CACHE_JOB_PENDING").2, "pod llama-pod: ImagePullBackOff: no such image");
+    assert_eq!(
+        world.condition("NIM_CACHE_JOB_PENDING").2,
+        "pod llama-pod: container nim-cache-ctr: ImagePullBackOff: no such image"
+    );
     world.facts.now = Timestamp::from_second(1_800_000_000 + 900).unwrap();
     world.turn();
     assert_eq!(world.state(), "Failed");
     assert_eq!(
         world.condition("NIM_CACHE_RECONCILE_FAILED").2,
-        "the list of profiles could not be read for 15 minutes: pod llama-pod: ImagePullBackOff: no such image"
+        "the list of profiles could not be read for 15 minutes: pod llama-pod: container nim-cache-ctr: ImagePullBackOff: no such image"
     );
 }
 

@@ -1,0 +1,30 @@
+//! What the stories of the NIM kinds have in common: a plain service, and how objects say how they are doing.
+
+use serde_json::{Value, json};
+
+/// The API of the NIM kinds.
+pub const API: &str = "apps.nvidia.com/v1alpha1";
+
+/// A NIMService on one GPU with a volume of its own.
+pub fn service() -> Value {
+    json!({
+        "apiVersion": API, "kind": "NIMService", "metadata": {"name": "llama"},
+        "spec": {
+            "image": {"repository": "nvcr.io/nim/meta/llama-3.1-8b-instruct", "tag": "1.8"},
+            "storage": {"pvc": {"create": true, "size": "50Gi"}},
+            "replicas": 1,
+            "resources": {"limits": {"nvidia.com/gpu": 1}},
+        },
+    })
+}
+
+/// Whether an object is in that state.
+pub fn state(wanted: &'static str) -> impl Fn(&Value) -> bool {
+    move |object| object["status"]["state"] == wanted
+}
+
+/// The condition of that type; null if there is none.
+pub fn condition<'a>(object: &'a Value, type_: &str) -> &'a Value {
+    let conditions = object["status"]["conditions"].as_array();
+    conditions.into_iter().flatten().find(|one| one["type"] == type_).unwrap_or(&Value::Null)
+}
