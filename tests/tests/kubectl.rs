@@ -6,15 +6,21 @@
 
 use std::path::{Path, PathBuf};
 use std::process::Stdio;
+use std::time::Duration;
 
 use capstan_apiserver::serve::Listen;
-use capstan_sim::Cluster;
-use tokio::io::AsyncWriteExt;
+use capstan_sim::node::{Behaviour, Match};
+use capstan_sim::{Cluster, node};
+use tokio::io::{AsyncBufReadExt, AsyncWriteExt, BufReader};
 use tokio::process::Command;
 
 const DEPLOYMENT: &str = r#"{"apiVersion": "apps/v1", "kind": "Deployment", "metadata": {"name": "web"}, "spec": {"replicas": 2,
 "selector": {"matchLabels": {"app": "web"}}, "template": {"metadata": {"labels": {"app": "web"}},
 "spec": {"containers": [{"name": "web", "image": "web:1"}]}}}}"#;
+
+const CHANGED: &str = r#"{"apiVersion": "apps/v1", "kind": "Deployment", "metadata": {"name": "web"}, "spec": {"replicas": 2,
+"selector": {"matchLabels": {"app": "web"}}, "template": {"metadata": {"labels": {"app": "web"}},
+"spec": {"containers": [{"name": "web", "image": "web:3"}]}}}}"#;
 
 /// A command, what it reads, and what it must print. `!` in front: it must fail.
 const COMMANDS: &[(&str, &str, &str)] = &[
@@ -29,8 +35,12 @@ const COMMANDS: &[(&str, &str, &str)] = &[
     ("get deployment web -o yaml --show-managed-fields", "", "managedFields:"),
     ("get pods -l app=web -o name", "", "pod/web-"),
     ("describe deployment web", "", "ScalingReplicaSet"),
+    ("describe pods -l app=web", "", "Scheduled"),
+    ("describe node node-0", "", "Allocated resources"),
     ("wait --for=condition=Available deployment/web --timeout=30s", "", "condition met"),
     ("diff -f -", DEPLOYMENT, ""),
+    ("diff --server-side --force-conflicts -f -", CHANGED, "!+      - image: web:3"),
+    ("apply --dry-run=server -f -", CHANGED, "configured (server dry run)"),
     ("apply --server-side --force-conflicts -f -", DEPLOYMENT, "serverside-applied"),
     ("scale deployment web --replicas=3", "", "scaled"),
     ("rollout status deployment/web --timeout=60s", "", "successfully rolled out"),
@@ -50,7 +60,22 @@ const COMMANDS: &[(&str, &str, &str)] = &[
     ("label deployment web tier=front", "", "labeled"),
     ("annotate deployment web note=x", "", "annotated"),
     ("explain deployment.spec.strategy", "", "RollingUpdate"),
-    ("logs deployment/web", "", ""),
+    ("edit deployment web", "", "deployment.apps/web edited"),
+    ("get deployment web -o jsonpath={.metadata.labels.tier}", "", "back"),
+    ("logs deployment/web", "", "ready to serve"),
+    ("exec deployment/web -- echo hello", "", "hello"),
+    ("exec -i deployment/web -- false", "", "!command terminated with exit code 1"),
+    ("exec deployment/web -- absent", "", "!command terminated with exit code 127"),
+    ("exec deployment/web -c other -- echo hello", "", "!container other"),
+    ("create job once --image=work:1", "", "job.batch/once created"),
+    ("logs -f job/once --pod-running-timeout=30s", "", "worked"),
+    ("delete job once --cascade=orphan", "", "deleted"),
+    ("get pods -l job-name=once -o name", "", "pod/once-"),
+    ("create job again --image=work:1", "", "job.batch/again created"),
+    ("wait --for=condition=Complete job/again --timeout=60s", "", "condition met"),
+    ("delete job again --cascade=background", "", "deleted"),
+    ("wait --for=delete pod -l job-name=again --timeout=60s", "", ""),
+    ("get pods -l job-name=again", "", "No resources found"),
     ("cordon node-0", "", "cordoned"),
     ("drain node-0 --ignore-daemonsets --force --timeout=60s", "", "drained"),
     ("uncordon node-0", "", "uncordoned"),
@@ -81,6 +106,7 @@ async fn run(kubectl: &Path, kubeconfig: &Path, command: &str, input: &str) -> (
         .arg("--kubeconfig")
         .arg(kubeconfig)
         .args(command.split(' '))
+        .env("KUBE_EDITOR", "sed -i s/front/back/")
         .stdin(Stdio::piped())
         .stdout(Stdio::piped())
         .stderr(Stdio::piped())
@@ -99,10 +125,7 @@ async fn kubectl_works_as_on_a_real_cluster() {
         println!("no kubectl in $KUBEBUILDER_ASSETS or PATH: nothing to test");
         return;
     };
-    let cluster = Cluster::builder().nodes(3).listen(Listen::default()).start().await.unwrap();
-    let port = cluster.listener().unwrap().address().port();
-    let kubeconfig = std::env::temp_dir().join(format!("kubectl-test-{port}.kubeconfig"));
-    cluster.kubeconfig().unwrap().write(&kubeconfig).unwrap();
+    let (cluster, kubeconfig) = start("commands").await;
     let mut wrong = Vec::new();
     for (command, input, wanted) in COMMANDS {
         let (ok, text) = run(&kubectl, &kubeconfig, command, input).await;
@@ -114,4 +137,67 @@ async fn kubectl_works_as_on_a_real_cluster() {
     let _ = std::fs::remove_file(&kubeconfig);
     assert!(wrong.is_empty(), "{} of {} commands:\n{}", wrong.len(), COMMANDS.len(), wrong.join("\n"));
     println!("{} kubectl commands", COMMANDS.len());
+    drop(cluster);
+}
+
+/// A cluster with containers that say and answer something, and the file by which kubectl finds it.
+async fn start(name: &str) -> (Cluster, PathBuf) {
+    let answer = |pattern: &str, stdout: &str, code| node::Command {
+        pattern: pattern.to_owned(),
+        stdout: stdout.to_owned(),
+        stderr: String::new(),
+        code,
+    };
+    let web = Behaviour {
+        log: Some(vec!["ready to serve".to_owned()]),
+        commands: vec![answer("echo hello", "hello\n", 0), answer("false", "", 1)],
+        ..Behaviour::default()
+    };
+    let work = Behaviour { log: Some(vec!["worked".to_owned()]), ..Behaviour::default() };
+    let rules = vec![(Match::image("web:*"), web), (Match::image("work:*"), work)];
+    let settings = node::Settings { rules, ..node::Settings::default() };
+    let builder = Cluster::builder().node_settings(settings).nodes(3).listen(Listen::default());
+    let cluster = builder.start().await.unwrap();
+    let port = cluster.listener().unwrap().address().port();
+    let kubeconfig = std::env::temp_dir().join(format!("kubectl-{name}-{port}.kubeconfig"));
+    cluster.kubeconfig().unwrap().write(&kubeconfig).unwrap();
+    (cluster, kubeconfig)
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn kubectl_follows_what_happens() {
+    let Some(kubectl) = kubectl() else {
+        println!("no kubectl in $KUBEBUILDER_ASSETS or PATH: nothing to test");
+        return;
+    };
+    let (cluster, kubeconfig) = start("follows").await;
+    for (follow, change, wanted) in [
+        ("get configmaps -w -o name", "create configmap fresh", "configmap/fresh"),
+        ("get deployments -w", "create deployment web --image=web:1 --replicas=2", "web    2/2"),
+        ("logs -f deployment/web", "get nodes", "ready to serve"),
+    ] {
+        let mut child = Command::new(&kubectl)
+            .arg("--kubeconfig")
+            .arg(&kubeconfig)
+            .args(follow.split(' '))
+            .stdout(Stdio::piped())
+            .kill_on_drop(true)
+            .spawn()
+            .unwrap();
+        let mut lines = BufReader::new(child.stdout.take().unwrap()).lines();
+        let (ok, text) = run(&kubectl, &kubeconfig, change, "").await;
+        assert!(ok, "kubectl {change}: {text}");
+        let seen = async {
+            while let Some(line) = lines.next_line().await.unwrap() {
+                if line.contains(wanted) {
+                    return true;
+                }
+            }
+            false
+        };
+        let seen = tokio::time::timeout(Duration::from_secs(60), seen).await;
+        assert!(matches!(seen, Ok(true)), "kubectl {follow} does not say {wanted:?}: {seen:?}");
+    }
+    let _ = std::fs::remove_file(&kubeconfig);
+    drop(cluster);
 }
