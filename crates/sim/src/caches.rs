@@ -9,7 +9,7 @@ use k8s_openapi::api::autoscaling::v2::HorizontalPodAutoscaler;
 use k8s_openapi::api::batch::v1::{CronJob, Job};
 use k8s_openapi::api::core::v1::{
     ConfigMap, Endpoints, Event, Namespace, Node, PersistentVolume, PersistentVolumeClaim, Pod, ResourceQuota, Service,
-    ServiceAccount,
+    ServiceAccount, Volume,
 };
 use k8s_openapi::api::discovery::v1::EndpointSlice;
 use k8s_openapi::api::policy::v1::PodDisruptionBudget;
@@ -66,8 +66,16 @@ macro_rules! caches {
 }
 
 caches! {
-    /// Pods.
+    /// Pods, without the volume that brings the token of their account: in most pods that is the largest part, and only
+    /// who runs their containers needs it.
     pods: Pod, with {
+        fn trim(&mut self) {
+            if let Some(volumes) = self.spec.as_mut().map(|spec| &mut spec.volumes) {
+                let rest = volumes.take().into_iter().flatten().filter(|volume| !brings_token(volume));
+                *volumes = Some(rest.collect::<Vec<_>>()).filter(|rest| !rest.is_empty());
+            }
+        }
+
         fn node(&self) -> Option<&str> {
             self.spec.as_ref()?.node_name.as_deref().filter(|name| !name.is_empty())
         }
@@ -129,6 +137,11 @@ caches! {
 }
 
 impl Kind for Event {}
+
+fn brings_token(volume: &Volume) -> bool {
+    let mut sources = volume.projected.iter().flat_map(|projected| projected.sources.iter().flatten());
+    volume.name.starts_with("kube-api-access-") && sources.any(|source| source.service_account_token.is_some())
+}
 
 fn empty<K: Kind>(registry: &Registry, field_selector: &'static str) -> Cache<K> {
     let resource = registry.lookup(K::GROUP, K::VERSION, K::URL_PATH_SEGMENT);

@@ -317,7 +317,7 @@ impl<K: Kind> Cache<K> {
                 return None;
             }
         }
-        let mut typed: K = match object.parse() {
+        let mut typed: K = match object.parse_unmanaged() {
             Ok(typed) => typed,
             Err(error) => {
                 tracing::warn!(kind = K::KIND, key = %object.key(), %error, "cannot read an object");
@@ -326,7 +326,8 @@ impl<K: Kind> Cache<K> {
         };
         typed.metadata_mut().managed_fields = None;
         typed.trim();
-        let typed = Arc::new(typed);
+        // What was parsed has room in its lists for what does not come; a clone has none, and half the size.
+        let typed = Arc::new(typed.clone());
         self.change(object.key(), Some((object.revision, typed)))
     }
 

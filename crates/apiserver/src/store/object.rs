@@ -49,6 +49,8 @@ pub struct Object {
     body: Bytes,
     /// Where `resourceVersion` goes in `body`.
     revision_at: u32,
+    /// From where to where `metadata.managedFields` is in `body`, with the comma before it.
+    managed: (u32, u32),
 }
 
 impl Object {
@@ -57,7 +59,7 @@ impl Object {
         let meta = &value["metadata"];
         let (namespace, name) = (text(meta, "namespace"), text(meta, "name"));
         let key: Arc<str> = if namespace.is_empty() { name.into() } else { format!("{namespace}/{name}").into() };
-        let (body, revision_at) = encode(value);
+        let Encoded { body, revision_at, managed } = encode(value);
         Self {
             name_at: (key.len() - name.len()) as u32,
             key,
@@ -71,6 +73,7 @@ impl Object {
             types,
             body,
             revision_at,
+            managed,
         }
     }
 
@@ -137,6 +140,15 @@ impl Object {
         serde_json::from_slice(&self.to_json())
     }
 
+    /// Parses the object into a type, without its managed fields: those who act on objects do not read them, and they
+    /// are a good part of the text.
+    pub fn parse_unmanaged<T: serde::de::DeserializeOwned>(&self) -> serde_json::Result<T> {
+        let mut text = Vec::with_capacity(self.len() + 160);
+        self.write_types(&mut text, &self.types.api_version);
+        self.write_members(&mut text, self.managed);
+        serde_json::from_slice(&text)
+    }
+
     /// The JSON text.
     pub fn to_json(&self) -> Vec<u8> {
         let mut out = Vec::with_capacity(self.len() + 160);
@@ -151,18 +163,14 @@ impl Object {
 
     /// Appends the JSON text under another `apiVersion`, for versions that differ in nothing else.
     pub fn write_as(&self, out: &mut Vec<u8>, api_version: &str) {
-        out.extend_from_slice(br#"{"apiVersion":"#);
-        write_string(out, api_version);
-        out.extend_from_slice(br#","kind":"#);
-        write_string(out, &self.types.kind);
-        out.push(b',');
-        self.write_members(out);
+        self.write_types(out, api_version);
+        self.write_members(out, (0, 0));
     }
 
     /// Appends the JSON text without `apiVersion` and `kind`: an item in a list of a built-in kind.
     pub fn write_item(&self, out: &mut Vec<u8>) {
         out.push(b'{');
-        self.write_members(out);
+        self.write_members(out, (0, 0));
     }
 
     /// About how long the JSON text is.
@@ -180,11 +188,21 @@ impl Object {
         self.body == other.body && self.types == other.types
     }
 
-    fn write_members(&self, out: &mut Vec<u8>) {
+    fn write_types(&self, out: &mut Vec<u8>, api_version: &str) {
+        out.extend_from_slice(br#"{"apiVersion":"#);
+        write_string(out, api_version);
+        out.extend_from_slice(br#","kind":"#);
+        write_string(out, &self.types.kind);
+        out.push(b',');
+    }
+
+    /// Appends the members except for that part of the text.
+    fn write_members(&self, out: &mut Vec<u8>, (from, to): (u32, u32)) {
         let (head, tail) = self.body.split_at(self.revision_at as usize);
-        out.extend_from_slice(head);
+        out.extend_from_slice(&head[..from as usize]);
+        out.extend_from_slice(&head[to as usize..]);
         if self.revision > 0 {
-            let first = head.ends_with(b"{");
+            let first = out.ends_with(b"{");
             let last = tail.starts_with(b"}");
             let comma = if first { "" } else { "," };
             write!(out, "{comma}\"resourceVersion\":\"{}\"", self.revision).expect("a vector takes all");
@@ -196,25 +214,32 @@ impl Object {
     }
 }
 
-/// The members after `kind` and where `resourceVersion` goes: after the members of `metadata` that sort before it.
-fn encode(value: &Value) -> (Bytes, u32) {
+/// The text of an object, with places in it.
+struct Encoded {
+    body: Bytes,
+    revision_at: u32,
+    managed: (u32, u32),
+}
+
+/// The members after `kind`. `resourceVersion` goes after the members of `metadata` that sort before it.
+fn encode(value: &Value) -> Encoded {
     thread_local! {
         /// Texts are written here and then copied, as a buffer that grows leaves holes in the heap.
         static SCRATCH: RefCell<Vec<u8>> = const { RefCell::new(Vec::new()) };
     }
     SCRATCH.with_borrow_mut(|out| {
         out.clear();
-        let at = write_body(out, value);
+        let (at, (from, to)) = write_body(out, value);
         let body = Bytes::copy_from_slice(out);
         // One huge object must not keep its memory for good.
         out.shrink_to(1 << 20);
-        (body, at as u32)
+        Encoded { body, revision_at: at as u32, managed: (from as u32, to as u32) }
     })
 }
 
-/// Appends the members after `kind`, and returns where `resourceVersion` goes.
-fn write_body(out: &mut Vec<u8>, value: &Value) -> usize {
-    let mut at = 0;
+/// Appends the members after `kind`, and returns where `resourceVersion` goes, and from where to where managed fields are.
+fn write_body(out: &mut Vec<u8>, value: &Value) -> (usize, (usize, usize)) {
+    let (mut at, mut managed) = (0, (0, 0));
     out.extend_from_slice(br#""metadata":{"#);
     let mut pending = true;
     let empty = serde_json::Map::new();
@@ -226,11 +251,16 @@ fn write_body(out: &mut Vec<u8>, value: &Value) -> usize {
         if pending && key.as_str() > "resourceVersion" {
             (at, pending) = (out.len(), false);
         }
+        let start = out.len();
         if !first {
             out.push(b',');
         }
-        first = false;
         write_member(out, key, member);
+        // Without a member before it, which stored objects have, the comma would have to go elsewhere.
+        if key == "managedFields" && !first {
+            managed = (start, out.len());
+        }
+        first = false;
     }
     if pending {
         at = out.len();
@@ -243,7 +273,7 @@ fn write_body(out: &mut Vec<u8>, value: &Value) -> usize {
         }
     }
     out.push(b'}');
-    at
+    (at, managed)
 }
 
 fn write_member(out: &mut Vec<u8>, key: &str, value: &Value) {
@@ -298,6 +328,26 @@ mod tests {
         for (value, metadata) in cases {
             let object = Object::synthetic(&value).at(7);
             assert_eq!(text_of(&object), format!(r#"{{"apiVersion":"","kind":"","metadata":{metadata}}}"#));
+        }
+    }
+
+    #[test]
+    fn an_object_can_be_read_without_its_managed_fields() {
+        let fields = json!([{"manager": "m", "fieldsV1": {"f:data": {}}}]);
+        let rest = json!({"kind": "K", "apiVersion": "v1", "data": 1});
+        for metadata in [
+            json!({"labels": {"a": "b"}, "name": "n", "uid": "u"}),
+            json!({"labels": {"a": "b"}}),
+            json!({"annotations": {}, "name": "n"}),
+        ] {
+            let (mut with, mut without) = (rest.clone(), rest.clone());
+            (with["metadata"], without["metadata"]) = (metadata.clone(), metadata);
+            with["metadata"]["managedFields"] = fields.clone();
+            without["metadata"]["resourceVersion"] = json!("7");
+            let object = Object::synthetic(&with).at(7);
+            assert_eq!(object.parse_unmanaged::<Value>().unwrap(), without);
+            with["metadata"]["resourceVersion"] = json!("7");
+            assert_eq!(object.value(), with);
         }
     }
 

@@ -1,26 +1,22 @@
 //! Drives the pods of all nodes: a few tasks share one queue of pods to look at, now or at a certain time.
 
 use std::collections::HashMap;
-use std::future::Future;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use capstan_apiserver::error::Result;
-use capstan_apiserver::ops::{DeleteOptions, PatchKind, UserInfo};
-use futures::FutureExt;
-use futures::future::{AbortHandle, Abortable};
+use capstan_apiserver::ops::{DeleteOptions, PatchKind};
 use jiff::Timestamp;
 use k8s_openapi::api::core::v1::{ObjectReference, Pod, PodStatus};
 use serde_json::{Value, json};
-use tokio::sync::watch;
 
 use super::Events;
 use super::admit::{Refusal, Share};
-use super::body::{Body, ContainerContext, Control};
-use super::files::{Directory, Files};
+use super::bodies::Running;
+use super::files::Directory;
 use super::lifecycle::{Effect, Machine, Role, Surroundings, containers};
-use super::mounts::{Directories, environment, expand, misconfigured, missing, mounts};
-use super::nodes::{Inner, NodeHandle, Nodes, Virtual, lock};
+use super::mounts::{misconfigured, missing};
+use super::nodes::{Inner, Nodes, Virtual, lock};
 use super::status::{Addresses, rejected, status};
 use crate::events::{Severity, reference};
 use crate::informer::Change;
@@ -31,30 +27,22 @@ use crate::writer::{is_conflict, is_not_found};
 const FIRST_MOUNT_RETRY: Duration = Duration::from_millis(500);
 /// The longest time between two looks for a volume.
 const LAST_MOUNT_RETRY: Duration = Duration::from_secs(122);
-/// Exit code of a body that panicked: that of a process that aborted.
-const ABORTED: i32 = 134;
 
 /// A pod that a node takes care of.
 pub(super) struct Tracked {
-    uid: String,
-    node: Arc<Virtual>,
+    pub(super) uid: String,
+    pub(super) node: Arc<Virtual>,
     pub(super) machine: Machine,
     /// What the pod uses, until it is over.
     share: Option<Share>,
-    address: Option<u8>,
+    pub(super) address: Option<u8>,
     /// Why the node does not take it.
     refusal: Option<Refusal>,
-    bodies: HashMap<usize, Running>,
-    directories: HashMap<String, Directory>,
+    pub(super) bodies: HashMap<usize, Running>,
+    pub(super) directories: HashMap<String, Directory>,
     mount_attempts: u32,
     /// Whether the object was told to go.
     removed: bool,
-}
-
-/// A body that runs.
-struct Running {
-    abort: AbortHandle,
-    stop: watch::Sender<bool>,
 }
 
 /// What came of a step.
@@ -178,7 +166,7 @@ impl Inner {
         self.logs.forget(key);
     }
 
-    fn directory_of_claim(&self, key: String) -> Directory {
+    pub(super) fn directory_of_claim(&self, key: String) -> Directory {
         lock(&self.claims).entry(key).or_default().clone()
     }
 }
@@ -372,90 +360,6 @@ impl Nodes {
         });
         let about = ObjectReference { field_path, ..reference(pod) };
         node.recorder.event_on(about, severity, reason, message);
-    }
-
-    fn start_body(&self, key: &Arc<str>, pod: &Arc<Pod>, tracked: &Arc<Mutex<Tracked>>, at: usize, run: u32) {
-        let inner = &self.inner;
-        let Some((_, container)) = pod.spec.as_ref().and_then(|spec| containers(spec).nth(at)) else { return };
-        let behaviour = inner.rules.behaviour(pod, &container);
-        let clock = inner.context.clock();
-        for line in behaviour.log.into_iter().flatten() {
-            inner.logs.sink(key, &container.name, run, clock).line(line);
-        }
-        let Some(body) = behaviour.body else { return };
-        let (stop, stopped) = watch::channel(false);
-        let nodes = self.clone();
-        let (ready_key, name) = (key.clone(), container.name.clone());
-        let ready = Arc::new(move |ready| {
-            let (namespace, pod) = crate::informer::split_key(&ready_key);
-            // The pod may be gone by now.
-            let _ = nodes.set_ready(namespace, pod, &name, ready);
-        });
-        let mut tracked = lock(tracked);
-        let context = self.context(key, pod, &container, &mut tracked, run, Control { stop: stopped, ready });
-        let (task, abort) = self.body_task(body, context, key.clone(), at, run);
-        tracked.bodies.insert(at, Running { abort, stop });
-        drop(tracked);
-        inner.context.spawn(task);
-    }
-
-    /// What a body is given.
-    fn context(
-        &self,
-        key: &Arc<str>,
-        pod: &Arc<Pod>,
-        container: &k8s_openapi::api::core::v1::Container,
-        tracked: &mut Tracked,
-        run: u32,
-        control: Control,
-    ) -> ContainerContext {
-        let inner = &self.inner;
-        let server = inner.context.server.clone();
-        let namespace = pod.metadata.namespace.clone().unwrap_or_default();
-        let pod_ip = tracked.address.map_or_else(|| tracked.node.host_ip.clone(), |last| tracked.node.pod_ip(last));
-        let env = environment(&server, pod, container, &tracked.node.host_ip, &pod_ip);
-        let words = |list: &Option<Vec<String>>| list.iter().flatten().map(|word| expand(word, &env)).collect();
-        let claim = |name: &str| inner.directory_of_claim(format!("{namespace}/{name}"));
-        let mut directories = Directories { host: &tracked.node.host, own: &mut tracked.directories, claim: &claim };
-        let mounts = mounts(pod, container, &mut directories);
-        let account = pod.spec.as_ref().and_then(|spec| spec.service_account_name.as_deref()).unwrap_or("default");
-        ContainerContext {
-            pod: pod.clone(),
-            container: container.name.clone(),
-            image: container.image.clone().unwrap_or_default(),
-            command: words(&container.command),
-            args: words(&container.args),
-            files: Files { mounts, server: server.clone(), namespace: namespace.clone(), own: Directory::default() },
-            node: NodeHandle { nodes: self.clone(), node: tracked.node.clone() },
-            log: inner.logs.sink(key, &container.name, run, inner.context.clock()),
-            user: UserInfo::service_account(&namespace, account, ""),
-            server,
-            control,
-            env,
-        }
-    }
-
-    fn body_task(
-        &self,
-        body: Body,
-        context: ContainerContext,
-        key: Arc<str>,
-        at: usize,
-        run: u32,
-    ) -> (impl Future<Output = ()> + Send + 'static, AbortHandle) {
-        let (abort, registration) = AbortHandle::new_pair();
-        let nodes = self.clone();
-        let uid = context.pod.metadata.uid.clone().unwrap_or_default();
-        let task = async move {
-            let ended = std::panic::AssertUnwindSafe(async { body.run(context).await }).catch_unwind().await;
-            let code = ended.map_or(ABORTED, |code| code.0);
-            let now = nodes.inner.context.clock().now();
-            if let Some(tracked) = nodes.inner.tracked(&key).filter(|tracked| lock(tracked).uid == uid) {
-                lock(&tracked).machine.exited(at, run, code, now);
-                nodes.inner.queue.add(key);
-            }
-        };
-        (Abortable::new(task, registration).map(drop), abort)
     }
 
     /// The pod has ended: its object may go.

@@ -7,6 +7,7 @@
 mod admit;
 mod backoff;
 mod behaviour;
+mod bodies;
 mod body;
 mod files;
 mod heartbeat;

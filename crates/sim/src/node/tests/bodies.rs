@@ -67,6 +67,21 @@ async fn a_body_sees_its_environment_arguments_and_files() {
     assert_eq!(log, "node-0|3|--node=node-0|fast\n");
 }
 
+#[tokio::test(start_paused = true)]
+async fn a_body_finds_the_token_of_its_account_though_caches_leave_it_out() {
+    let story = Story::start(Cluster::builder().nodes(1)).await;
+    let check = Body::new(async |context: ContainerContext| {
+        let token = context.files.read_text("/var/run/secrets/kubernetes.io/serviceaccount/token").unwrap_or_default();
+        let volumes = context.pod.spec.as_ref().and_then(|spec| spec.volumes.as_ref()).map_or(0, Vec::len);
+        context.log.line(format!("{token}, {volumes} volume"));
+    });
+    story.cluster.nodes().rule(Match::image("probe"), body(check));
+    let pod = story.pod("p", json!({"restartPolicy": "Never", "containers": [{"name": "c", "image": "probe"}]})).await;
+    assert_eq!(pod.spec.as_ref().unwrap().volumes, None);
+    story.until("p", phase("Succeeded")).await;
+    assert_eq!(read_log(&story, "p").await, "system:serviceaccount:default:default, 1 volume\n");
+}
+
 async fn read_log(story: &Story, pod: &str) -> String {
     use capstan_apiserver::serve::{LogOptions, Runtime};
     use futures::StreamExt;

@@ -1,0 +1,352 @@
+//! The life of a pod on a node, as a machine: given the pod, the time and how its containers behave, it says what happens
+//! now and when to look again. It does nothing itself; what is to be done comes out as [`Effect`]s.
+//!
+//! Here is the pod as a whole; [`container`] says where a container is, [`start`] how it comes up, [`stop`] how it ends.
+
+mod container;
+mod start;
+mod stop;
+
+use std::borrow::Cow;
+use std::collections::HashSet;
+use std::time::Duration;
+
+use jiff::Timestamp;
+use k8s_openapi::api::core::v1::{Container, Pod, PodSpec};
+
+pub(super) use container::{Ended, Role, Slot, Stage};
+pub(super) use stop::restarts;
+
+use super::backoff::after;
+use super::behaviour::Behaviour;
+use crate::events::Severity;
+use crate::scheduler::resources::is_sidecar;
+
+/// Why a pod ends.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) enum End {
+    /// It was deleted.
+    Deleted,
+    /// Its containers are over.
+    Completed,
+    /// It failed as a whole.
+    Failed { reason: Box<str>, message: Box<str> },
+}
+
+/// What is to be done.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) enum Effect {
+    /// Report an event, about the pod or one of its containers.
+    Event { container: Option<usize>, severity: Severity, reason: &'static str, message: String },
+    /// A container starts: its body is to run.
+    Start { container: usize, run: u32 },
+    /// A container is told to end.
+    Stop { container: usize },
+    /// A container is over, whatever its body does.
+    Kill { container: usize },
+}
+
+/// What a machine may ask.
+pub(super) struct Surroundings<'a> {
+    /// How a container behaves.
+    pub(super) behaviour: &'a dyn Fn(&Container) -> Behaviour,
+    /// What is wrong with the configuration of a container, if anything.
+    pub(super) misconfigured: &'a dyn Fn(&Container) -> Option<String>,
+    /// Images that are on the node.
+    pub(super) images: &'a mut HashSet<String>,
+}
+
+/// A pod on a node.
+#[derive(Clone, Debug)]
+pub(super) struct Machine {
+    pub(super) slots: Vec<Slot>,
+    /// When the node took the pod in.
+    pub(super) started: Timestamp,
+    /// Whether all init containers have done their work.
+    pub(super) initialized: bool,
+    /// Why nothing starts, for instance a volume that is not there, and when to look again.
+    pub(super) blocked: Option<Timestamp>,
+    end: Option<(End, Timestamp)>,
+    /// Whether everything has ended.
+    pub(super) finished: bool,
+}
+
+/// All containers of a pod: init containers, then the others, then those that were added later.
+pub(super) fn containers(spec: &PodSpec) -> impl Iterator<Item = (Role, Cow<'_, Container>)> {
+    let init = spec.init_containers.iter().flatten();
+    let init = init.map(|c| (if is_sidecar(c) { Role::Sidecar } else { Role::Init }, Cow::Borrowed(c)));
+    let main = spec.containers.iter().map(|c| (Role::Main, Cow::Borrowed(c)));
+    let ephemeral = spec.ephemeral_containers.iter().flatten().map(|c| {
+        let container = Container {
+            name: c.name.clone(),
+            image: c.image.clone(),
+            image_pull_policy: c.image_pull_policy.clone(),
+            command: c.command.clone(),
+            args: c.args.clone(),
+            env: c.env.clone(),
+            ..Container::default()
+        };
+        (Role::Ephemeral, Cow::Owned(container))
+    });
+    init.chain(main).chain(ephemeral)
+}
+
+impl Machine {
+    /// A pod that has just come.
+    pub(super) fn new(pod: &Pod, now: Timestamp) -> Self {
+        let spec = pod.spec.as_ref();
+        let mut slots: Vec<Slot> = spec.into_iter().flat_map(containers).map(|(role, _)| Slot::new(role)).collect();
+        slots.shrink_to_fit();
+        Self { slots, started: now, initialized: false, blocked: None, end: None, finished: false }
+    }
+
+    /// Whether the pod ends, and why.
+    pub(super) fn end(&self) -> Option<&End> {
+        self.end.as_ref().map(|(end, _)| end)
+    }
+
+    /// Whether no container was started yet.
+    pub(super) fn is_new(&self) -> bool {
+        self.slots.iter().all(|slot| slot.stage == Stage::Idle && slot.runs == 0)
+    }
+
+    /// When to look again, if nothing else happens.
+    pub(super) fn due(&self, pod: &Pod, now: Timestamp) -> Option<Timestamp> {
+        if self.finished {
+            return None;
+        }
+        // When a pod ends, nothing but ends is waited for.
+        let slots = self.slots.iter().filter(|slot| self.end.is_none() || slot.is_running());
+        let slots = slots.filter_map(|slot| slot.due(now));
+        let deadline = if self.end.is_none() { self.deadline(pod) } else { None };
+        let blocked = self.blocked.filter(|_| self.end.is_none());
+        slots.chain(deadline).chain(blocked).min()
+    }
+
+    /// Makes the pod end. A reason that is there already stays, but a deletion may hurry it up.
+    pub(super) fn finish(&mut self, end: End, deadline: Timestamp) {
+        match &mut self.end {
+            None => self.end = Some((end, deadline)),
+            Some((_, before)) => *before = deadline.min(*before),
+        }
+    }
+
+    /// A body ended.
+    pub(super) fn exited(&mut self, container: usize, run: u32, code: i32, now: Timestamp) {
+        if let Some(slot) = self.slots.get_mut(container).filter(|slot| slot.runs == run)
+            && let Stage::Running(running) = &mut slot.stage
+        {
+            running.exit = Some((now, code, None));
+        }
+    }
+
+    /// Ends the current run of a container.
+    pub(super) fn kill(&mut self, container: usize, code: i32, reason: Option<&str>, now: Timestamp) {
+        if let Some(Stage::Running(running)) = self.slots.get_mut(container).map(|slot| &mut slot.stage) {
+            running.exit = Some((now, code, reason.map(Into::into)));
+        }
+    }
+
+    /// Makes a container ready or not, whatever its behaviour; nothing gives it back to its behaviour.
+    pub(super) fn force_ready(&mut self, container: usize, ready: Option<bool>) {
+        if let Some(slot) = self.slots.get_mut(container) {
+            slot.forced_ready = ready;
+        }
+    }
+
+    /// The node was started again: nothing that ran runs any more, and init containers do their work again.
+    pub(super) fn reboot(&mut self, now: Timestamp) {
+        if self.finished || self.end.is_some() {
+            return;
+        }
+        self.initialized = false;
+        for slot in &mut self.slots {
+            if let Stage::Running(run) = &slot.stage {
+                let (started, run) = (run.since, slot.runs);
+                slot.last = Some(Box::new(Ended { code: 255, reason: "Unknown".into(), started, finished: now, run }));
+                slot.restarts += 1;
+                slot.stage = Stage::Idle;
+            } else if !slot.is_over() || slot.role == Role::Init {
+                slot.stage = Stage::Idle;
+                slot.last = slot.ended.take().or_else(|| slot.last.take());
+            }
+        }
+    }
+
+    /// Lets happen what happens by now.
+    pub(super) fn step(&mut self, pod: &Pod, now: Timestamp, around: &mut Surroundings<'_>) -> Vec<Effect> {
+        let mut effects = Vec::new();
+        let Some(spec) = pod.spec.as_ref().filter(|_| !self.finished) else { return effects };
+        let containers: Vec<(Role, Cow<'_, Container>)> = containers(spec).collect();
+        for (role, _) in containers.iter().skip(self.slots.len()) {
+            self.slots.push(Slot::new(*role));
+        }
+        if let Some(deleted) = &pod.metadata.deletion_timestamp {
+            self.finish(End::Deleted, deleted.0);
+        }
+        if self.deadline(pod).is_some_and(|deadline| deadline <= now) && self.end.is_none() {
+            let message = "Pod was active on the node longer than the specified deadline";
+            let end = End::Failed { reason: "DeadlineExceeded".into(), message: message.into() };
+            effects.push(Effect::Event {
+                container: None,
+                severity: Severity::Normal,
+                reason: "DeadlineExceeded",
+                message: message.to_owned(),
+            });
+            self.finish(end, after(now, grace(spec)));
+        }
+        let mut turn = Turn { pod, spec, containers: &containers, now, around, effects };
+        loop {
+            let mut changed = false;
+            for at in 0..self.slots.len() {
+                changed |= self.advance(at, &mut turn);
+            }
+            changed |= self.settle(&mut turn);
+            if !changed {
+                return turn.effects;
+            }
+        }
+    }
+
+    fn deadline(&self, pod: &Pod) -> Option<Timestamp> {
+        let seconds = pod.spec.as_ref()?.active_deadline_seconds?;
+        Some(after(self.started, Duration::from_secs(u64::try_from(seconds).unwrap_or(0))))
+    }
+
+    /// Moves one container by one stage, if its time has come.
+    fn advance(&mut self, at: usize, turn: &mut Turn<'_, '_>) -> bool {
+        let now = turn.now;
+        if self.end.is_some() && !self.slots[at].is_running() {
+            return false;
+        }
+        match &self.slots[at].stage {
+            Stage::Idle => {
+                let starts = self.may_start(at, now);
+                if starts {
+                    self.pull(at, turn);
+                }
+                starts
+            }
+            Stage::Pulling { until, fails } if *until <= now => {
+                let fails = *fails;
+                if fails {
+                    self.pull_failed(at, turn)
+                } else {
+                    self.pulled(at, turn)
+                }
+                true
+            }
+            Stage::PullFailed { until, .. } if *until <= now => {
+                self.pull(at, turn);
+                true
+            }
+            Stage::Starting { until } if *until <= now => {
+                self.run(at, turn);
+                true
+            }
+            Stage::StartFailed { until, .. } if *until <= now => {
+                self.create(at, turn);
+                true
+            }
+            Stage::BackingOff { until, .. } if *until <= now => {
+                self.restart(at, turn);
+                true
+            }
+            Stage::Running(run) => {
+                if let Some((_, code, reason)) = run.exit.clone().filter(|(at, ..)| *at <= now) {
+                    self.exit(at, code, reason, turn);
+                    return true;
+                }
+                if run.unhealthy.is_some_and(|at| at <= now) {
+                    self.unhealthy(at, turn);
+                    return true;
+                }
+                false
+            }
+            _ => false,
+        }
+    }
+
+    /// Whether it is a container's turn. Init containers go one after the other, all others together.
+    fn may_start(&self, at: usize, now: Timestamp) -> bool {
+        if self.end.is_some() || self.blocked.is_some() {
+            return false;
+        }
+        match self.slots[at].role {
+            Role::Main | Role::Ephemeral => self.initialized,
+            Role::Sidecar if self.initialized => true,
+            Role::Init | Role::Sidecar => self.slots[..at].iter().all(|slot| slot.lets_others_start(now)),
+        }
+    }
+
+    /// What follows from where all containers are.
+    fn settle(&mut self, turn: &mut Turn<'_, '_>) -> bool {
+        if self.finished {
+            return false;
+        }
+        if self.end.is_some() {
+            return self.wind_down(turn);
+        }
+        if !self.initialized && self.blocked.is_none() {
+            let mut init = self.slots.iter().filter(|slot| matches!(slot.role, Role::Init | Role::Sidecar));
+            if init.all(|slot| slot.lets_others_start(turn.now)) {
+                self.initialized = true;
+                return true;
+            }
+        }
+        let failed = |slot: &Slot| slot.role == Role::Init && slot.is_over() && !slot.is_ready(turn.now);
+        let mut main = self.slots.iter().filter(|slot| slot.role == Role::Main);
+        if self.slots.iter().any(failed) || main.all(Slot::is_over) {
+            self.finish(End::Completed, after(turn.now, grace(turn.spec)));
+            return true;
+        }
+        false
+    }
+
+    /// Stops what runs: the containers at once, then those that started before them, last first.
+    fn wind_down(&mut self, turn: &mut Turn<'_, '_>) -> bool {
+        let deadline = self.end.as_ref().map_or(turn.now, |(_, deadline)| *deadline);
+        let first = |slot: &Slot| slot.role != Role::Sidecar;
+        let mut to_stop: Vec<usize> =
+            (0..self.slots.len()).filter(|at| first(&self.slots[*at]) && self.slots[*at].is_running()).collect();
+        if to_stop.is_empty() {
+            to_stop.extend((0..self.slots.len()).rev().find(|at| self.slots[*at].is_running()));
+        }
+        if to_stop.is_empty() {
+            self.finished = true;
+            return true;
+        }
+        let mut changed = false;
+        for at in to_stop {
+            changed |= self.stop(at, deadline, turn);
+        }
+        changed
+    }
+}
+
+/// One step of a machine.
+struct Turn<'a, 'b> {
+    pod: &'a Pod,
+    spec: &'a PodSpec,
+    containers: &'a [(Role, Cow<'a, Container>)],
+    now: Timestamp,
+    around: &'a mut Surroundings<'b>,
+    effects: Vec<Effect>,
+}
+
+impl Turn<'_, '_> {
+    fn event(&mut self, container: Option<usize>, severity: Severity, reason: &'static str, message: String) {
+        self.effects.push(Effect::Event { container, severity, reason, message });
+    }
+}
+
+fn grace(spec: &PodSpec) -> Duration {
+    Duration::from_secs(u64::try_from(spec.termination_grace_period_seconds.unwrap_or(30)).unwrap_or(0))
+}
+
+/// How a kubelet names pods: `name_namespace(uid)`.
+pub(super) fn pod_text(pod: &Pod) -> String {
+    let text = |text: &Option<String>| text.clone().unwrap_or_default();
+    let meta = &pod.metadata;
+    format!("{}_{}({})", text(&meta.name), text(&meta.namespace), text(&meta.uid))
+}
