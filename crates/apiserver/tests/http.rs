@@ -282,6 +282,27 @@ async fn nobody_gives_away_more_than_they_have() {
 }
 
 #[tokio::test]
+async fn an_apply_that_makes_an_object_needs_the_right_to_create_it() {
+    let ready = Ready::start().await;
+    let rule = json!({"apiGroups": [""], "resources": ["configmaps"], "verbs": ["patch"]});
+    let role: ClusterRole = object(json!({"metadata": {"name": "patcher"}, "rules": [rule]}));
+    Api::all(ready.client()).create(&PostParams::default(), &role).await.unwrap();
+    bind(&ready, "patcher", "ann").await;
+    let maps = |client| -> Api<ConfigMap> { Api::default_namespaced(client) };
+    let map = json!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "m"}, "data": {"a": "b"}});
+    let params = PatchParams::apply("test");
+    let refused = maps(ready.client_of("ann")).patch("m", &params, &Patch::Apply(&map)).await.unwrap_err();
+    let kube::Error::Api(status) = refused else { panic!("{refused}") };
+    assert_eq!(
+        status.message,
+        "configmaps \"m\" is forbidden: User \"ann\" cannot create resource \"configmaps\" in API group \"\" in the \
+         namespace \"default\""
+    );
+    maps(ready.client()).patch("m", &params, &Patch::Apply(&map)).await.unwrap();
+    maps(ready.client_of("ann")).patch("m", &params, &Patch::Apply(&map)).await.unwrap();
+}
+
+#[tokio::test]
 async fn a_service_account_acts_with_its_token_until_it_goes() {
     let ready = Ready::start().await;
     let accounts: Api<ServiceAccount> = Api::default_namespaced(ready.client());

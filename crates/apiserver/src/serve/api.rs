@@ -20,7 +20,7 @@ use super::query::Query;
 use super::respond::Lost;
 use super::runtime::Runtime;
 use super::{gate, pages, respond, tunnel, verbs};
-use crate::auth::{self, Auth, Escalation, UserInfo};
+use crate::auth::{self, Auth, Creation, Escalation, UserInfo};
 use crate::error::{Result, Status};
 use crate::ops::{Caller, Server};
 
@@ -63,6 +63,7 @@ impl Api {
     /// A ready server: one that has the namespaces, roles and bindings of every cluster, checks writes of roles, and
     /// keeps aggregated roles up to date.
     pub async fn start(server: Server, auth: Arc<Auth>) -> Result<Self> {
+        server.add_admission(Arc::new(Creation::new(auth.clone())));
         server.add_admission(Arc::new(Escalation::new(auth.clone())));
         auth::install(&server).await?;
         let aggregate = tokio::spawn(auth::aggregate(server.clone()));

@@ -22,6 +22,10 @@ const REFRESH: Duration = Duration::from_secs(300);
 /// A CRD changes several times in a row before it is served.
 const SETTLE: Duration = Duration::from_millis(50);
 
+/// After a change the server is asked again though nothing else happens: it serves a CRD only some time after it says
+/// so, later still where there are several API servers.
+const AGAIN: [Duration; 3] = [Duration::from_secs(1), Duration::from_secs(6), Duration::from_secs(20)];
+
 /// No answer to a question about one group takes longer than this.
 const PATIENCE: Duration = Duration::from_secs(10);
 
@@ -50,14 +54,23 @@ impl Watches {
             }
         }
         let mut failures = 0;
+        let mut again = [].iter();
         loop {
             let complete = self.discover().await;
             failures = if complete { 0 } else { failures + 1 };
-            let pause = if complete { jittered(REFRESH) } else { Class::Unavailable.delay(failures) };
+            let soon = if complete { again.next() } else { None };
+            let pause = match soon {
+                Some(soon) => *soon,
+                None if complete => jittered(REFRESH),
+                None => Class::Unavailable.delay(failures),
+            };
             match timeout(pause, self.cache.shared.rediscover.notified()).await {
-                Ok(()) => sleep(SETTLE).await,
+                Ok(()) => {
+                    sleep(SETTLE).await;
+                    again = AGAIN.iter();
+                }
                 // Control planes are upgraded while we run.
-                Err(_) if complete => self.learn_version().await,
+                Err(_) if complete && soon.is_none() => self.learn_version().await,
                 Err(_) => {}
             }
         }
