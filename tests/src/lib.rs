@@ -1,11 +1,12 @@
 //! Shared by the tests in this crate: [`world`] and [`nim`] for stories, [`wire`] for crashes, [`real`] for stories on a real control
-//! plane, [`exchange`] for comparisons of the embedded API server with a real one.
+//! plane, [`rights`] for what the operator may do, [`exchange`] for comparisons of the embedded API server with a real one.
 
 pub mod exchange;
 pub mod nim;
 pub mod normal;
 pub mod real;
 pub mod recorded;
+pub mod rights;
 pub mod servers;
 mod stand_in;
 pub mod wire;

@@ -14,12 +14,13 @@ use kube::{Api, Client, Config};
 use serde_json::{Value, json};
 use tokio::sync::{Mutex, MutexGuard};
 
+use crate::rights;
 use crate::stand_in::StandIn;
 
 /// Where the operator lives.
-const HOME: &str = "capstan-stories";
+pub(crate) const HOME: &str = "capstan-stories";
 /// Its account, and the roles bound to it.
-const ACCOUNT: &str = "capstan";
+pub(crate) const ACCOUNT: &str = "capstan";
 
 static STAND_IN: OnceLock<StandIn> = OnceLock::new();
 static TURN: Mutex<()> = Mutex::const_new(());
@@ -88,7 +89,7 @@ async fn operator(admin: &Client, mut config: Config) -> Client {
         "apiVersion": "v1", "kind": "ServiceAccount", "metadata": {"name": ACCOUNT, "namespace": HOME},
     });
     apply(admin, account).await;
-    for object in roles() {
+    for object in rights::roles(&rights::all(), HOME, ACCOUNT) {
         apply(admin, object).await;
     }
     let accounts: Api<ServiceAccount> = Api::namespaced(admin.clone(), HOME);
@@ -101,34 +102,6 @@ async fn operator(admin: &Client, mut config: Config) -> Client {
     config.auth_info = Default::default();
     config.auth_info.token = Some(token.into());
     Client::try_from(config).expect("a client")
-}
-
-/// What the operator may do, as the chart grants it.
-fn roles() -> Vec<Value> {
-    let api = "rbac.authorization.k8s.io";
-    let subject = json!([{"kind": "ServiceAccount", "name": ACCOUNT, "namespace": HOME}]);
-    vec![
-        json!({
-            "apiVersion": format!("{api}/v1"), "kind": "ClusterRole", "metadata": {"name": HOME},
-            "rules": rules(),
-        }),
-        json!({
-            "apiVersion": format!("{api}/v1"), "kind": "ClusterRoleBinding", "metadata": {"name": HOME},
-            "roleRef": {"apiGroup": api, "kind": "ClusterRole", "name": HOME}, "subjects": subject,
-        }),
-    ]
-}
-
-fn rules() -> Vec<Value> {
-    let rule = |kind: &capstan_runtime::kinds::Kind| {
-        json!({"apiGroups": [kind.group], "resources": [kind.plural, format!("{}/status", kind.plural)],
-            "verbs": ["create", "delete", "get", "list", "patch", "watch"]})
-    };
-    let events = json!({"apiGroups": ["", "events.k8s.io"], "resources": ["events"], "verbs": ["create", "patch"]});
-    let constraints = json!({
-        "apiGroups": ["security.openshift.io"], "resources": ["securitycontextconstraints"], "verbs": ["use"],
-    });
-    capstan_runtime::kinds::KINDS.iter().map(rule).chain([events, constraints]).collect()
 }
 
 async fn apply(admin: &Client, object: Value) {

@@ -17,6 +17,7 @@ use serde_json::{Value, json};
 use tokio_util::sync::CancellationToken;
 
 use crate::real::{self, Place};
+use crate::rights;
 use crate::wire::{End, Fault, Wire};
 
 /// Longest that anything may take, in virtual time.
@@ -109,9 +110,15 @@ impl World {
         };
         let builder = Cluster::builder().start_time(beginning()).seed(7).node_settings(settings);
         let cluster = builder.start().await.expect("the cluster starts");
-        let server = cluster.api().as_user(UserInfo::admin());
-        let admin = server.client("default");
-        Self { namespace: "default".into(), admin, ground: Ground::Embedded(Box::new((cluster, server))) }
+        let admin = cluster.client();
+        // The operator has the rights that the chart gives it, as on a real cluster.
+        let server = cluster.api().as_user(UserInfo::service_account(real::HOME, real::ACCOUNT, ""));
+        let world = Self { namespace: "default".into(), admin, ground: Ground::Embedded(Box::new((cluster, server))) };
+        world.apply(json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": real::HOME}})).await;
+        for role in rights::roles(&rights::all(), real::HOME, real::ACCOUNT) {
+            world.apply(role).await;
+        }
+        world
     }
 
     async fn real() -> Self {
@@ -312,7 +319,7 @@ impl World {
 
 /// Containers that end: those that print manifests, and those that download. The image `broken` cannot, `missing` is
 /// not there.
-fn downloads() -> Vec<(node::Match, node::Behaviour)> {
+pub fn downloads() -> Vec<(node::Match, node::Behaviour)> {
     let ends = |code| Some(node::Exit::after(Duration::from_secs(5), code));
     let prints = |text: &str| node::Behaviour {
         exit: ends(0),

@@ -6,8 +6,10 @@ mod cluster;
 mod compare;
 mod e2e;
 mod image;
+mod rbac;
 mod reference;
 mod tidy;
+mod values;
 
 use std::path::{Path, PathBuf};
 use std::process::{Command, ExitCode};
@@ -94,10 +96,18 @@ fn cargo(root: &Path, args: &[&str]) -> Result<()> {
 }
 
 /// Folders that hold nothing but generated files.
-const GENERATED: &[&str] = &["docs/reference"];
+const GENERATED: &[&str] = &["docs/reference", "charts/capstan/crds"];
+
+/// Everything that is generated.
+fn generated(root: &Path) -> Result<Vec<Generated>> {
+    let mut files = reference::pages();
+    files.push(rbac::template());
+    files.extend(values::files(root)?);
+    Ok(files)
+}
 
 fn generate(root: &Path) -> Result<()> {
-    let files = reference::pages();
+    let files = generated(root)?;
     for path in stale(root, &files)? {
         std::fs::remove_file(path)?;
     }
@@ -111,7 +121,7 @@ fn generate(root: &Path) -> Result<()> {
 }
 
 fn fresh(root: &Path) -> Result<()> {
-    let files = reference::pages();
+    let files = generated(root)?;
     let changed = files
         .iter()
         .find(|(path, content)| std::fs::read_to_string(root.join(path)).map_or(true, |on_disk| on_disk != *content));

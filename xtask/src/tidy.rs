@@ -46,7 +46,7 @@ const LAYERS: &[Layer] = &[
     },
     // The test cluster's model server.
     Layer { name: "capstan-model-server", may_use: &[], pure: false },
-    Layer { name: "xtask", may_use: &["capstan-api"], pure: false },
+    Layer { name: "xtask", may_use: &["capstan-api", "capstan-operator"], pure: false },
 ];
 
 /// What a pure crate may not depend on.

@@ -8,7 +8,7 @@ use anyhow::{Result, anyhow};
 use capstan_operator::questions::Ask;
 use capstan_operator::{Certificate, Endpoint, Options};
 use capstan_runtime::webhook::keeper;
-use capstan_runtime::{Clock, leader};
+use capstan_runtime::{Anchor, Clock, leader};
 use tokio::signal::unix::{SignalKind, signal};
 use tokio_util::sync::CancellationToken;
 
@@ -49,6 +49,12 @@ pub(crate) struct Args {
     /// Leave the CRDs of the cluster as they are
     #[arg(long)]
     skip_crds: bool,
+    /// ClusterRole that owns the lease and the Secret: they go when it goes
+    #[arg(long, value_name = "NAME")]
+    anchor: Option<String>,
+    /// Let the anchor own the CRDs too: they and every object of their kinds go when it goes
+    #[arg(long, requires = "anchor", conflicts_with = "skip_crds")]
+    delete_crds_with_anchor: bool,
     /// Where the admission webhook listens; off when absent, unless ENABLE_WEBHOOKS is true
     #[arg(long, value_parser = address, value_name = "ADDRESS")]
     webhook_bind_address: Option<Bind>,
@@ -121,6 +127,7 @@ pub(crate) async fn run(args: Args) -> Result<()> {
 }
 
 fn options(args: &Args) -> Result<Options> {
+    let anchor = args.anchor.clone().map(|cluster_role| Anchor { cluster_role });
     let own = |folder: &Option<PathBuf>| folder.clone().map_or(Certificate::Own, Certificate::Mounted);
     let metrics = args.metrics_bind_address.0.map(|address| {
         let certificate = if args.metrics_secure { own(&args.metrics_cert_dir) } else { Certificate::None };
@@ -130,15 +137,17 @@ fn options(args: &Args) -> Result<Options> {
     Ok(Options {
         apply_crds: !args.skip_crds,
         leader: args.leader_elect.then(|| leader::Settings {
+            anchor: anchor.clone(),
             lease: Duration::from_secs(args.lease_duration),
             renew: Duration::from_secs(args.renew_deadline),
             retry: Duration::from_secs(args.retry_period),
             ..leader::Settings::new(&args.namespace, &args.pod_name)
         }),
         health: args.health_probe_bind_address.0,
-        keeper: keeper(args, metrics.as_ref(), webhook.as_ref()),
+        keeper: keeper(args, metrics.as_ref(), webhook.as_ref(), anchor.clone()),
         metrics,
         webhook,
+        crds_go_with: anchor.filter(|_| args.delete_crds_with_anchor),
         instance: args.pod_name.clone(),
         clock: Clock::Real,
         ask: Ask::network(),
@@ -147,7 +156,12 @@ fn options(args: &Args) -> Result<Options> {
 }
 
 /// How a certificate of our own is kept, if one is needed: for every Service that leads here.
-fn keeper(args: &Args, metrics: Option<&Endpoint>, webhook: Option<&Endpoint>) -> Option<keeper::Settings> {
+fn keeper(
+    args: &Args,
+    metrics: Option<&Endpoint>,
+    webhook: Option<&Endpoint>,
+    anchor: Option<Anchor>,
+) -> Option<keeper::Settings> {
     let is_own = |endpoint: &&Endpoint| endpoint.certificate == Certificate::Own;
     let (metrics, webhook) = (metrics.filter(is_own), webhook.filter(is_own));
     let services = [webhook.map(|_| &args.webhook_service), metrics.map(|_| &args.metrics_service)];
@@ -161,6 +175,7 @@ fn keeper(args: &Args, metrics: Option<&Endpoint>, webhook: Option<&Endpoint>) -
         secret: keeper::SECRET.into(),
         configuration: webhook.map(|_| args.webhook_configuration.clone()),
         names,
+        anchor,
     })
 }
 
@@ -206,11 +221,13 @@ mod tests {
     fn one_certificate_serves_both_endpoints() {
         let options = parse(
             "--namespace ns --metrics-bind-address=:8443 --metrics-secure --metrics-service m \
-             --webhook-bind-address :9443 --webhook-service w",
+             --webhook-bind-address :9443 --webhook-service w --anchor a",
         );
         let keeper = options.keeper.unwrap();
         assert_eq!(keeper.names, ["w.ns.svc", "w.ns.svc.cluster.local", "m.ns.svc", "m.ns.svc.cluster.local"]);
         assert_eq!(keeper.configuration.as_deref(), Some("capstan-validating-webhook-configuration"));
+        assert_eq!(keeper.anchor.unwrap().cluster_role, "a");
+        assert_eq!(options.crds_go_with, None);
         let mounted = parse("--metrics-bind-address=:8443 --metrics-secure --metrics-cert-dir /tls");
         assert!(mounted.keeper.is_none());
         assert_eq!(mounted.metrics.unwrap().certificate, Certificate::Mounted("/tls".into()));

@@ -5,6 +5,7 @@ use std::time::Duration;
 use capstan_api::crd::Entry;
 use capstan_api::skew::{Skew, skew};
 use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::OwnerReference;
 use kube::api::{Patch, PatchParams};
 use kube::runtime::wait::{await_condition, conditions};
 use kube::{Api, Client, ResourceExt};
@@ -54,19 +55,42 @@ pub enum Error {
     },
 }
 
-/// How the CRD of `kind` in the cluster differs from ours; all fields are missing where there is none.
-pub async fn live_skew(client: &Client, kind: &Entry) -> Result<Option<Skew>, Error> {
+/// The CRD of a kind in the cluster, against ours.
+pub(crate) struct Found {
+    /// How its schema differs.
+    pub(crate) skew: Skew,
+    /// The ClusterRoles that it goes with.
+    pub(crate) anchors: Vec<OwnerReference>,
+}
+
+/// The CRD of `kind` in the cluster, if there is one.
+pub(crate) async fn find(client: &Client, kind: &Entry) -> Result<Option<Found>, Error> {
     let ours = kind.definition();
     let api: Api<CustomResourceDefinition> = Api::all(client.clone());
     let live = api.get_opt(&ours.name_any()).await.map_err(|error| explain(error, &ours.name_any()))?;
-    Ok(live.map(|live| skew(&ours, &live)))
+    Ok(live.map(|live| {
+        let owners = live.metadata.owner_references.clone().unwrap_or_default();
+        let anchors = owners.into_iter().filter(|owner| owner.kind == "ClusterRole").collect();
+        Found { skew: skew(&ours, &live), anchors }
+    }))
 }
 
 /// Installs or upgrades the CRD of `kind` and waits until it is served.
+pub async fn apply(client: &Client, kind: &Entry, timeout: Duration) -> Result<(), Error> {
+    apply_owned(client, kind, None, timeout).await
+}
+
+/// The same for a CRD that goes when its owner goes.
 ///
 /// Forced, because an earlier install by another operator's chart owns the same fields.
-pub async fn apply(client: &Client, kind: &Entry, timeout: Duration) -> Result<(), Error> {
-    let crd = kind.definition();
+pub(crate) async fn apply_owned(
+    client: &Client,
+    kind: &Entry,
+    owner: Option<&OwnerReference>,
+    timeout: Duration,
+) -> Result<(), Error> {
+    let mut crd = kind.definition();
+    crd.metadata.owner_references = owner.map(|owner| vec![owner.clone()]);
     let name = crd.name_any();
     let api: Api<CustomResourceDefinition> = Api::all(client.clone());
     let params = PatchParams::apply(capstan_runtime::writer::FIELD_MANAGER).force();

@@ -12,6 +12,7 @@ mod nim_service;
 mod orchestrator;
 mod progress;
 pub mod questions;
+pub mod rights;
 mod schemas;
 mod settle;
 
@@ -21,7 +22,7 @@ use std::path::PathBuf;
 use capstan_api::nim::{NimBuild, NimCache, NimPipeline};
 use capstan_runtime::serve::Guard;
 use capstan_runtime::webhook::{self, keeper};
-use capstan_runtime::{Action, Clock, Controller, Gate, Key, Runtime, leader, serve};
+use capstan_runtime::{Action, Anchor, Clock, Controller, Gate, Key, Runtime, leader, serve};
 use kube::Client;
 use tokio::sync::oneshot;
 use tokio::task::JoinSet;
@@ -29,7 +30,7 @@ use tokio_util::sync::CancellationToken;
 
 use orchestrator::Nodes;
 use questions::Ask;
-use schemas::Schemas;
+use schemas::{Install, Schemas};
 
 /// Why the operator does not run.
 #[derive(Debug, thiserror::Error)]
@@ -64,6 +65,8 @@ pub struct Options {
     pub webhook: Option<Endpoint>,
     /// How a certificate of our own is kept, if an endpoint has one.
     pub keeper: Option<keeper::Settings>,
+    /// What our CRDs go with when the release goes; `None` to keep them.
+    pub crds_go_with: Option<Anchor>,
     /// Name of this process among its replicas.
     pub instance: String,
     /// The time of day.
@@ -104,6 +107,7 @@ impl Options {
             metrics: None,
             webhook: None,
             keeper: None,
+            crds_go_with: None,
             instance: "capstan".into(),
             clock: Clock::Real,
             ask: Ask::offline(),
@@ -140,7 +144,12 @@ pub async fn run(
         let (gate, metrics) = (runtime.gate.clone(), runtime.metrics.clone());
         tokio::spawn(leader::run(client, lease, gate, options.clock, metrics, late.clone()))
     });
-    let follow = schemas.clone().follow(options.apply_crds, early.clone());
+    let install = match options.crds_go_with {
+        _ if !options.apply_crds => Install::Never,
+        Some(anchor) => Install::Tied(anchor),
+        None => Install::Kept,
+    };
+    let follow = schemas.clone().follow(install, early.clone());
     tasks.spawn(follow);
     let announce = async {
         runtime.cache.synced().await;

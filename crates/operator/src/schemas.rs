@@ -7,8 +7,9 @@ use std::time::Duration;
 use capstan_api::crd::Entry;
 use capstan_plan::{Gvk, Note, Ref, Severity};
 use capstan_runtime::queue::Queue;
-use capstan_runtime::{Cache, Key, Runtime};
+use capstan_runtime::{Anchor, Cache, Key, Runtime};
 use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::OwnerReference;
 use tokio::sync::{Notify, watch};
 use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
@@ -21,6 +22,17 @@ const SERVED: Duration = Duration::from_secs(30);
 const AT_ONCE: usize = 8;
 /// How long to wait after a failure.
 const RETRY: Duration = Duration::from_secs(5);
+
+/// Whether CRDs are installed.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum Install {
+    /// They are left as they are.
+    Never,
+    /// They stay when the operator goes.
+    Kept,
+    /// They go with the release, and with them every object of their kinds.
+    Tied(Anchor),
+}
 
 /// How the schemas of the cluster differ from ours, by kind. Clones share one state.
 #[derive(Clone)]
@@ -76,17 +88,17 @@ impl Schemas {
     }
 
     /// Installs and compares, at the start and whenever a CRD of ours changes, while we may write.
-    pub(crate) async fn follow(self, apply: bool, stop: CancellationToken) {
+    pub(crate) async fn follow(self, install: Install, stop: CancellationToken) {
         let turn = async {
             loop {
                 self.runtime.gate.opened().await;
-                match self.look(apply).await {
+                match self.look(&install).await {
                     Ok(()) => {
                         self.shared.checked.send_replace(true);
                         self.shared.changed.notified().await;
                     }
                     Err(error) => {
-                        tracing::warn!(%error, "cannot check the CRDs");
+                        tracing::warn!(error, "cannot check the CRDs");
                         tokio::time::sleep(RETRY).await;
                     }
                 }
@@ -95,22 +107,27 @@ impl Schemas {
         stop.run_until_cancelled(turn).await;
     }
 
-    async fn look(&self, apply: bool) -> Result<(), crds::Error> {
+    async fn look(&self, install: &Install) -> Result<(), String> {
+        let owner = match install {
+            Install::Tied(anchor) => anchor.reference(&self.runtime.client).await.map_err(|error| error.chain())?,
+            Install::Never | Install::Kept => None,
+        };
+        let apply = *install != Install::Never;
         let mut kinds = capstan_api::kinds();
         let mut tasks = JoinSet::new();
         loop {
             while tasks.len() < AT_ONCE
                 && let Some(kind) = kinds.next()
             {
-                let this = self.clone();
+                let (this, owner) = (self.clone(), owner.clone());
                 tasks.spawn(async move {
-                    let message = this.settle(kind, apply).await?;
+                    let message = this.settle(kind, apply, owner.as_ref()).await?;
                     this.tell(kind, message);
-                    Ok(())
+                    Ok::<_, crds::Error>(())
                 });
             }
             match tasks.join_next().await {
-                Some(Ok(result)) => result?,
+                Some(Ok(result)) => result.map_err(|error| error.to_string())?,
                 Some(Err(panic)) => tracing::error!(%panic, "checking a CRD panicked"),
                 None => return Ok(()),
             }
@@ -118,16 +135,25 @@ impl Schemas {
     }
 
     /// What remains to be said about one kind after we did what we may.
-    async fn settle(&self, kind: &Entry, apply: bool) -> Result<Option<String>, crds::Error> {
-        let skew = crds::live_skew(&self.runtime.client, kind).await?;
+    async fn settle(
+        &self,
+        kind: &Entry,
+        apply: bool,
+        owner: Option<&OwnerReference>,
+    ) -> Result<Option<String>, crds::Error> {
+        let found = crds::find(&self.runtime.client, kind).await?;
         // A newer schema is never taken back: its fields would be dropped from every object that has them.
-        let older = skew.as_ref().is_none_or(|skew| !skew.missing.is_empty() && skew.unknown.is_empty());
-        if apply && older {
-            crds::apply(&self.runtime.client, kind, SERVED).await?;
+        let due = found.as_ref().is_none_or(|found| {
+            let tied = found.anchors.iter().map(|anchor| anchor.uid.as_str());
+            found.skew.unknown.is_empty()
+                && (!found.skew.missing.is_empty() || !tied.eq(owner.iter().map(|owner| owner.uid.as_str())))
+        });
+        if apply && due {
+            crds::apply_owned(&self.runtime.client, kind, owner, SERVED).await?;
             return Ok(None);
         }
         // A kind that nobody installed has no objects that could suffer.
-        Ok(skew.and_then(|skew| skew.message(&kind.crd_name())))
+        Ok(found.and_then(|found| found.skew.message(&kind.crd_name())))
     }
 
     fn tell(&self, kind: &'static Entry, message: Option<String>) {

@@ -1,4 +1,4 @@
-//! The table of kinds: what is watched and how much of it is kept. One row per kind.
+//! The table of kinds: what is watched, how much of it is kept, and what is done with it. One row per kind.
 //!
 //! Watches, pruning and access rights derive from it. A kind that no row names cannot be read or written here.
 
@@ -56,6 +56,47 @@ pub enum Presence {
     Optional,
 }
 
+/// What is done with objects of a kind, beyond watching them. The access rights of the operator follow from it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Use {
+    /// Nothing.
+    Read,
+    /// Their status and finalizers are written: custom resources with a controller.
+    Reconcile,
+    /// They are made, changed and pruned.
+    Make,
+    /// Both: custom resources that are also made for others.
+    MakeAndReconcile,
+    /// They are made and then left alone, since they hold data.
+    MakeOnce,
+    /// They are pruned: no plan wants them, but an earlier operator made them for the same owner.
+    Prune,
+}
+
+impl Use {
+    /// The verbs that this takes, in the order of the alphabet. A watch falls back to a list.
+    pub fn verbs(self) -> &'static [&'static str] {
+        match self {
+            Self::Read => &["list", "watch"],
+            Self::Reconcile => &["list", "patch", "watch"],
+            // An apply is a patch, and a create where there is nothing to patch.
+            Self::Make | Self::MakeAndReconcile => &["create", "delete", "get", "list", "patch", "watch"],
+            Self::MakeOnce => &["create", "get", "list", "patch", "watch"],
+            Self::Prune => &["delete", "list", "watch"],
+        }
+    }
+
+    /// Whether their status is written.
+    pub fn reconciles(self) -> bool {
+        matches!(self, Self::Reconcile | Self::MakeAndReconcile)
+    }
+
+    /// Whether unwanted objects are deleted.
+    pub fn prunes(self) -> bool {
+        self.verbs().contains(&"delete")
+    }
+}
+
 /// One row: a kind that is watched or managed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Kind {
@@ -75,6 +116,8 @@ pub struct Kind {
     pub keep: Keep,
     /// Whether a server may lack it.
     pub presence: Presence,
+    /// What is done with it.
+    pub purpose: Use,
 }
 
 const fn built_in(group: &'static str, version: &'static str, kind: &'static str, plural: &'static str) -> Kind {
@@ -87,6 +130,7 @@ const fn built_in(group: &'static str, version: &'static str, kind: &'static str
         select: Select::All,
         keep: Keep::Full,
         presence: Presence::BuiltIn,
+        purpose: Use::Read,
     }
 }
 
@@ -110,6 +154,10 @@ impl Kind {
     const fn cluster(self) -> Self {
         Self { scope: Scope::Cluster, ..self }
     }
+
+    const fn to(self, purpose: Use) -> Self {
+        Self { purpose, ..self }
+    }
 }
 
 const NVIDIA: &str = "apps.nvidia.com";
@@ -117,43 +165,45 @@ const NVIDIA: &str = "apps.nvidia.com";
 /// Secrets that are many, large and never of interest: Helm's releases and tokens of service accounts.
 const SECRETS: &str = "type!=helm.sh/release.v1,type!=kubernetes.io/service-account-token";
 
+use Use::{Make, MakeAndReconcile, MakeOnce, Prune, Reconcile};
+
 /// The table.
 pub const KINDS: &[Kind] = &[
     // Custom resources that we reconcile.
-    optional(NVIDIA, "v1alpha1", "NIMService", "nimservices"),
-    optional(NVIDIA, "v1alpha1", "NIMCache", "nimcaches"),
-    optional(NVIDIA, "v1alpha1", "NIMPipeline", "nimpipelines"),
-    optional(NVIDIA, "v1alpha1", "NIMBuild", "nimbuilds"),
+    optional(NVIDIA, "v1alpha1", "NIMService", "nimservices").to(MakeAndReconcile),
+    optional(NVIDIA, "v1alpha1", "NIMCache", "nimcaches").to(Reconcile),
+    optional(NVIDIA, "v1alpha1", "NIMPipeline", "nimpipelines").to(Reconcile),
+    optional(NVIDIA, "v1alpha1", "NIMBuild", "nimbuilds").to(Reconcile),
     optional(NVIDIA, "v1alpha1", "NemoCustomizer", "nemocustomizers"),
     optional(NVIDIA, "v1alpha1", "NemoDatastore", "nemodatastores"),
     optional(NVIDIA, "v1alpha1", "NemoEntitystore", "nemoentitystores"),
     optional(NVIDIA, "v1alpha1", "NemoEvaluator", "nemoevaluators"),
     optional(NVIDIA, "v1alpha1", "NemoGuardrail", "nemoguardrails"),
     // Workloads that we make.
-    built_in("apps", "v1", "Deployment", "deployments").ours(),
-    built_in("apps", "v1", "StatefulSet", "statefulsets").ours(),
-    built_in("batch", "v1", "Job", "jobs").ours(),
-    built_in("", "v1", "Pod", "pods").ours(),
-    built_in("autoscaling", "v2", "HorizontalPodAutoscaler", "horizontalpodautoscalers").ours(),
-    built_in("", "v1", "Service", "services").ours(),
-    optional("leaderworkerset.x-k8s.io", "v1", "LeaderWorkerSet", "leaderworkersets").ours(),
-    optional("serving.kserve.io", "v1beta1", "InferenceService", "inferenceservices").ours(),
-    optional("gateway.networking.k8s.io", "v1", "HTTPRoute", "httproutes").ours(),
-    optional("gateway.networking.k8s.io", "v1", "GRPCRoute", "grpcroutes").ours(),
-    optional("monitoring.coreos.com", "v1", "ServiceMonitor", "servicemonitors").ours(),
-    optional("scheduling.volcano.sh", "v1beta1", "PodGroup", "podgroups").ours(),
+    built_in("apps", "v1", "Deployment", "deployments").ours().to(Make),
+    built_in("apps", "v1", "StatefulSet", "statefulsets").ours().to(Prune),
+    built_in("batch", "v1", "Job", "jobs").ours().to(Make),
+    built_in("", "v1", "Pod", "pods").ours().to(Make),
+    built_in("autoscaling", "v2", "HorizontalPodAutoscaler", "horizontalpodautoscalers").ours().to(Make),
+    built_in("", "v1", "Service", "services").ours().to(Make),
+    optional("leaderworkerset.x-k8s.io", "v1", "LeaderWorkerSet", "leaderworkersets").ours().to(Make),
+    optional("serving.kserve.io", "v1beta1", "InferenceService", "inferenceservices").ours().to(Make),
+    optional("gateway.networking.k8s.io", "v1", "HTTPRoute", "httproutes").ours().to(Make),
+    optional("gateway.networking.k8s.io", "v1", "GRPCRoute", "grpcroutes").ours().to(Make),
+    optional("monitoring.coreos.com", "v1", "ServiceMonitor", "servicemonitors").ours().to(Make),
+    optional("scheduling.volcano.sh", "v1beta1", "PodGroup", "podgroups").ours().to(Make),
     // What surrounds them; users bring some of it, without our label.
-    built_in("", "v1", "ServiceAccount", "serviceaccounts"),
-    built_in("rbac.authorization.k8s.io", "v1", "Role", "roles"),
-    built_in("rbac.authorization.k8s.io", "v1", "RoleBinding", "rolebindings"),
-    built_in("networking.k8s.io", "v1", "Ingress", "ingresses"),
-    built_in("", "v1", "ConfigMap", "configmaps").fields("metadata.name!=kube-root-ca.crt"),
-    built_in("", "v1", "Secret", "secrets").fields(SECRETS).keep(Keep::Keys),
-    built_in("", "v1", "PersistentVolumeClaim", "persistentvolumeclaims"),
-    optional("inference.networking.k8s.io", "v1", "InferencePool", "inferencepools"),
-    optional("resource.k8s.io", "v1", "ResourceClaimTemplate", "resourceclaimtemplates"),
+    built_in("", "v1", "ServiceAccount", "serviceaccounts").to(Make),
+    built_in("rbac.authorization.k8s.io", "v1", "Role", "roles").to(Make),
+    built_in("rbac.authorization.k8s.io", "v1", "RoleBinding", "rolebindings").to(Make),
+    built_in("networking.k8s.io", "v1", "Ingress", "ingresses").to(Make),
+    built_in("", "v1", "ConfigMap", "configmaps").fields("metadata.name!=kube-root-ca.crt").to(Make),
+    built_in("", "v1", "Secret", "secrets").fields(SECRETS).keep(Keep::Keys).to(Make),
+    built_in("", "v1", "PersistentVolumeClaim", "persistentvolumeclaims").to(MakeOnce),
+    optional("inference.networking.k8s.io", "v1", "InferencePool", "inferencepools").to(Make),
+    optional("resource.k8s.io", "v1", "ResourceClaimTemplate", "resourceclaimtemplates").to(Make),
     optional("resource.k8s.io", "v1", "ResourceClaim", "resourceclaims"),
-    optional("resource.nvidia.com", "v1beta1", "ComputeDomain", "computedomains"),
+    optional("resource.nvidia.com", "v1beta1", "ComputeDomain", "computedomains").to(Make),
     // The cluster itself.
     built_in("", "v1", "Node", "nodes").cluster().keep(Keep::Without(&["/status/images"])),
     built_in("apiextensions.k8s.io", "v1", "CustomResourceDefinition", "customresourcedefinitions")

@@ -16,17 +16,23 @@ use serde_json::{Value, json};
 use tokio::time::{Instant, sleep, sleep_until, timeout};
 use tokio_util::sync::CancellationToken;
 
+use crate::anchor::{Anchor, owners};
 use crate::clock::Clock;
 use crate::error::{Class, Error};
 use crate::gate::Gate;
 use crate::metrics::Metrics;
 use crate::writer::FIELD_MANAGER;
 
+/// Name of the lease: that of the NIM Operator, so that the two never write at the same time in one namespace.
+pub const NAME: &str = "a0715c6e.nvidia.com";
+
 /// How a lease is held.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Settings {
     /// Where the lease is.
     pub namespace: String,
+    /// What the lease goes with.
+    pub anchor: Option<Anchor>,
     /// Its name.
     pub name: String,
     /// Who we are: different for every process, also for one that is started again in the same pod.
@@ -44,7 +50,8 @@ impl Settings {
     pub fn new(namespace: &str, pod: &str) -> Self {
         Self {
             namespace: namespace.into(),
-            name: "a0715c6e.nvidia.com".into(),
+            anchor: None,
+            name: NAME.into(),
             identity: format!("{pod}_{:016x}", fastrand::u64(..)),
             lease: Duration::from_secs(15),
             renew: Duration::from_secs(10),
@@ -78,8 +85,8 @@ pub async fn run(
     metrics: Metrics,
     stop: CancellationToken,
 ) {
-    let api = Api::namespaced(client, &settings.namespace);
-    let mut candidate = Candidate { api, settings, gate, clock, metrics, seen: None, leads_until: None };
+    let api = Api::namespaced(client.clone(), &settings.namespace);
+    let mut candidate = Candidate { client, api, settings, gate, clock, metrics, seen: None, leads_until: None };
     stop.run_until_cancelled(candidate.stand()).await;
     candidate.resign().await;
 }
@@ -92,6 +99,7 @@ struct Seen {
 }
 
 struct Candidate {
+    client: Client,
     api: Api<Lease>,
     settings: Settings,
     gate: Gate,
@@ -200,12 +208,14 @@ impl Candidate {
     }
 
     async fn create(&mut self) -> Result<(), Error> {
+        let owner_references = owners(self.settings.anchor.as_ref(), &self.client).await;
         let begun = Instant::now();
         let Settings { namespace, name, .. } = &self.settings;
         let lease = Lease {
             metadata: ObjectMeta {
                 name: Some(name.clone()),
                 namespace: Some(namespace.clone()),
+                owner_references,
                 ..ObjectMeta::default()
             },
             spec: serde_json::from_value::<LeaseSpec>(self.spec(None)).ok(),

@@ -14,6 +14,7 @@
 //! | [`metrics`], [`serve`] | what operators of the operator see |
 //! | [`webhook`] | admission over TLS with certificates of our own |
 
+mod anchor;
 pub mod ask;
 pub mod cache;
 pub mod clock;
@@ -37,6 +38,7 @@ pub mod writer;
 use kube::Client;
 use tokio_util::sync::CancellationToken;
 
+pub use anchor::Anchor;
 pub use cache::{Cache, Change, Key};
 pub use clock::Clock;
 pub use controller::{Action, Controller};

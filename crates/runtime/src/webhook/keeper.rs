@@ -21,6 +21,7 @@ use tokio_util::sync::CancellationToken;
 use super::Certificate;
 use super::certs::Bundle;
 use crate::Runtime;
+use crate::anchor::{Anchor, owners};
 use crate::error::{Class, Error};
 use crate::writer::FIELD_MANAGER;
 
@@ -41,6 +42,8 @@ pub struct Settings {
     pub configuration: Option<String>,
     /// Names under which we are called: `SERVICE.NAMESPACE.svc`.
     pub names: Vec<String>,
+    /// What the Secret goes with.
+    pub anchor: Option<Anchor>,
 }
 
 /// Keeps certificates until `stop`.
@@ -140,8 +143,10 @@ impl Keeper {
                 gate.pass("patch", self.secret_name(), write).await
             }
             None => {
+                let owner_references = owners(self.settings.anchor.as_ref(), &self.runtime.client).await;
+                let name = Some(self.settings.secret.clone());
                 let secret = Secret {
-                    metadata: ObjectMeta { name: Some(self.settings.secret.clone()), ..ObjectMeta::default() },
+                    metadata: ObjectMeta { name, owner_references, ..ObjectMeta::default() },
                     type_: Some("Opaque".into()),
                     data: Some(data),
                     ..Secret::default()

@@ -107,7 +107,10 @@ impl Writer {
         if !outcome.failures.is_empty() {
             return outcome;
         }
-        for deletion in diff.delete {
+        // Of kinds that we do not manage nothing is pruned, whoever controls it.
+        let managed =
+            |deletion: &Deletion| self.cache.kind(&deletion.reference.gvk).is_ok_and(|row| row.purpose.prunes());
+        for deletion in diff.delete.into_iter().filter(managed) {
             match self.delete(&deletion).await {
                 Ok(()) => outcome.deleted += 1,
                 Err(error) => outcome.failures.push(Failure { reference: deletion.reference, error }),

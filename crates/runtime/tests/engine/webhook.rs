@@ -32,6 +32,7 @@ fn settings() -> Settings {
         secret: "capstan-webhook-cert".into(),
         configuration: Some("capstan".into()),
         names: vec![NAME.into()],
+        anchor: None,
     }
 }
 

@@ -1,0 +1,164 @@
+//! What the operator may do in a cluster. The roles of the chart are generated from this, and a test compares it with
+//! what the operator does.
+//!
+//! Most of it follows from the table of kinds; the rest are the requests that are not about a watched kind. Nothing is a
+//! wildcard, and what can be named is named.
+
+use std::collections::BTreeMap;
+
+use capstan_runtime::kinds::KINDS;
+use capstan_runtime::leader;
+use k8s_openapi::api::rbac::v1::PolicyRule;
+
+/// Where a right holds.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Place {
+    /// Everywhere.
+    Cluster,
+    /// In the operator's own namespace.
+    Own,
+}
+
+/// What a right is for: it can be left out where that is switched off.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Purpose {
+    /// The operator itself.
+    Always,
+    /// Installing CRDs.
+    Crds,
+    /// An admission webhook with a certificate of our own.
+    Webhook,
+    /// Asking who may read metrics.
+    Metrics,
+}
+
+/// One rule.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Right {
+    /// Where it holds.
+    pub place: Place,
+    /// What it is for.
+    pub purpose: Purpose,
+    /// API group.
+    pub group: String,
+    /// Resources, some with a subresource.
+    pub resources: Vec<String>,
+    /// Names of objects; empty for all.
+    pub names: Vec<String>,
+    /// Verbs.
+    pub verbs: Vec<String>,
+}
+
+/// Names that differ from release to release.
+#[derive(Clone, Debug)]
+pub struct Release {
+    /// The ValidatingWebhookConfiguration.
+    pub webhook_configuration: String,
+    /// The ClusterRole that owns what the operator leaves behind.
+    pub anchor: String,
+}
+
+/// The security context constraints that pods of NIMServices may be allowed to use. Who grants a right must have it.
+const CONSTRAINTS: &[&str] = &["anyuid", "hostmount-anyuid", "nonroot"];
+
+const READ: &[&str] = &["get", "list", "watch"];
+
+/// Everything that the operator may do.
+pub fn rights(release: &Release) -> Vec<Right> {
+    let mut rights = of_kinds();
+    let mut add = |place, purpose, (group, resource): (&str, &str), names: &[String], verbs: &[&str]| {
+        rights.push(Right {
+            place,
+            purpose,
+            group: group.into(),
+            resources: vec![resource.into()],
+            names: names.to_vec(),
+            verbs: owned(verbs),
+        });
+    };
+    let crds: Vec<String> = capstan_api::kinds().map(|kind| kind.crd_name()).collect();
+    let definitions = ("apiextensions.k8s.io", "customresourcedefinitions");
+    let constraints = ("security.openshift.io", "securitycontextconstraints");
+    let configurations = ("admissionregistration.k8s.io", "validatingwebhookconfigurations");
+    let leases = ("coordination.k8s.io", "leases");
+    let anchors = ("rbac.authorization.k8s.io", "clusterroles");
+    use Place::{Cluster, Own};
+    use Purpose::{Always, Crds, Metrics, Webhook};
+    add(Cluster, Always, ("", "events"), &[], &["create", "patch"]);
+    add(Cluster, Always, definitions, &crds, &["get"]);
+    add(Cluster, Crds, definitions, &crds, &["create", "patch"]);
+    add(Cluster, Always, constraints, &owned(CONSTRAINTS), &["use"]);
+    // What caches and builds print: manifests and progress.
+    add(Cluster, Always, ("", "pods/log"), &[], &["get"]);
+    // What the endpoint pickers of NIMServices may do, beyond what we do.
+    add(Cluster, Always, ("inference.networking.k8s.io", "inferenceobjectives"), &[], READ);
+    add(Cluster, Always, ("inference.networking.x-k8s.io", "inferenceobjectives"), &[], READ);
+    add(Cluster, Always, ("inference.networking.x-k8s.io", "inferencepools"), &[], READ);
+    add(Cluster, Always, anchors, std::slice::from_ref(&release.anchor), &["get"]);
+    add(Cluster, Webhook, configurations, std::slice::from_ref(&release.webhook_configuration), &["get", "patch"]);
+    add(Cluster, Metrics, ("authentication.k8s.io", "tokenreviews"), &[], &["create"]);
+    add(Cluster, Metrics, ("authorization.k8s.io", "subjectaccessreviews"), &[], &["create"]);
+    // A name cannot be checked before there is an object.
+    add(Own, Always, leases, &[], &["create"]);
+    add(Own, Always, leases, &[leader::NAME.into()], &["get", "patch"]);
+    rights.sort();
+    rights
+}
+
+/// What follows from the table of kinds: one rule per group and set of verbs.
+fn of_kinds() -> Vec<Right> {
+    let mut rules: BTreeMap<(&str, &[&str]), Vec<String>> = BTreeMap::new();
+    for kind in KINDS {
+        rules.entry((kind.group, kind.purpose.verbs())).or_default().push(kind.plural.into());
+        if kind.purpose.reconciles() {
+            rules.entry((kind.group, &["patch"])).or_default().push(format!("{}/status", kind.plural));
+        }
+    }
+    let right = |((group, verbs), mut resources): ((&str, &[&str]), Vec<String>)| {
+        resources.sort();
+        Right {
+            place: Place::Cluster,
+            purpose: Purpose::Always,
+            group: group.into(),
+            resources,
+            names: Vec::new(),
+            verbs: owned(verbs),
+        }
+    };
+    rules.into_iter().map(right).collect()
+}
+
+fn owned(texts: &[&str]) -> Vec<String> {
+    texts.iter().map(|text| (*text).to_owned()).collect()
+}
+
+impl From<&Right> for PolicyRule {
+    fn from(right: &Right) -> Self {
+        Self {
+            api_groups: Some(vec![right.group.clone()]),
+            resources: Some(right.resources.clone()),
+            resource_names: (!right.names.is_empty()).then(|| right.names.clone()),
+            verbs: right.verbs.clone(),
+            non_resource_urls: None,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn nothing_is_a_wildcard_and_nobody_lifts_the_checks() {
+        let release = Release { webhook_configuration: "w".into(), anchor: "a".into() };
+        for right in rights(&release) {
+            let words = right.resources.iter().chain(&right.verbs).chain(&right.names).chain([&right.group]);
+            assert!(!words.clone().any(|word| word.contains('*')), "{right:?}");
+            assert!(
+                !words.clone().any(|word| ["escalate", "bind", "impersonate"].contains(&word.as_str())),
+                "{right:?}"
+            );
+            assert!(!right.verbs.is_empty() && !right.resources.is_empty(), "{right:?}");
+        }
+    }
+}

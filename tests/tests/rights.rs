@@ -1,0 +1,488 @@
+//! The operator as its own ServiceAccount, with the rights that the chart gives it: it needs all of them, and no others.
+
+#![allow(clippy::unwrap_used, reason = "a failed unwrap is a failed test")]
+
+use std::net::SocketAddr;
+use std::time::Duration;
+
+use capstan_apiserver::auth::UserInfo;
+use capstan_operator::rights::Right;
+use capstan_operator::{Certificate, Endpoint, Options};
+use capstan_runtime::kinds::{KINDS, Kind, Presence, Scope};
+use capstan_runtime::webhook::keeper;
+use capstan_runtime::{Anchor, leader};
+use capstan_sim::{Cluster, NodeTemplate, node};
+use capstan_tests::rights::{Recorder, Streams, all, atoms, release, roles};
+use capstan_tests::world::downloads;
+use kube::Client;
+use kube::api::{Api, DeleteParams, DynamicObject, Patch, PatchParams};
+use kube::config::{Config, KubeConfigOptions, Kubeconfig};
+use kube::core::{ApiResource, GroupVersionKind};
+use serde_json::{Value, json};
+use tokio_util::sync::CancellationToken;
+
+const HOME: &str = "capstan";
+const API: &str = "apps.nvidia.com/v1alpha1";
+const PATIENCE: Duration = Duration::from_secs(90);
+
+/// A cluster with everything that the operator may meet, and its roles.
+struct Place {
+    cluster: Cluster,
+    admin: Client,
+    recorder: Recorder,
+    stop: CancellationToken,
+}
+
+impl Place {
+    async fn start(rights: &[Right]) -> Self {
+        let gpus = [("nvidia.com/gpu".into(), "64".into())].into();
+        let labels = [("feature.node.kubernetes.io/pci-10de.present".into(), "true".into())].into();
+        let soon = Some(Duration::from_millis(100));
+        let behaviour = node::Behaviour { started_after: soon, ready_after: soon, ..node::Behaviour::default() };
+        let settings = node::Settings {
+            nodes: vec![NodeTemplate { name: "gpu-0".into(), capacity: gpus, labels, ..NodeTemplate::default() }],
+            rules: [vec![(node::Match::default(), behaviour)], downloads()].concat(),
+            ..node::Settings::default()
+        };
+        let cluster = Cluster::builder().node_settings(settings).start().await.unwrap();
+        let account = UserInfo::service_account(HOME, "capstan", "");
+        let recorder = Recorder::new(cluster.api().as_user(account), Streams::Yes);
+        let place = Self { admin: cluster.client(), cluster, recorder, stop: CancellationToken::new() };
+        place.apply(json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": HOME}})).await;
+        for role in roles(rights, HOME, "capstan") {
+            place.apply(role).await;
+        }
+        let anchor = json!({"name": release().anchor});
+        place
+            .apply(json!({"apiVersion": "rbac.authorization.k8s.io/v1", "kind": "ClusterRole", "metadata": anchor}))
+            .await;
+        let class = json!({"name": "standard", "annotations": {"storageclass.kubernetes.io/is-default-class": "true"}});
+        let storage = json!({"apiVersion": "storage.k8s.io/v1", "kind": "StorageClass", "metadata": class, "provisioner": "x.io/v"});
+        place.apply(storage).await;
+        for kind in KINDS.iter().filter(|kind| is_foreign(kind)) {
+            place.apply(stub(kind)).await;
+        }
+        place.apply(webhook_configuration()).await;
+        place
+    }
+
+    /// Starts an operator as the chart does. Returns where its metrics are.
+    async fn operator(&self, pod: &str, streams: Streams) -> SocketAddr {
+        self.run(pod, streams, None).await
+    }
+
+    async fn run(&self, pod: &str, streams: Streams, crds_go_with: Option<Anchor>) -> SocketAddr {
+        let anchor = Some(Anchor { cluster_role: release().anchor });
+        let endpoint = || Endpoint { address: free_port(), certificate: Certificate::Own };
+        let metrics = endpoint();
+        let address = metrics.address;
+        let options = Options {
+            leader: Some(leader::Settings { anchor: anchor.clone(), ..leader::Settings::new(HOME, pod) }),
+            metrics: Some(metrics),
+            webhook: Some(endpoint()),
+            keeper: Some(keeper::Settings {
+                namespace: HOME.into(),
+                secret: keeper::SECRET.into(),
+                configuration: Some(release().webhook_configuration),
+                names: vec!["capstan-metrics.capstan.svc".into()],
+                anchor,
+            }),
+            crds_go_with,
+            ..Options::in_process()
+        };
+        let client = Client::new(self.recorder.beside(streams), "default");
+        let (ready, is_ready) = tokio::sync::oneshot::channel();
+        tokio::spawn(capstan_operator::run(client, options, self.stop.clone(), ready));
+        let waited = tokio::time::timeout(PATIENCE, is_ready).await;
+        waited.unwrap_or_else(|_| panic!("the operator is not ready; {}", self.recorder.last())).unwrap();
+        address
+    }
+
+    async fn apply(&self, object: Value) {
+        let name = object["metadata"]["name"].as_str().unwrap().to_owned();
+        let api = self.api(&object);
+        let object: DynamicObject = serde_json::from_value(object).unwrap();
+        let params = PatchParams::apply("test").force();
+        // A CRD is served a moment after it was accepted.
+        let applied = async {
+            loop {
+                match api.patch(&name, &params, &Patch::Apply(&object)).await {
+                    Err(kube::Error::Api(status)) if status.code == 404 => {}
+                    other => return other,
+                }
+                tokio::time::sleep(Duration::from_millis(50)).await;
+            }
+        };
+        let answer = tokio::time::timeout(PATIENCE, applied).await;
+        answer
+            .unwrap_or_else(|_| panic!("{name} is not served"))
+            .unwrap_or_else(|error| panic!("apply {name}: {error}"));
+    }
+
+    fn api(&self, object: &Value) -> Api<DynamicObject> {
+        let (version, kind) = (object["apiVersion"].as_str().unwrap(), object["kind"].as_str().unwrap());
+        let (group, version) = version.split_once('/').unwrap_or(("", version));
+        let resource = ApiResource::from_gvk(&GroupVersionKind::gvk(group, version, kind));
+        match object["metadata"]["namespace"].as_str() {
+            Some(namespace) => Api::namespaced_with(self.admin.clone(), namespace, &resource),
+            None => Api::all_with(self.admin.clone(), &resource),
+        }
+    }
+
+    /// Waits until the object is as wanted; `Null` is one that is not there.
+    async fn until(&self, object: &Value, wanted: impl Fn(&Value) -> bool) -> Value {
+        let (api, name) = (self.api(object), object["metadata"]["name"].as_str().unwrap());
+        let mut last = Value::Null;
+        let look = async {
+            loop {
+                let live = api.get_opt(name).await.unwrap();
+                last = live.map_or(Value::Null, |live| serde_json::to_value(live).unwrap());
+                if wanted(&last) {
+                    return;
+                }
+                tokio::time::sleep(Duration::from_millis(50)).await;
+            }
+        };
+        let found = tokio::time::timeout(PATIENCE, look).await;
+        assert!(found.is_ok(), "{last} is not as wanted; {}", self.recorder.last());
+        last
+    }
+}
+
+impl Drop for Place {
+    fn drop(&mut self) {
+        self.stop.cancel();
+        self.cluster.stop();
+    }
+}
+
+fn free_port() -> SocketAddr {
+    std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap()
+}
+
+/// Kinds that come with others' CRDs.
+fn is_foreign(kind: &Kind) -> bool {
+    let ours = capstan_api::kinds().any(|ours| ours.kind == kind.kind);
+    kind.presence == Presence::Optional && !ours && kind.group != "resource.k8s.io"
+}
+
+fn stub(kind: &Kind) -> Value {
+    let schema = json!({"openAPIV3Schema": {"type": "object", "x-kubernetes-preserve-unknown-fields": true}});
+    json!({
+        "apiVersion": "apiextensions.k8s.io/v1", "kind": "CustomResourceDefinition",
+        "metadata": {
+            "name": format!("{}.{}", kind.plural, kind.group),
+            "annotations": {"api-approved.kubernetes.io": "unapproved, for a test"},
+        },
+        "spec": {
+            "group": kind.group, "scope": "Namespaced",
+            "names": {"kind": kind.kind, "plural": kind.plural},
+            "versions": [{"name": kind.version, "served": true, "storage": true, "schema": schema}],
+        },
+    })
+}
+
+fn webhook_configuration() -> Value {
+    json!({
+        "apiVersion": "admissionregistration.k8s.io/v1", "kind": "ValidatingWebhookConfiguration",
+        "metadata": {"name": release().webhook_configuration},
+        "webhooks": [{
+            "name": "a.kb.io", "admissionReviewVersions": ["v1"], "sideEffects": "None", "failurePolicy": "Ignore",
+            "clientConfig": {"service": {"name": "capstan-webhook-service", "namespace": HOME}},
+            "rules": [{"apiGroups": ["x.io"], "apiVersions": ["v1"], "operations": ["CREATE"], "resources": ["xs"]}],
+        }],
+    })
+}
+
+fn service(name: &str, storage: Value) -> Value {
+    json!({
+        "apiVersion": API, "kind": "NIMService", "metadata": {"name": name, "namespace": "default"},
+        "spec": {"image": {"repository": "nvcr.io/nim/x", "tag": "1"}, "storage": storage, "replicas": 1,  "resources": {"limits": {"nvidia.com/gpu": 1}}},
+    })
+}
+
+/// A cache that becomes Ready, and an engine that is built from it.
+fn cache_and_build() -> [Value; 2] {
+    let meta = |name: &str| json!({"name": name, "namespace": "default"});
+    let source = json!({"ngc": {"authSecret": "ngc", "modelPuller": "nim:1", "model": {"profiles": ["trt"]}}});
+    let storage = json!({"pvc": {"create": true, "size": "50Gi"}});
+    let build =
+        json!({"nimCache": {"name": "small"}, "modelName": "tuned", "image": {"repository": "nim", "tag": "1"}});
+    [
+        json!({"apiVersion": API, "kind": "NIMCache", "metadata": meta("small"), "spec": {"source": source, "storage": storage}}),
+        json!({"apiVersion": API, "kind": "NIMBuild", "metadata": meta("engine"), "spec": build}),
+    ]
+}
+
+/// What the examples and the services above make, one of each kind.
+const MADE: &[(&str, &str, &str)] = &[
+    ("rbac.authorization.k8s.io/v1", "Role", "host"),
+    ("rbac.authorization.k8s.io/v1", "Role", "proxy"),
+    ("autoscaling/v2", "HorizontalPodAutoscaler", "autoscaling"),
+    ("networking.k8s.io/v1", "Ingress", "ingress"),
+    ("monitoring.coreos.com/v1", "ServiceMonitor", "ingress"),
+    ("gateway.networking.k8s.io/v1", "HTTPRoute", "gateway"),
+    ("gateway.networking.k8s.io/v1", "GRPCRoute", "gateway"),
+    ("inference.networking.k8s.io/v1", "InferencePool", "gateway"),
+    ("leaderworkerset.x-k8s.io/v1", "LeaderWorkerSet", "multi-node-lws"),
+    ("resource.nvidia.com/v1beta1", "ComputeDomain", "multi-node"),
+    ("serving.kserve.io/v1beta1", "InferenceService", "kserve"),
+];
+
+fn examples() -> Vec<Value> {
+    let folder = concat!(env!("CARGO_MANIFEST_DIR"), "/../examples/nim");
+    let files = std::fs::read_dir(folder).unwrap().map(|file| file.unwrap().path());
+    let read = |path| {
+        let mut example: Value = serde_saphyr::from_str(&std::fs::read_to_string(path).unwrap()).unwrap();
+        example["metadata"]["namespace"] = "default".into();
+        if example["metadata"]["name"] == "multi-node" {
+            example["spec"]["schedulerName"] = "volcano".into();
+        }
+        example
+    };
+    files.map(read).collect()
+}
+
+fn state(wanted: &'static str) -> impl Fn(&Value) -> bool {
+    move |object| object["status"]["state"] == wanted
+}
+
+/// An object that an earlier operator made for `owner` and that nobody wants any more.
+fn leftover(kind: &Kind, owner: &Value) -> Value {
+    let meta = &owner["metadata"];
+    let template = json!({"metadata": {"labels": {"a": "b"}}, "spec": {"containers": [{"name": "c", "image": "i"}]}});
+    let spec = match kind.kind {
+        "NIMService" => service("left-over", json!({"emptyDir": {}}))["spec"].take(),
+        "Pod" => template["spec"].clone(),
+        "Job" => json!({"suspend": true, "template": {"spec": {
+            "restartPolicy": "Never", "containers": template["spec"]["containers"],
+        }}}),
+        "Deployment" => json!({"replicas": 0, "selector": {"matchLabels": {"a": "b"}}, "template": template}),
+        "StatefulSet" => {
+            json!({"replicas": 0, "serviceName": "s", "selector": {"matchLabels": {"a": "b"}}, "template": template})
+        }
+        "HorizontalPodAutoscaler" => {
+            json!({"maxReplicas": 2, "scaleTargetRef": {"apiVersion": "apps/v1", "kind": "Deployment", "name": "x"}})
+        }
+        "Service" => json!({"ports": [{"port": 80}]}),
+        "Ingress" => json!({"defaultBackend": {"service": {"name": "x", "port": {"number": 80}}}}),
+        "ResourceClaimTemplate" => {
+            json!({"spec": {"devices": {"requests": [{"name": "g", "exactly": {"deviceClassName": "g"}}]}}})
+        }
+        "ComputeDomain" => json!({"numNodes": 1, "channel": {"resourceClaimTemplate": {"name": "x"}}}),
+        _ => Value::Null,
+    };
+    let mut object = json!({
+        "apiVersion": kind.gvk().api_version(), "kind": kind.kind,
+        "metadata": {
+            "name": "left-over", "namespace": "default", "labels": {"app.kubernetes.io/managed-by": "k8s-nim-operator"},
+            "ownerReferences": [{
+                "apiVersion": API, "kind": owner["kind"], "name": meta["name"], "uid": meta["uid"], "controller": true,
+            }],
+        },
+    });
+    if !spec.is_null() {
+        object["spec"] = spec;
+    }
+    if kind.kind == "RoleBinding" {
+        object["roleRef"] = json!({"apiGroup": "rbac.authorization.k8s.io", "kind": "Role", "name": "x"});
+    }
+    object
+}
+
+/// A scrape as Prometheus does it: over TLS, with the authority from the Secret, and with a token.
+async fn scrape(place: &Place, address: SocketAddr, authority: &Value, user: UserInfo) -> Result<String, u16> {
+    let token = place.cluster.api().auth().authenticator.issue(user);
+    let kubeconfig = json!({
+        "apiVersion": "v1", "kind": "Config", "current-context": "c",
+        "contexts": [{"name": "c", "context": {"cluster": "c", "user": "u"}}],
+        "clusters": [{"name": "c", "cluster": {
+            "server": format!("https://{address}"), "certificate-authority-data": authority,
+            "tls-server-name": "capstan-metrics.capstan.svc",
+        }}],
+        "users": [{"name": "u", "user": {"token": token}}],
+    });
+    let kubeconfig: Kubeconfig = serde_json::from_value(kubeconfig).unwrap();
+    let config = Config::from_custom_kubeconfig(kubeconfig, &KubeConfigOptions::default()).await.unwrap();
+    let client = Client::try_from(config).unwrap();
+    let request = http::Request::get("/metrics").body(kube::client::Body::empty()).unwrap();
+    let answer = client.send(request).await.unwrap();
+    let code = answer.status();
+    let body = http_body_util::BodyExt::collect(answer.into_body()).await.unwrap().to_bytes();
+    if code.is_success() { Ok(String::from_utf8_lossy(&body).into_owned()) } else { Err(code.as_u16()) }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn every_right_is_needed_and_none_is_missing() {
+    let place = Place::start(&all()).await;
+    let metrics = place.operator("one", Streams::Yes).await;
+    // A standby on a server that streams no lists.
+    place.operator("two", Streams::No).await;
+
+    // A service with a claim, one with a directory of the host, whose pods are allowed more, and every example.
+    let good = service("llama", json!({"pvc": {"create": true, "size": "50Gi"}}));
+    place.apply(good.clone()).await;
+    let ready = place.until(&good, state("Ready")).await;
+    place.apply(service("host", json!({"hostPath": "/models"}))).await;
+    for example in examples() {
+        place.apply(example).await;
+    }
+    for (api_version, kind, name) in MADE {
+        let object =
+            json!({"apiVersion": api_version, "kind": kind, "metadata": {"name": name, "namespace": "default"}});
+        place.until(&object, |object| !object.is_null()).await;
+    }
+
+    let key = json!({"name": "ngc", "namespace": "default"});
+    place
+        .apply(json!({"apiVersion": "v1", "kind": "Secret", "metadata": key, "stringData": {"NGC_API_KEY": "k"}}))
+        .await;
+    for object in cache_and_build() {
+        place.apply(object.clone()).await;
+        place.until(&object, state("Ready")).await;
+    }
+
+    // What an earlier operator left.
+    let pipeline =
+        json!({"apiVersion": API, "kind": "NIMPipeline", "metadata": {"name": "rag", "namespace": "default"}});
+    let pipeline = place.until(&pipeline, |pipeline| !pipeline.is_null()).await;
+    for kind in KINDS.iter().filter(|kind| kind.purpose.prunes() && kind.scope == Scope::Namespaced) {
+        let owner = if kind.kind == "NIMService" { &pipeline } else { &ready };
+        let object = leftover(kind, owner);
+        place.apply(object.clone()).await;
+        place.until(&object, Value::is_null).await;
+    }
+
+    // A mistake that is made twice is one event with a count.
+    let mut bad = good.clone();
+    bad["spec"]["storage"]["pvc"]["size"] = "50 GB".into();
+    for _ in 0..2 {
+        place.apply(bad.clone()).await;
+        place.until(&good, state("Failed")).await;
+        place.apply(good.clone()).await;
+        place.until(&good, state("Ready")).await;
+    }
+    let counted = |asked: &capstan_apiserver::auth::Attributes| asked.resource == "events" && asked.verb == "patch";
+    let look = async {
+        while !place.recorder.asked().iter().any(counted) {
+            tokio::time::sleep(Duration::from_millis(50)).await;
+        }
+    };
+    tokio::time::timeout(PATIENCE, look).await.expect("an event is counted up");
+
+    // The finalizer of another operator goes.
+    let [cache, build] = cache_and_build();
+    let pipeline = json!({"apiVersion": API, "kind": "NIMPipeline", "metadata": {"namespace": "default"}, "spec": {"services": []}});
+    for mut held in [good.clone(), cache, build, pipeline] {
+        let finalizer = format!("finalizer.{}.apps.nvidia.com", held["kind"].as_str().unwrap().to_lowercase());
+        held["metadata"]["name"] = "held".into();
+        held["metadata"]["finalizers"] = json!([finalizer]);
+        place.apply(held.clone()).await;
+        place.api(&held).delete("held", &DeleteParams::default()).await.unwrap();
+        place.until(&held, Value::is_null).await;
+    }
+
+    // A certificate that somebody broke is mended, and trusted.
+    let secret = json!({"apiVersion": "v1", "kind": "Secret", "metadata": {"name": keeper::SECRET, "namespace": HOME}});
+    let first = place.until(&secret, |secret| secret["data"]["ca.crt"].is_string()).await;
+    let owner = &first["metadata"]["ownerReferences"][0];
+    assert_eq!((&owner["kind"], &owner["name"]), (&json!("ClusterRole"), &json!(release().anchor)));
+    let broken = json!({"data": {"facts.json": "e30="}});
+    place.api(&secret).patch(keeper::SECRET, &PatchParams::default(), &Patch::Merge(broken)).await.unwrap();
+    let changed = |secret: &Value| secret["data"]["ca.crt"] != first["data"]["ca.crt"];
+    let mended = place.until(&secret, changed).await;
+    let authority = mended["data"]["ca.crt"].clone();
+    place.until(&webhook_configuration(), |hook| hook["webhooks"][0]["clientConfig"]["caBundle"] == authority).await;
+
+    // Metrics are for those who may read them, over TLS.
+    let scraped = async {
+        loop {
+            // The new certificate is served a moment later.
+            match tokio::time::timeout(Duration::from_secs(1), scrape(&place, metrics, &authority, UserInfo::admin()))
+                .await
+            {
+                Ok(Ok(text)) => return text,
+                _ => tokio::time::sleep(Duration::from_millis(50)).await,
+            }
+        }
+    };
+    let text = tokio::time::timeout(PATIENCE, scraped).await.expect("metrics are served");
+    assert!(text.contains("capstan_leader 1"), "{text}");
+    assert_eq!(scrape(&place, metrics, &authority, UserInfo::new("eve", &[])).await, Err(403));
+
+    // Now every right was used, and each by a request that no other allows.
+    assert_eq!(place.recorder.refused(), Vec::<String>::new(), "rights that are missing");
+    let (asked, atoms) = (place.recorder.asked(), atoms(&all()));
+    let needed = |index: usize| {
+        asked.iter().any(|request| {
+            let mut allowed = atoms.iter().enumerate().filter(|(_, atom)| atom.allows(request, HOME));
+            allowed.next().is_some_and(|(first, _)| first == index) && allowed.next().is_none()
+        })
+    };
+    let unused: Vec<_> =
+        (0..atoms.len()).filter(|index| !needed(*index)).map(|index| atoms[index].to_string()).collect();
+    assert_eq!(unused, Vec::<String>::new(), "rights that nothing needs: take them out of kinds.rs or rights.rs");
+    println!("{} rights, each needed by one of {} requests", atoms.len(), asked.len());
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn without_one_right_the_operator_does_not_do_its_work() {
+    let mut rights = all();
+    let deployments = rights.iter().position(|right| right.resources == ["deployments"]).unwrap();
+    rights[deployments].verbs.retain(|verb| verb != "patch");
+    let place = Place::start(&rights).await;
+    place.operator("one", Streams::Yes).await;
+    let llama = service("llama", json!({"emptyDir": {}}));
+    place.apply(llama.clone()).await;
+    let refused = async {
+        while place.recorder.refused().is_empty() {
+            tokio::time::sleep(Duration::from_millis(50)).await;
+        }
+    };
+    tokio::time::timeout(PATIENCE, refused).await.expect("something is refused");
+    assert_eq!(place.recorder.refused(), [r#"patch apps/deployments "llama""#]);
+    let live = place.until(&llama, |live| !live.is_null()).await;
+    assert_ne!(live["status"]["state"], "Ready");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn what_the_operator_made_goes_with_the_release() {
+    let place = Place::start(&all()).await;
+    let anchor = Anchor { cluster_role: release().anchor };
+    place.run("one", Streams::Yes, Some(anchor.clone())).await;
+    let llama = service("llama", json!({"emptyDir": {}}));
+    place.apply(llama.clone()).await;
+    place.until(&llama, state("Ready")).await;
+    let named = |api: &str, kind: &str, namespace: Value, name: &str| json!({"apiVersion": api, "kind": kind, "metadata": {"name": name, "namespace": namespace}});
+    let crd = named("apiextensions.k8s.io/v1", "CustomResourceDefinition", Value::Null, "nimservices.apps.nvidia.com");
+    let made = [
+        crd.clone(),
+        named("coordination.k8s.io/v1", "Lease", HOME.into(), leader::NAME),
+        named("v1", "Secret", HOME.into(), keeper::SECRET),
+    ];
+    for object in &made {
+        place.until(object, |live| live["metadata"]["ownerReferences"][0]["name"] == *anchor.cluster_role).await;
+    }
+    assert_eq!(place.recorder.refused(), Vec::<String>::new());
+    // As `helm uninstall`: nobody is there to clean up.
+    place.stop.cancel();
+    let role = named("rbac.authorization.k8s.io/v1", "ClusterRole", Value::Null, &anchor.cluster_role);
+    place.api(&role).delete(&anchor.cluster_role, &DeleteParams::default()).await.unwrap();
+    for object in &made {
+        place.until(object, Value::is_null).await;
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn crds_that_were_to_go_can_be_kept_again() {
+    let mut place = Place::start(&all()).await;
+    let crd = json!({"apiVersion": "apiextensions.k8s.io/v1", "kind": "CustomResourceDefinition",
+        "metadata": {"name": "nimservices.apps.nvidia.com"}});
+    let tied = |live: &Value| live["metadata"]["ownerReferences"].as_array().is_some_and(|owners| owners.len() == 1);
+    place.run("one", Streams::Yes, Some(Anchor { cluster_role: release().anchor })).await;
+    place.until(&crd, tied).await;
+    place.stop.cancel();
+    place.stop = CancellationToken::new();
+    place.operator("two", Streams::Yes).await;
+    place.until(&crd, |live| live["metadata"]["ownerReferences"].is_null()).await;
+}
