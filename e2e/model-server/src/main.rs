@@ -1,12 +1,21 @@
 //! A model server without a model: answers the requests that probes and users of a NIM send. For tests only.
 //!
-//! It stands in for every NIM image on a test cluster.
+//! It stands in for every NIM image on a test cluster. Under the name of a program that downloads it leaves a file where
+//! the model would be, and as a builder of engines the list of what was built.
 
 use std::io::{BufRead, BufReader, Write};
 use std::net::{TcpListener, TcpStream};
+use std::path::{Path, PathBuf};
 
 #[tokio::main(flavor = "current_thread")]
 async fn main() -> std::io::Result<()> {
+    let store = PathBuf::from(std::env::var("NIM_CACHE_PATH").unwrap_or_else(|_| "/model-store".into()));
+    if !std::env::args().next().is_some_and(|program| program.ends_with("model-server")) {
+        return download(&store);
+    }
+    if let Ok(model) = std::env::var("NIM_CUSTOM_MODEL_NAME") {
+        build(&store, &model)?;
+    }
     // As the first process of a container it would ignore the signal, and every deletion would take half a minute.
     let mut terminated = tokio::signal::unix::signal(tokio::signal::unix::SignalKind::terminate())?;
     let server = tokio::task::spawn_blocking(listen);
@@ -16,10 +25,31 @@ async fn main() -> std::io::Result<()> {
     }
 }
 
+fn download(store: &Path) -> std::io::Result<()> {
+    std::fs::write(store.join("model"), "weights")?;
+    println!("Fetching 1 files: 100%|##########| 1/1");
+    Ok(())
+}
+
+/// What is left of a build: a profile that serves the model under another name.
+fn build(store: &Path, model: &str) -> std::io::Result<()> {
+    let folder = store.join("local_cache");
+    std::fs::create_dir_all(&folder)?;
+    let manifest = format!("built:\n  tags: {{model_name: {model}, llm_engine: tensorrt_llm, tp: 1}}\n");
+    std::fs::write(folder.join("local_manifest.yaml"), manifest)
+}
+
 fn listen() -> std::io::Result<()> {
     let port = std::env::var("NIM_HTTP_API_PORT").or_else(|_| std::env::var("NIM_SERVER_PORT"));
     let address = format!("0.0.0.0:{}", port.as_deref().unwrap_or("8000"));
-    let listener = TcpListener::bind(&address)?;
+    let listener = match TcpListener::bind(&address) {
+        Ok(listener) => listener,
+        // A sidecar: the server of this pod is another container.
+        Err(error) => loop {
+            println!("not listening on {address}: {error}");
+            std::thread::park();
+        },
+    };
     println!("listening on {address}");
     for stream in listener.incoming().flatten() {
         // One thread per connection: probes are few. A client that goes away is no failure.
@@ -54,6 +84,18 @@ fn answer(path: &str) -> (&'static str, &'static str) {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn downloads_and_builds_leave_files() {
+        let store = std::env::temp_dir().join(format!("model-server-{}", std::process::id()));
+        std::fs::create_dir_all(&store).unwrap();
+        download(&store).unwrap();
+        build(&store, "tuned").unwrap();
+        assert!(store.join("model").is_file());
+        let built = std::fs::read_to_string(store.join("local_cache/local_manifest.yaml")).unwrap();
+        assert!(built.contains("model_name: tuned"), "{built}");
+        std::fs::remove_dir_all(&store).unwrap();
+    }
 
     #[test]
     fn probes_and_lists_of_models_are_answered() {

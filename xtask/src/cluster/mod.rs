@@ -29,8 +29,12 @@ pub(crate) enum Action {
     },
     /// End everything that `up` started, and remove its data
     Down,
-    /// Find or build the programs, and print where they are
-    Tools,
+    /// Find, build or install the programs, and print where they are
+    Tools {
+        /// Only those of the control plane
+        #[arg(long)]
+        control_plane: bool,
+    },
 }
 
 pub(crate) fn run(root: &Path, action: &Action) -> Result<()> {
@@ -41,7 +45,10 @@ pub(crate) fn run(root: &Path, action: &Action) -> Result<()> {
             Ok(())
         }
         Action::Down => down(),
-        Action::Tools => {
+        Action::Tools { control_plane } => {
+            if !control_plane {
+                node::Programs::find(root)?;
+            }
             for tool in tools::ALL {
                 println!("{} {}", tool.name, tool.find(root)?.display());
             }

@@ -2,6 +2,7 @@
 
 use std::io::{Read, Write};
 use std::net::TcpStream;
+use std::os::unix::fs::PermissionsExt;
 use std::time::Duration;
 
 use anyhow::{Context, Result, bail};
@@ -15,15 +16,27 @@ use crate::image;
 const MODEL: &str = "capstan.local/model-server:1";
 /// Groups of Kubernetes itself have no dot, or this ending.
 const BUILT_IN: &str = ".k8s.io";
-const GPUS: &str = "8";
-const VOLUMES: usize = 4;
+const GPUS: &str = "32";
+const VOLUMES: usize = 8;
+/// By which pods that download find nodes with GPUs.
+const GPU_NODE: &str = "feature.node.kubernetes.io/pci-10de.present=true";
+/// A folder that an example takes from its node.
+const HOST_FOLDER: &str = "/var/lib/models";
+
+/// Examples that need what this cluster does not have, and what they must say meanwhile.
+const WAITING: &[(&str, &str)] = &[
+    ("cached", "NIMCache llama-3-1-8b not found"),
+    ("devices", "Waiting for deployment \"devices\""),
+    ("kserve", "InferenceService"),
+    ("multi-node", "LeaderWorkerSet"),
+];
 
 /// Builds the images and gives them to the node.
 pub(super) fn images(suite: &Suite) -> Result<String> {
     let folder = suite.root.join("target/image");
     let (operator, model) = (folder.join("capstan.tar"), folder.join("model-server.tar"));
-    let digest = image::capstan(&suite.root, &operator, image::TAG)?;
-    image::model_server(&suite.root, &model, MODEL)?;
+    let digest = image::capstan(&suite.root, &operator, image::TAG, suite.build)?;
+    image::model_server(&suite.root, &model, MODEL, suite.build)?;
     import(&operator)?;
     import(&model)?;
     let bytes = std::fs::metadata(&operator)?.len();
@@ -38,6 +51,7 @@ pub(super) fn hardware(suite: &Suite) -> Result<String> {
         let node = suite.json(&["get", "node", NODE])?;
         Ok(node["status"]["allocatable"]["nvidia.com/gpu"] == GPUS)
     })?;
+    suite.kubectl(&["label", "node", NODE, GPU_NODE, "--overwrite"])?;
     suite.apply(&json!({
         "apiVersion": "storage.k8s.io/v1", "kind": "StorageClass",
         "metadata": {"name": "standard", "annotations": {"storageclass.kubernetes.io/is-default-class": "true"}},
@@ -45,12 +59,15 @@ pub(super) fn hardware(suite: &Suite) -> Result<String> {
     }))?;
     for number in 0..VOLUMES {
         let path = suite.home.join(format!("volumes/{number}"));
+        std::fs::create_dir_all(&path)?;
+        // Nobody changes the owner of a folder of the host.
+        std::fs::set_permissions(&path, std::fs::Permissions::from_mode(0o777))?;
         suite.apply(&json!({
             "apiVersion": "v1", "kind": "PersistentVolume", "metadata": {"name": format!("volume-{number}")},
             "spec": {
                 "capacity": {"storage": "500Gi"}, "accessModes": ["ReadWriteOnce", "ReadWriteMany"],
                 "storageClassName": "standard", "persistentVolumeReclaimPolicy": "Retain",
-                "hostPath": {"path": path, "type": "DirectoryOrCreate"},
+                "hostPath": {"path": path, "type": "Directory"},
             },
         }))?;
     }
@@ -87,17 +104,83 @@ pub(super) fn apply(suite: &Suite) -> Result<String> {
     // The operator has just been started, and installs the kinds.
     suite.wait("our kinds are not served", || Ok(ours(suite).is_ok()))?;
     let ours = ours(suite)?;
-    for image in ours.iter().flat_map(images_of) {
+    let pullers = ours.iter().flat_map(|object| texts(object, "modelPuller"));
+    for image in ours.iter().flat_map(images_of).chain(pullers) {
         // There is no registry to pull it from.
         ctr(&["images", "tag", "--force", MODEL, &image])?;
     }
+    for object in &ours {
+        bring(suite, object)?;
+    }
     let folder = suite.root.join("examples").display().to_string();
     suite.kubectl(&["apply", "--recursive", "-f", &folder])?;
+    let (mut served, mut waiting) = (Vec::new(), Vec::new());
     for object in &ours {
-        ready(suite, object)?;
+        match words(object) {
+            None => {
+                ready(suite, object)?;
+                served.push(name(object));
+            }
+            Some(words) => {
+                says(suite, object, words)?;
+                waiting.push(name(object));
+            }
+        }
     }
-    let names: Vec<String> = ours.iter().map(|object| place(object)[..2].join(" ")).collect();
-    Ok(format!("{} ready", names.join(", ")))
+    Ok(format!("{} ready; {} say what they wait for", served.join(", "), waiting.join(", ")))
+}
+
+/// What an example must say because it cannot become ready here.
+fn words(object: &Value) -> Option<&'static str> {
+    WAITING.iter().find(|(waits, _)| *waits == name(object)).map(|(_, words)| *words)
+}
+
+/// What users bring along, as kind and name: keys and certificates that an object names.
+fn belongings(object: &Value) -> Vec<(&'static str, String)> {
+    let named = |kind, field| texts(object, field).into_iter().map(move |name| (kind, name));
+    named("Secret", "authSecret").chain(named("ConfigMap", "certConfigMap")).collect()
+}
+
+/// Makes them, unless an example does.
+fn bring(suite: &Suite, object: &Value) -> Result<()> {
+    let [_, _, _, namespace] = place(object);
+    let made = objects(suite)?;
+    for (kind, named) in belongings(object) {
+        if made.iter().any(|made| made["kind"] == kind && name(made) == named && place(made)[3] == namespace) {
+            continue;
+        }
+        let (field, key) = if kind == "Secret" { ("stringData", "NGC_API_KEY") } else { ("data", "ca.crt") };
+        suite.apply(&json!({
+            "apiVersion": "v1", "kind": kind, "metadata": {"name": named, "namespace": namespace},
+            field: {key: "example"},
+        }))?;
+    }
+    Ok(())
+}
+
+/// Every text under a field of that name, however deep.
+fn texts(object: &Value, field: &str) -> Vec<String> {
+    match object {
+        Value::Object(fields) => {
+            let own = fields.get(field).and_then(Value::as_str).map(str::to_owned);
+            own.into_iter().chain(fields.values().flat_map(|value| texts(value, field))).collect()
+        }
+        Value::Array(items) => items.iter().flat_map(|value| texts(value, field)).collect(),
+        _ => Vec::new(),
+    }
+}
+
+/// Waits until a condition of an object has these words.
+fn says(suite: &Suite, object: &Value, words: &str) -> Result<()> {
+    let place = place(object);
+    let args: Vec<&str> = ["get"].into_iter().chain(place.iter().map(String::as_str)).collect();
+    let mut last = Value::Null;
+    let result = suite.wait(&format!("{} does not say {words:?}", place.join(" ")), || {
+        last = suite.json(&args)?;
+        let conditions = last["status"]["conditions"].as_array().into_iter().flatten();
+        Ok(conditions.into_iter().any(|one| one["message"].as_str().is_some_and(|text| text.contains(words))))
+    });
+    result.with_context(|| format!("status: {}", last["status"]))
 }
 
 /// Every image that an object names by repository and tag.
@@ -105,11 +188,20 @@ fn images_of(object: &Value) -> Vec<String> {
     match object {
         Value::Object(fields) => {
             let text = |name: &str| fields.get(name).and_then(Value::as_str);
-            let own = text("repository").zip(text("tag")).map(|(repository, tag)| format!("{repository}:{tag}"));
+            let own = text("repository").zip(text("tag")).map(|(repository, tag)| full_name(repository, tag));
             own.into_iter().chain(fields.values().flat_map(images_of)).collect()
         }
         Value::Array(items) => items.iter().flat_map(images_of).collect(),
         _ => Vec::new(),
+    }
+}
+
+/// The name by which the node knows an image: without a host it is Docker's registry.
+fn full_name(repository: &str, tag: &str) -> String {
+    match repository.split_once('/') {
+        Some((host, _)) if host.contains(['.', ':']) || host == "localhost" => format!("{repository}:{tag}"),
+        Some(_) => format!("docker.io/{repository}:{tag}"),
+        None => format!("docker.io/library/{repository}:{tag}"),
     }
 }
 
@@ -131,7 +223,8 @@ pub(super) fn ready(suite: &Suite, object: &Value) -> Result<()> {
 /// Asks every model server through its Service for its models.
 pub(super) fn served(suite: &Suite) -> Result<String> {
     let mut asked = Vec::new();
-    for object in ours(suite)?.iter().filter(|object| object["kind"] == "NIMService") {
+    let ours = ours(suite)?;
+    for object in ours.iter().filter(|object| object["kind"] == "NIMService" && words(object).is_none()) {
         let [_, name, _, namespace] = place(object);
         let service = suite.json(&["get", "service", &name, "-n", &namespace])?;
         let address = service["spec"]["clusterIP"].as_str().unwrap_or_default().to_owned();
@@ -143,7 +236,7 @@ pub(super) fn served(suite: &Suite) -> Result<String> {
     if asked.is_empty() {
         bail!("no example is a NIMService");
     }
-    Ok(format!("/v1/models answers at {}", asked.join(", ")))
+    Ok(format!("/v1/models answers at {} services", asked.len()))
 }
 
 fn get(address: &str, path: &str) -> Result<String> {
@@ -158,20 +251,35 @@ fn get(address: &str, path: &str) -> Result<String> {
 /// Deletes what the files made; what the operator made of it goes as well.
 pub(super) fn delete(suite: &Suite) -> Result<String> {
     let folder = suite.root.join("examples").display().to_string();
-    let patience = format!("--timeout={}s", PATIENCE.as_secs());
+    let (patience, brought) = (format!("--timeout={}s", PATIENCE.as_secs()), ours(suite)?);
     suite.kubectl(&["delete", "--recursive", "-f", &folder, &patience, "--request-timeout=0"])?;
-    for resource in ["deployments.apps", "persistentvolumeclaims"] {
-        let list = suite.json(&["get", resource, "-A", "-l", "app.kubernetes.io/managed-by=k8s-nim-operator"])?;
-        if let Some(left) = list["items"].as_array().and_then(|items| items.first()) {
-            bail!("{resource} {} is still there", name(left));
+    let retained = |object: &&Value| object["metadata"]["annotations"]["nvidia.com/pvc-retention"] == "Retain";
+    for cache in brought.iter().filter(retained) {
+        let [_, name, _, namespace] = place(cache);
+        suite.kubectl(&["delete", "persistentvolumeclaim", &format!("{name}-pvc"), "-n", &namespace])?;
+    }
+    for resource in ["deployments.apps", "persistentvolumeclaims", "jobs.batch", "pods", "configmaps"] {
+        let ours = "app.kubernetes.io/managed-by=k8s-nim-operator";
+        suite.wait(&format!("{resource} are left"), || {
+            let list = suite.json(&["get", resource, "-A", "-l", ours])?;
+            Ok(list["items"].as_array().is_none_or(Vec::is_empty))
+        })?;
+    }
+    for object in &brought {
+        let [_, _, _, namespace] = place(object);
+        for (kind, named) in belongings(object) {
+            suite.kubectl(&["delete", kind, &named, "-n", &namespace, "--ignore-not-found"])?;
         }
     }
+    // Made by the node for a pod; it stays if there is anything in it.
+    let _ = std::fs::remove_dir(HOST_FOLDER);
     Ok("with everything that they had made".into())
 }
 
 /// Identities and versions of what the operator takes care of.
 pub(super) fn versions(suite: &Suite, field: &str) -> Result<Vec<String>> {
-    let kinds = "nimservices,deployments,services,serviceaccounts,roles,rolebindings,persistentvolumeclaims";
+    let kinds = "nimservices,nimcaches,nimbuilds,nimpipelines,deployments,services,serviceaccounts,roles,rolebindings,persistentvolumeclaims,\
+                 configmaps";
     let mut all = Vec::new();
     let mut namespaces: Vec<String> = ours(suite)?.iter().map(|object| place(object)[3].clone()).collect();
     namespaces.sort();
@@ -187,10 +295,11 @@ pub(super) fn versions(suite: &Suite, field: &str) -> Result<Vec<String>> {
     Ok(all)
 }
 
-/// The first NIMService of the examples, with another number of replicas.
+/// The first NIMService of the examples that runs once, with another number of replicas.
 pub(super) fn scale(suite: &Suite, replicas: u32) -> Result<Value> {
-    let object = ours(suite)?.into_iter().find(|object| object["kind"] == "NIMService");
-    let object = object.context("no example is a NIMService")?;
+    let runs_once = |object: &Value| object["spec"]["replicas"] == 1 && words(object).is_none();
+    let object = ours(suite)?.into_iter().find(|object| object["kind"] == "NIMService" && runs_once(object));
+    let object = object.context("no example is a NIMService that runs once")?;
     let patch = json!({"spec": {"replicas": replicas}}).to_string();
     let place = place(&object);
     let args = ["patch", &place[0], &place[1], &place[2], &place[3], "--type=merge", "-p", &patch];
@@ -203,12 +312,23 @@ mod tests {
     use super::*;
 
     #[test]
+    fn keys_are_found_wherever_they_are_named() {
+        let object = json!({"spec": {
+            "source": {"ngc": {"authSecret": "a"}}, "proxy": {"certConfigMap": "c"},
+            "services": [{"spec": {"authSecret": "b"}}],
+        }});
+        let mut found = belongings(&object);
+        found.sort();
+        assert_eq!(found, [("ConfigMap", "c".to_owned()), ("Secret", "a".into()), ("Secret", "b".into())]);
+    }
+
+    #[test]
     fn images_are_found_wherever_they_are_named() {
         let object = json!({"spec": {
             "image": {"repository": "a/b", "tag": "1", "pullPolicy": "Always"},
-            "services": [{"spec": {"image": {"repository": "c", "tag": "2"}}}],
+            "services": [{"spec": {"image": {"repository": "nvcr.io/c", "tag": "2"}}}],
             "other": {"repository": "without a tag"},
         }});
-        assert_eq!(images_of(&object), ["a/b:1", "c:2"]);
+        assert_eq!(images_of(&object), ["docker.io/a/b:1", "nvcr.io/c:2"]);
     }
 }

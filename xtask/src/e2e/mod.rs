@@ -4,6 +4,7 @@
 
 mod audit;
 mod examples;
+mod memory;
 mod release;
 mod trouble;
 
@@ -14,12 +15,16 @@ use anyhow::{Context, Result, bail};
 use serde_json::Value;
 
 use crate::cluster::{self, output, until};
+use crate::image::Build;
 
 #[derive(clap::Args)]
 pub(crate) struct Args {
     /// Leave the cluster running at the end
     #[arg(long)]
     keep: bool,
+    /// Run the development build: the same story, minutes sooner
+    #[arg(long)]
+    dev: bool,
 }
 
 /// Namespace and name of the release.
@@ -33,6 +38,7 @@ struct Suite {
     home: PathBuf,
     kubectl: PathBuf,
     helm: PathBuf,
+    build: Build,
     begin: Instant,
     steps: usize,
 }
@@ -46,6 +52,7 @@ pub(crate) fn run(root: &Path, args: &Args) -> Result<()> {
         home: cluster::home()?,
         kubectl: PathBuf::new(),
         helm: PathBuf::new(),
+        build: args.dev.into(),
         begin: Instant::now(),
         steps: 0,
     };
@@ -63,6 +70,7 @@ pub(crate) fn run(root: &Path, args: &Args) -> Result<()> {
     suite.step("leader", trouble::leader)?;
     suite.step("examples", examples::apply)?;
     suite.step("served", examples::served)?;
+    suite.step("memory", memory::measure)?;
     suite.step("leader gets SIGTERM", trouble::terminate_leader)?;
     suite.step("leader gets SIGKILL", trouble::kill_leader)?;
     suite.step("kubelet killed", trouble::kill_kubelet)?;

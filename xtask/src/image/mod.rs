@@ -29,18 +29,36 @@ pub(crate) struct Args {
     /// Name of the image
     #[arg(short, long, default_value = TAG, value_name = "NAME")]
     tag: String,
+    /// Take the development build, as `cargo test` leaves it: slower and larger, but minutes sooner
+    #[arg(long)]
+    dev: bool,
+}
+
+/// Which build of the binary goes into an image.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Build {
+    /// For users: optimised, and the same wherever it is built.
+    Release,
+    /// For tests in a hurry.
+    Dev,
+}
+
+impl From<bool> for Build {
+    fn from(dev: bool) -> Self {
+        if dev { Self::Dev } else { Self::Release }
+    }
 }
 
 pub(crate) fn run(root: &Path, args: &Args) -> Result<()> {
     let output = root.join(&args.output);
-    let digest = capstan(root, &output, &args.tag)?;
+    let digest = capstan(root, &output, &args.tag, args.dev.into())?;
     println!("{} {} {digest}", output.display(), args.tag);
     Ok(())
 }
 
 /// Builds the binary and writes its image. Returns the digest of the image.
-pub(crate) fn capstan(root: &Path, output: &Path, tag: &str) -> Result<String> {
-    let binary = compile(root, "capstan", "capstan")?;
+pub(crate) fn capstan(root: &Path, output: &Path, tag: &str, build: Build) -> Result<String> {
+    let binary = compile(root, "capstan", build)?;
     let mut files = Files::base(USER);
     files.program(&binary, "usr/bin/capstan")?;
     let labels = [
@@ -59,11 +77,23 @@ pub(crate) fn capstan(root: &Path, output: &Path, tag: &str) -> Result<String> {
     archive::write(&files, &config, tag, output)
 }
 
-/// The image of a model server without a model, for tests.
-pub(crate) fn model_server(root: &Path, output: &Path, tag: &str) -> Result<()> {
+/// The list of profiles in the image of the model server: one, which engines can be built from.
+const PROFILES: &str =
+    "example:\n  model: example/model\n  tags: {llm_engine: tensorrt_llm, tp: 1, trtllm_buildable: true}\n";
+
+/// The image of a model server without a model, for tests. It also has what caches and builds run in a NIM image.
+pub(crate) fn model_server(root: &Path, output: &Path, tag: &str, build: Build) -> Result<()> {
     let name = "capstan-model-server";
     let mut files = Files::base(USER);
-    files.program(&compile(root, name, name)?, "usr/bin/model-server")?;
+    let server = compile(root, name, build)?;
+    for name in ["model-server", "download-to-cache", "huggingface-cli"] {
+        files.program(&server, &format!("usr/bin/{name}"))?;
+    }
+    for name in ["sh", "cat"] {
+        let program = crate::cluster::in_path(name).with_context(|| format!("there is no program `{name}`"))?;
+        files.program(&program, &format!("bin/{name}"))?;
+    }
+    files.file("opt/nim/etc/default/model_manifest.yaml", 0o644, PROFILES.into());
     let config = Config {
         entrypoint: vec!["/usr/bin/model-server".into()],
         user: format!("{USER}:{USER}"),
@@ -87,25 +117,37 @@ pub(crate) fn pause(folder: &Path, tag: &str) -> Result<PathBuf> {
     Ok(output)
 }
 
-/// Compiles a release binary that says nothing of the folders of this machine.
-fn compile(root: &Path, package: &str, binary: &str) -> Result<PathBuf> {
-    // A folder of its own: these flags would make cargo compile everything again for the next plain build.
-    let target = root.join("target/image");
+/// Compiles a package with one binary of the same name.
+fn compile(root: &Path, name: &str, build: Build) -> Result<PathBuf> {
+    let mut command = crate::plain_cargo(root);
+    command.args(["build", "--locked", "--quiet", "--bin", name]);
+    let target = match build {
+        // With the features of the whole workspace, nothing has to be compiled again after `cargo test`.
+        Build::Dev => {
+            command.arg("--workspace");
+            root.join("target")
+        }
+        Build::Release => {
+            // A folder of its own: these flags would make cargo compile everything again for the next plain build.
+            let target = root.join("target/image");
+            command.args(["--release", "--package", name, "--target-dir"]).arg(&target).env("RUSTFLAGS", flags(root)?);
+            target
+        }
+    };
+    if !command.status()?.success() {
+        bail!("building {name} failed: see above");
+    }
+    Ok(target.join(if build == Build::Dev { "debug" } else { "release" }).join(name))
+}
+
+/// Flags by which a binary says nothing of the folders of this machine.
+fn flags(root: &Path) -> Result<String> {
     let registry = std::env::var("CARGO_HOME").or_else(|_| std::env::var("HOME").map(|home| home + "/.cargo"));
-    let flags = format!(
+    Ok(format!(
         "--remap-path-prefix={}=/cargo --remap-path-prefix={}=/src",
         registry.context("neither CARGO_HOME nor HOME is set")?,
         root.display()
-    );
-    let status = crate::plain_cargo(root)
-        .args(["build", "--release", "--locked", "--quiet", "--package", package, "--bin", binary, "--target-dir"])
-        .arg(&target)
-        .env("RUSTFLAGS", flags)
-        .status()?;
-    if !status.success() {
-        bail!("building {binary} failed: see above");
-    }
-    Ok(target.join("release").join(binary))
+    ))
 }
 
 /// The commit, if the tree is one.
