@@ -22,6 +22,20 @@ const CHANGED: &str = r#"{"apiVersion": "apps/v1", "kind": "Deployment", "metada
 "selector": {"matchLabels": {"app": "web"}}, "template": {"metadata": {"labels": {"app": "web"}},
 "spec": {"containers": [{"name": "web", "image": "web:3"}]}}}}"#;
 
+const MISSPELT: &str = r#"{"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "odd"}, "dota": {}}"#;
+
+const DEFINITION: &str = r#"{"apiVersion": "apiextensions.k8s.io/v1", "kind": "CustomResourceDefinition",
+"metadata": {"name": "shops.example.com"}, "spec": {"group": "example.com", "scope": "Namespaced",
+"names": {"plural": "shops", "singular": "shop", "kind": "Shop"}, "versions": [{"name": "v1", "served": true, "storage": true,
+"subresources": {"status": {}, "scale": {"specReplicasPath": ".spec.clerks", "statusReplicasPath": ".status.clerks"}},
+"additionalPrinterColumns": [{"name": "Clerks", "type": "integer", "jsonPath": ".spec.clerks"}],
+"schema": {"openAPIV3Schema": {"type": "object", "properties": {
+"spec": {"type": "object", "properties": {"clerks": {"type": "integer", "minimum": 1, "description": "People at work."}}},
+"status": {"type": "object", "properties": {"clerks": {"type": "integer"}}}}}}}]}}"#;
+
+const SHOP: &str =
+    r#"{"apiVersion": "example.com/v1", "kind": "Shop", "metadata": {"name": "corner"}, "spec": {"clerks": 2}}"#;
+
 /// A command, what it reads, and what it must print. `!` in front: it must fail.
 const COMMANDS: &[(&str, &str, &str)] = &[
     ("version", "", "Server Version: v1."),
@@ -87,6 +101,16 @@ const COMMANDS: &[(&str, &str, &str)] = &[
     ("create configmap settings --from-literal=a=b", "", "created"),
     ("get configmap settings -o jsonpath={.data.a}", "", "b"),
     ("events", "", "SuccessfulCreate"),
+    ("apply -f -", MISSPELT, "!unknown field \"dota\""),
+    ("apply -f -", DEFINITION, "shops.example.com created"),
+    ("wait --for=condition=Established crd/shops.example.com --timeout=60s", "", "condition met"),
+    ("apply -f -", SHOP, "shop.example.com/corner created"),
+    ("get shops", "", "CLERKS"),
+    ("explain shop.spec.clerks", "", "People at work."),
+    ("scale shop corner --replicas=3", "", "scaled"),
+    ("get shop corner -o jsonpath={.spec.clerks}", "", "3"),
+    ("patch shop corner --type=merge -p {\"spec\":{\"clerks\":0}}", "", "!should be greater than or equal to 1"),
+    ("delete crd shops.example.com", "", "deleted"),
     ("get all", "", "deployment.apps/web"),
     ("delete configmap settings", "", "deleted"),
     ("delete deployment web --cascade=foreground --timeout=60s", "", "deleted"),

@@ -17,6 +17,7 @@ use futures::future::BoxFuture;
 use futures::stream::BoxStream;
 use futures::{StreamExt, TryStreamExt};
 use http::Request;
+use hyper_util::rt::TokioIo;
 use k8s_openapi::api::authentication::v1::TokenRequest;
 use k8s_openapi::api::authorization::v1::SelfSubjectAccessReview;
 use k8s_openapi::api::core::v1::{ConfigMap, Namespace, Pod, ServiceAccount};
@@ -196,6 +197,43 @@ async fn the_same_api_is_served_over_tls() {
     let client = kube::Client::try_from(config).unwrap();
     let api: Api<Namespace> = Api::all(client);
     assert!(api.list(&ListParams::default()).await.unwrap().items.len() >= 4);
+}
+
+#[tokio::test]
+async fn both_versions_of_http_are_spoken() {
+    use rustls::pki_types::pem::PemObject;
+    use rustls::pki_types::{CertificateDer, ServerName};
+    let ready = Ready::start().await;
+    let listener = ready.http.listen(Listen::default()).await.unwrap();
+    let kubeconfig = listener.kubeconfig(UserInfo::admin());
+    let mut roots = rustls::RootCertStore::empty();
+    roots.add(CertificateDer::from_pem_slice(kubeconfig.ca_pem.as_bytes()).unwrap()).unwrap();
+    for (protocol, version) in [("h2", http::Version::HTTP_2), ("http/1.1", http::Version::HTTP_11)] {
+        let provider = Arc::new(rustls::crypto::ring::default_provider());
+        let config = rustls::ClientConfig::builder_with_provider(provider).with_safe_default_protocol_versions();
+        let mut config = config.unwrap().with_root_certificates(roots.clone()).with_no_client_auth();
+        config.alpn_protocols = vec![protocol.into()];
+        let socket = tokio::net::TcpStream::connect(listener.address()).await.unwrap();
+        let name = ServerName::try_from("127.0.0.1").unwrap();
+        let stream = tokio_rustls::TlsConnector::from(Arc::new(config)).connect(name, socket).await.unwrap();
+        assert_eq!(stream.get_ref().1.alpn_protocol(), Some(protocol.as_bytes()));
+        let request = |uri: String| {
+            let token = format!("Bearer {}", kubeconfig.token);
+            Request::get(uri).header("host", "127.0.0.1").header("authorization", token).body(String::new()).unwrap()
+        };
+        let (path, stream) = ("/api/v1/namespaces/default", TokioIo::new(stream));
+        let answer = if protocol == "h2" {
+            let executor = hyper_util::rt::TokioExecutor::new();
+            let (mut sender, connection) = hyper::client::conn::http2::handshake(executor, stream).await.unwrap();
+            tokio::spawn(connection);
+            sender.send_request(request(format!("{}{path}", kubeconfig.server))).await.unwrap()
+        } else {
+            let (mut sender, connection) = hyper::client::conn::http1::handshake(stream).await.unwrap();
+            tokio::spawn(connection);
+            sender.send_request(request(path.to_owned())).await.unwrap()
+        };
+        assert_eq!((answer.status().as_u16(), answer.version()), (200, version));
+    }
 }
 
 #[tokio::test]

@@ -87,8 +87,8 @@ impl<'a> Shape<'a> {
 
     fn of_child(child: &'a Child, open: bool) -> Self {
         match child {
-            Child::Named(name) if &**name == RAW_EXTENSION => Self::Untyped,
-            Child::Named(_) => Self::of_schema(child.schema(), false),
+            Child::Named(name, _) if &**name == RAW_EXTENSION => Self::Untyped,
+            Child::Named(..) => Self::of_schema(child.schema(), false),
             Child::Inline(schema) => Self::of_schema(schema, open),
         }
     }

@@ -294,7 +294,7 @@ fn resource(group: &str, version: &str, row: &Row) -> Resource {
         namespaced: row.namespaced,
         verbs: row.verbs,
         subresources: row.subresources.to_vec(),
-        shape: Child::Named(definition_name(group, version, row.kind).into()),
+        shape: Child::named(&definition_name(group, version, row.kind)),
         origin: Origin::Builtin,
     }
 }

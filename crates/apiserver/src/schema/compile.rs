@@ -66,12 +66,12 @@ fn child(source: &Value, inner: fn(&Value) -> Schema) -> Child {
     // What stands beside a reference is about the field. Descriptions are for documents only.
     let over: Map<String, Value> = match source {
         Value::Object(map) => map.iter().filter(|(key, _)| MEANINGFUL.contains(&key.as_str())),
-        _ => return Child::Named(name.into()),
+        _ => return Child::named(name),
     }
     .map(|(key, value)| (key.clone(), value.clone()))
     .collect();
     if over.is_empty() {
-        return Child::Named(name.into());
+        return Child::named(name);
     }
     let mut schema = builtin::named(name).clone();
     if let Some(default) = over.get("default") {

@@ -10,7 +10,7 @@ use jiff::Timestamp;
 use serde::de::{DeserializeSeed, Deserializer, MapAccess, SeqAccess, Visitor};
 use serde_json::{Map, Number, Value, json};
 
-use super::prune::join;
+use super::prune::Path;
 use super::{Schema, Type, prune};
 
 /// JSON with the paths of fields that are there twice, of which the last one counts.
@@ -26,14 +26,14 @@ pub struct Parsed {
 pub fn parse(text: &[u8]) -> Result<Parsed, serde_json::Error> {
     let mut duplicates = Vec::new();
     let mut reader = serde_json::Deserializer::from_slice(text);
-    let value = Node { path: String::new(), duplicates: &mut duplicates }.deserialize(&mut reader)?;
+    let value = Node { path: Path::Root, duplicates: &mut duplicates }.deserialize(&mut reader)?;
     reader.end()?;
     Ok(Parsed { value, duplicates })
 }
 
 /// Reads one value and notes duplicates below it.
 struct Node<'a> {
-    path: String,
+    path: Path<'a>,
     duplicates: &'a mut Vec<String>,
 }
 
@@ -81,10 +81,11 @@ impl<'de> Visitor<'de> for Node<'_> {
     }
 
     fn visit_seq<A: SeqAccess<'de>>(self, mut access: A) -> Result<Value, A::Error> {
+        let Self { path, duplicates } = self;
         let mut items = Vec::new();
         loop {
-            let path = format!("{}[{}]", self.path, items.len());
-            match access.next_element_seed(Node { path, duplicates: &mut *self.duplicates })? {
+            let path = Path::Item(&path, items.len());
+            match access.next_element_seed(Node { path, duplicates: &mut *duplicates })? {
                 Some(item) => items.push(item),
                 None => return Ok(Value::Array(items)),
             }
@@ -92,13 +93,17 @@ impl<'de> Visitor<'de> for Node<'_> {
     }
 
     fn visit_map<A: MapAccess<'de>>(self, mut access: A) -> Result<Value, A::Error> {
+        let Self { path, duplicates } = self;
         let mut fields = Map::new();
         while let Some(name) = access.next_key::<String>()? {
-            let path = join(&self.path, &name);
-            if fields.contains_key(&name) && !self.duplicates.contains(&path) {
-                self.duplicates.push(path.clone());
+            let path = Path::Field(&path, &name);
+            if fields.contains_key(&name) {
+                let text = path.text();
+                if !duplicates.contains(&text) {
+                    duplicates.push(text);
+                }
             }
-            let value = access.next_value_seed(Node { path, duplicates: &mut *self.duplicates })?;
+            let value = access.next_value_seed(Node { path, duplicates: &mut *duplicates })?;
             fields.insert(name, value);
         }
         Ok(Value::Object(fields))
@@ -117,12 +122,12 @@ pub fn typed(schema: &Schema, value: &mut Value) -> Result<Vec<String>, String> 
 
 /// Where the decoder is: the struct, and the names of fields on the way to it.
 #[derive(Default)]
-struct Place {
-    names: Vec<String>,
-    structs: Vec<String>,
+struct Place<'a> {
+    names: Vec<&'a str>,
+    structs: Vec<&'a str>,
 }
 
-impl Place {
+impl Place<'_> {
     fn mismatch(&self, found: &str, wanted: &str) -> String {
         match self.structs.last() {
             Some(owner) => {
@@ -134,7 +139,7 @@ impl Place {
     }
 }
 
-fn check(schema: &Schema, value: &Value, place: &mut Place) -> Result<(), String> {
+fn check<'a>(schema: &'a Schema, value: &'a Value, place: &mut Place<'a>) -> Result<(), String> {
     if value.is_null() || schema.type_ == Type::Any {
         return Ok(());
     }
@@ -165,16 +170,16 @@ fn check(schema: &Schema, value: &Value, place: &mut Place) -> Result<(), String
     }
 }
 
-fn check_fields(schema: &Schema, fields: &Map<String, Value>, place: &mut Place) -> Result<(), String> {
+fn check_fields<'a>(schema: &'a Schema, fields: &'a Map<String, Value>, place: &mut Place<'a>) -> Result<(), String> {
     let structure = !schema.properties.is_empty();
     if structure {
-        place.structs.push(last_segment(&schema.name).to_owned());
+        place.structs.push(last_segment(&schema.name));
     }
     for (name, value) in fields {
         let Some(child) = schema.child(name) else { continue };
         // Go names the fields of structs on the way, not the keys of maps.
         if structure {
-            place.names.push(name.clone());
+            place.names.push(name);
         }
         check(child, value, place)?;
         if structure {
@@ -270,13 +275,11 @@ fn check_base64(text: &str) -> Result<(), String> {
 fn shape(schema: &Schema, value: &mut Value) {
     match value {
         Value::Object(fields) if !schema.properties.is_empty() => {
-            for (name, child) in &schema.properties {
-                let child = child.schema();
-                if let Some(value) = fields.get_mut(name).filter(|value| !value.is_null()) {
-                    shape(child, value);
-                }
-                shape_field(schema.absent.get(name).copied(), child, name, fields);
-            }
+            fields.retain(|name, value| match schema.property(name) {
+                Some(child) => shape_field(schema.absent.get(name).copied(), child, value),
+                None => true,
+            });
+            add_absent(schema, fields);
         }
         Value::Object(fields) => {
             let Some(child) = schema.additional() else { return };
@@ -300,18 +303,38 @@ fn shape(schema: &Schema, value: &mut Value) {
     }
 }
 
-fn shape_field(absent: Option<Absent>, child: &Schema, name: &str, fields: &mut Map<String, Value>) {
-    let value = fields.get(name).filter(|value| !value.is_null());
-    match (absent.unwrap_or(Absent::Kept), value) {
-        (Absent::Dropped, Some(value)) if is_zero(child, value) && !told_apart(child) => drop(fields.remove(name)),
-        (Absent::Kept | Absent::Dropped, None) => drop(fields.remove(name)),
-        (Absent::Null, None) => drop(fields.insert(name.to_owned(), Value::Null)),
-        (Absent::Zero, None) => drop(fields.insert(name.to_owned(), zero(child))),
-        // The server stores lists in a form that does not tell an empty one from none.
-        (Absent::Zero, Some(Value::Array(items))) if items.is_empty() => {
-            fields.insert(name.to_owned(), Value::Null);
+/// Brings a field into the form in which Go writes it. False: Go leaves it out.
+fn shape_field(absent: Option<Absent>, child: &Schema, value: &mut Value) -> bool {
+    let absent = absent.unwrap_or(Absent::Kept);
+    if value.is_null() {
+        if absent == Absent::Zero {
+            *value = zero(child);
         }
-        (_, Some(_)) => {}
+        return matches!(absent, Absent::Null | Absent::Zero);
+    }
+    shape(child, value);
+    match absent {
+        Absent::Dropped => !is_zero(child, value) || told_apart(child),
+        // The server stores lists in a form that does not tell an empty one from none.
+        Absent::Zero if value.as_array().is_some_and(Vec::is_empty) => {
+            *value = Value::Null;
+            true
+        }
+        _ => true,
+    }
+}
+
+/// Adds the fields that Go writes in any case.
+fn add_absent(schema: &Schema, fields: &mut Map<String, Value>) {
+    for (name, absent) in &schema.absent {
+        let value: fn(&Schema) -> Value = match absent {
+            Absent::Null => |_| Value::Null,
+            Absent::Zero => zero,
+            Absent::Kept | Absent::Dropped => continue,
+        };
+        if let Some(child) = schema.property(name).filter(|_| !fields.contains_key(name)) {
+            fields.insert(name.clone(), value(child));
+        }
     }
 }
 

@@ -22,7 +22,7 @@ pub use builtin::definition;
 pub use compile::compile;
 
 use std::collections::BTreeMap;
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 
 use capstan_schema::Absent;
 use serde_json::Value;
@@ -116,8 +116,8 @@ pub struct Schema {
 pub enum Child {
     /// The node itself.
     Inline(Arc<Schema>),
-    /// A definition of Kubernetes, looked up when it is needed.
-    Named(Arc<str>),
+    /// A definition of Kubernetes, looked up when it is first needed.
+    Named(Arc<str>, OnceLock<&'static Schema>),
 }
 
 impl Schema {
@@ -143,11 +143,16 @@ impl Schema {
 }
 
 impl Child {
+    /// The definition of Kubernetes of that name.
+    pub fn named(name: &str) -> Self {
+        Self::Named(name.into(), OnceLock::new())
+    }
+
     /// The node, looked up and compiled when it is held by name.
     pub fn schema(&self) -> &Schema {
         match self {
             Self::Inline(schema) => schema,
-            Self::Named(name) => builtin::named(name),
+            Self::Named(name, found) => found.get_or_init(|| builtin::named(name)),
         }
     }
 }

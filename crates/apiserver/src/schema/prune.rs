@@ -54,26 +54,44 @@ fn prune_kept(schema: &Schema, value: &mut Value, path: &str, unknown: &mut Vec<
     prune(&kept, value, path, false, unknown);
 }
 
-pub(super) fn join(path: &str, name: &str) -> String {
+fn join(path: &str, name: &str) -> String {
     if path.is_empty() { name.to_owned() } else { format!("{path}.{name}") }
+}
+
+/// Where a field is: most are known, so the text of a path is not written before somebody asks for it.
+#[derive(Clone, Copy)]
+pub(super) enum Path<'a> {
+    Root,
+    Field(&'a Path<'a>, &'a str),
+    Item(&'a Path<'a>, usize),
+}
+
+impl Path<'_> {
+    pub(super) fn text(&self) -> String {
+        match self {
+            Self::Root => String::new(),
+            Self::Field(parent, name) => join(&parent.text(), name),
+            Self::Item(parent, index) => format!("{}[{index}]", parent.text()),
+        }
+    }
 }
 
 /// Removes unknown fields of a built-in object and returns their paths, sorted.
 pub fn builtin(schema: &Schema, value: &mut Value) -> Vec<String> {
     let mut unknown = Vec::new();
-    strip(schema, value, "", &mut unknown);
+    strip(schema, value, Path::Root, &mut unknown);
     unknown.sort();
     unknown
 }
 
-fn strip(schema: &Schema, value: &mut Value, path: &str, unknown: &mut Vec<String>) {
+fn strip(schema: &Schema, value: &mut Value, path: Path<'_>, unknown: &mut Vec<String>) {
     match value {
         Value::Object(fields) if !schema.properties.is_empty() => fields.retain(|name, value| {
-            let inner = join(path, name);
+            let inner = Path::Field(&path, name);
             let child = schema.property(name);
             match child {
-                Some(child) => strip(child, value, &inner, unknown),
-                None => unknown.push(inner),
+                Some(child) => strip(child, value, inner, unknown),
+                None => unknown.push(inner.text()),
             }
             child.is_some()
         }),
@@ -81,13 +99,13 @@ fn strip(schema: &Schema, value: &mut Value, path: &str, unknown: &mut Vec<Strin
         Value::Object(fields) => {
             let Some(child) = schema.additional() else { return };
             for (name, value) in fields {
-                strip(child, value, &join(path, name), unknown);
+                strip(child, value, Path::Field(&path, name), unknown);
             }
         }
         Value::Array(items) => {
             let Some(child) = schema.items() else { return };
             for (index, item) in items.iter_mut().enumerate() {
-                strip(child, item, &format!("{path}[{index}]"), unknown);
+                strip(child, item, Path::Item(&path, index), unknown);
             }
         }
         _ => {}

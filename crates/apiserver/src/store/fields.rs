@@ -1,5 +1,6 @@
 //! What field selectors may ask for, kind by kind. Values are read once, when an object is written.
 
+use std::borrow::Cow;
 use std::sync::Arc;
 
 use serde_json::Value;
@@ -10,22 +11,30 @@ use crate::registry::{Origin, Resource};
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct FieldPaths(Arc<[Box<str>]>);
 
-/// The values of the fields that selectors may name.
+/// The values of the fields that selectors may name, in one text: every object has them, and most are short.
 #[derive(Clone, Debug, Default)]
 pub struct Fields {
     paths: FieldPaths,
-    values: Box<[Box<str>]>,
+    text: Box<str>,
+    /// Where each value ends in `text`.
+    ends: Box<[u32]>,
 }
 
 impl Fields {
     /// The value of a field other than `metadata.name` and `metadata.namespace`.
     pub fn get(&self, path: &str) -> Option<&str> {
-        self.values.get(self.paths.position(path)?).map(|value| &**value)
+        self.value(self.paths.position(path)?)
     }
 
     /// All fields with their values.
     pub fn iter(&self) -> impl Iterator<Item = (&str, &str)> {
-        self.paths.0.iter().map(|path| &**path).zip(self.values.iter().map(|value| &**value))
+        let values = (0..self.ends.len()).filter_map(|at| self.value(at));
+        self.paths.0.iter().map(|path| &**path).zip(values)
+    }
+
+    fn value(&self, at: usize) -> Option<&str> {
+        let start = at.checked_sub(1).map_or(0, |before| self.ends[before]);
+        self.text.get(start as usize..*self.ends.get(at)? as usize)
     }
 }
 
@@ -56,8 +65,12 @@ impl FieldPaths {
 
     /// The values in an object.
     pub fn read(&self, object: &Value) -> Fields {
-        let values = self.0.iter().map(|path| read(object, path)).collect();
-        Fields { paths: self.clone(), values }
+        let (mut text, mut ends) = (String::new(), Vec::with_capacity(self.0.len()));
+        for path in self.0.iter() {
+            text.push_str(&read(object, path));
+            ends.push(text.len() as u32);
+        }
+        Fields { paths: self.clone(), text: text.into(), ends: ends.into() }
     }
 }
 
@@ -107,7 +120,7 @@ fn builtin(group: &str, plural: &str) -> &'static [&'static str] {
 }
 
 /// Values as selectors compare them. A field that is not there reads as what an empty Go value prints.
-fn read(object: &Value, path: &str) -> Box<str> {
+fn read<'a>(object: &'a Value, path: &str) -> Cow<'a, str> {
     let value = match path {
         "source" => return event_source(object).into(),
         "status.podIPs" => return pod_ips(object).into(),

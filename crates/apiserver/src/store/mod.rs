@@ -69,7 +69,7 @@ pub struct Retention {
 
 impl Default for Retention {
     fn default() -> Self {
-        Self { events: 50_000, bytes: 48 << 20, age: Duration::from_secs(600), lag: 16_384 }
+        Self { events: 20_000, bytes: 48 << 20, age: Duration::from_secs(600), lag: 16_384 }
     }
 }
 
@@ -329,6 +329,8 @@ impl State {
         object.revision = self.revision;
         if let Some(previous) = &previous {
             object.share(previous);
+        } else if let Some(sibling) = self.sibling(&object) {
+            object.share_with_sibling(&sibling);
         }
         let object = Arc::new(object);
         let same_owners = previous.as_ref().is_some_and(|previous| Arc::ptr_eq(&previous.owners, &object.owners));
@@ -344,6 +346,12 @@ impl State {
         let kind = if previous.is_some() { EventKind::Modified } else { EventKind::Added };
         self.commit(id, Event { kind, object: object.clone(), previous });
         object
+    }
+
+    /// Another object with the same owner: a thousand pods of a set have the same labels.
+    fn sibling(&self, object: &Object) -> Option<Arc<Object>> {
+        let (id, key) = self.dependents.get(object.owners.first()?)?.iter().next()?;
+        self.tables[*id].objects.get(key).cloned()
     }
 
     fn remove(&mut self, id: usize, present: Arc<Object>) -> Arc<Object> {

@@ -104,6 +104,12 @@ impl Object {
         share(&mut self.owners, &previous.owners);
     }
 
+    /// Takes parts that are the same in another object of the same owner.
+    pub(super) fn share_with_sibling(&mut self, sibling: &Self) {
+        share(&mut self.labels, &sibling.labels);
+        share(&mut self.owners, &sibling.owners);
+    }
+
     /// The same object, with the fields that selectors may ask for now.
     pub(super) fn reindexed(&self, fields: &super::FieldPaths) -> Self {
         Self { fields: fields.read(&self.value()), ..self.clone() }

@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use k8s_openapi::api::apps::v1::Deployment;
-use k8s_openapi::api::core::v1::Service;
+use k8s_openapi::api::core::v1::{Endpoints, Service};
 use k8s_openapi::api::discovery::v1::EndpointSlice;
 use serde_json::{Value, json};
 
@@ -100,6 +100,31 @@ async fn a_slice_holds_a_hundred() {
     world.wait(10).await;
     assert!(self::slices(&world).is_empty());
     assert!(world.caches().endpoints.find("default", "web").is_none());
+    world.assert_settled().await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn endpoints_that_users_write_have_slices() {
+    let world = World::new(0).await;
+    let ports = json!([{"name": "db", "port": 5432}]);
+    world.create::<Service>(json!({"metadata": {"name": "web"}, "spec": {"ports": ports}})).await;
+    let subset = |up: Value| json!({"addresses": up, "notReadyAddresses": [{"ip": "192.0.2.9"}], "ports": ports});
+    let two = json!([{"ip": "192.0.2.1"}, {"ip": "2001:db8::1"}]);
+    world.create::<Endpoints>(json!({"metadata": {"name": "web"}, "subsets": [subset(two)]})).await;
+    world.wait(5).await;
+    let mut families: Vec<_> = slices(&world).iter().map(|slice| slice.address_type.clone()).collect();
+    families.sort_unstable();
+    assert_eq!((families, counts(&world)[0]), (vec!["IPv4".to_owned(), "IPv6".to_owned()], (2, 1)));
+    let port = &slices(&world)[0].ports.clone().unwrap()[0];
+    assert_eq!((port.name.as_deref(), port.port, port.protocol.as_deref()), (Some("db"), Some(5432), Some("TCP")));
+    world.assert_settled().await;
+    world.patch::<Endpoints>("web", json!({"subsets": [subset(json!([{"ip": "192.0.2.2"}]))]})).await;
+    world.wait(5).await;
+    assert_eq!((slices(&world).len(), counts(&world)[0]), (1, (1, 1)));
+    let skip = json!({"metadata": {"labels": {"endpointslice.kubernetes.io/skip-mirror": "true"}}});
+    world.patch::<Endpoints>("web", skip).await;
+    world.wait(5).await;
+    assert!(slices(&world).is_empty());
     world.assert_settled().await;
 }
 

@@ -110,7 +110,7 @@ fn declared(crd: &Value, version: &Value) -> Schema {
 fn with_metadata(mut schema: Schema) -> Schema {
     let declared = schema.properties.remove("metadata");
     let checks = declared.filter(|metadata| !metadata.schema().properties.is_empty());
-    let metadata = checks.map_or_else(|| Child::Named(OBJECT_META.into()), |checks| with_object_meta(checks.schema()));
+    let metadata = checks.map_or_else(|| Child::named(OBJECT_META), |checks| with_object_meta(checks.schema()));
     schema.properties.insert("metadata".into(), metadata);
     for name in ["apiVersion", "kind"] {
         let text = || Child::Inline(Arc::new(compile(&serde_json::json!({"type": "string"}))));

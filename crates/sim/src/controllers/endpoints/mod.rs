@@ -1,6 +1,7 @@
 //! Endpoints: which pods are behind a service, as slices and as the older Endpoints object.
 
 mod legacy;
+mod mirror;
 mod slices;
 
 use std::collections::BTreeMap;
@@ -24,6 +25,7 @@ const HEADLESS: &str = "service.kubernetes.io/headless";
 
 pub(crate) fn start(context: &Context) {
     slices::start(context);
+    mirror::start(context);
     legacy::start(context);
 }
 

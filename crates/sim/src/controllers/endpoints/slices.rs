@@ -15,8 +15,8 @@ use crate::context::Context;
 
 /// Most endpoints in a slice.
 const FULL: usize = 100;
-const SERVICE_NAME: &str = "kubernetes.io/service-name";
-const MANAGED_BY: &str = "endpointslice.kubernetes.io/managed-by";
+pub(super) const SERVICE_NAME: &str = "kubernetes.io/service-name";
+pub(super) const MANAGED_BY: &str = "endpointslice.kubernetes.io/managed-by";
 const MANAGER: &str = "endpointslice-controller.k8s.io";
 const ZONE: &str = "topology.kubernetes.io/zone";
 
@@ -48,7 +48,7 @@ async fn reconcile(this: &Controller, key: &str) -> Reconciled {
     Ok(Outcome::Done)
 }
 
-fn label<'a>(slice: &'a EndpointSlice, key: &str) -> Option<&'a str> {
+pub(super) fn label<'a>(slice: &'a EndpointSlice, key: &str) -> Option<&'a str> {
     slice.metadata.labels.as_ref()?.get(key).map(String::as_str)
 }
 
@@ -215,7 +215,7 @@ fn is_empty(slice: &EndpointSlice) -> bool {
 }
 
 /// Whether two slices say the same: nothing and an empty list do.
-fn same(old: &EndpointSlice, new: &EndpointSlice) -> bool {
+pub(super) fn same(old: &EndpointSlice, new: &EndpointSlice) -> bool {
     old.endpoints.clone().unwrap_or_default() == new.endpoints.clone().unwrap_or_default()
         && old.ports.clone().unwrap_or_default() == new.ports.clone().unwrap_or_default()
         && old.metadata.labels == new.metadata.labels
