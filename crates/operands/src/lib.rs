@@ -2,4 +2,5 @@
 //!
 //! Start with [`inference::nim_service`], the smallest complete one.
 
+pub mod gpu;
 pub mod inference;

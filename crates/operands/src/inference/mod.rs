@@ -6,7 +6,7 @@ pub mod nim_build;
 pub mod nim_cache;
 pub mod nim_pipeline;
 pub mod nim_service;
-mod pods;
+pub(crate) mod pods;
 mod profiles;
 mod proxy;
 mod shown;

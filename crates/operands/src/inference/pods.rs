@@ -14,7 +14,7 @@ pub(super) fn trouble(pod: &Pod) -> Option<String> {
 }
 
 /// What holds a pod with this status up.
-pub(super) fn reason(status: &PodStatus) -> Option<String> {
+pub(crate) fn reason(status: &PodStatus) -> Option<String> {
     if status.phase.as_deref() == Some("Failed") {
         let reason = status.reason.as_deref().unwrap_or("Failed");
         return Some(joined(reason, status.message.as_deref()));

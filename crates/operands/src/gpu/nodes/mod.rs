@@ -1,0 +1,285 @@
+//! Labels and annotations of nodes: what each node should carry, decided at once and written in one patch.
+//!
+//! [`Wanted`] says what the active custom resources want, [`decide`] what that means for one node. Rules: only keys that
+//! change are written; what a user set is never overwritten and never removed; a value by which a manager paused an
+//! operand stays; when nothing is installed any more, nothing of ours is left.
+
+pub mod keys;
+mod owners;
+mod patch;
+pub mod ready;
+mod view;
+mod wanted;
+
+#[cfg(test)]
+mod tests;
+
+use std::time::Duration;
+
+use capstan_api::gpu::cluster_policy::sandbox::Workload;
+use capstan_plan::{Note, Severity};
+
+pub use keys::OWNER;
+pub use patch::NodePatch;
+pub use view::{Entries, Node};
+pub use wanted::{Refusal, Wanted, deploys_cc_manager};
+
+use self::owners::{Assigned, Driver, Owners};
+use self::wanted::{AutoUpgrade, Stack, has_gpu};
+use super::upgrade::{self, State, keys as upgrade_keys};
+
+/// When to look again at a node that still uses what would be removed.
+const IN_USE: Duration = Duration::from_secs(30);
+
+/// What a decision needs to know of a node besides its metadata.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct NodeFacts {
+    /// Whether a pod on the node holds a claim of the DRA driver, see [`upgrade::claims_in_use`]; unknown counts as yes.
+    /// Only needed where [`needs_claims`] says so.
+    pub claims_in_use: Option<bool>,
+    /// Whether a driver pod runs there that belongs to nobody, left by a DaemonSet that was deleted around it.
+    pub orphaned_driver: bool,
+    /// Whether a driver pod of an NVIDIADriver runs there.
+    pub owned_driver: bool,
+}
+
+/// What to do about one node.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Decision {
+    /// What changes; possibly nothing. See [`NodePatch::needs_lock`].
+    pub patch: NodePatch,
+    /// When to look again though nothing changed.
+    pub requeue: Option<Duration>,
+    /// What to tell the user about the node.
+    pub notes: Vec<Note>,
+}
+
+/// Whether the decision about this node depends on claims in use.
+pub fn needs_claims(wanted: &Wanted, node: &Node<'_>) -> bool {
+    let set = node.labels.get(keys::DRA_DRIVER).is_some_and(|value| !value.is_empty());
+    let stays = wanted.stack == Stack::Dra && !node.labels.is(keys::OPERANDS, "false");
+    set && !stays && !matches!(wanted.stack, Stack::Nothing | Stack::Frozen)
+}
+
+/// Everything that has to change on one node.
+pub fn decide(wanted: &Wanted, node: &Node<'_>, facts: &NodeFacts) -> Decision {
+    let mut decision = Decision::default();
+    match wanted.stack {
+        Stack::Frozen => return decision,
+        Stack::Nothing => {
+            decision.patch = uninstall(node);
+            return decision;
+        }
+        Stack::DevicePlugin { .. } | Stack::Dra => {}
+    }
+    if has_gpu(node.labels) {
+        if !node.labels.is(keys::PRESENT, "true") {
+            decision.patch.set(keys::PRESENT, "true");
+        }
+        operands(wanted, node, facts, &mut decision);
+        drivers(wanted, node, facts, &mut decision);
+    } else {
+        if node.labels.is(keys::PRESENT, "true") {
+            decision.patch.set(keys::PRESENT, "false");
+        }
+        leave(node, &mut decision.patch);
+    }
+    decision
+}
+
+/// Nothing of ours is left on the node.
+fn uninstall(node: &Node<'_>) -> NodePatch {
+    let mut patch = NodePatch::default();
+    if node.labels.get(keys::PRESENT).is_some() {
+        patch.remove(keys::PRESENT);
+    }
+    leave(node, &mut patch);
+    if node.annotations.get(keys::MIG_CONFIG_IS_OURS).is_some() {
+        patch.strip(keys::MIG_CONFIG_IS_OURS);
+        if node.labels.is(keys::MIG_CONFIG, keys::MIG_OFF) {
+            patch.remove(keys::MIG_CONFIG);
+        }
+    }
+    patch
+}
+
+/// What a node without (usable) GPUs loses.
+fn leave(node: &Node<'_>, patch: &mut NodePatch) {
+    for key in keys::all() {
+        withdraw(node, patch, key);
+    }
+    if node.labels.get(keys::OWNER).is_some() {
+        patch.remove(keys::OWNER);
+    }
+    annotate(node, patch, keys::AUTO_UPGRADE, None);
+    patch.merge(upgrade::abandon(node));
+}
+
+/// Where operands run.
+fn operands(wanted: &Wanted, node: &Node<'_>, facts: &NodeFacts, decision: &mut Decision) {
+    if node.labels.is(keys::OPERANDS, "false") {
+        keys::all().for_each(|key| withdraw_in_order(node, facts, decision, key));
+        return;
+    }
+    match &wanted.stack {
+        Stack::Dra => {
+            let plugins = keys::all().filter(|key| keys::plugin_only(key));
+            plugins.for_each(|key| withdraw(node, &mut decision.patch, key));
+            keys::DRA.iter().for_each(|key| deploy(node, &mut decision.patch, key));
+        }
+        Stack::DevicePlugin { sandbox, mode, cc_manager, mig_off } => {
+            let workload = workload(node, *sandbox);
+            let wanted = keys::operands(workload, *mode, *cc_manager);
+            let partitions = |key: &str| key == keys::MIG_MANAGER && workload == Workload::Container;
+            for key in keys::all().filter(|key| !wanted.clone().any(|one| one == *key) && !partitions(key)) {
+                withdraw_in_order(node, facts, decision, key);
+            }
+            wanted.for_each(|key| deploy(node, &mut decision.patch, key));
+            let capable = mig_capable(node);
+            if capable && workload == Workload::Container && node.labels.get(keys::MIG_MANAGER).is_none() {
+                decision.patch.set(keys::MIG_MANAGER, "true");
+            }
+            if capable && *mig_off && node.labels.get(keys::MIG_CONFIG).is_none_or(str::is_empty) {
+                decision.patch.set(keys::MIG_CONFIG, keys::MIG_OFF);
+                decision.patch.annotate(keys::MIG_CONFIG_IS_OURS, "true");
+            }
+        }
+        Stack::Nothing | Stack::Frozen => {}
+    }
+}
+
+/// What the node's GPUs are used for.
+fn workload(node: &Node<'_>, sandbox: Option<Workload>) -> Workload {
+    let Some(default) = sandbox else { return Workload::Container };
+    match node.labels.get(keys::WORKLOAD) {
+        Some("container") => Workload::Container,
+        Some("vm-passthrough") => Workload::VmPassthrough,
+        Some("vm-vgpu") => Workload::VmVgpu,
+        _ => default,
+    }
+}
+
+/// Whether the node's GPUs can be partitioned. Until feature discovery has spoken, its model tells.
+fn mig_capable(node: &Node<'_>) -> bool {
+    if node.labels.get(keys::VGPU_HOST_DRIVER).is_some_and(|version| !version.is_empty()) {
+        return false;
+    }
+    if let Some(capable) = node.labels.get(keys::MIG_CAPABLE) {
+        return capable == "true";
+    }
+    let product = node.labels.get(keys::PRODUCT).unwrap_or_default().to_ascii_lowercase();
+    ["h100", "a100", "a30"].iter().any(|model| product.contains(model))
+}
+
+fn deploy(node: &Node<'_>, patch: &mut NodePatch, key: &str) {
+    if node.labels.get(key).is_none_or(str::is_empty) {
+        patch.set(key, "true");
+    }
+}
+
+fn withdraw(node: &Node<'_>, patch: &mut NodePatch, key: &str) {
+    if node.labels.get(key).is_some_and(keys::is_ours) {
+        patch.remove(key);
+    }
+}
+
+/// The same, except that the DRA driver stays until nobody needs it to give a claim back.
+fn withdraw_in_order(node: &Node<'_>, facts: &NodeFacts, decision: &mut Decision, key: &str) {
+    let set = node.labels.get(key).is_some_and(|value| !value.is_empty());
+    if key == keys::DRA_DRIVER && set && facts.claims_in_use != Some(false) {
+        decision.requeue = Some(IN_USE);
+    } else {
+        withdraw(node, &mut decision.patch, key);
+    }
+}
+
+fn annotate(node: &Node<'_>, patch: &mut NodePatch, key: &str, value: Option<&str>) {
+    match (value, node.annotations.get(key)) {
+        (Some(wanted), found) if found != Some(wanted) => patch.annotate(key, wanted),
+        (None, Some(_)) => patch.strip(key),
+        _ => {}
+    }
+}
+
+/// Who installs the driver, and whether it is upgraded automatically.
+fn drivers(wanted: &Wanted, node: &Node<'_>, facts: &NodeFacts, decision: &mut Decision) {
+    let (annotated, upgraded) = match (&wanted.owners, wanted.auto_upgrade) {
+        (Owners::Frozen, _) => return,
+        (Owners::Unused, auto) => {
+            if node.labels.get(keys::OWNER).is_some() {
+                decision.patch.remove(keys::OWNER);
+            }
+            annotate(node, &mut decision.patch, upgrade_keys::NEXT_OWNER, None);
+            (auto == AutoUpgrade::On, auto == AutoUpgrade::On)
+        }
+        (Owners::Assigned(assigned), auto) => {
+            let label = |key: &str| if key == keys::PRESENT { Some("true") } else { node.labels.get(key) };
+            let Ok(owner) = assigned.owner(label) else { return };
+            let on = owner.is_some_and(|owner| owner.auto_upgrade);
+            let pending = own(assigned, owner, node, facts, decision);
+            (on && auto == AutoUpgrade::PerDriver { annotated: true }, on || pending)
+        }
+    };
+    annotate(node, &mut decision.patch, keys::AUTO_UPGRADE, annotated.then_some("true"));
+    let state = node.labels.get(upgrade_keys::STATE).unwrap_or_default();
+    if !upgraded {
+        decision.patch.merge(upgrade::abandon(node));
+    } else if state.is_empty() && !decision.patch.labels.contains_key(upgrade_keys::STATE) {
+        // A node without a driver gets the newest one. Saying so here saves a request per node.
+        decision.patch.set(upgrade_keys::STATE, State::Done.label());
+    }
+}
+
+/// Gives the node to its owner; true if the change has to wait for an upgrade.
+fn own(
+    assigned: &Assigned,
+    owner: Option<&Driver>,
+    node: &Node<'_>,
+    facts: &NodeFacts,
+    decision: &mut Decision,
+) -> bool {
+    let patch = &mut decision.patch;
+    let current = node.labels.get(keys::OWNER);
+    let name = owner.map(|owner| owner.name.as_str());
+    let next = upgrade_keys::NEXT_OWNER;
+    let state = State::of(node.labels);
+    let quiet = matches!(state, State::Unset | State::Done);
+    if current == name {
+        annotate(node, patch, next, None);
+        if quiet && facts.orphaned_driver && owner.is_some_and(|owner| owner.auto_upgrade) {
+            require(node, patch);
+        }
+        return false;
+    }
+    // Another owner means another DaemonSet, and the driver's end in the middle of work: that is an upgrade.
+    let former = current.and_then(|name| assigned.named(name)).filter(|_| facts.owned_driver);
+    if let Some(former) = former.filter(|former| owner.unwrap_or(former).auto_upgrade) {
+        if node.annotations.get(next) != Some(name.unwrap_or_default()) {
+            patch.annotate(next, name.unwrap_or_default());
+            let to = name.map_or("no NVIDIADriver".into(), |name| format!("NVIDIADriver {name}"));
+            let message = format!("driver moves from NVIDIADriver {} to {to} as an upgrade of this node", former.name);
+            decision.notes.push(Note { severity: Severity::Normal, reason: upgrade::EVENT, message });
+        }
+        if quiet {
+            require(node, &mut decision.patch);
+        }
+        return true;
+    }
+    annotate(node, patch, next, None);
+    match name {
+        Some(name) => patch.set(keys::OWNER, name),
+        None => patch.remove(keys::OWNER),
+    }
+    if quiet && facts.orphaned_driver && owner.is_some_and(|owner| owner.auto_upgrade) {
+        require(node, patch);
+    }
+    false
+}
+
+/// Asks for an upgrade. A node that is cordoned now has to be found cordoned afterwards.
+fn require(node: &Node<'_>, patch: &mut NodePatch) {
+    patch.set(upgrade_keys::STATE, State::Required.label());
+    if node.unschedulable {
+        patch.annotate(upgrade_keys::INITIAL, "true");
+    }
+}

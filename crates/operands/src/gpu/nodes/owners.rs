@@ -1,0 +1,108 @@
+//! Which NVIDIADriver installs the driver of a node: the one that selects it, else the default. Two that select the
+//! same node are refused, and nothing changes until that is solved.
+
+use capstan_api::gpu::NvidiaDriver;
+
+use super::keys;
+use super::wanted::{Refusal, Selector};
+
+/// Who installs drivers.
+#[derive(Clone, Debug, PartialEq)]
+pub(super) enum Owners {
+    /// The ClusterPolicy does: no node has an owner.
+    Unused,
+    /// It cannot be told: owners stay as they are.
+    Frozen,
+    /// NVIDIADrivers do.
+    Assigned(Assigned),
+}
+
+/// The NVIDIADrivers of a cluster.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub(super) struct Assigned {
+    specific: Vec<Driver>,
+    default: Option<Driver>,
+}
+
+/// What matters of an NVIDIADriver.
+#[derive(Clone, Debug, PartialEq)]
+pub(super) struct Driver {
+    pub(super) name: String,
+    selector: Selector,
+    /// Whether drivers are upgraded automatically: yes, unless its policy says no.
+    pub(super) auto_upgrade: bool,
+}
+
+impl Owners {
+    pub(super) fn of(drivers: &[NvidiaDriver]) -> Result<Self, Refusal> {
+        let mut assigned = Assigned::default();
+        let mut defaults = Vec::new();
+        for driver in drivers.iter().filter(|driver| driver.metadata.deletion_timestamp.is_none()) {
+            let name = driver.metadata.name.clone().unwrap_or_default();
+            let selector = driver.spec.node_selector.clone();
+            validate(&name, driver.spec.default, &selector)?;
+            let policy = driver.spec.upgrade_policy.as_ref();
+            let auto_upgrade = policy.is_none_or(|policy| policy.auto_upgrade != Some(false));
+            let one = Driver { name, selector, auto_upgrade };
+            if driver.spec.default {
+                defaults.push(one);
+            } else {
+                assigned.specific.push(one);
+            }
+        }
+        if defaults.len() > 1 {
+            let mut names: Vec<_> = defaults.iter().map(|driver| driver.name.as_str()).collect();
+            names.sort_unstable();
+            let message = format!("multiple default NVIDIADrivers found: [{}]", names.join(" "));
+            return Err(Refusal { reason: "ReconcileFailed", message });
+        }
+        assigned.default = defaults.pop();
+        Ok(Self::Assigned(assigned))
+    }
+}
+
+impl Assigned {
+    /// Those, besides the default, that select a node with these labels.
+    pub(super) fn claims<'a>(&'a self, label: impl Fn(&str) -> Option<&'a str>) -> Vec<&'a Driver> {
+        let selects = |driver: &&Driver| {
+            driver.selector.iter().flatten().all(|(key, value)| label(key).is_some_and(|found| found == value))
+        };
+        self.specific.iter().filter(selects).collect()
+    }
+
+    /// The one that installs the driver of a GPU node with these labels; an error if several would.
+    pub(super) fn owner<'a>(
+        &'a self,
+        label: impl Fn(&str) -> Option<&'a str>,
+    ) -> Result<Option<&'a Driver>, Ambiguous> {
+        match self.claims(label).as_slice() {
+            [] => Ok(self.default.as_ref()),
+            [one] => Ok(Some(one)),
+            _ => Err(Ambiguous),
+        }
+    }
+
+    /// The one of that name.
+    pub(super) fn named(&self, name: &str) -> Option<&Driver> {
+        self.specific.iter().chain(&self.default).find(|driver| driver.name == name)
+    }
+}
+
+/// Several NVIDIADrivers select the same node.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Ambiguous;
+
+fn validate(name: &str, default: bool, selector: &Selector) -> Result<(), Refusal> {
+    let conflict = |message| Err(Refusal { reason: "ConflictingNodeSelector", message });
+    let Some(selector) = selector else { return Ok(()) };
+    if selector.contains_key(keys::OWNER) {
+        return conflict(format!("NVIDIADriver \"{name}\" nodeSelector cannot use reserved label \"{}\"", keys::OWNER));
+    }
+    if default && !selector.is_empty() {
+        return conflict(format!(
+            "NVIDIADriver \"{name}\" is the default and has a nodeSelector: the default serves the nodes that no other \
+             selects; remove nodeSelector or default"
+        ));
+    }
+    Ok(())
+}

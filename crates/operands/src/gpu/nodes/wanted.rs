@@ -1,0 +1,169 @@
+//! What the active custom resources want of every node. Derived anew for each decision: nothing is remembered.
+
+use std::collections::BTreeMap;
+
+use capstan_api::gpu::cluster_policy::ClusterPolicySpec;
+use capstan_api::gpu::cluster_policy::sandbox::{SandboxMode, Workload};
+use capstan_api::gpu::cluster_policy::stack::DefaultMigLayout;
+use capstan_api::gpu::{ClusterPolicy, GpuCluster, NvidiaDriver};
+
+use super::keys;
+use super::owners::Owners;
+use super::view::{Entries, Node};
+
+/// What every node should look like.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Wanted {
+    pub(super) stack: Stack,
+    pub(super) owners: Owners,
+    pub(super) auto_upgrade: AutoUpgrade,
+    /// What is wrong with the custom resources, if something is. Asking again does not help: it waits for a change.
+    pub refusal: Option<Refusal>,
+}
+
+/// A mistake of the user because of which (some) labels stay as they are.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Refusal {
+    /// Stable, machine-readable reason.
+    pub reason: &'static str,
+    /// Sentence for people.
+    pub message: String,
+}
+
+/// Which operands there are.
+#[derive(Clone, Debug, PartialEq)]
+pub(super) enum Stack {
+    /// Nothing is installed: what we set goes.
+    Nothing,
+    /// It cannot be told: everything stays.
+    Frozen,
+    /// A ClusterPolicy's.
+    DevicePlugin {
+        /// Default workload, if nodes may run sandboxes.
+        sandbox: Option<Workload>,
+        mode: SandboxMode,
+        cc_manager: bool,
+        /// Whether nodes that can be partitioned start without partitions.
+        mig_off: bool,
+    },
+    /// A GPUCluster's.
+    Dra,
+}
+
+/// Where drivers are upgraded automatically.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum AutoUpgrade {
+    /// Nowhere.
+    Off,
+    /// On every GPU node.
+    On,
+    /// Where the NVIDIADriver says so; `annotated` whether the driver manager is told.
+    PerDriver { annotated: bool },
+}
+
+/// The one rule for the cc-manager, its label and the validator that waits for it.
+pub fn deploys_cc_manager(spec: &ClusterPolicySpec) -> bool {
+    let sandbox = spec.sandbox_workloads.as_ref();
+    let kata = sandbox.is_some_and(|sandbox| sandbox.mode == Some(SandboxMode::Kata));
+    let enabled = spec.cc_manager.as_ref().and_then(|manager| manager.component.enabled) == Some(true);
+    sandbox.is_some_and(|sandbox| sandbox.enabled == Some(true)) && kata && enabled
+}
+
+impl Wanted {
+    /// What the active ClusterPolicy or GPUCluster and the NVIDIADrivers want. Those that are being deleted are
+    /// ignored, as they cannot keep anything.
+    pub fn of(policy: Option<&ClusterPolicy>, cluster: Option<&GpuCluster>, drivers: &[NvidiaDriver]) -> Self {
+        let nothing =
+            Self { stack: Stack::Nothing, owners: Owners::Unused, auto_upgrade: AutoUpgrade::Off, refusal: None };
+        match (policy, cluster) {
+            (None, None) => nothing,
+            (Some(policy), Some(cluster)) => {
+                let name = |meta: &Option<String>| meta.clone().unwrap_or_default();
+                let message = format!(
+                    "conflicting GPUCluster resource \"{}\" detected; ClusterPolicy and GPUCluster cannot co-exist: \
+                     delete it or ClusterPolicy \"{}\"",
+                    name(&cluster.metadata.name),
+                    name(&policy.metadata.name),
+                );
+                let refusal = Some(Refusal { reason: "ReconcileFailed", message });
+                Self { stack: Stack::Frozen, owners: Owners::Frozen, refusal, ..nothing }
+            }
+            (None, Some(_)) => {
+                let auto_upgrade = AutoUpgrade::PerDriver { annotated: true };
+                Self { stack: Stack::Dra, auto_upgrade, ..nothing }.with_owners(drivers)
+            }
+            (Some(policy), None) => {
+                let spec = &policy.spec;
+                let wanted = Self { stack: Stack::of(spec), ..nothing };
+                if spec.driver.use_nvidia_driver_crd == Some(true) {
+                    let auto_upgrade = AutoUpgrade::PerDriver { annotated: !sandboxed(spec) };
+                    Self { auto_upgrade, ..wanted }.with_owners(drivers)
+                } else {
+                    let driver = spec.driver.component.enabled != Some(false);
+                    let policy = spec.driver.upgrade_policy.as_ref();
+                    let auto = policy.is_some_and(|policy| policy.auto_upgrade == Some(true));
+                    let on = driver && auto && !sandboxed(spec);
+                    Self { auto_upgrade: if on { AutoUpgrade::On } else { AutoUpgrade::Off }, ..wanted }
+                }
+            }
+        }
+    }
+
+    fn with_owners(mut self, drivers: &[NvidiaDriver]) -> Self {
+        match Owners::of(drivers) {
+            Ok(owners) => self.owners = owners,
+            Err(refusal) => (self.owners, self.refusal) = (Owners::Frozen, Some(refusal)),
+        }
+        self
+    }
+
+    /// Looks for nodes that two NVIDIADrivers claim. If there is one, no node gets another owner until that is solved.
+    pub fn check<'a>(&mut self, nodes: impl IntoIterator<Item = Node<'a>>) {
+        let Owners::Assigned(assigned) = &self.owners else { return };
+        let conflict = nodes.into_iter().filter(|node| has_gpu(node.labels)).find_map(|node| {
+            let claims = assigned.claims(|key| label_with_presence(node.labels, key));
+            (claims.len() > 1).then(|| {
+                let mut names: Vec<_> = claims.into_iter().map(|driver| driver.name.as_str()).collect();
+                names.sort_unstable();
+                let names = names.join(" ");
+                format!("multiple NVIDIADrivers match the same node {}: [{names}]", node.name)
+            })
+        });
+        if let Some(message) = conflict {
+            self.owners = Owners::Frozen;
+            self.refusal = Some(Refusal { reason: "ConflictingNodeSelector", message });
+        }
+    }
+}
+
+/// Whether node feature discovery found a GPU.
+pub(super) fn has_gpu(labels: Entries<'_>) -> bool {
+    keys::PCI.iter().any(|key| labels.is(key, "true"))
+}
+
+/// A label of a GPU node as it is once we have labelled it.
+fn label_with_presence<'a>(labels: Entries<'a>, key: &str) -> Option<&'a str> {
+    if key == keys::PRESENT { Some("true") } else { labels.get(key) }
+}
+
+fn sandboxed(spec: &ClusterPolicySpec) -> bool {
+    spec.sandbox_workloads.as_ref().is_some_and(|sandbox| sandbox.enabled == Some(true))
+}
+
+impl Stack {
+    fn of(spec: &ClusterPolicySpec) -> Self {
+        let sandbox = spec.sandbox_workloads.as_ref();
+        let mig_enabled = spec.mig_manager.as_ref().is_none_or(|manager| manager.component.enabled != Some(false));
+        let config = spec.mig_manager.as_ref().and_then(|manager| manager.config.as_ref());
+        let layout = config.map(|config| config.default.unwrap_or_default());
+        Self::DevicePlugin {
+            sandbox: sandboxed(spec).then(|| sandbox.and_then(|sandbox| sandbox.default_workload).unwrap_or_default()),
+            mode: sandbox.and_then(|sandbox| sandbox.mode).unwrap_or_default(),
+            cc_manager: deploys_cc_manager(spec),
+            mig_off: mig_enabled && layout == Some(DefaultMigLayout::AllDisabled),
+        }
+    }
+}
+
+/// Selectors of one NVIDIADriver.
+pub(super) type Selector = Option<BTreeMap<String, String>>;

@@ -1,0 +1,149 @@
+//! The fleet in a few numbers and sentences, never a row per node.
+
+use std::cmp::Reverse;
+use std::collections::BTreeMap;
+use std::fmt;
+
+use jiff::Timestamp;
+
+use super::journal::State;
+use super::keys;
+use super::node::Work;
+use super::slots::Fleet;
+use crate::gpu::nodes::{Node, OWNER};
+
+/// How many nodes are shown as examples.
+const EXAMPLES: usize = 3;
+
+/// Numbers for metrics.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Counts {
+    /// Nodes under way.
+    pub in_progress: usize,
+    /// Nodes with the wanted driver.
+    pub done: usize,
+    /// Nodes that may begin now.
+    pub available: usize,
+    /// Nodes on which it failed.
+    pub failed: usize,
+    /// Nodes that wait for their turn.
+    pub pending: usize,
+}
+
+impl Counts {
+    pub(super) fn of(works: &[Work<'_>], fleet: &Fleet, available: usize) -> Self {
+        let count = |state: State| works.iter().filter(|work| work.old.state == state).count();
+        Self {
+            in_progress: fleet.in_progress,
+            done: count(State::Done),
+            available,
+            failed: count(State::Failed),
+            pending: count(State::Required),
+        }
+    }
+}
+
+impl std::ops::AddAssign for Counts {
+    fn add_assign(&mut self, other: Self) {
+        self.in_progress += other.in_progress;
+        self.done += other.done;
+        self.available += other.available;
+        self.failed += other.failed;
+        self.pending += other.pending;
+    }
+}
+
+/// What to show.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Summary {
+    /// Nodes per state, after this pass.
+    pub states: BTreeMap<State, usize>,
+    /// Nodes that need attention most: failed ones, then those that have waited longest.
+    pub examples: Vec<Example>,
+}
+
+/// One node, and what it waits for.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Example {
+    /// Which.
+    pub node: String,
+    /// How far it is.
+    pub state: State,
+    /// What it waits for, or why it failed.
+    pub reason: String,
+    /// Since when.
+    pub since: Option<Timestamp>,
+}
+
+impl Summary {
+    pub(super) fn of(works: &[Work<'_>]) -> Self {
+        let mut states = BTreeMap::new();
+        let mut waiting: Vec<&Work<'_>> = Vec::new();
+        for work in works {
+            *states.entry(work.journal.state).or_default() += 1;
+            if work.journal.state == State::Failed || work.waits.is_some() {
+                waiting.push(work);
+            }
+        }
+        let rank = |work: &&Work<'_>| match work.journal.state {
+            State::Failed => 0,
+            State::Required => 2,
+            _ => 1,
+        };
+        waiting.sort_by_key(|work| (rank(work), work.journal.since, work.view.node.name));
+        let examples = waiting.into_iter().take(EXAMPLES).map(|work| Example {
+            node: work.view.node.name.into(),
+            state: work.journal.state,
+            reason: work.journal.reason.clone().or_else(|| Some(work.waits.as_ref()?.0.clone())).unwrap_or_default(),
+            since: work.journal.since.and_then(|since| Timestamp::from_second(since).ok()),
+        });
+        Self { states, examples: examples.collect() }
+    }
+
+    /// Whether every node has the wanted driver.
+    pub fn complete(&self) -> bool {
+        self.states.keys().all(|state| matches!(state, State::Unset | State::Done))
+    }
+}
+
+impl fmt::Display for Summary {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let total: usize = self.states.values().sum();
+        let of = |states: &[State]| states.iter().filter_map(|state| self.states.get(state)).sum::<usize>();
+        write!(f, "{} of {total} nodes have the wanted driver", of(&[State::Done, State::Unset]))?;
+        let mut rest: Vec<_> =
+            self.states.iter().filter(|(state, _)| !matches!(state, State::Done | State::Unset)).collect();
+        rest.sort_by_key(|(state, count)| (Reverse(**count), **state));
+        for (state, count) in rest {
+            let label = if *state == State::Unknown { "unknown" } else { state.label() };
+            write!(f, ", {count} {label}")?;
+        }
+        for example in &self.examples {
+            let since = example.since.map(|since| format!(" since {since}")).unwrap_or_default();
+            write!(f, "; {}{since}: {}", example.node, example.reason)?;
+        }
+        Ok(())
+    }
+}
+
+/// Why a ClusterPolicy whose drivers NVIDIADrivers install is not ready, if an upgrade is the cause: two sentences.
+/// Nodes without an owner and nodes that users keep out of upgrades do not count.
+pub fn incomplete<'a>(nodes: impl IntoIterator<Item = Node<'a>>) -> Option<[String; 2]> {
+    let (mut pending, mut active, mut failed) = (0, 0, 0);
+    for node in nodes {
+        let owned = node.labels.get(OWNER).is_some_and(|owner| !owner.is_empty());
+        if !owned || node.labels.is(keys::SKIP, "true") {
+            continue;
+        }
+        match State::of(node.labels) {
+            State::Unset | State::Done => {}
+            State::Required => pending += 1,
+            State::Failed => failed += 1,
+            _ => active += 1,
+        }
+    }
+    (pending + active + failed > 0).then(|| {
+        let counts = format!("nodes owned by NVIDIADrivers: {pending} pending, {active} in progress, {failed} failed");
+        ["driver upgrade is not completed".into(), counts]
+    })
+}
