@@ -66,7 +66,7 @@ fn covers(row: &str, path: &str) -> bool {
 }
 
 /// Whether anything is written at `path` of `value`; a list is entered item by item.
-fn is_set(value: &Value, path: &str) -> bool {
+pub fn is_set(value: &Value, path: &str) -> bool {
     match value {
         Value::Array(items) => items.iter().any(|item| is_set(item, path)),
         Value::Object(fields) if path.is_empty() => !fields.is_empty(),

@@ -248,9 +248,22 @@ pub(super) fn placement(cx: &Cx<'_>, source: &Source<'_>) -> PodSpec {
         node_selector: Some(spec.node_selector.clone().unwrap_or_else(gpu_nodes)).filter(|all| !all.is_empty()),
         tolerations: spec.tolerations.clone().filter(|tolerations| !tolerations.is_empty()),
         runtime_class_name: spec.runtime_class_name.clone().filter(|name| !name.is_empty()),
-        image_pull_secrets: source.pull_secret().map(|name| vec![LocalObjectReference { name: name.into() }]),
+        image_pull_secrets: pull_secrets(cx, source),
         ..PodSpec::default()
     }
+}
+
+/// Secrets that pull the images: the source's, and those of the user's containers.
+fn pull_secrets(cx: &Cx<'_>, source: &Source<'_>) -> Option<Vec<LocalObjectReference>> {
+    let users = cx.spec().init_containers.iter().flatten().flat_map(|one| one.image.pull_secrets.iter().flatten());
+    let mut names: Vec<&str> = source.pull_secret().into_iter().collect();
+    for name in users.map(String::as_str).filter(|name| !name.is_empty()) {
+        if !names.contains(&name) {
+            names.push(name);
+        }
+    }
+    let secrets: Vec<_> = names.into_iter().map(|name| LocalObjectReference { name: name.into() }).collect();
+    (!secrets.is_empty()).then_some(secrets)
 }
 
 /// What the user asked for, as request and limit.

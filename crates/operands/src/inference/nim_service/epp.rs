@@ -6,6 +6,7 @@ use capstan_api::common::EppConfig;
 use capstan_api::common::epp::EndpointPickerConfig;
 use capstan_api::foreign::InferencePool;
 use capstan_api::foreign::inference::{EndpointPickerRef, InferencePoolSpec, PoolPort, PoolSelector};
+use capstan_plan::Object;
 use k8s_openapi::api::apps::v1::{Deployment, DeploymentSpec};
 use k8s_openapi::api::core::v1::{
     Capabilities, ConfigMap, ConfigMapVolumeSource, Container, ContainerPort, GRPCAction, PodSecurityContext, PodSpec,
@@ -20,7 +21,7 @@ use serde_json::{Value, json};
 
 use super::super::proxy;
 use super::parts::Parts;
-use super::{Cx, access, containers, deployment, names, pod, routes, service};
+use super::{Cx, access, containers, deployment, names, pod, references, rolling, routes, service};
 
 /// Key of the configuration that we store.
 const FILE: &str = "default-plugins.yaml";
@@ -41,7 +42,8 @@ pub(super) fn add(cx: &Cx<'_>, parts: &mut Parts) {
         parts.add(&ConfigMap { metadata, data: Some(data), ..ConfigMap::default() });
     }
     parts.add(&front(epp, &meta, &name));
-    parts.add(&picker(cx, epp, &meta, &name));
+    let picker = Object::new(&picker(cx, epp, &meta, &name));
+    parts.objects.push(rolling::remember(cx, picker, &references::of_picker(cx), &["/spec/template/metadata"]));
     let spec = InferencePoolSpec {
         selector: Some(PoolSelector { match_labels: Some(names::selector(cx)) }),
         target_ports: Some(vec![PoolPort { number: service::port(cx) }]),
@@ -193,7 +195,8 @@ fn container(cx: &Cx<'_>, epp: &EppConfig) -> Container {
 
 fn volume(epp: &EppConfig, name: &str) -> Volume {
     let config = epp.config_map_ref.as_ref().map_or_else(|| format!("{name}-config"), |one| one.name.clone());
-    let source = ConfigMapVolumeSource { name: config, ..ConfigMapVolumeSource::default() };
+    let optional = epp.config_map_ref.as_ref().and_then(|one| one.optional);
+    let source = ConfigMapVolumeSource { name: config, optional, ..ConfigMapVolumeSource::default() };
     Volume { name: "epp-config".into(), config_map: Some(source), ..Volume::default() }
 }
 

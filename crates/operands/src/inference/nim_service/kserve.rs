@@ -2,6 +2,8 @@
 
 use capstan_api::foreign::InferenceService;
 use capstan_api::foreign::kserve::{InferenceServiceSpec, Predictor, Scaling};
+use capstan_api::ignored;
+use capstan_api::nim::service::InferencePlatform;
 use capstan_plan::kit::quantity;
 use capstan_plan::{Gvk, Object};
 use k8s_openapi::api::autoscaling::v2::{MetricSpec, MetricTarget};
@@ -10,7 +12,7 @@ use k8s_openapi::apimachinery::pkg::util::intstr::IntOrString;
 use serde_json::Value;
 
 use super::parts::{Parts, Stop, lacking};
-use super::{Cx, access, containers, deployment, devices, monitor, names, pod, rolling, service, storage};
+use super::{Cx, access, containers, deployment, devices, monitor, names, pod, references, rolling, service, storage};
 
 /// Annotation by which users choose a mode, and by which KServe reads it.
 pub(super) const MODE: &str = "serving.kserve.io/deploymentMode";
@@ -18,6 +20,45 @@ pub(super) const MODE: &str = "serving.kserve.io/deploymentMode";
 pub(super) const SETTINGS: &str = "inferenceservice-config";
 const VISIBILITY: &str = "networking.kserve.io/visibility";
 const MODES: [&str; 5] = ["Standard", "Knative", "ModelMesh", "RawDeployment", "Serverless"];
+
+/// Fields of what KServe makes by itself: Service, routes and autoscaler.
+const WITHOUT_EFFECT: [&str; 12] = [
+    "spec.expose.service.type",
+    "spec.expose.service.annotations",
+    "spec.expose.service.labels",
+    "spec.expose.ingress.annotations",
+    "spec.expose.ingress.spec",
+    "spec.expose.router.hostDomainName",
+    "spec.expose.router.annotations",
+    "spec.expose.router.ingress.ingressClass",
+    "spec.expose.router.ingress.tlsSecretName",
+    "spec.expose.router.gateway",
+    "spec.expose.router.eppConfig",
+    "spec.scale.annotations",
+];
+/// Fields of what Knative decides by itself.
+const WITHOUT_EFFECT_IN_KNATIVE: [&str; 3] = ["spec.replicas", "spec.userID", "spec.groupID"];
+
+/// Fields that are set and that KServe leaves no room for.
+pub(super) fn without_effect(cx: &Cx<'_>) -> Vec<&'static str> {
+    if cx.platform() != InferencePlatform::KServe {
+        return Vec::new();
+    }
+    let Ok(mode) = mode(cx) else { return Vec::new() };
+    let object = serde_json::json!({"spec": cx.spec()});
+    let knative: &[&str] = if is_standard(&mode) { &[] } else { &WITHOUT_EFFECT_IN_KNATIVE };
+    let set = WITHOUT_EFFECT.iter().chain(knative).filter(|path| ignored::is_set(&object, path));
+    let mut list: Vec<&'static str> = set.copied().collect();
+    let limits = cx.spec().scale.as_ref().and_then(|scale| scale.hpa.as_ref());
+    if limits.is_some_and(|limits| limits.behavior.is_some()) {
+        list.push("spec.scale.hpa.behavior");
+    }
+    let metrics = limits.and_then(|limits| limits.metrics.as_deref()).unwrap_or_default();
+    if metrics.len() > 1 || metrics.iter().any(|metric| by_resource(metric).is_none()) {
+        list.push("spec.scale.hpa.metrics (but for the first of cpu and memory)");
+    }
+    list
+}
 
 /// Adds everything: no Service, route or autoscaler of ours, for KServe makes its own.
 pub(super) fn add(cx: &Cx<'_>, parts: &mut Parts) {
@@ -46,7 +87,7 @@ pub(super) fn add(cx: &Cx<'_>, parts: &mut Parts) {
     }
     devices::add(cx, parts);
     let object = Object::new(&object(cx, &mode));
-    parts.objects.push(rolling::remember(cx, object, &["/spec/predictor/annotations"]));
+    parts.objects.push(rolling::remember(cx, object, &references::of_server(cx), &["/spec/predictor"]));
 }
 
 /// Whether KServe makes a plain Deployment. Everything else looks like Knative to us.

@@ -19,7 +19,7 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use k8s_openapi::apimachinery::pkg::util::intstr::IntOrString;
 
 use super::parts::{Parts, Stop, lacking};
-use super::{Cx, containers, devices, env as environments, mpi, names, pod, rolling};
+use super::{Cx, containers, devices, env as environments, mpi, names, pod, references, rolling};
 
 /// Annotation by which Volcano finds the group of a pod.
 const GROUP: &str = "scheduling.k8s.io/group-name";
@@ -113,9 +113,13 @@ pub(super) fn add(cx: &Cx<'_>, spread: &MultiNode, parts: &mut Parts) {
     };
     let metadata = names::named(cx, &names::of_group(cx));
     let object = Object::new(&LeaderWorkerSet { metadata, spec, status: None });
-    let templates =
-        ["leader", "worker"].map(|role| format!("/spec/leaderWorkerTemplate/{role}Template/metadata/annotations"));
-    parts.objects.push(rolling::remember(cx, object, &templates.each_ref().map(String::as_str)));
+    let templates = ["leader", "worker"].map(|role| format!("/spec/leaderWorkerTemplate/{role}Template/metadata"));
+    parts.objects.push(rolling::remember(
+        cx,
+        object,
+        &references::of_server(cx),
+        &templates.each_ref().map(String::as_str),
+    ));
 }
 
 /// How many groups there are.

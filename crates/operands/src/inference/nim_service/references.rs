@@ -47,13 +47,26 @@ pub fn mentions(service: &NimService, gvk: &Gvk, object: &Value) -> bool {
 
 /// What the pods cannot start without.
 fn needed(cx: &Cx<'_>) -> Vec<Ref> {
+    [by_server(cx), by_picker(cx)].concat()
+}
+
+/// What the endpoint picker cannot start without.
+fn by_picker(cx: &Cx<'_>) -> Vec<Ref> {
+    let Some(epp) = super::routes::router(cx).and_then(|router| router.epp_config.as_ref()) else { return Vec::new() };
+    let config = epp.config_map_ref.as_ref().filter(|one| one.optional != Some(true));
+    let mut list: Vec<Ref> = config.map(|one| Ref::of::<ConfigMap>(&cx.namespace, &one.name)).into_iter().collect();
+    list.extend(epp.container_spec.env.iter().flatten().filter_map(|one| of_variable(&cx.namespace, one)));
+    list
+}
+
+/// What the model server cannot start without.
+fn by_server(cx: &Cx<'_>) -> Vec<Ref> {
     let (spec, namespace) = (cx.spec(), &cx.namespace);
     let mut list: Vec<Ref> = env::auth_secret(cx).map(|name| Ref::of::<Secret>(namespace, name)).into_iter().collect();
-    list.extend(spec.env.iter().flatten().filter_map(|one| of_variable(namespace, one)));
+    let others = [&spec.init_containers, &spec.sidecar_containers].into_iter().flatten().flatten();
+    let variables = others.flat_map(|container| container.env.iter().flatten()).chain(spec.env.iter().flatten());
+    list.extend(variables.filter_map(|one| of_variable(namespace, one)));
     list.extend(proxy::certificates(spec.proxy.as_ref()).map(|name| Ref::of::<ConfigMap>(namespace, name)));
-    let epp = super::routes::router(cx).and_then(|router| router.epp_config.as_ref());
-    let config = epp.and_then(|epp| epp.config_map_ref.as_ref());
-    list.extend(config.map(|one| Ref::of::<ConfigMap>(namespace, &one.name)));
     if let Some(Storage::Claim(own)) = sources(spec).first()
         && own.create != Some(true)
     {
@@ -71,9 +84,21 @@ fn of_variable(namespace: &str, variable: &EnvVar) -> Option<Ref> {
     secret.or_else(|| config.map(|one| Ref::of::<ConfigMap>(namespace, &one.name)))
 }
 
-/// What the pods read, by name, with a hash of its content if it is there.
-pub(super) fn contents(cx: &Cx<'_>) -> BTreeMap<String, Option<String>> {
-    let read = needed(cx).into_iter().filter(|one| ["Secret", "ConfigMap"].contains(&one.gvk.kind.as_str()));
+/// What pods read, by name, with a hash of its content if it is there.
+pub(super) type Contents = BTreeMap<String, Option<String>>;
+
+/// What the pods of the model read.
+pub(super) fn of_server(cx: &Cx<'_>) -> Contents {
+    contents(cx, by_server(cx))
+}
+
+/// What the pods of the endpoint picker read.
+pub(super) fn of_picker(cx: &Cx<'_>) -> Contents {
+    contents(cx, by_picker(cx))
+}
+
+fn contents(cx: &Cx<'_>, named: Vec<Ref>) -> Contents {
+    let read = named.into_iter().filter(|one| ["Secret", "ConfigMap"].contains(&one.gvk.kind.as_str()));
     let content = |one: &Ref| {
         let live = cx.facts.live.get(one)?;
         Some(hash(&[&live["data"], &live["binaryData"]].map(ToString::to_string).concat()))

@@ -272,5 +272,13 @@ fn finish(cx: &Cx<'_>, outcome: Outcome, reason: &str, message: &str, notices: N
 fn ignored_fields(cx: &Cx<'_>) -> Option<String> {
     let object = serde_json::json!({"spec": cx.spec()});
     let fields: Vec<_> = ignored::used("NIMService", &object).collect();
-    (!fields.is_empty()).then(|| format!("these fields are set but have no effect yet: {}", fields.join(", ")))
+    let mut told = Vec::new();
+    if !fields.is_empty() {
+        told.push(format!("these fields are set but have no effect yet: {}", fields.join(", ")));
+    }
+    let fields = kserve::without_effect(cx);
+    if !fields.is_empty() {
+        told.push(format!("KServe decides this by itself, so these fields have no effect: {}", fields.join(", ")));
+    }
+    (!told.is_empty()).then(|| told.join("; "))
 }

@@ -205,3 +205,39 @@ fn gpus_follow_from_the_profile_unless_the_user_says() {
         "profile p3 says that it takes \"invalid\" GPUs: set nvidia.com/gpu in spec.resources.limits yourself"
     );
 }
+
+#[test]
+fn a_changed_configuration_replaces_the_picker_and_leaves_the_model_alone() {
+    let service = edited(|spec| {
+        let container = json!({"name": "epp", "image": {"repository": "epp", "tag": "1"}});
+        spec["expose"]["router"] =
+            json!({"eppConfig": {"containerSpec": container, "configMapRef": {"name": "plugins", "key": "file"}}});
+    });
+    let config = |text: &str| json!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "plugins", "namespace": "nim"}, "data": {"file": text}});
+    let templates = |plan: &Plan<NimServiceStatus>| {
+        let workloads = bodies(plan).into_iter().filter(|body| body["kind"] == "Deployment");
+        workloads.map(|body| body["spec"]["template"].clone()).collect::<Vec<_>>()
+    };
+    let first = plan(&service, &with([config("a")]));
+    let mut after = facts_after(&first, |_, _| {});
+    after.live.insert(Ref::of::<k8s_openapi::api::core::v1::ConfigMap>("nim", "plugins"), Arc::new(config("b")));
+    let second = plan(&service, &after);
+    let (before, now) = (templates(&first), templates(&second));
+    assert_ne!(before[0], now[0], "the picker reads its file once");
+    assert_eq!(before[1], now[1]);
+}
+
+#[test]
+fn what_kserve_decides_by_itself_is_told() {
+    let service = edited(|spec| {
+        spec["inferencePlatform"] = "kserve".into();
+        spec["expose"]["service"]["labels"] = json!({"a": "b"});
+        spec["scale"] = json!({"annotations": {"a": "b"}});
+    });
+    let (_, _, message) = condition(&plan(&service, &facts()), "IgnoredFields");
+    assert_eq!(
+        message,
+        "KServe decides this by itself, so these fields have no effect: spec.expose.service.type, \
+         spec.expose.service.labels, spec.scale.annotations"
+    );
+}

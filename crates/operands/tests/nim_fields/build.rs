@@ -1,0 +1,28 @@
+//! NIMBuild.
+
+use capstan_operands::inference::nim_build::{Seen, check, plan};
+use serde_json::{Value, json};
+
+use super::{Case, Sight, assert_alive, facts, object, ready_cache};
+
+#[test]
+fn every_field_of_a_build_does_something() {
+    let look = |value: &Value| {
+        let build = serde_json::from_value(value.clone()).unwrap();
+        let plan = plan(&build, &facts([ready_cache()], &[]), &Seen::default());
+        Sight::of(&plan, check(&build), Vec::new())
+    };
+    let spec = json!({
+        "nimCache": {"name": "models", "profile": "p1"}, "image": {"repository": "r", "tag": "t"},
+    });
+    assert_alive(&[Case {
+        kind: "NIMBuild",
+        setting: "building",
+        base: object("NIMBuild", "engine", spec),
+        contexts: &[],
+        samples: &[("nimCache.profile", json!("p2")), ("image.pullPolicy", json!("Always"))],
+        refused: &[],
+        elsewhere: &[],
+        look: &look,
+    }]);
+}
