@@ -14,6 +14,9 @@ use tokio_util::sync::CancellationToken;
 
 use crate::logging;
 
+/// How long a registry may take to tell about an image: a model is served without its word, but later.
+const REGISTRIES: Duration = Duration::from_secs(5);
+
 #[derive(clap::Args)]
 #[command(args_override_self = true)]
 pub(crate) struct Args {
@@ -151,6 +154,7 @@ fn options(args: &Args) -> Result<Options> {
         instance: args.pod_name.clone(),
         clock: Clock::Real,
         ask: Ask::network(),
+        registries: Some(REGISTRIES),
         kserve_namespace: std::env::var("KSERVE_NAMESPACE").ok().filter(|name| !name.is_empty()),
     })
 }

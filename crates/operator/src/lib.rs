@@ -18,8 +18,11 @@ mod settle;
 
 use std::net::SocketAddr;
 use std::path::PathBuf;
+use std::time::Duration;
 
 use capstan_api::nim::{NimBuild, NimCache, NimPipeline};
+use capstan_runtime::ask::{Asker, How};
+use capstan_runtime::registry::Registries;
 use capstan_runtime::serve::Guard;
 use capstan_runtime::webhook::{self, keeper};
 use capstan_runtime::{Action, Anchor, Clock, Controller, Gate, Key, Runtime, leader, serve};
@@ -73,6 +76,8 @@ pub struct Options {
     pub clock: Clock,
     /// How questions are asked that the API does not answer.
     pub ask: Ask,
+    /// How long a registry may take to tell about an image; `None` asks none, and images count as ones that say nothing.
+    pub registries: Option<Duration>,
     /// Namespace of KServe; found by its settings when unset.
     pub kserve_namespace: Option<String>,
 }
@@ -111,6 +116,7 @@ impl Options {
             instance: "capstan".into(),
             clock: Clock::Real,
             ask: Ask::offline(),
+            registries: None,
             kserve_namespace: None,
         }
     }
@@ -176,13 +182,24 @@ fn controllers(
     stop: &CancellationToken,
 ) {
     let nodes = Nodes::follow(&runtime.cache);
-    nim_service::start(tasks, runtime, schemas, nodes.clone(), options, stop);
-    let mut run = Run { tasks, runtime, schemas, nodes, stop };
+    let registries = options.registries.map(|patience| Registries::new(runtime.client.clone(), patience));
+    let asking =
+        Asking { how: questions::with_registries(&options.ask, registries), registries: options.registries.is_some() };
+    nim_service::start(tasks, runtime, schemas, nodes.clone(), &asking, options, stop);
+    let mut run = Run { tasks, runtime, schemas, nodes, asking, stop };
     let caches = Controller::of::<NimCache>("nimcache", runtime).watching(nim_cache::concerned(runtime));
     run.controller::<NimCache, _, _>(caches, nim_cache::reconcile);
     let builds = Controller::of::<NimBuild>("nimbuild", runtime).watching(nim_build::concerned(runtime));
     run.controller::<NimBuild, _, _>(builds, nim_build::reconcile);
     run.controller::<NimPipeline, _, _>(Controller::of::<NimPipeline>("nimpipeline", runtime), nim_pipeline::reconcile);
+}
+
+/// How plans find out what the API does not tell.
+#[derive(Clone)]
+struct Asking {
+    how: How,
+    /// Whether registries are asked.
+    registries: bool,
 }
 
 /// What a reconcile works with.
@@ -191,6 +208,9 @@ struct Cx {
     runtime: Runtime,
     schemas: Schemas,
     nodes: Nodes,
+    asker: Asker,
+    /// Whether registries are asked.
+    registries: bool,
 }
 
 /// Where controllers run.
@@ -199,6 +219,7 @@ struct Run<'a> {
     runtime: &'a Runtime,
     schemas: &'a Schemas,
     nodes: Nodes,
+    asking: Asking,
     stop: &'a CancellationToken,
 }
 
@@ -211,7 +232,13 @@ impl Run<'_> {
         Fut: Future<Output = Result<Action, capstan_runtime::Error>> + Send + 'static,
     {
         self.schemas.wake::<K>(controller.queue(), &self.runtime.cache);
-        let cx = Cx { runtime: self.runtime.clone(), schemas: self.schemas.clone(), nodes: self.nodes.clone() };
+        let cx = Cx {
+            runtime: self.runtime.clone(),
+            schemas: self.schemas.clone(),
+            nodes: self.nodes.clone(),
+            asker: Asker::new(self.asking.how.clone(), controller.queue()),
+            registries: self.asking.registries,
+        };
         self.tasks.spawn(controller.run(self.stop.clone(), move |key| reconcile(cx.clone(), key)));
     }
 }

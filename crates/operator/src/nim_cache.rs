@@ -21,10 +21,14 @@ const MANIFEST: u32 = 16 << 20;
 /// Makes one cache what its spec says, and says how it is doing.
 pub(crate) async fn reconcile(cx: Cx, key: Key) -> Result<Action, Error> {
     let runtime = &cx.runtime;
-    let Some(cache) = runtime.cache.typed::<NimCache>(&key)? else { return Ok(Action::Wait) };
+    let Some(cache) = runtime.cache.typed::<NimCache>(&key)? else {
+        cx.asker.ask(&key, &[]);
+        return Ok(Action::Wait);
+    };
     let uid = cache.uid().unwrap_or_default();
     let reference = Ref::of::<NimCache>(&key.namespace, &key.name);
     if cache.metadata.deletion_timestamp.is_some() {
+        cx.asker.ask(&key, &[]);
         runtime.writer.remove_finalizer(&reference, FINALIZER).await?;
         return Ok(Action::Wait);
     }
@@ -46,13 +50,16 @@ pub(crate) async fn reconcile(cx: Cx, key: Key) -> Result<Action, Error> {
     let mut facts = shared.iter().fold(view, |view, one| view.object(one)).facts(runtime.clock.now());
     facts.skew = cx.schemas.skew("NIMCache");
     facts.orchestrator = cx.nodes.orchestrator();
+    facts.answers = cx.asker.answers(&key);
+    facts.registries = cx.registries;
     let seen = look(&cx, &cache, &facts.live).await?;
     let plan = nim_cache::plan(&cache, &facts, &seen);
+    cx.asker.ask(&key, &plan.questions);
     let blocked = |reason: &str, message: &str| nim_cache::blocked(&cache, &facts, &seen, reason, message);
     settle(runtime, &reference, &uid, &facts, plan, blocked).await
 }
 
-/// What only pods, nodes and registries know.
+/// What only pods and nodes know.
 async fn look(cx: &Cx, cache: &NimCache, live: &LiveObjects) -> Result<Seen, Error> {
     let runtime = &cx.runtime;
     let namespace = cache.namespace().unwrap_or_default();
@@ -67,7 +74,7 @@ async fn look(cx: &Cx, cache: &NimCache, live: &LiveObjects) -> Result<Seen, Err
         Some(pod) => runtime.pod_log(&namespace, &pod, Part::Tail(20)).await.ok().and_then(|log| progress::last(&log)),
         None => None,
     };
-    Ok(Seen { protocol: None, manifest, products: cx.nodes.products(), progress })
+    Ok(Seen { manifest, products: cx.nodes.products(), progress })
 }
 
 /// Which caches a change concerns besides its owner: pods of their Jobs, their claims, builds that add to them.

@@ -13,10 +13,10 @@ use serde_json::Value;
 use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
 
-use crate::Options;
 use crate::orchestrator::Nodes;
 use crate::schemas::Schemas;
 use crate::settle::settle;
+use crate::{Asking, Options};
 
 /// Finalizer that the NIM Operator leaves on services: theirs is nothing to clean up here, so it only has to go.
 const FINALIZER: &str = "finalizer.nimservice.apps.nvidia.com";
@@ -31,6 +31,7 @@ struct Cx {
     schemas: Schemas,
     nodes: Nodes,
     asker: Asker,
+    registries: bool,
     kserve: Option<String>,
 }
 
@@ -40,6 +41,7 @@ pub(crate) fn start(
     runtime: &Runtime,
     schemas: &Schemas,
     nodes: Nodes,
+    asking: &Asking,
     options: &Options,
     stop: &CancellationToken,
 ) {
@@ -52,7 +54,8 @@ pub(crate) fn start(
         runtime: runtime.clone(),
         schemas: schemas.clone(),
         nodes,
-        asker: Asker::new(options.ask.0.clone(), queue.clone()),
+        asker: Asker::new(asking.how.clone(), queue.clone()),
+        registries: asking.registries,
         kserve: options.kserve_namespace.clone(),
     };
     let (cache, ending) = (runtime.cache.clone(), stop.clone());
@@ -88,6 +91,7 @@ async fn reconcile(cx: Cx, key: Key) -> Result<Action, Error> {
     let mut facts = facts(runtime, cx.kserve.as_deref(), &service);
     facts.skew = cx.schemas.skew("NIMService");
     facts.answers = cx.asker.answers(&key);
+    facts.registries = cx.registries;
     facts.orchestrator = cx.nodes.orchestrator();
     let plan = nim_service::plan(&service, &facts);
     cx.asker.ask(&key, &plan.questions);

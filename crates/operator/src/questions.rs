@@ -5,6 +5,7 @@ use std::sync::Arc;
 use capstan_operands::inference::nim_service::discovery;
 use capstan_plan::{Answer, Question};
 use capstan_runtime::ask::How;
+use capstan_runtime::registry::Registries;
 use capstan_runtime::{fetch, keys};
 
 /// How questions are asked.
@@ -36,9 +37,25 @@ impl Ask {
     }
 }
 
+/// The same, with registries to ask about images; without, nobody asks about them.
+pub(crate) fn with_registries(ask: &Ask, registries: Option<Registries>) -> How {
+    let how = ask.0.clone();
+    Arc::new(move |question| match (question, registries.clone()) {
+        (Question::Image(image), Some(registries)) => Box::pin(async move {
+            let labels = registries.labels(&image).await?;
+            Ok(Answer::Image(Ok(labels)))
+        }),
+        (Question::Image(image), None) => {
+            Box::pin(async move { Err(format!("no registry is asked about image {}", image.name)) })
+        }
+        (other, _) => how(other),
+    })
+}
+
 async fn answer(question: Question) -> Result<Answer, String> {
     match question {
         Question::Model { url, .. } => model(url.trim_end_matches('/')).await.map(|name| Answer::Model(Ok(name))),
+        Question::Image(image) => Err(format!("no registry is asked about image {}", image.name)),
         Question::PrivateKey { .. } => keys::private_key().map(Answer::PrivateKey).map_err(|error| error.to_string()),
     }
 }

@@ -19,6 +19,8 @@ pub struct Facts {
     pub live: LiveObjects,
     /// What to tell the user when the CRD in the cluster has another schema than this build.
     pub skew: Option<String>,
+    /// Whether registries can be asked about images; without, they count as images that say nothing.
+    pub registries: bool,
     /// What came back on the questions of earlier plans.
     pub answers: BTreeMap<Question, Answer>,
     /// What the cluster is made with.
@@ -34,6 +36,7 @@ impl Facts {
             served: BTreeSet::new(),
             live: LiveObjects::default(),
             skew: None,
+            registries: false,
             answers: BTreeMap::new(),
             orchestrator: Orchestrator::default(),
         }

@@ -13,7 +13,7 @@ mod question;
 pub use diff::{Conflict, Deletion, Diff, diff, holds, is_current};
 pub use facts::{Facts, Orchestrator, ServerVersion};
 pub use object::{Gvk, Live, LiveObjects, Object, Policy, Ref, same_manager};
-pub use question::{Answer, Question};
+pub use question::{Answer, Image, Labels, Proxies, Question};
 
 use std::time::Duration;
 

@@ -3,6 +3,8 @@
 //! A plan asks by naming the question in its answer. Somebody asks it between two decisions, and what came back is a fact
 //! of the next one. Until then the plan goes on without.
 
+use std::collections::BTreeMap;
+
 use crate::Ref;
 
 /// A question. It is asked for as long as plans name it.
@@ -20,6 +22,51 @@ pub enum Question {
         /// The Secret.
         secret: Ref,
     },
+    /// What an image says of itself in its labels. Asked until the registry has answered once.
+    Image(Image),
+}
+
+/// An image in a registry, and how to get there.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct Image {
+    /// Its name, as pods give it.
+    pub name: String,
+    /// Secrets with credentials for registries; the first that knows the registry counts.
+    pub secrets: Vec<Ref>,
+    /// Proxies; those of our own environment where none is given.
+    pub proxy: Proxies,
+    /// ConfigMap with certificates to trust besides the usual ones.
+    pub certificates: Option<Ref>,
+}
+
+/// Proxies on the way to a registry; empty where there is none.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct Proxies {
+    /// For HTTP.
+    pub http: String,
+    /// For HTTPS.
+    pub https: String,
+    /// Hosts that are reached directly, separated by commas.
+    pub none: String,
+}
+
+/// Labels of an image, for one platform.
+pub type Labels = BTreeMap<String, String>;
+
+impl Question {
+    /// Whether one answer is enough.
+    pub fn is_lasting(&self) -> bool {
+        !matches!(self, Self::Model { .. })
+    }
+
+    /// What to tell a plan when nobody answered for a while; nothing where it can only wait.
+    pub fn unanswered(&self, why: String) -> Option<Answer> {
+        match self {
+            Self::Model { .. } => Some(Answer::Model(Err(why))),
+            Self::PrivateKey { .. } => None,
+            Self::Image(_) => Some(Answer::Image(Err(why))),
+        }
+    }
 }
 
 /// What came back.
@@ -29,4 +76,6 @@ pub enum Answer {
     Model(Result<String, String>),
     /// The key, as PEM.
     PrivateKey(String),
+    /// Labels for each platform of the image; or why they are not known, after several tries.
+    Image(Result<Vec<Labels>, String>),
 }

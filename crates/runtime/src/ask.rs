@@ -100,18 +100,19 @@ impl Shared {
             let _turn = self.limit.acquire().await.ok()?;
             (self.how)(question.clone()).await
         };
-        let lasting = matches!(question, Question::PrivateKey { .. });
         match result {
             Ok(answer) => {
                 *failures = 0;
                 self.keep(key, question, answer);
-                (!lasting).then_some(AGAIN)
+                (!question.is_lasting()).then_some(AGAIN)
             }
             Err(why) => {
                 *failures = failures.saturating_add(1);
                 tracing::debug!(object = %key, ?question, why, failures = *failures, "no answer");
-                if *failures >= PATIENCE && !lasting {
-                    self.keep(key, question, Answer::Model(Err(why)));
+                if *failures >= PATIENCE
+                    && let Some(answer) = question.unanswered(why)
+                {
+                    self.keep(key, question, answer);
                 }
                 Some(AGAIN.min(SOON * 2_u32.saturating_pow(failures.saturating_sub(1).min(8))))
             }

@@ -31,6 +31,7 @@ mod listen;
 pub mod metrics;
 pub mod queue;
 pub mod read;
+pub mod registry;
 pub mod serve;
 pub mod webhook;
 pub mod writer;

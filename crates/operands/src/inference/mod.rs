@@ -1,6 +1,7 @@
 //! Serving models: NIMService, and NIMCache, NIMBuild and NIMPipeline around it. What they share lies beside them.
 
 mod claim;
+pub mod layout;
 mod manifest;
 pub mod nim_build;
 pub mod nim_cache;

@@ -28,7 +28,9 @@ impl Writer {
         let Some(live) = self.cache.get(reference) else { return Ok(Sent::No) };
         let wanted = serde_json::to_value(status)
             .map_err(|error| Error::request("serialize the status of", reference, kube::Error::SerdeError(error)))?;
-        let Some(change) = merge_patch(&live["status"], &without_nulls(wanted)) else { return Ok(Sent::No) };
+        let nothing = json!({});
+        let before = Some(&live["status"]).filter(|status| !status.is_null()).unwrap_or(&nothing);
+        let Some(change) = merge_patch(before, &without_nulls(wanted)) else { return Ok(Sent::No) };
         let body = json!({"metadata": {"resourceVersion": live["metadata"]["resourceVersion"]}, "status": change});
         let params = PatchParams { field_manager: Some(FIELD_MANAGER.into()), ..PatchParams::default() };
         let path = kube::core::Request::new(kind.path(&reference.namespace));

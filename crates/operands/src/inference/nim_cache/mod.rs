@@ -15,10 +15,11 @@ mod status;
 use std::collections::BTreeSet;
 
 use capstan_api::nim::{NimCache, NimCacheStatus};
-use capstan_plan::{Facts, LiveObjects, Object, Plan};
+use capstan_plan::{Facts, LiveObjects, Object, Plan, Question};
 use k8s_openapi::api::core::v1::{ConfigMap, PersistentVolumeClaim, Pod};
 use kube::{Resource, ResourceExt};
 
+use super::layout::{self, Protocol, Told};
 use super::manifest::{self, Manifest};
 use super::{claim, pods, profiles};
 use source::Source;
@@ -27,23 +28,12 @@ use status::Step;
 /// What was seen outside of the objects.
 #[derive(Clone, Debug, Default)]
 pub struct Seen {
-    /// How the image gets its model, where it says so.
-    pub protocol: Option<Protocol>,
     /// What the manifest pod printed before it ended.
     pub manifest: Option<String>,
     /// Products of the GPUs in the cluster.
     pub products: BTreeSet<String>,
     /// Progress that the download last printed.
     pub progress: Option<String>,
-}
-
-/// How an image gets its model.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Protocol {
-    /// The serving engine downloads by itself into a folder; there are no profiles to choose from.
-    Native,
-    /// Programs in the image download profiles of a manifest.
-    Legacy,
 }
 
 /// What every part of the plan needs.
@@ -75,14 +65,34 @@ impl<'a> Cx<'a> {
     /// The layout of the model, as far as it is known.
     fn type_(&self) -> &'static str {
         let before = self.status().and_then(|status| status.type_.as_deref()).unwrap_or_default();
-        let settled = self.seen.protocol.is_none() || job::live(self).is_some() || self.is_ready();
-        match self.seen.protocol {
-            Some(Protocol::Native) => NATIVE,
-            _ if settled && before == NATIVE => NATIVE,
+        match self.told() {
+            Told::As(Protocol::Native) => NATIVE,
+            _ if before == NATIVE => NATIVE,
             _ if before == MODEL_FREE => MODEL_FREE,
             _ if self.seen.manifest.as_deref().is_some_and(manifest_pod::has_none) => MODEL_FREE,
             _ => "",
         }
+    }
+
+    /// What to ask the registry, while that decides how the model is downloaded.
+    fn question(&self) -> Option<Question> {
+        let Source::Ngc(ngc) = Source::of(self) else { return None };
+        let known = self.status().is_some_and(|status| status.type_.as_deref().is_some_and(|type_| !type_.is_empty()));
+        let decided = known || self.is_ready() || job::live(self).is_some() || self.kept().is_some();
+        let secrets = ngc.pull_secret.as_deref().filter(|name| !name.is_empty());
+        let source = Source::Ngc(ngc);
+        let asks = !decided && source.endpoint().is_none() && self.facts.registries;
+        asks.then(|| layout::question(&self.namespace, source.image(), secrets, self.spec().proxy.as_ref()))
+    }
+
+    /// What the registry says about the image.
+    fn told(&self) -> Told {
+        layout::told(self.facts, self.question().as_ref())
+    }
+
+    /// The manifest that is kept.
+    fn kept(&self) -> Option<ConfigMap> {
+        self.facts.live.typed(&self.namespace, &names::manifest(self))
     }
 
     /// `object` as a child of the cache.
@@ -107,7 +117,8 @@ pub fn plan(cache: &NimCache, facts: &Facts, seen: &Seen) -> Plan<NimCacheStatus
     let mut objects = access::objects(&cx);
     objects.extend(cx.claim());
     let step = advance(&cx, &mut objects);
-    Plan { objects: Some(objects), ..status::show(&cx, step) }
+    let questions = cx.question().into_iter().collect();
+    Plan { objects: Some(objects), questions, ..status::show(&cx, step) }
 }
 
 /// Adds what the next step needs, and says which one it is.
@@ -115,7 +126,7 @@ fn advance(cx: &Cx<'_>, objects: &mut Vec<Object>) -> Step {
     if !cx.makes_claim() && !has_claim(cx) {
         return Step::NoClaim(claim_name(cx.cache));
     }
-    let kept = cx.facts.live.typed::<ConfigMap>(&cx.namespace, &names::manifest(cx));
+    let kept = cx.kept();
     let manifest = match manifest_of(cx, kept.as_ref()) {
         Ok(manifest) => manifest,
         Err(message) => return Step::BadManifest(message),
@@ -129,6 +140,9 @@ fn advance(cx: &Cx<'_>, objects: &mut Vec<Object>) -> Step {
     }
     let source = Source::of(cx);
     if manifest.is_none() && cx.type_().is_empty() {
+        if cx.told() == Told::Pending {
+            return Step::Inspect(source.image().to_owned());
+        }
         let pod = cx.facts.live.typed::<Pod>(&cx.namespace, &names::pod(cx));
         if !pod.as_ref().is_some_and(manifest_pod::is_spent) {
             objects.push(cx.child(manifest_pod::object(cx).create_once()));

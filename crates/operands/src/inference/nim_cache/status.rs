@@ -10,6 +10,7 @@ use jiff::Timestamp;
 use k8s_openapi::api::batch::v1::Job;
 use k8s_openapi::api::core::v1::Pod;
 
+use super::super::layout::Told;
 use super::super::manifest::Manifest;
 use super::super::pods;
 use super::super::shown::{About, Shown};
@@ -23,6 +24,7 @@ const JOB_CREATED: &str = "NIM_CACHE_JOB_CREATED";
 const JOB_COMPLETED: &str = "NIM_CACHE_JOB_COMPLETED";
 const JOB_PENDING: &str = "NIM_CACHE_JOB_PENDING";
 const PVC_CREATED: &str = "NIM_CACHE_PVC_CREATED";
+const IMAGE_UNKNOWN: &str = "ImageUnknown";
 const RECONCILE_FAILED: &str = "NIM_CACHE_RECONCILE_FAILED";
 
 /// How long the manifest pod may take before the cache counts as failed. It is waited for all the same.
@@ -40,6 +42,8 @@ pub(super) enum Step {
     Blocked(String, String),
     /// The user's claim is not there.
     NoClaim(String),
+    /// The registry is asked about this image.
+    Inspect(String),
     /// The manifest is printed.
     Manifest(Option<Box<Pod>>),
     /// The manifest cannot be read.
@@ -70,6 +74,11 @@ pub(super) fn show(cx: &Cx<'_>, step: Step) -> Plan<NimCacheStatus> {
         ),
         Step::BadManifest(message) => stuck("BadManifest", message),
         Step::NoProfile(message) => stuck("NoProfileSelected", message).again(LOOK),
+        Step::Inspect(image) => {
+            let state = if has_claim(cx) { "PVC-Created" } else { NOT_READY };
+            let message = format!("asking the registry how image {image} gets its model");
+            Shown::new(state).with(JOB_PENDING, true, "InspectingImage", message)
+        }
         Step::Manifest(pod) => manifest(cx, pod.as_deref()),
         Step::Download(job, kept) => {
             let shown = download(cx, job.as_deref());
@@ -206,6 +215,14 @@ fn write(cx: &Cx<'_>, shown: &Shown, profiles: Vec<NimProfile>) -> Plan<NimCache
     if !shown.says(RECONCILE_FAILED) && list.iter().any(|condition| condition.type_ == RECONCILE_FAILED) {
         let wanted = Wanted { type_: RECONCILE_FAILED, status: false, reason: "Reconciled", message: "" };
         conditions::set(list, wanted, generation, now);
+    }
+    match cx.told() {
+        Told::Unknown(why) => {
+            let message = format!("{why}; the image counts as one with a manifest");
+            let wanted = Wanted { type_: IMAGE_UNKNOWN, status: true, reason: IMAGE_UNKNOWN, message: &message };
+            conditions::set(list, wanted, generation, now);
+        }
+        _ => conditions::clear(list, IMAGE_UNKNOWN),
     }
     let about = About { kind: "NIMCache", spec: cx.spec(), generation, facts: cx.facts };
     let note = shown.write(status.state.as_deref(), list, &about);

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use capstan_plan::{Gvk, Orchestrator, Ref, diff};
+use capstan_plan::{Answer, Gvk, Orchestrator, Ref, diff};
 use jiff::Timestamp;
 use k8s_openapi::api::batch::v1::Job;
 use serde_json::{Value, json};
@@ -58,8 +58,16 @@ struct World {
 impl World {
     fn new(spec: Value) -> Self {
         let facts = Facts::at(Timestamp::from_second(1_800_000_000).unwrap());
-        let seen = Seen { protocol: Some(Protocol::Legacy), ..Seen::default() };
-        Self { cache: cache(spec), facts, seen }
+        Self { cache: cache(spec), facts, seen: Seen::default() }
+    }
+
+    /// The registry is asked, and says this.
+    fn told(&mut self, answer: Result<&[(&str, &str)], &str>) {
+        self.facts.registries = true;
+        let question = self.plan().questions.remove(0);
+        let labels = |all: &[(&str, &str)]| all.iter().map(|(key, value)| ((*key).into(), (*value).into())).collect();
+        let answer = answer.map(|all| vec![labels(all)]).map_err(str::to_owned);
+        self.facts.answers.insert(question, Answer::Image(answer));
     }
 
     fn plan(&self) -> Plan<NimCacheStatus> {
@@ -321,13 +329,14 @@ fn a_native_image_downloads_by_itself() {
     let mut spec = ngc();
     spec["env"] = json!([{"name": "NIM_ENGINE_MODEL_PATH", "value": "/elsewhere"}, {"name": "A", "value": "1"}]);
     let mut world = World::new(spec);
-    world.seen.protocol = Some(Protocol::Native);
+    world.told(Ok(&[("com.nvidia.nim.model_download_protocol", "native-v1")]));
     world.turn();
     world.turn();
     assert!(!world.has("Pod", "llama-pod"));
     let pod = world.job().spec.unwrap().template.spec.unwrap();
     insta::assert_yaml_snapshot!(pod.containers);
-    world.seen.protocol = None;
+    assert_eq!(world.plan().questions, [], "one answer is enough");
+    world.facts.answers.clear();
     world.complete();
     assert_eq!(world.cache.status.as_ref().unwrap().type_.as_deref(), Some("native"));
     assert_eq!(world.cache.status.as_ref().unwrap().profiles, None);
@@ -530,4 +539,46 @@ fn mistakes_name_field_value_and_fix() {
     let world = World::new(bad);
     insta::assert_yaml_snapshot!(check(&world.cache));
     assert!(world.plan().objects.is_none());
+}
+
+#[test]
+fn the_registry_is_asked_first_and_with_what_the_pods_have() {
+    let mut spec = ngc();
+    spec["source"]["ngc"]["pullSecret"] = "pull".into();
+    spec["proxy"] = json!({"httpsProxy": "http://proxy:3128", "noProxy": ".svc", "certConfigMap": "certs"});
+    let mut world = World::new(spec);
+    world.facts.registries = true;
+    let plan = world.turn();
+    assert!(!world.has("Pod", "llama-pod"));
+    let [Question::Image(image)] = plan.questions.as_slice() else { panic!("{:?}", plan.questions) };
+    assert_eq!(image.secrets, [Ref::of::<k8s_openapi::api::core::v1::Secret>("nim", "pull")]);
+    assert_eq!((image.proxy.https.as_str(), image.proxy.none.as_str()), ("http://proxy:3128", ".svc"));
+    assert_eq!(image.certificates, Some(Ref::of::<ConfigMap>("nim", "certs")));
+    world.told(Ok(&[]));
+    world.turn();
+    assert!(world.has("Pod", "llama-pod"));
+}
+
+#[test]
+fn a_registry_that_cannot_be_asked_is_told_and_holds_nothing_up() {
+    let mut world = World::new(ngc());
+    world.told(Err("no route to host"));
+    world.turn();
+    assert!(world.has("Pod", "llama-pod"));
+    let conditions = world.cache.status.as_ref().unwrap().conditions.as_ref().unwrap();
+    let unknown = conditions.iter().find(|condition| condition.type_ == "ImageUnknown").unwrap();
+    assert_eq!(unknown.message, "no route to host; the image counts as one with a manifest");
+}
+
+#[test]
+fn sources_without_profiles_ask_no_registry() {
+    for spec in [repository("hf", "https://h", json!({"modelName": "m"})), {
+        let mut spec = ngc();
+        spec["source"]["ngc"]["modelEndpoint"] = "https://api.ngc.nvidia.com/v2/models/x".into();
+        spec
+    }] {
+        let mut world = World::new(spec);
+        world.facts.registries = true;
+        assert_eq!(world.plan().questions, []);
+    }
 }

@@ -6,7 +6,7 @@ use k8s_openapi::api::core::v1::PodTemplateSpec;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{LabelSelector, ObjectMeta};
 use k8s_openapi::apimachinery::pkg::util::intstr::IntOrString;
 
-use super::{Cx, containers, names, pod, references, rolling};
+use super::{Cx, containers, image, names, pod, references, rolling};
 
 pub(super) fn object(cx: &Cx<'_>) -> Object {
     let selector = names::selector(cx);
@@ -29,6 +29,7 @@ pub(super) fn object(cx: &Cx<'_>) -> Object {
         ..Deployment::default()
     });
     let object = rolling::remember(cx, object, &references::of_server(cx), &["/spec/template/metadata"]);
+    let object = image::remember(cx, object);
     // An autoscaler, or whoever scales a service without a number, sets the replicas from the second look on.
     if cx.autoscaled() || cx.spec().replicas.is_none() { object.follow("/spec/replicas") } else { object }
 }

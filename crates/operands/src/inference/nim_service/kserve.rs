@@ -12,7 +12,9 @@ use k8s_openapi::apimachinery::pkg::util::intstr::IntOrString;
 use serde_json::Value;
 
 use super::parts::{Parts, Stop, lacking};
-use super::{Cx, access, containers, deployment, devices, monitor, names, pod, references, rolling, service, storage};
+use super::{
+    Cx, access, containers, deployment, devices, image, monitor, names, pod, references, rolling, service, storage,
+};
 
 /// Annotation by which users choose a mode, and by which KServe reads it.
 pub(super) const MODE: &str = "serving.kserve.io/deploymentMode";
@@ -70,6 +72,8 @@ pub(super) fn add(cx: &Cx<'_>, parts: &mut Parts) {
         lacking::<InferenceService>(cx, "spec.inferencePlatform: kserve")
             .map(|message| Stop::wait("MissingAPI", message))
     });
+    parts.questions.extend(image::question(cx));
+    let stop = stop.or_else(|| image::waits(cx));
     let mode = match (stop, mode(cx)) {
         (Some(stop), _) => return parts.stop(cx, stop),
         (None, Err(message)) => return parts.stop(cx, Stop::failed("DeploymentModeUnknown", message)),
@@ -87,7 +91,8 @@ pub(super) fn add(cx: &Cx<'_>, parts: &mut Parts) {
     }
     devices::add(cx, parts);
     let object = Object::new(&object(cx, &mode));
-    parts.objects.push(rolling::remember(cx, object, &references::of_server(cx), &["/spec/predictor"]));
+    let object = rolling::remember(cx, object, &references::of_server(cx), &["/spec/predictor"]);
+    parts.objects.push(image::remember(cx, object));
 }
 
 /// Whether KServe makes a plain Deployment. Everything else looks like Knative to us.

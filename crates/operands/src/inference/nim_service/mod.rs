@@ -12,6 +12,7 @@ pub mod discovery;
 mod endpoints;
 mod env;
 mod epp;
+mod image;
 mod invalid;
 mod kserve;
 mod model;

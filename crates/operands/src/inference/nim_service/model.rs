@@ -44,6 +44,9 @@ pub(super) fn hub_path(cx: &Cx<'_>) -> Option<String> {
 
 /// Whether the model lies in the layout of newer images.
 pub(super) fn is_native(cx: &Cx<'_>) -> bool {
+    if super::storage::cache_name(cx.spec()).is_none() {
+        return super::image::is_native(cx);
+    }
     let status = cx.cache.as_ref().and_then(|cache| cache.status.as_ref());
     status.is_some_and(|status| status.type_.as_deref() == Some("native"))
 }

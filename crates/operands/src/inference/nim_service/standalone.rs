@@ -1,7 +1,7 @@
 //! A service that runs as a Deployment, or as a LeaderWorkerSet where the model spans nodes.
 
 use super::parts::Parts;
-use super::{Cx, access, autoscaler, deployment, devices, epp, monitor, multi_node, routes, service, storage};
+use super::{Cx, access, autoscaler, deployment, devices, epp, image, monitor, multi_node, routes, service, storage};
 
 /// Adds everything: first what does not depend on the model, then the workload.
 pub(super) fn add(cx: &Cx<'_>, parts: &mut Parts) {
@@ -14,7 +14,8 @@ pub(super) fn add(cx: &Cx<'_>, parts: &mut Parts) {
     if let Some(claim) = storage::claim(cx) {
         parts.objects.push(claim);
     }
-    if let Some(stop) = storage::waits(cx).or_else(|| devices::waits(cx)) {
+    parts.questions.extend(image::question(cx));
+    if let Some(stop) = storage::waits(cx).or_else(|| devices::waits(cx)).or_else(|| image::waits(cx)) {
         return parts.stop(cx, stop);
     }
     devices::add(cx, parts);

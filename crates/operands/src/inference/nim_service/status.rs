@@ -13,7 +13,7 @@ use k8s_openapi::api::apps::v1::Deployment;
 use super::endpoints::endpoints;
 use super::invalid::{self, Fault};
 use super::parts::Parts;
-use super::{Cx, devices, kserve, multi_node, names, reasons, references};
+use super::{Cx, devices, image, kserve, multi_node, names, reasons, references};
 
 const READY: &str = "Ready";
 const FAILED: &str = "Failed";
@@ -22,6 +22,7 @@ const INVALID_FIELDS: &str = "InvalidFields";
 const MISSING_API: &str = "MissingAPI";
 const MISSING_REFERENCES: &str = "MissingReferences";
 const SCHEMA_SKEW: &str = "SchemaSkew";
+const IMAGE_UNKNOWN: &str = "ImageUnknown";
 const UNREACHABLE: &str = "EndpointUnreachable";
 
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -45,6 +46,11 @@ pub(super) fn failed(cx: &Cx<'_>, reason: &str, message: &str) -> Plan<NimServic
 
 /// A plan with nothing but the status that follows from the live objects.
 pub(super) fn observed(cx: &Cx<'_>, objects: &[Object], parts: Parts) -> Plan<NimServiceStatus> {
+    // A registry answers within seconds: a service that nobody has seen yet need not say that it waits.
+    if cx.service.status.is_none() && parts.stop.as_ref().is_some_and(|stop| stop.reason == image::INSPECTING) {
+        let status = NimServiceStatus::default();
+        return Plan { objects: None, status, events: Vec::new(), requeue: None, questions: parts.questions };
+    }
     let progress = progress(cx);
     let outdated = objects.iter().find(|object| !is_current(object, &cx.facts.live));
     let (outcome, reason, message) = match (&parts.stop, outdated) {
@@ -246,6 +252,7 @@ fn finish(cx: &Cx<'_>, outcome: Outcome, reason: &str, message: &str, notices: N
         (MISSING_REFERENCES, joined(notices.missing)),
         (INVALID_FIELDS, joined(notices.invalid)),
         (UNREACHABLE, joined(notices.unreachable)),
+        (IMAGE_UNKNOWN, image::unknown(cx)),
         (IGNORED_FIELDS, ignored_fields(cx)),
         (SCHEMA_SKEW, cx.facts.skew.clone()),
     ];

@@ -250,3 +250,55 @@ fn only_a_change_of_what_pods_have_read_replaces_them() {
     let back = plan(&service, &after(&gone, vec![secret("c")]));
     assert_ne!(template(&back), template(&changed));
 }
+
+/// Facts of a cluster where registries are asked; this one has answered if there is an answer.
+fn inspecting(service: &NimService, live: Facts, answer: Option<Result<&str, &str>>) -> Facts {
+    let mut facts = Facts { registries: true, ..live };
+    let Some(answer) = answer else { return facts };
+    let question = plan(service, &facts).questions.into_iter().find(|one| matches!(one, Question::Image(_))).unwrap();
+    let labels = |value: &str| vec![[("com.nvidia.nim.model_download_protocol".into(), value.into())].into()];
+    facts.answers.insert(question, Answer::Image(answer.map(labels).map_err(str::to_owned)));
+    facts
+}
+
+#[test]
+fn a_service_without_a_cache_asks_how_its_image_gets_the_model() {
+    let service = service(plain());
+    let asking = plan(&service, &inspecting(&service, facts(), None));
+    assert!(!kinds(&asking).contains(&"Deployment"));
+    assert_eq!(asking.status, NimServiceStatus::default(), "nothing is told of a question that takes a second");
+    let native = plan(&service, &inspecting(&service, facts(), Some(Ok("native-v1"))));
+    assert_eq!(container(&native)["volumeMounts"][0]["mountPath"], "/model");
+    let legacy = plan(&service, &inspecting(&service, facts(), Some(Ok(""))));
+    assert_eq!(container(&legacy)["volumeMounts"][0]["mountPath"], "/model-store");
+}
+
+#[test]
+fn a_registry_is_asked_once_for_each_image() {
+    let service = service(plain());
+    let first = plan(&service, &inspecting(&service, facts(), Some(Ok("native-v1"))));
+    let after = Facts { registries: true, ..facts_after(&first, |_, _| {}) };
+    let again = plan(&service, &after);
+    assert!(!again.questions.iter().any(|one| matches!(one, Question::Image(_))));
+    assert_eq!(container(&again), container(&first));
+    let newer = edited(|spec| spec["image"]["tag"] = "1.9".into());
+    assert!(plan(&newer, &after).questions.iter().any(|one| matches!(one, Question::Image(_))));
+}
+
+#[test]
+fn a_registry_that_does_not_answer_is_told_and_what_runs_stays_as_it_is() {
+    let service = service(plain());
+    let failed = plan(&service, &inspecting(&service, facts(), Some(Err("no route to host"))));
+    assert_eq!(container(&failed)["volumeMounts"][0]["mountPath"], "/model-store");
+    assert!(condition(&failed, "ImageUnknown").2.starts_with("no route to host"));
+    // A native workload that another operator made.
+    let native = plan(&service, &inspecting(&service, facts(), Some(Ok("native-v1"))));
+    let live = || {
+        facts_after(&native, |_, body| {
+            body["metadata"]["annotations"].as_object_mut().map(|all| all.remove("nvidia.com/model-download-protocol"));
+        })
+    };
+    for answer in [None, Some(Err("no route to host"))] {
+        assert_eq!(container(&plan(&service, &inspecting(&service, live(), answer))), container(&native));
+    }
+}
