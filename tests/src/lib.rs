@@ -1,6 +1,8 @@
-//! Shared by the tests in this crate: [`world`] and [`nim`] for stories, [`wire`] for crashes, [`real`] for stories on a real control
-//! plane, [`rights`] for what the operator may do, [`exchange`] for comparisons of the embedded API server with a real one.
+//! Shared by the tests in this crate: [`world`] and [`nim`] for stories, [`wire`] and [`crash`] for crashes, [`real`] for
+//! stories on a real control plane, [`rights`] for what the operator may do, [`exchange`] for comparisons of the embedded
+//! API server with a real one.
 
+pub mod crash;
 pub mod exchange;
 pub mod nim;
 pub mod normal;

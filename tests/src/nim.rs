@@ -28,3 +28,20 @@ pub fn condition<'a>(object: &'a Value, type_: &str) -> &'a Value {
     let conditions = object["status"]["conditions"].as_array();
     conditions.into_iter().flatten().find(|one| one["type"] == type_).unwrap_or(&Value::Null)
 }
+
+/// Kinds of others that NIM services may be made of: group, version, kind, plural.
+pub const FOREIGN: [(&str, &str, &str, &str); 6] = [
+    ("gateway.networking.k8s.io", "v1", "HTTPRoute", "httproutes"),
+    ("gateway.networking.k8s.io", "v1", "GRPCRoute", "grpcroutes"),
+    ("inference.networking.k8s.io", "v1", "InferencePool", "inferencepools"),
+    ("monitoring.coreos.com", "v1", "ServiceMonitor", "servicemonitors"),
+    ("leaderworkerset.x-k8s.io", "v1", "LeaderWorkerSet", "leaderworkersets"),
+    ("serving.kserve.io", "v1beta1", "InferenceService", "inferenceservices"),
+];
+
+/// An example of `examples/nim`, by the name of its file.
+pub fn example(name: &str) -> Value {
+    let path = format!("{}/../examples/nim/{name}.yaml", env!("CARGO_MANIFEST_DIR"));
+    let text = std::fs::read_to_string(&path).unwrap_or_else(|error| panic!("{path}: {error}"));
+    serde_saphyr::from_str(&text).unwrap_or_else(|error| panic!("{path}: {error}"))
+}

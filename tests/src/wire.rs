@@ -1,9 +1,10 @@
 //! The wire between one operator and the API: counts its writes, and can be cut right after one of them.
 
+use std::collections::BTreeMap;
 use std::future::Future;
 use std::pin::Pin;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
 use std::task::{Context, Poll};
 
 use capstan_apiserver::serve::Api;
@@ -46,6 +47,7 @@ type Body = UnsyncBoxBody<bytes::Bytes, Box<dyn std::error::Error + Send + Sync>
 #[derive(Default)]
 struct State {
     writes: AtomicUsize,
+    requests: Mutex<BTreeMap<String, usize>>,
     cut: AtomicBool,
     died: Notify,
 }
@@ -59,6 +61,11 @@ impl Wire {
     /// How many writes were sent.
     pub fn writes(&self) -> usize {
         self.state.writes.load(Ordering::SeqCst)
+    }
+
+    /// How many requests of each kind were sent, as `PATCH nimservices/status`; watches, lists and leases aside.
+    pub fn requests(&self) -> BTreeMap<String, usize> {
+        self.state.requests.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
     /// Cuts the wire.
@@ -80,6 +87,9 @@ impl Wire {
             return Err(Lost);
         }
         let is_write = request.method() != Method::GET;
+        if let Some(kind) = kind(request.method(), request.uri().path()) {
+            *self.state.requests.lock().unwrap_or_else(PoisonError::into_inner).entry(kind).or_default() += 1;
+        }
         let number = if is_write { self.state.writes.fetch_add(1, Ordering::SeqCst) + 1 } else { 0 };
         let answer = match &self.to {
             End::Embedded(api) => api.answer(request).await.map(|body| body.map_err(Into::into).boxed_unsync()),
@@ -99,6 +109,22 @@ impl Wire {
             _ => Ok(answer),
         }
     }
+}
+
+/// What a request about one object is: method, resource and subresource. Nothing for what keeps a cache or a lease.
+fn kind(method: &Method, path: &str) -> Option<String> {
+    let mut parts = path.trim_start_matches('/').split('/');
+    let groups = if parts.next()? == "api" { 1 } else { 2 };
+    let rest: Vec<&str> = parts.skip(groups).collect();
+    let rest = if rest.first() == Some(&"namespaces") && rest.len() > 2 { &rest[2..] } else { &rest[..] };
+    let (resource, sub) = match rest {
+        [resource] if *method != Method::GET => (resource, None),
+        [resource, _] => (resource, None),
+        [resource, _, sub] => (resource, Some(sub)),
+        _ => return None,
+    };
+    let sub = sub.map(|sub| format!("/{sub}")).unwrap_or_default();
+    (*resource != "leases").then(|| format!("{method} {resource}{sub}"))
 }
 
 /// There was no answer.

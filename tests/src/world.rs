@@ -29,6 +29,9 @@ const CALM: Duration = Duration::from_secs(60);
 /// The same in real time: the longest pause between two writes is a backoff of some seconds.
 const REAL_CALM: Duration = Duration::from_secs(6);
 
+/// Nodes of a usual world.
+const NODES: usize = 2;
+
 /// When every world begins.
 fn beginning() -> Timestamp {
     Timestamp::from_second(1_800_000_000).unwrap_or(Timestamp::UNIX_EPOCH)
@@ -67,13 +70,18 @@ impl Operator {
 impl World {
     /// A new one. Call it with paused time; on a real cluster it goes on.
     pub async fn start() -> Self {
-        let world = if real::is_wanted() { Self::real().await } else { Self::embedded().await };
+        let world = if real::is_wanted() { Self::real().await } else { Self::embedded(NODES).await };
         world.furnish().await
     }
 
     /// A new one that is embedded whatever is wanted: for kinds that a real cluster keeps, once they are installed.
     pub async fn start_embedded() -> Self {
-        Self::embedded().await.furnish().await
+        Self::embedded(NODES).await.furnish().await
+    }
+
+    /// The same with room for more pods.
+    pub async fn start_embedded_with(nodes: usize) -> Self {
+        Self::embedded(nodes).await.furnish().await
     }
 
     async fn furnish(self) -> Self {
@@ -89,10 +97,10 @@ impl World {
         world
     }
 
-    async fn embedded() -> Self {
+    async fn embedded(nodes: usize) -> Self {
         let gpus = || [("nvidia.com/gpu".to_owned(), "8".to_owned())].into();
         let label = || [("feature.node.kubernetes.io/pci-10de.present".to_owned(), "true".to_owned())].into();
-        let nodes = (0..2).map(|i| NodeTemplate {
+        let nodes = (0..nodes).map(|i| NodeTemplate {
             name: format!("gpu-{i}"),
             capacity: gpus(),
             labels: label(),
@@ -236,6 +244,12 @@ impl World {
         api.patch(&name, &params, &Patch::Apply(&object)).await.unwrap_or_else(|error| panic!("apply {name}: {error}"));
     }
 
+    /// Whether the cluster knows a kind.
+    async fn serves(&self, api_version: &str, kind: &str) -> bool {
+        let (group, version) = api_version.split_once('/').unwrap_or(("", api_version));
+        kube::discovery::pinned_kind(&self.admin, &GroupVersionKind::gvk(group, version, kind)).await.is_ok()
+    }
+
     async fn api(&self, object: &Value) -> (Api<DynamicObject>, String) {
         let text = |value: &Value| value.as_str().unwrap_or_default().to_owned();
         let version = text(&object["apiVersion"]);
@@ -296,7 +310,22 @@ impl World {
         let mut state = serde_json::Map::new();
         let ours = [
             ("apps.nvidia.com/v1alpha1", "NIMService"),
+            ("apps.nvidia.com/v1alpha1", "NIMCache"),
+            ("apps.nvidia.com/v1alpha1", "NIMBuild"),
+            ("apps.nvidia.com/v1alpha1", "NIMPipeline"),
             ("apps/v1", "Deployment"),
+            ("autoscaling/v2", "HorizontalPodAutoscaler"),
+            ("batch/v1", "Job"),
+            ("gateway.networking.k8s.io/v1", "GRPCRoute"),
+            ("gateway.networking.k8s.io/v1", "HTTPRoute"),
+            ("inference.networking.k8s.io/v1", "InferencePool"),
+            ("leaderworkerset.x-k8s.io/v1", "LeaderWorkerSet"),
+            ("monitoring.coreos.com/v1", "ServiceMonitor"),
+            ("networking.k8s.io/v1", "Ingress"),
+            ("resource.k8s.io/v1", "ResourceClaimTemplate"),
+            ("resource.nvidia.com/v1beta1", "ComputeDomain"),
+            ("serving.kserve.io/v1beta1", "InferenceService"),
+            ("v1", "ConfigMap"),
             ("v1", "Service"),
             ("v1", "ServiceAccount"),
             ("v1", "PersistentVolumeClaim"),
@@ -304,13 +333,20 @@ impl World {
             ("rbac.authorization.k8s.io/v1", "RoleBinding"),
         ];
         for (api_version, kind) in ours {
-            let mut all = self.list(api_version, kind).await;
-            all.iter_mut().for_each(forget);
-            state.insert(kind.into(), all.into());
+            if self.serves(api_version, kind).await {
+                let mut all = self.list(api_version, kind).await;
+                // Certificates of the cluster are made anew with it.
+                all.retain(|object| object["metadata"]["name"] != "kube-root-ca.crt");
+                all.iter_mut().for_each(forget);
+                state.insert(kind.into(), all.into());
+            }
         }
         for (api_version, kind) in [("apps/v1", "ReplicaSet"), ("v1", "Pod")] {
             state.insert(kind.into(), self.list(api_version, kind).await.len().into());
         }
+        // Keys are made anew for every story.
+        let secrets = self.list("v1", "Secret").await;
+        state.insert("Secret".into(), secrets.iter().map(|secret| secret["metadata"]["name"].clone()).collect());
         // Names of objects are those of the stories; only the namespace differs.
         let text = Value::Object(state).to_string().replace(&self.namespace, "story");
         serde_json::from_str(&text).expect("still JSON")
@@ -333,8 +369,16 @@ pub fn downloads() -> Vec<(node::Match, node::Behaviour)> {
             of("*-pod"),
             prints("trt:\n  model: meta/llama\n  tags: {llm_engine: tensorrt_llm, tp: 2, trtllm_buildable: true}"),
         ),
+        // The image of the examples.
+        (
+            node::Match { image: Some("*llama-3.1-8b-instruct:1.8".into()), ..of("llama-pod") },
+            prints("trt:\n  model: meta/llama\n  tags: {llm_engine: tensorrt_llm, tp: 1, trtllm_buildable: true}"),
+        ),
         (of("*-engine-build-pod"), node::Behaviour { exit: Some(node::Exit::Never), ..node::Behaviour::default() }),
-        (of("*-local-manifest-pod"), prints("built:\n  tags: {model_name: tuned, tp: 2}")),
+        (
+            of("*-local-manifest-pod"),
+            prints("built:\n  tags: {model_name: tuned, tp: 2}\nexample:\n  tags: {model_name: llama-tuned, tp: 1}"),
+        ),
         (of("*-job-*"), node::Behaviour { exit: ends(0), ..node::Behaviour::default() }),
         (
             node::Match { image: Some("*broken:*".into()), ..of("*-job-*") },
@@ -367,8 +411,18 @@ fn forget(value: &mut Value) {
                 "deployment.kubernetes.io/revision",
                 // Of what was applied, which is compared, and of the owner's identity, which differs.
                 "nvidia.com/last-applied-hash",
+                "nvidia.com/pvc-uid",
+                "batch.kubernetes.io/controller-uid",
+                "controller-uid",
+                "startTime",
+                "completionTime",
+                "lastProbeTime",
             ] {
                 fields.remove(name);
+            }
+            // Claims of pods are named after them, and pods by chance.
+            for claim in fields.get_mut("resourceClaimStatuses").and_then(Value::as_array_mut).into_iter().flatten() {
+                claim["name"] = Value::Null;
             }
             fields.values_mut().for_each(forget);
         }

@@ -8,7 +8,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use capstan_operator::questions::Ask;
 use capstan_plan::Answer;
-use capstan_tests::nim::{API, condition, service, state};
+use capstan_tests::nim::{API, FOREIGN, condition, service, state};
 use capstan_tests::wire::Fault;
 use capstan_tests::world::World;
 use serde_json::{Value, json};
@@ -240,14 +240,7 @@ async fn a_secret_that_is_missing_is_named_until_it_is_there() {
 #[tokio::test(start_paused = true)]
 async fn every_example_is_accepted_and_every_field_of_it_acted_on() {
     let world = World::start_embedded().await;
-    for (group, version, kind, plural) in [
-        ("gateway.networking.k8s.io", "v1", "HTTPRoute", "httproutes"),
-        ("gateway.networking.k8s.io", "v1", "GRPCRoute", "grpcroutes"),
-        ("inference.networking.k8s.io", "v1", "InferencePool", "inferencepools"),
-        ("monitoring.coreos.com", "v1", "ServiceMonitor", "servicemonitors"),
-        ("leaderworkerset.x-k8s.io", "v1", "LeaderWorkerSet", "leaderworkersets"),
-        ("serving.kserve.io", "v1beta1", "InferenceService", "inferenceservices"),
-    ] {
+    for (group, version, kind, plural) in FOREIGN {
         world.install(group, version, kind, plural).await;
     }
     world.install_ours("NIMCache").await;
