@@ -2,7 +2,7 @@
 
 use capstan_api::nim::NimService;
 use capstan_operands::inference::{nim_build, nim_cache, nim_pipeline, nim_service as plans};
-use capstan_plan::Facts;
+use capstan_plan::{Facts, Gvk, Live};
 use capstan_runtime::Runtime;
 use capstan_runtime::webhook::{Operation, Review, Routes, Verdict};
 use serde::de::DeserializeOwned;
@@ -13,11 +13,14 @@ use crate::{Options, nim_service};
 /// Paths as the configurations of the NIM Operator have them.
 pub(crate) fn routes(runtime: &Runtime, options: &Options) -> Routes {
     let (of_service, kserve, of_pipeline) = (runtime.clone(), options.kserve_namespace.clone(), runtime.clone());
+    let of_cache = runtime.clone();
     Routes::default()
         .with("/validate-apps-nvidia-com-v1alpha1-nimservice", move |review| {
             nim_service_review(review, |service| nim_service::facts(&of_service, kserve.as_deref(), service))
         })
-        .with("/validate-apps-nvidia-com-v1alpha1-nimcache", nim_cache_review)
+        .with("/validate-apps-nvidia-com-v1alpha1-nimcache", move |review| {
+            nim_cache_review(review, |namespace| of_cache.cache.in_namespace(&Gvk::of::<NimService>(), namespace))
+        })
         .with("/validate-apps-nvidia-com-v1alpha1-nimbuild", |review| check(review, nim_build::check))
         .with("/validate-apps-nvidia-com-v1alpha1-nimpipeline", move |review| {
             let facts = of_pipeline.cache.view().facts(of_pipeline.clock.now());
@@ -44,13 +47,29 @@ fn check<K: DeserializeOwned>(review: &Review, check: impl Fn(&K) -> Vec<String>
     Verdict { errors, warnings: Vec::new() }
 }
 
-fn nim_cache_review(review: &Review) -> Verdict {
+fn nim_cache_review(review: &Review, services: impl Fn(&str) -> Vec<Live>) -> Verdict {
+    if review.operation == Operation::Delete {
+        let warnings = in_use(&review.old_object, &services).into_iter().collect();
+        return Verdict { errors: Vec::new(), warnings };
+    }
     if review.operation == Operation::Update && !passes(review) {
         let name = review.object["metadata"]["name"].as_str().unwrap_or_default();
         let message = format!("spec cannot change after creation: delete NIMCache {name} and create it anew");
         return Verdict { errors: vec![message], warnings: Vec::new() };
     }
     check(review, nim_cache::check)
+}
+
+/// What to say to whoever deletes a cache that services use.
+fn in_use(cache: &Value, services: &impl Fn(&str) -> Vec<Live>) -> Option<String> {
+    let text = |value: &Value| value.as_str().unwrap_or_default().to_owned();
+    let (namespace, name) = (text(&cache["metadata"]["namespace"]), text(&cache["metadata"]["name"]));
+    let all = services(&namespace);
+    let users = all.iter().filter(|one| one["spec"]["storage"]["nimCache"]["name"] == name.as_str());
+    let users: Vec<String> = users.map(|one| text(&one["metadata"]["name"])).collect();
+    (!users.is_empty()).then(|| {
+        format!("NIMCache {name} is used by NIMService {}: they fail, and their new pods wait", users.join(", "))
+    })
 }
 
 fn nim_service_review(review: &Review, facts: impl Fn(&NimService) -> Facts) -> Verdict {
@@ -120,5 +139,24 @@ mod tests {
     fn an_unchanged_spec_passes_whatever_it_says() {
         let verdict = review("UPDATE", json!({"image": image()}), json!({"image": image()}));
         assert!(verdict.errors.is_empty());
+    }
+
+    #[test]
+    fn whoever_deletes_a_cache_in_use_is_warned_and_not_held_up() {
+        let user = |name: &str, cache: &str| {
+            std::sync::Arc::new(json!({"metadata": {"name": name}, "spec": {"storage": {"nimCache": {"name": cache}}}}))
+        };
+        let review: Review = serde_json::from_value(json!({
+            "uid": "1", "operation": "DELETE", "name": "models", "namespace": "nim", "object": null,
+            "oldObject": {"metadata": {"name": "models", "namespace": "nim"}, "spec": {}},
+        }))
+        .unwrap();
+        let verdict = nim_cache_review(&review, |_| vec![user("a", "models"), user("b", "models"), user("c", "other")]);
+        assert!(verdict.errors.is_empty());
+        assert_eq!(
+            verdict.warnings,
+            ["NIMCache models is used by NIMService a, b: they fail, and their new pods wait"]
+        );
+        assert_eq!(nim_cache_review(&review, |_| Vec::new()), Verdict::default());
     }
 }

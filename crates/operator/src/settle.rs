@@ -27,11 +27,11 @@ pub(crate) async fn settle<S: Serialize>(
         }
         failed = outcome.result().err();
     }
-    runtime.writer.status(reference, &plan.status).await?;
+    let later = runtime.writer.status_at_leisure(reference, &plan.status).await?;
     runtime.events.record_all(reference, uid, &plan.events);
     match failed {
         Some(error) => Err(error),
-        None => Ok(plan.requeue.map_or(Action::Wait, Action::Again)),
+        None => Ok(plan.requeue.into_iter().chain(later).min().map_or(Action::Wait, Action::Again)),
     }
 }
 

@@ -66,7 +66,7 @@ impl Registry {
 
     /// An asker whose Kubernetes has the two Secrets.
     fn registries(&self) -> Registries {
-        Registries::new(kubernetes(&self.address, "key"), Duration::from_millis(500))
+        Registries::new(kubernetes(&self.address, "key"), Duration::from_secs(60))
     }
 
     fn count(&self, prefix: &str) -> usize {
@@ -206,7 +206,8 @@ async fn what_was_read_once_is_known_by_its_digest() {
 async fn bad_answers_are_named() {
     let registry = Registry::start().await;
     let good = registry.registries();
-    let wrong = Registries::new(kubernetes(&registry.address, "wrong"), Duration::from_millis(500));
+    let wrong = Registries::new(kubernetes(&registry.address, "wrong"), Duration::from_secs(60));
+    let hasty = Registries::new(kubernetes(&registry.address, "key"), Duration::from_secs(1));
     let named = |name: &str| Image { secrets: vec![Ref::of::<Secret>("nim", name)], ..registry.image("nim/llama:one") };
     let trusting = Image { certificates: Some(Ref::of::<ConfigMap>("nim", "gone")), ..registry.image("nim/llama:one") };
     let proxied = Image {
@@ -218,7 +219,7 @@ async fn bad_answers_are_named() {
         (&wrong, registry.image("nim/llama:one"), "check the pull secrets"),
         (&good, Image { secrets: Vec::new(), ..registry.image("nim/llama:one") }, "check the pull secrets"),
         (&good, registry.image("nim/llama:absent"), "does not exist: check its name"),
-        (&good, registry.image("nim/llama:slow"), "does not answer within"),
+        (&hasty, registry.image("nim/llama:slow"), "does not answer within"),
         (&good, registry.image("nim/llama:garbage"), "cannot be asked"),
         (&good, nowhere, "cannot be asked"),
         (&good, proxied, "cannot be asked"),

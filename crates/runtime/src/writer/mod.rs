@@ -32,6 +32,7 @@ pub struct Writer {
     cache: Cache,
     gate: Gate,
     metrics: Metrics,
+    pace: status::Pace,
 }
 
 /// What became of a diff.
@@ -85,7 +86,7 @@ enum Applied {
 impl Writer {
     /// A writer whose writes pass `gate` and whose answers go into `cache`.
     pub fn new(client: Client, cache: Cache, gate: Gate, metrics: Metrics) -> Self {
-        Self { client, cache, gate, metrics }
+        Self { client, cache, gate, metrics, pace: status::Pace::default() }
     }
 
     /// Does what `diff` says. A failure ends it after its wave, so that nothing runs without what it needs.

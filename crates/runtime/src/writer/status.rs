@@ -1,10 +1,15 @@
 //! Status and finalizers of custom resources: written only when they change, and only to what was seen.
 
+use std::collections::HashMap;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+
 use capstan_plan::Ref;
 use http::Request;
 use kube::api::{Patch, PatchParams};
 use serde::Serialize;
 use serde_json::{Map, Value, json};
+use tokio::time::Instant;
 
 use super::{FIELD_MANAGER, Writer};
 use crate::error::Error;
@@ -38,6 +43,18 @@ impl Writer {
         let answer = self.write("patch_status", kind, reference, request).await?;
         self.cache.wrote(kind, answer);
         Ok(Sent::Yes)
+    }
+
+    /// The same, but a change that is progress only waits a little for the next one: a model that starts says something
+    /// new every second. Returns when to look again.
+    pub async fn status_at_leisure(&self, reference: &Ref, status: &impl Serialize) -> Result<Option<Duration>, Error> {
+        let wanted = serde_json::to_value(status).map(without_nulls).unwrap_or_default();
+        let live = self.cache.get(reference);
+        let live = live.as_deref().map_or(&Value::Null, |live| &live["status"]);
+        match self.pace.delay(reference, is_progress(live, &wanted)) {
+            Some(delay) => Ok(Some(delay)),
+            None => self.status(reference, status).await.map(|_| None),
+        }
     }
 
     /// Adds a finalizer, if the cache shows the object without it.
@@ -92,6 +109,44 @@ fn merge_patch(live: &Value, wanted: &Value) -> Option<Value> {
     let surplus = live.keys().filter(|name| !wanted.contains_key(*name));
     patch.extend(surplus.map(|name| (name.clone(), Value::Null)));
     (!patch.is_empty()).then_some(Value::Object(patch))
+}
+
+/// How long progress waits.
+const PACE: Duration = Duration::from_secs(5);
+
+/// When the progress of objects is written at the latest. Clones share one state.
+#[derive(Clone, Default)]
+pub(super) struct Pace(Arc<Mutex<HashMap<Ref, Instant>>>);
+
+impl Pace {
+    /// How long the write of a status has to wait; not at all if it is more than progress, or has waited.
+    fn delay(&self, reference: &Ref, progress: bool) -> Option<Duration> {
+        let mut due = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        if progress {
+            let at = *due.entry(reference.clone()).or_insert_with(|| Instant::now() + PACE);
+            let left = at.saturating_duration_since(Instant::now());
+            if !left.is_zero() {
+                return Some(left);
+            }
+        }
+        due.remove(reference);
+        None
+    }
+}
+
+/// Whether a status says nothing new but how far things are: neither state nor any condition is another one.
+fn is_progress(live: &Value, wanted: &Value) -> bool {
+    let under_way = !["Ready", "Failed"].iter().any(|state| wanted["state"] == *state);
+    let said = |status: &Value| {
+        let conditions = status["conditions"].as_array().into_iter().flatten();
+        let said = |one: &Value| ["type", "status", "reason", "observedGeneration"].map(|field| one[field].clone());
+        conditions.map(said).collect::<Vec<_>>()
+    };
+    live != wanted
+        && under_way
+        && wanted["state"].is_string()
+        && live["state"] == wanted["state"]
+        && said(live) == said(wanted)
 }
 
 /// A null in a typed value means that the field is not set.

@@ -582,3 +582,15 @@ fn sources_without_profiles_ask_no_registry() {
         assert_eq!(world.plan().questions, []);
     }
 }
+
+#[test]
+fn a_ready_cache_stays_ready_when_something_gets_in_the_way() {
+    let mut world = World::new(ngc());
+    world.cache.status =
+        serde_json::from_value(json!({"state": "Ready", "pvc": "llama-pvc", "profiles": [{"name": "p"}]})).unwrap();
+    let told = blocked(&world.cache, &world.facts, &world.seen, "RoleFailed", "no");
+    assert_eq!(told.status.state.as_deref(), Some("Ready"));
+    assert_eq!(told.status.profiles.unwrap().len(), 1);
+    let failed = told.status.conditions.unwrap();
+    assert!(failed.iter().any(|one| one.type_ == "NIM_CACHE_RECONCILE_FAILED" && one.reason == "RoleFailed"));
+}

@@ -13,7 +13,7 @@ use k8s_openapi::api::apps::v1::Deployment;
 use super::endpoints::endpoints;
 use super::invalid::{self, Fault};
 use super::parts::Parts;
-use super::{Cx, devices, image, kserve, multi_node, names, reasons, references};
+use super::{Cx, devices, image, kserve, multi_node, names, reasons, references, storage};
 
 const READY: &str = "Ready";
 const FAILED: &str = "Failed";
@@ -23,6 +23,7 @@ const MISSING_API: &str = "MissingAPI";
 const MISSING_REFERENCES: &str = "MissingReferences";
 const SCHEMA_SKEW: &str = "SchemaSkew";
 const IMAGE_UNKNOWN: &str = "ImageUnknown";
+const PVC_CREATED: &str = "NIM_CACHE_PVC_CREATED";
 const UNREACHABLE: &str = "EndpointUnreachable";
 
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -246,6 +247,13 @@ fn finish(cx: &Cx<'_>, outcome: Outcome, reason: &str, message: &str, notices: N
     let (generation, now) = (cx.service.metadata.generation, cx.facts.now);
     conditions::set(list, ready, generation, now);
     conditions::set(list, failed, generation, now);
+    if storage::has_made_claim(cx) {
+        let message = "The PVC has been created for storing NIM";
+        let made = Wanted { type_: PVC_CREATED, status: true, reason: "PVCCreated", message };
+        conditions::set(list, made, generation, now);
+    } else {
+        conditions::clear(list, PVC_CREATED);
+    }
     let joined = |messages: Vec<String>| Some(messages.join("; ")).filter(|text| !text.is_empty());
     let others = [
         (MISSING_API, joined(notices.missing_api)),
@@ -267,9 +275,12 @@ fn finish(cx: &Cx<'_>, outcome: Outcome, reason: &str, message: &str, notices: N
     }
     status.state = Some(state.into());
     let severity = if outcome == Outcome::Failed { Severity::Warning } else { Severity::Normal };
-    // Told on a transition only; what is failing for a new reason is one.
-    let changed =
-        before.as_deref() != Some(state) || (outcome == Outcome::Failed && cx.service.status != Some(status.clone()));
+    // Told on a transition only; what is failing for a new reason is one. That a new service is not ready yet is no news.
+    let another = match before.as_deref().filter(|before| !before.is_empty()) {
+        Some(before) => before != state,
+        None => outcome != Outcome::NotReady,
+    };
+    let changed = another || (outcome == Outcome::Failed && cx.service.status != Some(status.clone()));
     let note = Note { severity, reason: state, message: message.into() };
     let events = changed.then_some(note).into_iter().collect();
     Plan { objects: None, status, events, requeue: None, questions: Vec::new() }

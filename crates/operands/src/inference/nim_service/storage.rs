@@ -144,3 +144,9 @@ pub(super) fn claim(cx: &Cx<'_>) -> Option<Object> {
     ]);
     Some(Object::new(&claim::object(own, &cx.name, &cx.namespace, labels)).create_once())
 }
+
+/// Whether the claim that we make is there.
+pub(super) fn has_made_claim(cx: &Cx<'_>) -> bool {
+    let made = claim(cx).map(|claim| claim.reference);
+    made.is_some_and(|reference| cx.facts.live.get(&reference).is_some())
+}

@@ -230,6 +230,9 @@ fn readiness_follows_the_rollout() {
             "successfully rolled out",
         ),
     ];
+    let idle = edited(|spec| spec["replicas"] = 0.into());
+    let stopped = facts_after(&plan(&idle, &facts()), |_, _| {});
+    assert!(condition(&plan(&idle, &stopped), "Ready").2.ends_with("is scaled down"));
     for (status, state, message) in cases {
         let facts = facts_after(&first, |reference, body| match reference.gvk.kind.as_str() {
             "Deployment" => body["status"] = status.clone(),
@@ -312,9 +315,17 @@ fn a_schema_of_another_version_is_a_condition() {
 fn an_event_is_told_once_per_transition() {
     let mut service = service(plain());
     let first = plan(&service, &facts());
-    assert_eq!(first.events.len(), 1);
-    service.status = Some(first.status);
-    assert_eq!(plan(&service, &facts()).events, []);
+    assert_eq!(first.events, [], "that a new service is not ready is no news");
+    let ready = facts_after(&first, |reference, body| {
+        if reference.gvk.kind == "Deployment" {
+            body["status"] = json!({"observedGeneration": 1, "updatedReplicas": 1, "availableReplicas": 1});
+        }
+    });
+    for (facts, reason) in [(&ready, Some("Ready")), (&ready, None), (&facts(), Some("NotReady"))] {
+        let next = plan(&service, facts);
+        assert_eq!(next.events.first().map(|event| event.reason), reason);
+        service.status = Some(next.status);
+    }
 }
 
 #[test]

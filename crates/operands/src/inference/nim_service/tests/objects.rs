@@ -2,6 +2,7 @@
 
 use capstan_api::foreign::{GrpcRoute, HttpRoute, InferencePool, ServiceMonitor};
 use capstan_plan::{Orchestrator, diff};
+use k8s_openapi::api::resource::v1::ResourceClaimTemplate;
 
 use super::*;
 
@@ -240,4 +241,69 @@ fn what_kserve_decides_by_itself_is_told() {
         "KServe decides this by itself, so these fields have no effect: spec.expose.service.type, \
          spec.expose.service.labels, spec.scale.annotations"
     );
+}
+
+#[test]
+fn what_is_switched_off_goes() {
+    let full = edited(|spec| {
+        spec["expose"]["router"] = json!({"hostDomainName": "example.com", "ingress": {"ingressClass": "nginx"}, "eppConfig": {
+            "containerSpec": {"name": "epp", "image": {"repository": "epp", "tag": "1"}},
+            "config": {"plugins": [], "schedulingProfiles": []},
+        }});
+        spec["metrics"] = json!({"enabled": true, "serviceMonitor": {"interval": "10s"}});
+        spec["scale"] = json!({"enabled": true, "hpa": {"maxReplicas": 3}});
+        spec.as_object_mut().unwrap().remove("replicas");
+        spec["draResources"] = json!([{"claimCreationSpec": {"devices": [{"name": "gpu", "count": 1, "deviceClassName": "gpu.nvidia.com"}]}}]);
+    });
+    let all = serving::<InferencePool>(serving::<ServiceMonitor>(serving::<ResourceClaimTemplate>(facts())));
+    let first = plan(&full, &all);
+    let after = facts_after(&first, |_, body| body["metadata"]["uid"] = "x".into());
+    let wanted = plan(&service(plain()), &after).objects.unwrap();
+    let diff = capstan_plan::diff("u-llama", &wanted, &after.live);
+    let mut gone: Vec<String> = diff.delete.iter().map(|one| one.reference.gvk.kind.clone()).collect();
+    gone.sort();
+    let expected = [
+        "ConfigMap",
+        "Deployment",
+        "HorizontalPodAutoscaler",
+        "InferencePool",
+        "Ingress",
+        "ResourceClaimTemplate",
+        "Role",
+        "RoleBinding",
+        "Service",
+        "ServiceAccount",
+        "ServiceMonitor",
+    ];
+    assert_eq!(gone, expected);
+    assert!(diff.delete.iter().all(|one| {
+        one.reference.name != "llama"
+            || ["Ingress", "HorizontalPodAutoscaler", "InferencePool", "ServiceMonitor"]
+                .contains(&one.reference.gvk.kind.as_str())
+    }));
+}
+
+#[test]
+fn a_claim_that_was_made_is_told() {
+    let service = service(plain());
+    let first = plan(&service, &facts());
+    let told = condition(&plan(&service, &facts_after(&first, |_, _| {})), "NIM_CACHE_PVC_CREATED");
+    assert_eq!(told, ("True".into(), "PVCCreated".into(), "The PVC has been created for storing NIM".into()));
+    assert!(first.status.conditions.unwrap().iter().all(|one| one.type_ != "NIM_CACHE_PVC_CREATED"));
+}
+
+#[test]
+fn a_claim_without_an_access_mode_is_for_one_node() {
+    let service = edited(|spec| spec["storage"] = json!({"pvc": {"create": true, "size": "1Gi"}}));
+    assert_eq!(
+        object(&plan(&service, &facts()), "PersistentVolumeClaim")["spec"]["accessModes"],
+        json!(["ReadWriteOnce"])
+    );
+}
+
+#[test]
+fn annotations_of_the_user_are_on_the_account() {
+    let service = edited(|spec| spec["annotations"] = json!({"iam.example.com/role": "models"}));
+    let plan = plan(&service, &facts());
+    assert_eq!(object(&plan, "ServiceAccount")["metadata"]["annotations"], json!({"iam.example.com/role": "models"}));
 }
