@@ -34,7 +34,7 @@ pub(crate) fn run(root: &Path, args: &Args) -> Result<()> {
 
 fn compare(root: &Path, home: &Path, args: &Args) -> Result<()> {
     let status = crate::plain_cargo(root)
-        .args(["test", "--quiet", "-p", "capstan-tests", "--test", "differential"])
+        .args(["test", "--quiet", "--workspace", "--test", "differential"])
         .env("COMPARE", "live")
         .env("KUBECONFIG", home.join("kubeconfig"))
         .env("RECORD", if args.record { "1" } else { "0" })

@@ -288,11 +288,20 @@ pub(super) fn versions(suite: &Suite, field: &str) -> Result<Vec<String>> {
         let list = suite.json(&["get", kinds, "-n", &namespace])?;
         for object in list["items"].as_array().into_iter().flatten() {
             let meta = &object["metadata"];
+            // What waits for something may say so in other words after a while.
+            let field = if is_settled(object) { field } else { "generation" };
             all.push(format!("{} {} {} {}", object["kind"], meta["name"], meta["uid"], meta[field]));
         }
     }
     all.sort();
     Ok(all)
+}
+
+/// Whether an object is as it is going to be.
+fn is_settled(object: &Value) -> bool {
+    let status = &object["status"];
+    let waits = status["unavailableReplicas"].as_u64().is_some_and(|count| count > 0);
+    !waits && status["state"].as_str().is_none_or(|state| state.eq_ignore_ascii_case("ready"))
 }
 
 /// The first NIMService of the examples that runs once, with another number of replicas.

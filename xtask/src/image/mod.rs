@@ -89,10 +89,13 @@ pub(crate) fn model_server(root: &Path, output: &Path, tag: &str, build: Build) 
     for name in ["model-server", "download-to-cache", "huggingface-cli"] {
         files.program(&server, &format!("usr/bin/{name}"))?;
     }
-    for name in ["sh", "cat"] {
+    for name in ["sh", "cat", "ls", "cp", "basename"] {
         let program = crate::cluster::in_path(name).with_context(|| format!("there is no program `{name}`"))?;
         files.program(&program, &format!("bin/{name}"))?;
     }
+    // What services behind a proxy prepare their certificates with.
+    files.file("usr/bin/update-ca-certificates", 0o755, b"#!/bin/sh\n".to_vec());
+    files.file("usr/local/share/ca-certificates/none", 0o644, Vec::new());
     files.file("opt/nim/etc/default/model_manifest.yaml", 0o644, PROFILES.into());
     let config = Config {
         entrypoint: vec!["/usr/bin/model-server".into()],
