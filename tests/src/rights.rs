@@ -16,10 +16,7 @@ use serde_json::{Value, json};
 
 /// Names of a release that is called `capstan`.
 pub fn release() -> Release {
-    Release {
-        webhook_configuration: "capstan-validating-webhook-configuration".into(),
-        anchor: "capstan-anchor".into(),
-    }
+    Release { webhook_configuration: "capstan-validating-webhook-configuration".into() }
 }
 
 /// The roles of the chart, bound to an account in the operator's own namespace.
@@ -197,7 +194,9 @@ fn bytes(value: &Value) -> Vec<u8> {
 
 /// What the writer of a role must be allowed to do: all that it grants.
 fn granted(wanted: &Attributes, content: &Value) -> Vec<Attributes> {
-    let rules = content["rules"].as_array().filter(|_| wanted.resource == "roles");
+    let rules = content["rules"].as_array().filter(|_| ["roles", "clusterroles"].contains(&wanted.resource.as_str()));
+    let wide = wanted.resource == "clusterroles";
+    let namespace = if wide { String::new() } else { wanted.namespace.clone() };
     let texts = |rule: &Value, field: &str| -> Vec<String> {
         let items = rule[field].as_array().into_iter().flatten();
         items.filter_map(|item| item.as_str().map(str::to_owned)).collect()
@@ -211,7 +210,8 @@ fn granted(wanted: &Attributes, content: &Value) -> Vec<Attributes> {
         for (verb, group) in product(&texts(rule, "verbs"), &texts(rule, "apiGroups")) {
             for (resource, name) in product(&texts(rule, "resources"), &names) {
                 let (verb, group) = (verb.clone(), group.clone());
-                granted.push(Attributes { verb, group, resource, name, ..wanted.clone() });
+                let namespace = namespace.clone();
+                granted.push(Attributes { verb, group, resource, name, namespace, ..wanted.clone() });
             }
         }
     }

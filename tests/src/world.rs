@@ -5,12 +5,12 @@ use std::time::Duration;
 
 use capstan_apiserver::auth::UserInfo;
 use capstan_apiserver::serve::Api as Server;
-use capstan_operator::Options;
 use capstan_operator::questions::Ask;
+use capstan_operator::{Options, gpu};
 use capstan_runtime::Clock;
 use capstan_sim::{Cluster, NodeTemplate, node};
 use jiff::Timestamp;
-use kube::api::{DynamicObject, ListParams, Patch, PatchParams};
+use kube::api::{DeleteParams, DynamicObject, ListParams, Patch, PatchParams};
 use kube::core::GroupVersionKind;
 use kube::{Api, Client};
 use serde_json::{Value, json};
@@ -43,6 +43,7 @@ pub struct World {
     pub namespace: String,
     /// A client of the administrator, in that namespace.
     pub admin: Client,
+    gpu: gpu::Settings,
     ground: Ground,
 }
 
@@ -97,6 +98,18 @@ impl World {
         world
     }
 
+    /// A new one that is embedded, with nodes whose GPUs nobody has made usable yet.
+    pub async fn start_bare(nodes: u16) -> Self {
+        let nodes = (0..nodes).map(|index| capstan_gpu_sim::gpu_node(&format!("gpu-{index}"), 8)).collect();
+        let mut world = Self::with_nodes(nodes, capstan_gpu_sim::rules(capstan_gpu_sim::Pace::default())).await;
+        // Operands run beside the operator.
+        world.namespace = real::HOME.into();
+        for kind in ["ClusterPolicy", "NVIDIADriver", "GPUCluster"] {
+            world.install_ours(kind).await;
+        }
+        world
+    }
+
     async fn embedded(nodes: usize) -> Self {
         let gpus = || [("nvidia.com/gpu".to_owned(), "8".to_owned())].into();
         let label = || [("feature.node.kubernetes.io/pci-10de.present".to_owned(), "true".to_owned())].into();
@@ -106,22 +119,24 @@ impl World {
             labels: label(),
             ..NodeTemplate::default()
         });
+        Self::with_nodes(nodes.collect(), downloads()).await
+    }
+
+    async fn with_nodes(nodes: Vec<NodeTemplate>, rules: Vec<(node::Match, node::Behaviour)>) -> Self {
         let soon = node::Behaviour {
             started_after: Some(Duration::from_secs(1)),
             ready_after: Some(Duration::from_secs(1)),
             ..node::Behaviour::default()
         };
-        let settings = node::Settings {
-            nodes: nodes.collect(),
-            rules: [vec![(node::Match::default(), soon)], downloads()].concat(),
-            ..node::Settings::default()
-        };
+        let rules = [vec![(node::Match::default(), soon)], rules].concat();
+        let settings = node::Settings { nodes, rules, ..node::Settings::default() };
         let builder = Cluster::builder().start_time(beginning()).seed(7).node_settings(settings);
         let cluster = builder.start().await.expect("the cluster starts");
         let admin = cluster.client();
         // The operator has the rights that the chart gives it, as on a real cluster.
         let server = cluster.api().as_user(UserInfo::service_account(real::HOME, real::ACCOUNT, ""));
-        let world = Self { namespace: "default".into(), admin, ground: Ground::Embedded(Box::new((cluster, server))) };
+        let ground = Ground::Embedded(Box::new((cluster, server)));
+        let world = Self { namespace: "default".into(), admin, gpu: operands_in(real::HOME), ground };
         world.apply(json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": real::HOME}})).await;
         for role in rights::roles(&rights::all(), real::HOME, real::ACCOUNT) {
             world.apply(role).await;
@@ -136,7 +151,9 @@ impl World {
             tokio::time::resume();
         }
         let place = Place::take().await;
-        Self { namespace: place.namespace.clone(), admin: place.admin.clone(), ground: Ground::Real(Box::new(place)) }
+        let namespace = place.namespace.clone();
+        let (admin, gpu) = (place.admin.clone(), operands_in(real::HOME));
+        Self { namespace, admin, gpu, ground: Ground::Real(Box::new(place)) }
     }
 
     /// The embedded cluster, for faults that only it has.
@@ -199,6 +216,13 @@ impl World {
         changed.unwrap_or_else(|error| panic!("patch {kind} {name}: {error}"));
     }
 
+    /// Deletes an object, as a user does.
+    pub async fn delete(&self, api_version: &str, kind: &str, name: &str) {
+        let (api, _) = self.api(&json!({"apiVersion": api_version, "kind": kind, "metadata": {}})).await;
+        let deleted = api.delete(name, &DeleteParams::default()).await;
+        deleted.unwrap_or_else(|error| panic!("delete {kind} {name}: {error}"));
+    }
+
     /// Returns when there is no object of that name.
     pub async fn until_gone(&self, api_version: &str, kind: &str, name: &str) {
         let look = async {
@@ -226,7 +250,8 @@ impl World {
         let wire = Wire::new(end, fault);
         let client = Client::new(wire.clone(), "default");
         let stop = CancellationToken::new();
-        let options = Options { apply_crds: false, clock, ask, ..Options::in_process() };
+        let gpu = self.gpu.clone();
+        let options = Options { apply_crds: false, clock, ask, gpu, ..Options::in_process() };
         let (ready, is_ready) = tokio::sync::oneshot::channel();
         tokio::spawn(capstan_operator::run(client, options, stop.clone(), ready));
         tokio::select! {
@@ -351,6 +376,12 @@ impl World {
         let text = Value::Object(state).to_string().replace(&self.namespace, "story");
         serde_json::from_str(&text).expect("still JSON")
     }
+}
+
+/// Operands of GPU nodes run in this namespace, with images that need not be there.
+pub fn operands_in(namespace: &str) -> gpu::Settings {
+    let image = |name: &&str| ((*name).to_owned(), format!("example.com/{}:1", name.to_lowercase()));
+    gpu::Settings { namespace: namespace.into(), images: gpu::IMAGES.iter().map(image).collect() }
 }
 
 /// Containers that end: those that print manifests, and those that download. The image `broken` cannot, `missing` is

@@ -22,6 +22,7 @@ use serde_json::{Value, json};
 use tokio_util::sync::CancellationToken;
 
 const HOME: &str = "capstan";
+const ANCHOR: &str = "capstan-anchor";
 const API: &str = "apps.nvidia.com/v1alpha1";
 const PATIENCE: Duration = Duration::from_secs(90);
 
@@ -36,7 +37,13 @@ struct Place {
 impl Place {
     async fn start(rights: &[Right]) -> Self {
         let gpus = [("nvidia.com/gpu".into(), "64".into())].into();
-        let labels = [("feature.node.kubernetes.io/pci-10de.present".into(), "true".into())].into();
+        let feature = |name: &str, value: &str| (format!("feature.node.kubernetes.io/{name}"), value.to_owned());
+        let labels = [
+            feature("pci-10de.present", "true"),
+            feature("system-os_release.ID", "rhcos"),
+            feature("system-os_release.VERSION_ID", "4.19"),
+        ];
+        let labels = labels.into();
         let soon = Some(Duration::from_millis(100));
         let behaviour = node::Behaviour { started_after: soon, ready_after: soon, ..node::Behaviour::default() };
         let settings = node::Settings {
@@ -52,7 +59,7 @@ impl Place {
         for role in roles(rights, HOME, "capstan") {
             place.apply(role).await;
         }
-        let anchor = json!({"name": release().anchor});
+        let anchor = json!({"name": ANCHOR});
         place
             .apply(json!({"apiVersion": "rbac.authorization.k8s.io/v1", "kind": "ClusterRole", "metadata": anchor}))
             .await;
@@ -72,7 +79,7 @@ impl Place {
     }
 
     async fn run(&self, pod: &str, streams: Streams, crds_go_with: Option<Anchor>) -> SocketAddr {
-        let anchor = Some(Anchor { cluster_role: release().anchor });
+        let anchor = Some(Anchor { cluster_role: ANCHOR.into() });
         let endpoint = || Endpoint { address: free_port(), certificate: Certificate::Own };
         let metrics = endpoint();
         let address = metrics.address;
@@ -88,6 +95,7 @@ impl Place {
                 anchor,
             }),
             crds_go_with,
+            gpu: capstan_tests::world::operands_in(HOME),
             ..Options::in_process()
         };
         let client = Client::new(self.recorder.beside(streams), "default");
@@ -175,7 +183,7 @@ fn stub(kind: &Kind) -> Value {
             "annotations": {"api-approved.kubernetes.io": "unapproved, for a test"},
         },
         "spec": {
-            "group": kind.group, "scope": "Namespaced",
+            "group": kind.group, "scope": if kind.scope == Scope::Cluster { "Cluster" } else { "Namespaced" },
             "names": {"kind": kind.kind, "plural": kind.plural},
             "versions": [{"name": kind.version, "served": true, "storage": true, "schema": schema}],
         },
@@ -258,6 +266,7 @@ fn leftover(kind: &Kind, owner: &Value) -> Value {
             "restartPolicy": "Never", "containers": template["spec"]["containers"],
         }}}),
         "Deployment" => json!({"replicas": 0, "selector": {"matchLabels": {"a": "b"}}, "template": template}),
+        "DaemonSet" => json!({"selector": {"matchLabels": {"a": "b"}}, "template": template}),
         "StatefulSet" => {
             json!({"replicas": 0, "serviceName": "s", "selector": {"matchLabels": {"a": "b"}}, "template": template})
         }
@@ -275,7 +284,8 @@ fn leftover(kind: &Kind, owner: &Value) -> Value {
     let mut object = json!({
         "apiVersion": kind.gvk().api_version(), "kind": kind.kind,
         "metadata": {
-            "name": "left-over", "namespace": "default", "labels": {"app.kubernetes.io/managed-by": "k8s-nim-operator"},
+            // What a service that was left over made may take a while to go.
+            "name": format!("left-over-{}", kind.plural), "namespace": "default", "labels": {"app.kubernetes.io/managed-by": "k8s-nim-operator"},
             "ownerReferences": [{
                 "apiVersion": API, "kind": owner["kind"], "name": meta["name"], "uid": meta["uid"], "controller": true,
             }],
@@ -288,6 +298,53 @@ fn leftover(kind: &Kind, owner: &Value) -> Value {
         object["roleRef"] = json!({"apiGroup": "rbac.authorization.k8s.io", "kind": "Role", "name": "x"});
     }
     object
+}
+
+/// Every operand of GPU nodes, on OpenShift: those for virtual machines, then those for confidential containers, then
+/// none.
+async fn gpus(place: &Place) {
+    let version = json!({
+        "apiVersion": "config.openshift.io/v1", "kind": "ClusterVersion", "metadata": {"name": "version"},
+        "status": {"history": [{"state": "Completed", "version": "4.19.3"}]},
+    });
+    place.apply(version.clone()).await;
+    let status = Patch::Merge(json!({"status": version["status"]}));
+    place.api(&version).patch("version", &PatchParams::default(), &status).await.unwrap();
+    let on = json!({"enabled": true});
+    let policy = |mode: &str| {
+        json!({
+            "apiVersion": "nvidia.com/v1", "kind": "ClusterPolicy", "metadata": {"name": "cluster-policy"},
+            "spec": {
+                "operator": {}, "daemonsets": {}, "driver": {}, "toolkit": {}, "devicePlugin": {}, "dcgm": {}, "gfd": {},
+                "dcgmExporter": {"enablePodLabels": true, "serviceMonitor": on}, "nodeStatusExporter": on,
+                "vgpuManager": on, "vgpuDeviceManager": on, "vfioManager": on, "sandboxDevicePlugin": on,
+                "kataSandboxDevicePlugin": on, "ccManager": on, "sandboxWorkloads": {"enabled": true, "mode": mode},
+            },
+        })
+    };
+    let daemon = |name: &str| {
+        json!({
+            "apiVersion": "apps/v1", "kind": "DaemonSet", "metadata": {"name": name, "namespace": HOME},
+        })
+    };
+    place.apply(policy("kubevirt")).await;
+    let (plugin, manager) = (daemon("nvidia-sandbox-device-plugin-daemonset"), daemon("nvidia-cc-manager"));
+    place.until(&plugin, |live| !live.is_null()).await;
+    let mut kata = policy("kata");
+    kata["spec"]["cdi"] = json!({"enabled": false});
+    kata["spec"]["nodeStatusExporter"] = json!({"enabled": false});
+    place.apply(kata).await;
+    place.until(&manager, |live| !live.is_null()).await;
+    place.until(&plugin, Value::is_null).await;
+    let driver = json!({
+        "apiVersion": "nvidia.com/v1alpha1", "kind": "NVIDIADriver", "metadata": {"name": "default"},
+        "spec": {"default": true, "driverType": "gpu", "image": "example.com/driver:1"},
+    });
+    place.apply(driver.clone()).await;
+    place.until(&driver, state("disabled")).await;
+    let policy = policy("kata");
+    place.api(&policy).delete("cluster-policy", &DeleteParams::default()).await.unwrap();
+    place.until(&manager, Value::is_null).await;
 }
 
 /// A scrape as Prometheus does it: over TLS, with the authority from the Secret, and with a token.
@@ -306,7 +363,8 @@ async fn scrape(place: &Place, address: SocketAddr, authority: &Value, user: Use
     let config = Config::from_custom_kubeconfig(kubeconfig, &KubeConfigOptions::default()).await.unwrap();
     let client = Client::try_from(config).unwrap();
     let request = http::Request::get("/metrics").body(kube::client::Body::empty()).unwrap();
-    let answer = client.send(request).await.unwrap();
+    // No answer at all, as before the new certificate is served, is no code.
+    let answer = client.send(request).await.map_err(|_| 0_u16)?;
     let code = answer.status();
     let body = http_body_util::BodyExt::collect(answer.into_body()).await.unwrap().to_bytes();
     if code.is_success() { Ok(String::from_utf8_lossy(&body).into_owned()) } else { Err(code.as_u16()) }
@@ -382,11 +440,13 @@ async fn every_right_is_needed_and_none_is_missing() {
         place.until(&held, Value::is_null).await;
     }
 
+    gpus(&place).await;
+
     // A certificate that somebody broke is mended, and trusted.
     let secret = json!({"apiVersion": "v1", "kind": "Secret", "metadata": {"name": keeper::SECRET, "namespace": HOME}});
     let first = place.until(&secret, |secret| secret["data"]["ca.crt"].is_string()).await;
     let owner = &first["metadata"]["ownerReferences"][0];
-    assert_eq!((&owner["kind"], &owner["name"]), (&json!("ClusterRole"), &json!(release().anchor)));
+    assert_eq!((&owner["kind"], &owner["name"]), (&json!("ClusterRole"), &json!(ANCHOR)));
     let broken = json!({"data": {"facts.json": "e30="}});
     place.api(&secret).patch(keeper::SECRET, &PatchParams::default(), &Patch::Merge(broken)).await.unwrap();
     let changed = |secret: &Value| secret["data"]["ca.crt"] != first["data"]["ca.crt"];
@@ -428,7 +488,7 @@ async fn every_right_is_needed_and_none_is_missing() {
 #[tokio::test(flavor = "multi_thread")]
 async fn without_one_right_the_operator_does_not_do_its_work() {
     let mut rights = all();
-    let deployments = rights.iter().position(|right| right.resources == ["deployments"]).unwrap();
+    let deployments = rights.iter().position(|right| right.resources.contains(&"deployments".into())).unwrap();
     rights[deployments].verbs.retain(|verb| verb != "patch");
     let place = Place::start(&rights).await;
     place.operator("one", Streams::Yes).await;
@@ -448,7 +508,7 @@ async fn without_one_right_the_operator_does_not_do_its_work() {
 #[tokio::test(flavor = "multi_thread")]
 async fn what_the_operator_made_goes_with_the_release() {
     let place = Place::start(&all()).await;
-    let anchor = Anchor { cluster_role: release().anchor };
+    let anchor = Anchor { cluster_role: ANCHOR.into() };
     place.run("one", Streams::Yes, Some(anchor.clone())).await;
     let llama = service("llama", json!({"emptyDir": {}}));
     place.apply(llama.clone()).await;
@@ -479,7 +539,7 @@ async fn crds_that_were_to_go_can_be_kept_again() {
     let crd = json!({"apiVersion": "apiextensions.k8s.io/v1", "kind": "CustomResourceDefinition",
         "metadata": {"name": "nimservices.apps.nvidia.com"}});
     let tied = |live: &Value| live["metadata"]["ownerReferences"].as_array().is_some_and(|owners| owners.len() == 1);
-    place.run("one", Streams::Yes, Some(Anchor { cluster_role: release().anchor })).await;
+    place.run("one", Streams::Yes, Some(Anchor { cluster_role: ANCHOR.into() })).await;
     place.until(&crd, tied).await;
     place.stop.cancel();
     place.stop = CancellationToken::new();

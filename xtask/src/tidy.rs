@@ -27,9 +27,17 @@ const LAYERS: &[Layer] = &[
     },
     Layer { name: "capstan-apiserver", may_use: &["capstan-schema"], pure: false },
     Layer { name: "capstan-sim", may_use: &["capstan-apiserver"], pure: false },
+    Layer { name: "capstan-gpu-sim", may_use: &["capstan-sim"], pure: false },
     Layer {
         name: "capstan",
-        may_use: &["capstan-api", "capstan-operator", "capstan-runtime", "capstan-apiserver", "capstan-sim"],
+        may_use: &[
+            "capstan-api",
+            "capstan-operator",
+            "capstan-runtime",
+            "capstan-apiserver",
+            "capstan-sim",
+            "capstan-gpu-sim",
+        ],
         pure: false,
     },
     Layer {
@@ -37,6 +45,7 @@ const LAYERS: &[Layer] = &[
         may_use: &[
             "capstan-api",
             "capstan-apiserver",
+            "capstan-gpu-sim",
             "capstan-operator",
             "capstan-plan",
             "capstan-runtime",

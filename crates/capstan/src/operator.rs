@@ -1,5 +1,6 @@
 //! `capstan operator`: the manager, in a cluster or beside one.
 
+use std::collections::BTreeMap;
 use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::time::Duration;
@@ -156,7 +157,14 @@ fn options(args: &Args) -> Result<Options> {
         ask: Ask::network(),
         registries: Some(REGISTRIES),
         kserve_namespace: std::env::var("KSERVE_NAMESPACE").ok().filter(|name| !name.is_empty()),
+        gpu: capstan_operator::gpu::Settings { namespace: args.namespace.clone(), images: images() },
     })
+}
+
+/// Images of operands that the chart chose.
+fn images() -> BTreeMap<String, String> {
+    let set = |name: &&str| Some((String::from(*name), std::env::var(name).ok()?));
+    capstan_operator::gpu::IMAGES.iter().filter_map(set).collect()
 }
 
 /// How a certificate of our own is kept, if one is needed: for every Service that leads here.

@@ -23,7 +23,7 @@ fn a_newcomer_gets_a_service_that_is_ready_and_nothing_is_left_behind() {
     let lines: Vec<Value> = out.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
     let done: Vec<&str> =
         lines.iter().filter(|line| line["state"] == "done").map(|line| line["stage"].as_str().unwrap()).collect();
-    assert_eq!(done, ["cluster", "nodes", "operator", "apply", "NIMService"]);
+    assert_eq!(done, ["cluster", "nodes", "operator", "GPUs", "apply", "NIMService"]);
     assert!(lines.iter().any(|line| line["event"] == "ready"));
     assert!(!file.exists(), "the kubeconfig of a cluster that is gone");
 }

@@ -4,3 +4,4 @@
 
 pub mod gpu;
 pub mod inference;
+mod shown;

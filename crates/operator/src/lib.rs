@@ -5,6 +5,7 @@
 
 mod admission;
 pub mod crds;
+pub mod gpu;
 mod nim_build;
 mod nim_cache;
 mod nim_pipeline;
@@ -80,6 +81,8 @@ pub struct Options {
     pub registries: Option<Duration>,
     /// Namespace of KServe; found by its settings when unset.
     pub kserve_namespace: Option<String>,
+    /// Where and with which images operands of GPU nodes run.
+    pub gpu: gpu::Settings,
 }
 
 /// A server of ours.
@@ -118,6 +121,7 @@ impl Options {
             ask: Ask::offline(),
             registries: None,
             kserve_namespace: None,
+            gpu: gpu::Settings { namespace: "capstan".into(), ..gpu::Settings::default() },
         }
     }
 }
@@ -186,6 +190,7 @@ fn controllers(
     let asking =
         Asking { how: questions::with_registries(&options.ask, registries), registries: options.registries.is_some() };
     nim_service::start(tasks, runtime, schemas, nodes.clone(), &asking, options, stop);
+    gpu::start(tasks, runtime, schemas, &options.gpu, stop);
     let mut run = Run { tasks, runtime, schemas, nodes, asking, stop };
     let caches = Controller::of::<NimCache>("nimcache", runtime).watching(nim_cache::concerned(runtime));
     run.controller::<NimCache, _, _>(caches, nim_cache::reconcile);

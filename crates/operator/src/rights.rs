@@ -4,8 +4,9 @@
 //! Most of it follows from the table of kinds; the rest are the requests that are not about a watched kind. Nothing is a
 //! wildcard, and what can be named is named.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
+use capstan_operands::gpu::policy;
 use capstan_runtime::kinds::KINDS;
 use capstan_runtime::leader;
 use k8s_openapi::api::rbac::v1::PolicyRule;
@@ -54,8 +55,6 @@ pub struct Right {
 pub struct Release {
     /// The ValidatingWebhookConfiguration.
     pub webhook_configuration: String,
-    /// The ClusterRole that owns what the operator leaves behind.
-    pub anchor: String,
 }
 
 /// The security context constraints that pods of NIMServices may be allowed to use. Who grants a right must have it.
@@ -81,7 +80,6 @@ pub fn rights(release: &Release) -> Vec<Right> {
     let constraints = ("security.openshift.io", "securitycontextconstraints");
     let configurations = ("admissionregistration.k8s.io", "validatingwebhookconfigurations");
     let leases = ("coordination.k8s.io", "leases");
-    let anchors = ("rbac.authorization.k8s.io", "clusterroles");
     use Place::{Cluster, Own};
     use Purpose::{Always, Crds, Metrics, Webhook};
     add(Cluster, Always, ("", "events"), &[], &["create", "patch"]);
@@ -94,13 +92,15 @@ pub fn rights(release: &Release) -> Vec<Right> {
     add(Cluster, Always, ("inference.networking.k8s.io", "inferenceobjectives"), &[], READ);
     add(Cluster, Always, ("inference.networking.x-k8s.io", "inferenceobjectives"), &[], READ);
     add(Cluster, Always, ("inference.networking.x-k8s.io", "inferencepools"), &[], READ);
-    add(Cluster, Always, anchors, std::slice::from_ref(&release.anchor), &["get"]);
     add(Cluster, Webhook, configurations, std::slice::from_ref(&release.webhook_configuration), &["get", "patch"]);
     add(Cluster, Metrics, ("authentication.k8s.io", "tokenreviews"), &[], &["create"]);
     add(Cluster, Metrics, ("authorization.k8s.io", "subjectaccessreviews"), &[], &["create"]);
     // A name cannot be checked before there is an object.
     add(Own, Always, leases, &[], &["create"]);
     add(Own, Always, leases, &[leader::NAME.into()], &["get", "patch"]);
+    let (here, everywhere) = policy::granted();
+    grant(&mut rights, Cluster, &everywhere);
+    grant(&mut rights, Own, &here);
     rights.sort();
     rights
 }
@@ -128,6 +128,44 @@ fn of_kinds() -> Vec<Right> {
     rules.into_iter().map(right).collect()
 }
 
+/// Adds what `rules` allow and nothing else does: who grants a right to operands must have it.
+fn grant(rights: &mut Vec<Right>, place: Place, rules: &[PolicyRule]) {
+    let has = |group: &str, resource: &str, names: &[String], verb: &str| {
+        rights.iter().any(|right| {
+            let covered =
+                right.names.is_empty() || (!names.is_empty() && names.iter().all(|name| right.names.contains(name)));
+            (right.place == Place::Cluster || right.place == place)
+                && right.group == group
+                && right.resources.iter().any(|one| one == resource)
+                && right.verbs.iter().any(|one| one == verb)
+                && covered
+        })
+    };
+    let mut verbs: BTreeMap<(String, Vec<String>, String), BTreeSet<String>> = BTreeMap::new();
+    for rule in rules {
+        let names = rule.resource_names.clone().unwrap_or_default();
+        for group in rule.api_groups.iter().flatten() {
+            for resource in rule.resources.iter().flatten() {
+                let missing = rule.verbs.iter().filter(|verb| !has(group, resource, &names, verb));
+                let entry = verbs.entry((group.clone(), names.clone(), resource.clone())).or_default();
+                entry.extend(missing.cloned());
+            }
+        }
+    }
+    let mut resources: BTreeMap<(String, Vec<String>, Vec<String>), Vec<String>> = BTreeMap::new();
+    for ((group, names, resource), verbs) in verbs.into_iter().filter(|(_, verbs)| !verbs.is_empty()) {
+        resources.entry((group, names, verbs.into_iter().collect())).or_default().push(resource);
+    }
+    rights.extend(resources.into_iter().map(|((group, names, verbs), resources)| Right {
+        place,
+        purpose: Purpose::Always,
+        group,
+        resources,
+        names,
+        verbs,
+    }));
+}
+
 fn owned(texts: &[&str]) -> Vec<String> {
     texts.iter().map(|text| (*text).to_owned()).collect()
 }
@@ -150,7 +188,7 @@ mod tests {
 
     #[test]
     fn nothing_is_a_wildcard_and_nobody_lifts_the_checks() {
-        let release = Release { webhook_configuration: "w".into(), anchor: "a".into() };
+        let release = Release { webhook_configuration: "w".into() };
         for right in rights(&release) {
             let words = right.resources.iter().chain(&right.verbs).chain(&right.names).chain([&right.group]);
             assert!(!words.clone().any(|word| word.contains('*')), "{right:?}");

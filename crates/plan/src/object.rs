@@ -70,6 +70,8 @@ pub enum Policy {
     CreateOnce,
     /// Neither made, changed nor pruned: what runs stays as it is while it cannot be decided what should run.
     Leave,
+    /// Deleted, while what it owns stays and is nobody's until somebody takes it over.
+    Release,
     /// Wanted by several owners, none of which controls it: ours by its `managed-by` label, repaired like the others.
     Shared,
 }
@@ -109,6 +111,11 @@ impl Object {
     /// Whatever is live under this identity, left as it is.
     pub fn left(reference: Ref) -> Self {
         Self { reference, body: Value::Null, policy: Policy::Leave, follows: Vec::new() }
+    }
+
+    /// Whatever is live under this identity goes, and what it owns stays.
+    pub fn released(reference: Ref) -> Self {
+        Self { reference, body: Value::Null, policy: Policy::Release, follows: Vec::new() }
     }
 
     /// The same, made once and then left alone.
@@ -154,7 +161,7 @@ impl Object {
 
     /// The same with `owner` as its controller, so that it goes when the owner goes.
     pub fn owned_by(mut self, owner: &OwnerReference) -> Self {
-        if self.policy != Policy::Leave {
+        if !matches!(self.policy, Policy::Leave | Policy::Release) {
             self.body["metadata"]["ownerReferences"] = json!([owner]);
         }
         self

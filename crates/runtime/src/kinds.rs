@@ -12,7 +12,7 @@ use serde_json::Value;
 pub const MANAGED_BY: &str = "app.kubernetes.io/managed-by";
 
 /// Values of [`MANAGED_BY`] that are ours.
-pub const MANAGERS: &[&str] = &["k8s-nim-operator"];
+pub const MANAGERS: &[&str] = &["k8s-nim-operator", "gpu-operator"];
 
 /// Whether objects of a kind live in namespaces.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -61,8 +61,12 @@ pub enum Presence {
 pub enum Use {
     /// Nothing.
     Read,
+    /// Their status is written: custom resources with a controller.
+    Report,
     /// Their status and finalizers are written: custom resources with a controller.
     Reconcile,
+    /// They are somebody else's and get labels and annotations of ours.
+    Change,
     /// They are made, changed and pruned.
     Make,
     /// Both: custom resources that are also made for others.
@@ -77,8 +81,8 @@ impl Use {
     /// The verbs that this takes, in the order of the alphabet. A watch falls back to a list.
     pub fn verbs(self) -> &'static [&'static str] {
         match self {
-            Self::Read => &["list", "watch"],
-            Self::Reconcile => &["list", "patch", "watch"],
+            Self::Read | Self::Report => &["list", "watch"],
+            Self::Reconcile | Self::Change => &["list", "patch", "watch"],
             // An apply is a patch, and a create where there is nothing to patch.
             Self::Make | Self::MakeAndReconcile => &["create", "delete", "get", "list", "patch", "watch"],
             Self::MakeOnce => &["create", "get", "list", "patch", "watch"],
@@ -88,7 +92,7 @@ impl Use {
 
     /// Whether their status is written.
     pub fn reconciles(self) -> bool {
-        matches!(self, Self::Reconcile | Self::MakeAndReconcile)
+        matches!(self, Self::Report | Self::Reconcile | Self::MakeAndReconcile)
     }
 
     /// Whether unwanted objects are deleted.
@@ -165,7 +169,7 @@ const NVIDIA: &str = "apps.nvidia.com";
 /// Secrets that are many, large and never of interest: Helm's releases and tokens of service accounts.
 const SECRETS: &str = "type!=helm.sh/release.v1,type!=kubernetes.io/service-account-token";
 
-use Use::{Make, MakeAndReconcile, MakeOnce, Prune, Reconcile};
+use Use::{Change, Make, MakeAndReconcile, MakeOnce, Prune, Reconcile, Report};
 
 /// The table.
 pub const KINDS: &[Kind] = &[
@@ -179,7 +183,11 @@ pub const KINDS: &[Kind] = &[
     optional(NVIDIA, "v1alpha1", "NemoEntitystore", "nemoentitystores"),
     optional(NVIDIA, "v1alpha1", "NemoEvaluator", "nemoevaluators"),
     optional(NVIDIA, "v1alpha1", "NemoGuardrail", "nemoguardrails"),
+    optional("nvidia.com", "v1", "ClusterPolicy", "clusterpolicies").cluster().to(Report),
+    optional("nvidia.com", "v1alpha1", "NVIDIADriver", "nvidiadrivers").cluster().to(Report),
+    optional("nvidia.com", "v1alpha1", "GPUCluster", "gpuclusters").cluster(),
     // Workloads that we make.
+    built_in("apps", "v1", "DaemonSet", "daemonsets").ours().to(Make),
     built_in("apps", "v1", "Deployment", "deployments").ours().to(Make),
     built_in("apps", "v1", "StatefulSet", "statefulsets").ours().to(Prune),
     built_in("batch", "v1", "Job", "jobs").ours().to(Make),
@@ -204,8 +212,19 @@ pub const KINDS: &[Kind] = &[
     optional("resource.k8s.io", "v1", "ResourceClaimTemplate", "resourceclaimtemplates").to(Make),
     optional("resource.k8s.io", "v1", "ResourceClaim", "resourceclaims"),
     optional("resource.nvidia.com", "v1beta1", "ComputeDomain", "computedomains").to(Make),
+    built_in("rbac.authorization.k8s.io", "v1", "ClusterRole", "clusterroles").ours().cluster().to(Make),
+    built_in("rbac.authorization.k8s.io", "v1", "ClusterRoleBinding", "clusterrolebindings").ours().cluster().to(Make),
+    built_in("node.k8s.io", "v1", "RuntimeClass", "runtimeclasses").cluster().to(Make),
+    optional("monitoring.coreos.com", "v1", "PrometheusRule", "prometheusrules").ours().to(Make),
+    optional("security.openshift.io", "v1", "SecurityContextConstraints", "securitycontextconstraints")
+        .ours()
+        .cluster()
+        .to(Make),
     // The cluster itself.
-    built_in("", "v1", "Node", "nodes").cluster().keep(Keep::Without(&["/status/images"])),
+    optional("config.openshift.io", "v1", "ClusterVersion", "clusterversions").cluster(),
+    optional("config.openshift.io", "v1", "Proxy", "proxies").cluster(),
+    optional("image.openshift.io", "v1", "ImageStream", "imagestreams").fields("metadata.name=driver-toolkit"),
+    built_in("", "v1", "Node", "nodes").cluster().keep(Keep::Without(&["/status/images"])).to(Change),
     built_in("apiextensions.k8s.io", "v1", "CustomResourceDefinition", "customresourcedefinitions")
         .cluster()
         .keep(Keep::Metadata),
@@ -363,7 +382,10 @@ mod tests {
 
     #[test]
     fn workloads_are_selected_by_our_label() {
-        assert_eq!(row("Deployment").label_selector().unwrap(), "app.kubernetes.io/managed-by=k8s-nim-operator");
+        assert_eq!(
+            row("Deployment").label_selector().unwrap(),
+            "app.kubernetes.io/managed-by in (k8s-nim-operator,gpu-operator)"
+        );
         assert!(row("Deployment").selects(&json!({"metadata": {"labels": {MANAGED_BY: "k8s-nim-operator"}}})));
         assert!(!row("Deployment").selects(&json!({"metadata": {"labels": {MANAGED_BY: "Helm"}}})));
         assert!(row("Role").selects(&json!({})));

@@ -47,9 +47,9 @@ pub struct NvidiaDriverSpec {
     pub kernel_module_type: Option<KernelModuleType>,
     /// Probe that waits for the driver to be installed; replaces the built-in numbers as a whole.
     pub startup_probe: Option<Probe>,
-    /// Accepted for compatibility, without effect.
+    /// Probe that restarts a broken driver container; asks what the startup probe asks.
     pub liveness_probe: Option<Probe>,
-    /// Accepted for compatibility, without effect.
+    /// Probe that says whether the driver works; asks what the startup probe asks.
     pub readiness_probe: Option<Probe>,
     /// GPUDirect RDMA.
     pub rdma: Option<Rdma>,

@@ -11,6 +11,8 @@ use serde_json::{Value, json};
 /// What is applied when the user brings nothing.
 const EXAMPLE: &str = include_str!("../../../../examples/nimservice.yaml");
 
+const CLUSTER_POLICY: &str = include_str!("../../../../examples/gpu/clusterpolicy.yaml");
+
 /// An object to apply.
 #[derive(Clone, Debug)]
 pub(crate) struct Manifest {
@@ -36,6 +38,17 @@ pub(crate) fn storage_class() -> Manifest {
         "provisioner": "capstan.example/virtual", "volumeBindingMode": "WaitForFirstConsumer",
     });
     Manifest { kind: GroupVersionKind::gvk("storage.k8s.io", "v1", "StorageClass"), body }
+}
+
+/// What makes the GPUs of the nodes usable, when the user brings nothing that does.
+pub(crate) fn cluster_policy() -> Result<Vec<Manifest>> {
+    parse(CLUSTER_POLICY, Path::new("the built-in ClusterPolicy"))
+}
+
+/// A namespace.
+pub(crate) fn namespace(name: &str) -> Manifest {
+    let body = json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": name}});
+    Manifest { kind: GroupVersionKind::gvk("", "v1", "Namespace"), body }
 }
 
 /// The objects of these files, or of the example.

@@ -7,10 +7,12 @@ use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, anyhow, bail};
+use capstan_api::gpu::ClusterPolicy;
+use capstan_api::gpu::cluster_policy::ClusterPolicyState;
 use capstan_api::nim::NimService;
 use capstan_apiserver::auth::UserInfo;
 use capstan_apiserver::serve::{Listen, ListenError};
-use capstan_sim::{Cluster, NodeTemplate, StartError, node};
+use capstan_sim::{Cluster, StartError, node};
 use clap::ValueEnum;
 use futures::{StreamExt, TryStreamExt};
 use k8s_openapi::api::core::v1::Node;
@@ -20,6 +22,9 @@ use tokio_util::sync::CancellationToken;
 
 use manifests::Manifest;
 use progress::View;
+
+/// Namespace of the operator and its operands.
+const NAMESPACE: &str = "capstan";
 
 #[derive(clap::Args)]
 pub(crate) struct Args {
@@ -78,6 +83,9 @@ pub(crate) async fn run(args: Args) -> Result<()> {
     };
     let (up, client) = started.map_err(|_| late())??;
     let ready = async {
+        if args.gpus > 0 {
+            gpus(&client, &wanted, view, &args).await?;
+        }
         serve(&client, &wanted, view).await?;
         summary(view, &up, &wanted, begin.elapsed());
         anyhow::Ok(())
@@ -98,8 +106,8 @@ pub(crate) async fn run(args: Args) -> Result<()> {
 async fn start(args: &Args, view: View) -> Result<(Up, Client)> {
     let stage = view.stage("cluster");
     let nodes = node::Settings {
-        nodes: (0..args.nodes).map(|index| node(index, args.gpus)).collect(),
-        rules: vec![(node::Match::default(), containers())],
+        nodes: (0..args.nodes).map(|index| capstan_gpu_sim::gpu_node(&format!("gpu-{index}"), args.gpus)).collect(),
+        rules: [vec![(node::Match::default(), containers())], operands()].concat(),
         ..node::Settings::default()
     };
     let address = (std::net::Ipv4Addr::LOCALHOST, args.port).into();
@@ -123,6 +131,7 @@ async fn start(args: &Args, view: View) -> Result<(Up, Client)> {
     stage.done(&format!("Kubernetes API at {}", listener.url()));
     let client = cluster.client();
     manifests::apply(&client, &manifests::storage_class()).await?;
+    manifests::apply(&client, &manifests::namespace(NAMESPACE)).await?;
     nodes_ready(&client, view, args).await?;
 
     let stage = view.stage("operator");
@@ -150,14 +159,16 @@ fn containers() -> node::Behaviour {
     }
 }
 
-fn node(index: u16, gpus: u16) -> NodeTemplate {
-    let labels = [("nvidia.com/gpu.present", "true"), ("nvidia.com/gpu.product", "NVIDIA-H200")];
-    NodeTemplate {
-        name: format!("gpu-{index}"),
-        labels: labels.iter().map(|(key, value)| ((*key).to_owned(), (*value).to_owned())).collect(),
-        capacity: [("nvidia.com/gpu".to_owned(), gpus.to_string())].into(),
-        ..NodeTemplate::default()
-    }
+/// Operands of GPU nodes wait for each other as on real ones; their images are there already.
+fn operands() -> Vec<(node::Match, node::Behaviour)> {
+    let here = node::Match { namespace: Some(NAMESPACE.into()), ..node::Match::default() };
+    let soon = node::Behaviour {
+        pull_time: Some(Duration::from_millis(20)),
+        started_after: Some(Duration::from_millis(20)),
+        ready_after: Some(Duration::from_millis(20)),
+        ..node::Behaviour::default()
+    };
+    [vec![(here, soon)], capstan_gpu_sim::rules(capstan_gpu_sim::Pace::default())].concat()
 }
 
 async fn nodes_ready(client: &Client, view: View, args: &Args) -> Result<()> {
@@ -173,8 +184,33 @@ async fn nodes_ready(client: &Client, view: View, args: &Args) -> Result<()> {
         }
         stage.counted(ready.len(), usize::from(args.nodes), "Ready");
     }
-    stage.done(&format!("{} Ready, {} GPUs each", args.nodes, args.gpus));
+    stage.done(&format!("{} Ready", args.nodes));
     Ok(())
+}
+
+/// Makes the GPUs of the nodes usable, by the user's ClusterPolicy or by ours.
+async fn gpus(client: &Client, wanted: &[Manifest], view: View, args: &Args) -> Result<()> {
+    let brings = |manifest: &Manifest| ["ClusterPolicy", "GPUCluster"].contains(&manifest.kind.kind.as_str());
+    if wanted.iter().any(brings) {
+        return Ok(());
+    }
+    let policies = manifests::cluster_policy()?;
+    let mut stage = view.stage("GPUs");
+    for manifest in &policies {
+        manifests::apply(client, manifest).await?;
+    }
+    let api: Api<ClusterPolicy> = Api::all(client.clone());
+    let mut events = watcher(api, watcher::Config::default()).default_backoff().applied_objects().boxed();
+    while let Some(policy) = events.try_next().await.context("cannot watch the ClusterPolicy")? {
+        let Some(status) = policy.status else { continue };
+        if status.state == ClusterPolicyState::Ready {
+            stage.done(&format!("ClusterPolicy ready, {} nodes offer {} GPUs each", args.nodes, args.gpus));
+            return Ok(());
+        }
+        let error = status.conditions.iter().flatten().find(|condition| condition.type_ == "Error");
+        stage.waiting(&error.map(|condition| condition.message.clone()).unwrap_or_default());
+    }
+    bail!("the watch of the ClusterPolicy ended")
 }
 
 /// Applies the manifests and waits until what they ask for works.
@@ -223,7 +259,7 @@ fn summary(view: View, up: &Up, wanted: &[Manifest], took: Duration) {
     let namespace = wanted.iter().find(|manifest| is_service(manifest)).map_or("default", Manifest::namespace);
     let text = format!(
         "\nReady after {:.1} s. In another terminal:\n\n  export KUBECONFIG={}\n  kubectl get nodes\n  \
-         kubectl get nimservices,deployments,pods -n {namespace}\n  kubectl describe nimservice -n {namespace}\n",
+         kubectl get clusterpolicies,daemonsets -A\n  kubectl get nimservices,deployments,pods -n {namespace}\n  kubectl describe nimservice -n {namespace}\n",
         took.as_secs_f64(),
         up.kubeconfig.display(),
     );

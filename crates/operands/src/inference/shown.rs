@@ -2,11 +2,12 @@
 
 use std::time::Duration;
 
-use capstan_api::ignored;
 use capstan_plan::conditions::{self, Wanted};
 use capstan_plan::{Facts, Note, Severity};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
 use serde::Serialize;
+
+use crate::shown;
 
 /// One condition: type, status, reason, message.
 type Said = (&'static str, bool, String, String);
@@ -74,16 +75,7 @@ impl Shown {
         for (type_, status, reason, message) in &self.conditions {
             conditions::set(list, Wanted { type_, status: *status, reason, message }, generation, now);
         }
-        let ignored = ignored_fields(about.kind, about.spec);
-        for (type_, message) in [("IgnoredFields", ignored), ("SchemaSkew", about.facts.skew.clone())] {
-            match message {
-                Some(message) => {
-                    let wanted = Wanted { type_, status: true, reason: type_, message: &message };
-                    conditions::set(list, wanted, generation, now);
-                }
-                None => conditions::clear(list, type_),
-            }
-        }
+        shown::remarks(list, about.kind, about.spec, about.facts, generation);
         note
     }
 
@@ -102,11 +94,4 @@ impl Shown {
             message: message.unwrap_or_else(|| format!("now {}", self.state)),
         })
     }
-}
-
-/// What the user set and nothing acts on.
-fn ignored_fields<S: Serialize>(kind: &str, spec: &S) -> Option<String> {
-    let object = serde_json::json!({"spec": spec});
-    let fields: Vec<_> = ignored::used(kind, &object).collect();
-    (!fields.is_empty()).then(|| format!("these fields are set but have no effect: {}", fields.join(", ")))
 }

@@ -9,9 +9,13 @@ use k8s_openapi::api::core::v1::EnvVar;
 /// The hash that names and annotations of the API use: FNV-1a of 32 bits in decimal, with its digits replaced so that
 /// no vowel and no confusing digit is left.
 pub fn hash(text: &str) -> String {
-    let fnv = text.bytes().fold(0x811c_9dc5_u32, |hash, byte| (hash ^ u32::from(byte)).wrapping_mul(0x0100_0193));
     let digits = b"456789bcdf";
-    fnv.to_string().bytes().map(|digit| char::from(digits[usize::from(digit - b'0')])).collect()
+    fnv(text).to_string().bytes().map(|digit| char::from(digits[usize::from(digit - b'0')])).collect()
+}
+
+/// FNV-1a of 32 bits.
+pub fn fnv(text: &str) -> u32 {
+    text.bytes().fold(0x811c_9dc5, |hash, byte| (hash ^ u32::from(byte)).wrapping_mul(0x0100_0193))
 }
 
 /// Maps merged: `first` wins.

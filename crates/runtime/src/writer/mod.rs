@@ -184,10 +184,11 @@ impl Writer {
 
     /// Deletes an object, if it still is what was seen.
     async fn delete(&self, deletion: &Deletion) -> Result<(), Error> {
-        let Deletion { reference, uid, resource_version } = deletion;
+        let Deletion { reference, uid, resource_version, orphan } = deletion;
         let kind = self.cache.kind(&reference.gvk)?;
         let preconditions = Preconditions { uid: Some(uid.clone()), resource_version: Some(resource_version.clone()) };
-        let params = DeleteParams::background().preconditions(preconditions);
+        let how = if *orphan { DeleteParams::orphan() } else { DeleteParams::background() };
+        let params = how.preconditions(preconditions);
         let request = kube::core::Request::new(kind.path(&reference.namespace)).delete(&reference.name, &params);
         let identity = json!({"metadata": {"namespace": reference.namespace, "name": reference.name, "uid": uid}});
         match self.write("delete", kind, reference, request).await {

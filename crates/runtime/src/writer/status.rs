@@ -79,6 +79,20 @@ impl Writer {
         self.patch_metadata(reference, &live, change).await
     }
 
+    /// Changes an object that is not ours with a merge patch of just what differs. It names the object by its uid, so
+    /// that one that was made anew under the same name is left alone.
+    pub async fn merge(&self, reference: &Ref, mut body: Value) -> Result<Sent, Error> {
+        let kind = self.cache.kind(&reference.gvk)?;
+        let Some(live) = self.cache.get(reference) else { return Ok(Sent::No) };
+        body["metadata"]["uid"] = live["metadata"]["uid"].clone();
+        let params = PatchParams { field_manager: Some(FIELD_MANAGER.into()), ..PatchParams::default() };
+        let path = kube::core::Request::new(kind.path(&reference.namespace));
+        let request = path.patch(&reference.name, &params, &Patch::Merge(body));
+        let answer = self.write("patch", kind, reference, request).await?;
+        self.cache.wrote(kind, answer);
+        Ok(Sent::Yes)
+    }
+
     /// Makes one change to the version that was seen. The test fails, and the patch with it, on any other.
     async fn patch_metadata(&self, reference: &Ref, live: &Value, change: Value) -> Result<Sent, Error> {
         let kind = self.cache.kind(&reference.gvk)?;

@@ -1,0 +1,173 @@
+//! What the operands of a GPU node do on a virtual node.
+//!
+//! Nothing is loaded and nothing is installed, but everybody waits for everybody else as on a real node: through the
+//! files under `/run/nvidia/validations`. A driver takes a while, the validator looks for it, the toolkit waits for the
+//! validator, the device plugin for the toolkit, and only then the node offers GPUs.
+//!
+//!     let nodes = (0..2).map(|index| gpu_node(&format!("gpu-{index}"), 8));
+//!     let settings = node::Settings { nodes: nodes.collect(), rules: rules(Pace::default()), ..Default::default() };
+
+use std::time::Duration;
+
+use capstan_sim::NodeTemplate;
+use capstan_sim::node::{Behaviour, Body, ContainerContext, ExitCode, Match};
+
+/// Where operands tell each other how far they are, on the host.
+const VALIDATIONS: &str = "run/nvidia/validations";
+/// What the toolkit leaves on the host when it runs.
+const TOOLKIT: &str = "run/nvidia/toolkit/toolkit.pid";
+/// What the device plugin leaves on the host when the kubelet knows it.
+const PLUGIN: &str = "var/lib/kubelet/device-plugins/nvidia-gpu.sock";
+/// The host's own driver, if it has one.
+const HOST_DRIVER: &str = "usr/bin/nvidia-smi";
+
+/// Label with the number of GPUs that the hardware of a virtual node has.
+const HARDWARE: &str = "sim.capstan.dev/gpus";
+
+/// How long things take.
+#[derive(Clone, Copy, Debug)]
+pub struct Pace {
+    /// To build and load a driver.
+    pub driver: Duration,
+    /// To set up a container runtime.
+    pub toolkit: Duration,
+    /// To run one check.
+    pub check: Duration,
+}
+
+impl Default for Pace {
+    fn default() -> Self {
+        Self {
+            driver: Duration::from_millis(300),
+            toolkit: Duration::from_millis(50),
+            check: Duration::from_millis(20),
+        }
+    }
+}
+
+/// A node with GPUs, as feature discovery labels it. It offers them only when a device plugin runs.
+pub fn gpu_node(name: &str, gpus: u16) -> NodeTemplate {
+    let gpus = gpus.to_string();
+    let labels = [
+        ("feature.node.kubernetes.io/pci-10de.present", "true"),
+        ("feature.node.kubernetes.io/system-os_release.ID", "ubuntu"),
+        ("feature.node.kubernetes.io/system-os_release.VERSION_ID", "24.04"),
+        ("feature.node.kubernetes.io/kernel-version.full", "6.8.0-45-generic"),
+        ("nvidia.com/gpu.product", "NVIDIA-H200"),
+        (HARDWARE, &gpus),
+    ];
+    NodeTemplate {
+        name: name.into(),
+        labels: labels.iter().map(|(key, value)| ((*key).to_owned(), (*value).to_owned())).collect(),
+        ..NodeTemplate::default()
+    }
+}
+
+/// How the containers of operands behave.
+pub fn rules(pace: Pace) -> Vec<(Match, Behaviour)> {
+    let body = |container: &str, body: Body| {
+        (Match::container(container), Behaviour { body: Some(body), ..Behaviour::default() })
+    };
+    vec![
+        body("nvidia-driver-ctr", Body::new(move |cx| driver(cx, pace))),
+        body("driver-validation", Body::new(move |cx| driver_validation(cx, pace))),
+        body("nvidia-container-toolkit-ctr", Body::new(move |cx| toolkit(cx, pace))),
+        body("toolkit-validation", Body::new(move |cx| toolkit_validation(cx, pace))),
+        body("cuda-validation", Body::new(move |cx| cuda_validation(cx, pace))),
+        body("nvidia-device-plugin", Body::new(device_plugin)),
+        body("plugin-validation", Body::new(move |cx| plugin_validation(cx, pace))),
+        body("nvidia-operator-validator", Body::new(validator)),
+    ]
+}
+
+fn file(name: &str) -> String {
+    format!("{VALIDATIONS}/{name}")
+}
+
+/// Loads the driver, and unloads it when told to end.
+async fn driver(cx: ContainerContext, pace: Pace) {
+    let host = cx.node.host().clone();
+    cx.set_ready(false);
+    tokio::time::sleep(pace.driver).await;
+    let said = |name: &str| format!("{name}: {}\n", cx.var(name).unwrap_or("false"));
+    let features = ["GDRCOPY_ENABLED", "GDS_ENABLED", "GPU_DIRECT_RDMA_ENABLED"].map(said).concat();
+    host.write(&file(".driver-ctr-ready"), features);
+    cx.set_ready(true);
+    cx.stopped().await;
+    host.remove(&file(".driver-ctr-ready"));
+}
+
+/// Looks for the host's own driver first, then waits for ours.
+async fn driver_validation(cx: ContainerContext, pace: Pace) {
+    let host = cx.node.host();
+    let own = host.read(HOST_DRIVER).is_some();
+    if !own {
+        host.wait_for(&file(".driver-ctr-ready")).await;
+    }
+    tokio::time::sleep(pace.check).await;
+    let root = if own { "/" } else { "/run/nvidia/driver" };
+    host.write(&file("driver-ready"), format!("IS_HOST_DRIVER={own}\nNVIDIA_DRIVER_ROOT={root}\n"));
+}
+
+async fn toolkit(cx: ContainerContext, pace: Pace) {
+    let host = cx.node.host().clone();
+    cx.set_ready(false);
+    host.wait_for(&file("driver-ready")).await;
+    tokio::time::sleep(pace.toolkit).await;
+    host.write(TOOLKIT, "1");
+    cx.set_ready(true);
+    cx.stopped().await;
+    host.remove(TOOLKIT);
+}
+
+/// In the validator this is the check; elsewhere it waits for the check.
+async fn toolkit_validation(cx: ContainerContext, pace: Pace) {
+    let host = cx.node.host();
+    if cx.var("COMPONENT") == Some("toolkit") {
+        host.wait_for(TOOLKIT).await;
+        tokio::time::sleep(pace.check).await;
+        host.write(&file("toolkit-ready"), "");
+    } else {
+        host.wait_for(&file("toolkit-ready")).await;
+    }
+}
+
+async fn cuda_validation(cx: ContainerContext, pace: Pace) {
+    tokio::time::sleep(pace.check).await;
+    cx.node.host().write(&file("cuda-ready"), "");
+}
+
+/// Offers the node's GPUs while it runs.
+async fn device_plugin(cx: ContainerContext) -> ExitCode {
+    let host = cx.node.host().clone();
+    host.wait_for(&file("driver-ready")).await;
+    let node = cx.node.object();
+    let label = node.as_ref().and_then(|node| node.metadata.labels.as_ref()?.get(HARDWARE).cloned());
+    let gpus = label.unwrap_or_else(|| "1".into());
+    if let Err(error) = cx.node.set_capacity("nvidia.com/gpu", Some(&gpus)).await {
+        cx.log.line(format!("cannot offer GPUs: {error}"));
+        return ExitCode::FAILURE;
+    }
+    host.write(PLUGIN, "");
+    cx.stopped().await;
+    host.remove(PLUGIN);
+    match cx.node.set_capacity("nvidia.com/gpu", Some("0")).await {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(_) => ExitCode::FAILURE,
+    }
+}
+
+async fn plugin_validation(cx: ContainerContext, pace: Pace) {
+    let host = cx.node.host();
+    host.wait_for(PLUGIN).await;
+    tokio::time::sleep(pace.check).await;
+    host.write(&file("plugin-ready"), "");
+}
+
+/// What it found no longer holds when it goes.
+async fn validator(cx: ContainerContext) {
+    cx.stopped().await;
+    for name in ["driver-ready", "toolkit-ready", "cuda-ready", "plugin-ready"] {
+        cx.node.host().remove(&file(name));
+    }
+}

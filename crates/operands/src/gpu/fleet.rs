@@ -1,0 +1,248 @@
+//! The nodes of a cluster in a few numbers: operating systems, kernels, runtimes, who should run what.
+//!
+//! Made from the nodes' labels in one pass, without a copy of any node: [`Fleet::add`] reads what a cache holds.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::fmt;
+
+use serde_json::Value;
+
+/// Whether the node has GPUs to be used.
+pub(crate) const PRESENT: &str = "nvidia.com/gpu.present";
+
+/// The NVIDIADriver that a node's driver comes from.
+pub(crate) const OWNER: &str = "nvidia.com/gpu-operator.driver.owner";
+
+/// Labels that choose the operands of a node.
+pub(crate) const DEPLOY: &str = "nvidia.com/gpu.deploy.";
+
+const NFD: &str = "feature.node.kubernetes.io/";
+pub(crate) const OS_ID: &str = "feature.node.kubernetes.io/system-os_release.ID";
+pub(crate) const OS_VERSION: &str = "feature.node.kubernetes.io/system-os_release.VERSION_ID";
+pub(crate) const KERNEL: &str = "feature.node.kubernetes.io/kernel-version.full";
+pub(crate) const OSTREE: &str = "feature.node.kubernetes.io/system-os_release.OSTREE_VERSION";
+
+/// An operating system.
+#[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Os {
+    /// `ubuntu`, `rhel` …
+    pub id: String,
+    /// `24.04`, `9.6` …
+    pub version: String,
+}
+
+impl Os {
+    /// As in the tags of driver images: `ubuntu24.04`, `rhel9`.
+    pub fn tag(&self) -> String {
+        let major_only = ["ol", "rocky", "rhel"].contains(&self.id.as_str());
+        let version = if major_only { self.version.split('.').next().unwrap_or_default() } else { &self.version };
+        format!("{}{version}", self.id)
+    }
+}
+
+impl fmt::Display for Os {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}{}", self.id, self.version)
+    }
+}
+
+/// What decides which driver image fits a node.
+#[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Place {
+    /// Operating system.
+    pub os: Os,
+    /// Kernel, if it is known.
+    pub kernel: Option<String>,
+    /// Version of OpenShift's node system, if it is one.
+    pub rhcos: Option<String>,
+}
+
+/// What runs the containers of nodes.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
+pub enum ContainerRuntime {
+    /// containerd.
+    #[default]
+    Containerd,
+    /// CRI-O.
+    Crio,
+    /// Docker.
+    Docker,
+}
+
+impl ContainerRuntime {
+    /// Its name in settings of the toolkit.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Containerd => "containerd",
+            Self::Crio => "crio",
+            Self::Docker => "docker",
+        }
+    }
+
+    /// From `containerd://2.1.0`.
+    fn parse(version: &str) -> Option<Self> {
+        match version.split(':').next()? {
+            "containerd" => Some(Self::Containerd),
+            "cri-o" => Some(Self::Crio),
+            "docker" => Some(Self::Docker),
+            _ => None,
+        }
+    }
+}
+
+/// The nodes.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Fleet {
+    /// How many nodes have GPUs to be used.
+    pub gpu_nodes: usize,
+    /// Whether feature discovery has labelled any node.
+    pub discovered: bool,
+    /// GPU nodes by operating system.
+    pub systems: BTreeMap<Os, usize>,
+    /// GPU nodes whose operating system is not known, by the label that lacks; one example each.
+    pub unknown: BTreeMap<&'static str, String>,
+    /// Operating systems by kernel, of GPU nodes.
+    pub kernels: BTreeMap<String, BTreeSet<Os>>,
+    /// A GPU node without a kernel label.
+    pub without_kernel: Option<String>,
+    /// Versions of OpenShift's node system, of GPU nodes.
+    pub rhcos: BTreeSet<String>,
+    /// GPU nodes by container runtime.
+    pub runtimes: BTreeMap<ContainerRuntime, usize>,
+    /// Nodes by the operand that their labels ask for.
+    pub deploy: BTreeMap<String, usize>,
+    /// GPU nodes by the NVIDIADriver that owns their driver, as far as their operating system is known.
+    pub owned: BTreeMap<String, BTreeMap<Place, usize>>,
+}
+
+impl Fleet {
+    /// Counts a node.
+    pub fn add(&mut self, node: &Value) {
+        let labels = &node["metadata"]["labels"];
+        let label = |key: &str| labels[key].as_str().filter(|value| !value.is_empty());
+        let Some(all) = labels.as_object() else { return };
+        self.discovered |= all.keys().any(|key| key.starts_with(NFD));
+        for (key, value) in all {
+            if let Some(operand) = key.strip_prefix(DEPLOY).filter(|_| value == "true") {
+                *self.deploy.entry(operand.into()).or_default() += 1;
+            }
+        }
+        if label(PRESENT) != Some("true") {
+            return;
+        }
+        self.gpu_nodes += 1;
+        let name = node["metadata"]["name"].as_str().unwrap_or_default();
+        let os = match (label(OS_ID), label(OS_VERSION)) {
+            (Some(id), Some(version)) => Some(Os { id: id.into(), version: version.into() }),
+            (id, _) => {
+                let missing = if id.is_none() { OS_ID } else { OS_VERSION };
+                self.unknown.entry(missing).or_insert_with(|| name.into());
+                None
+            }
+        };
+        if let Some(os) = os {
+            if let Some(owner) = label(OWNER) {
+                let text = |key: &str| label(key).map(String::from);
+                let place = Place { os: os.clone(), kernel: text(KERNEL), rhcos: text(OSTREE) };
+                *self.owned.entry(owner.into()).or_default().entry(place).or_default() += 1;
+            }
+            match label(KERNEL) {
+                Some(kernel) => drop(self.kernels.entry(kernel.into()).or_default().insert(os.clone())),
+                None => self.without_kernel = Some(name.into()),
+            }
+            *self.systems.entry(os).or_default() += 1;
+        }
+        self.rhcos.extend(label(OSTREE).map(String::from));
+        let runtime = node.pointer("/status/nodeInfo/containerRuntimeVersion").and_then(Value::as_str);
+        if let Some(runtime) = runtime.and_then(ContainerRuntime::parse) {
+            *self.runtimes.entry(runtime).or_default() += 1;
+        }
+    }
+
+    /// The runtime that operands are set up for: containerd wherever there is one.
+    pub fn runtime(&self) -> ContainerRuntime {
+        self.runtimes.keys().next().copied().unwrap_or_default()
+    }
+
+    /// The operating system of most GPU nodes.
+    pub fn system(&self) -> Option<&Os> {
+        self.systems.iter().max_by_key(|(os, count)| (**count, std::cmp::Reverse(*os))).map(|(os, _)| os)
+    }
+
+    /// What the nodes are like whose driver comes from that NVIDIADriver.
+    pub fn owned_by(&self, driver: &str) -> impl Iterator<Item = &Place> {
+        self.owned.get(driver).into_iter().flat_map(BTreeMap::keys)
+    }
+
+    /// Nodes whose labels ask for `operand`.
+    pub fn wanting(&self, operand: &str) -> usize {
+        self.deploy.get(operand).copied().unwrap_or_default()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    fn node(labels: Value, runtime: &str) -> Value {
+        json!({
+            "metadata": {"name": "n", "labels": labels},
+            "status": {"nodeInfo": {"containerRuntimeVersion": runtime}},
+        })
+    }
+
+    #[test]
+    fn tags_of_systems_are_those_of_driver_images() {
+        let table = [
+            ("ubuntu", "22.04", "ubuntu22.04"),
+            ("rhel", "9.4", "rhel9"),
+            ("rocky", "9.5", "rocky9"),
+            ("ol", "9.1", "ol9"),
+            ("sles", "15.6", "sles15.6"),
+            ("sl-micro", "6.0", "sl-micro6.0"),
+            ("talos", "v1.7.6", "talosv1.7.6"),
+            ("rhel", "10", "rhel10"),
+        ];
+        for (id, version, tag) in table {
+            assert_eq!(Os { id: id.into(), version: version.into() }.tag(), tag);
+        }
+    }
+
+    #[test]
+    fn only_nodes_with_gpus_count_for_systems_kernels_and_runtimes() {
+        let mut fleet = Fleet::default();
+        fleet.add(&node(json!({OS_ID: "debian", OS_VERSION: "12", KERNEL: "k0"}), "cri-o://1"));
+        assert!(fleet.discovered && fleet.systems.is_empty() && fleet.kernels.is_empty() && fleet.runtimes.is_empty());
+        let labels = json!({PRESENT: "true", OS_ID: "ubuntu", OS_VERSION: "24.04", KERNEL: "k1",
+            "nvidia.com/gpu.deploy.driver": "true", "nvidia.com/gpu.deploy.dcgm": "paused-for-driver-upgrade"});
+        fleet.add(&node(labels, "containerd://2.1.0"));
+        assert_eq!((fleet.gpu_nodes, fleet.wanting("driver"), fleet.wanting("dcgm")), (1, 1, 0));
+        assert_eq!(fleet.system().unwrap().tag(), "ubuntu24.04");
+        assert_eq!(fleet.kernels.keys().collect::<Vec<_>>(), ["k1"]);
+    }
+
+    #[test]
+    fn containerd_counts_as_soon_as_one_node_has_it() {
+        let gpu = |runtime: &str| node(json!({PRESENT: "true"}), runtime);
+        let runtime = |versions: &[&str]| {
+            let mut fleet = Fleet::default();
+            versions.iter().for_each(|version| fleet.add(&gpu(version)));
+            fleet.runtime()
+        };
+        assert_eq!(runtime(&[]), ContainerRuntime::Containerd);
+        assert_eq!(runtime(&["rkt://1"]), ContainerRuntime::Containerd);
+        assert_eq!(runtime(&["cri-o://1.30"]), ContainerRuntime::Crio);
+        assert_eq!(runtime(&["docker://27"]), ContainerRuntime::Docker);
+        assert_eq!(runtime(&["cri-o://1.30", "containerd://1.7"]), ContainerRuntime::Containerd);
+    }
+
+    #[test]
+    fn a_node_without_its_system_is_an_example_under_the_label_that_lacks() {
+        let mut fleet = Fleet::default();
+        fleet.add(&node(json!({PRESENT: "true"}), ""));
+        fleet.add(&node(json!({PRESENT: "true", OS_ID: "rhel"}), ""));
+        assert_eq!(fleet.unknown.into_iter().collect::<Vec<_>>(), [(OS_ID, "n".into()), (OS_VERSION, "n".into())]);
+    }
+}

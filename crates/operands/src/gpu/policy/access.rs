@@ -1,0 +1,142 @@
+//! Who an operand is and what it may do: ServiceAccount, roles, and OpenShift's security constraints.
+
+use std::collections::BTreeMap;
+
+use capstan_api::foreign::SecurityContextConstraints;
+use capstan_api::foreign::openshift::{SecurityContextConstraintsSpec, Strategy};
+use capstan_plan::Object;
+use k8s_openapi::api::core::v1::ServiceAccount;
+use k8s_openapi::api::rbac::v1::{ClusterRole, ClusterRoleBinding, PolicyRule, Role, RoleBinding, RoleRef, Subject};
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
+
+use super::{Cx, MANAGER};
+
+const RBAC: &str = "rbac.authorization.k8s.io";
+
+/// Rights of an operand, in its namespace and in the cluster.
+#[derive(Default)]
+pub(super) struct Rights {
+    /// In the operator's namespace, besides the use of OpenShift's `privileged` constraints.
+    pub(super) here: Vec<PolicyRule>,
+    /// In the cluster.
+    pub(super) everywhere: Vec<PolicyRule>,
+}
+
+/// What host namespaces OpenShift lets the pods of an operand share.
+#[derive(Clone, Copy, Default)]
+pub(super) struct Shares {
+    pub(super) pid: bool,
+    pub(super) ipc: bool,
+    pub(super) network: bool,
+    pub(super) ports: bool,
+    /// Whether any capability and sysctl may be asked for.
+    pub(super) anything: bool,
+}
+
+/// One rule.
+pub(super) fn rule(group: &str, resources: &[&str], verbs: &[&str]) -> PolicyRule {
+    let list = |words: &[&str]| words.iter().map(|word| (*word).to_owned()).collect::<Vec<_>>();
+    PolicyRule {
+        api_groups: Some(vec![group.into()]),
+        resources: Some(list(resources)),
+        verbs: list(verbs),
+        ..PolicyRule::default()
+    }
+}
+
+/// What unloading a driver takes: looking at the node, and evicting the pods that use its GPUs.
+pub(super) fn unloading() -> Vec<PolicyRule> {
+    vec![
+        rule("config.openshift.io", &["clusterversions"], &["get", "list"]),
+        rule("", &["nodes"], &["get", "list", "patch", "watch"]),
+        rule("", &["pods"], &["get", "list", "watch"]),
+        rule("", &["pods/eviction"], &["create"]),
+    ]
+}
+
+/// ServiceAccount, Role, RoleBinding and, with rights in the cluster, ClusterRole and ClusterRoleBinding, all of the
+/// account's name.
+pub(super) fn access(cx: &Cx<'_>, account: &str, rights: Rights) -> Vec<Object> {
+    let namespaced = || meta(cx, account, true);
+    let subject = || Subject {
+        kind: "ServiceAccount".into(),
+        name: account.into(),
+        namespace: Some(cx.namespace().into()),
+        ..Subject::default()
+    };
+    let refer = |kind: &str| RoleRef { api_group: Some(RBAC.into()), kind: kind.into(), name: account.into() };
+    let privileged = PolicyRule {
+        resource_names: Some(vec!["privileged".into()]),
+        ..rule("security.openshift.io", &["securitycontextconstraints"], &["use"])
+    };
+    let rules = std::iter::once(privileged).chain(rights.here).collect();
+    let mut objects = vec![
+        Object::new(&ServiceAccount { metadata: namespaced(), ..ServiceAccount::default() }),
+        Object::new(&Role { metadata: namespaced(), rules: Some(rules) }),
+        Object::new(&RoleBinding { metadata: namespaced(), role_ref: refer("Role"), subjects: Some(vec![subject()]) }),
+    ];
+    if !rights.everywhere.is_empty() {
+        objects.extend(cluster_role(cx, account, account, rights.everywhere));
+    }
+    objects
+}
+
+/// A ClusterRole and its binding to an account of the operator's namespace.
+pub(super) fn cluster_role(cx: &Cx<'_>, name: &str, account: &str, rules: Vec<PolicyRule>) -> Vec<Object> {
+    let metadata = || meta(cx, name, false);
+    let subject = Subject {
+        kind: "ServiceAccount".into(),
+        name: account.into(),
+        namespace: Some(cx.namespace().into()),
+        ..Subject::default()
+    };
+    vec![
+        Object::new(&ClusterRole { metadata: metadata(), rules: Some(rules), ..ClusterRole::default() }),
+        Object::new(&ClusterRoleBinding {
+            metadata: metadata(),
+            role_ref: RoleRef { api_group: Some(RBAC.into()), kind: "ClusterRole".into(), name: name.into() },
+            subjects: Some(vec![subject]),
+        }),
+    ]
+}
+
+/// OpenShift's constraints for the pods of an account, on OpenShift only.
+pub(super) fn constraints(cx: &Cx<'_>, account: &str, shares: Shares) -> Option<Object> {
+    cx.cluster.openshift.as_ref()?;
+    let strategy = || Some(Strategy { type_: Some("RunAsAny".into()) });
+    let any = || Some(vec!["*".to_owned()]);
+    let spec = SecurityContextConstraintsSpec {
+        allow_host_dir_volume_plugin: Some(true),
+        allow_host_ipc: Some(shares.ipc),
+        allow_host_network: Some(shares.network),
+        allow_host_pid: Some(shares.pid),
+        allow_host_ports: Some(shares.ports),
+        allow_privilege_escalation: Some(true),
+        allow_privileged_container: Some(true),
+        allowed_capabilities: any().filter(|_| shares.anything),
+        allowed_unsafe_sysctls: any().filter(|_| shares.anything),
+        read_only_root_filesystem: Some(false),
+        fs_group: strategy(),
+        run_as_user: strategy(),
+        se_linux_context: strategy(),
+        supplemental_groups: strategy(),
+        seccomp_profiles: any(),
+        volumes: any(),
+        groups: Some(["system:cluster-admins", "system:nodes", "system:masters"].map(Into::into).to_vec()),
+        users: Some(vec![format!("system:serviceaccount:{}:{account}", cx.namespace())]),
+        ..SecurityContextConstraintsSpec::default()
+    };
+    let mut constraints = SecurityContextConstraints::new(account, spec);
+    constraints.metadata = meta(cx, account, false);
+    Some(Object::new(&constraints))
+}
+
+/// Metadata of an object of ours.
+pub(super) fn meta(cx: &Cx<'_>, name: &str, namespaced: bool) -> ObjectMeta {
+    ObjectMeta {
+        name: Some(name.into()),
+        namespace: namespaced.then(|| cx.namespace().into()),
+        labels: Some(BTreeMap::from([("app.kubernetes.io/managed-by".into(), MANAGER.into())])),
+        ..ObjectMeta::default()
+    }
+}

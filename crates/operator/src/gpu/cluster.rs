@@ -1,0 +1,82 @@
+//! What the cache knows of the cluster, as far as GPUs are concerned.
+
+use std::collections::BTreeMap;
+
+use capstan_api::foreign::{ClusterVersion, ImageStream, Proxy};
+use capstan_api::gpu::{ClusterPolicy, GpuCluster};
+use capstan_operands::gpu::{Cluster, Fleet, OpenShift};
+use capstan_plan::{Gvk, Live};
+use capstan_runtime::{Cache, Key};
+use k8s_openapi::api::core::v1::Node;
+
+use super::Settings;
+
+/// What a decision about GPUs may know besides objects. No requests.
+pub(super) fn cluster(cache: &Cache, settings: &Settings) -> Cluster {
+    let mut fleet = Fleet::default();
+    cache.all(&Gvk::of::<Node>()).iter().for_each(|node| fleet.add(node));
+    let staying = |live: &Live| live["metadata"]["deletionTimestamp"].is_null();
+    let text = |live: &Live, field: &str| live["metadata"][field].as_str().unwrap_or_default().to_owned();
+    let policies = cache.all(&Gvk::of::<ClusterPolicy>());
+    let clusters = cache.all(&Gvk::of::<GpuCluster>());
+    Cluster {
+        namespace: settings.namespace.clone(),
+        images: settings.images.clone(),
+        fleet,
+        policies: policies
+            .iter()
+            .filter(|live| staying(live))
+            .map(|live| (text(live, "creationTimestamp"), text(live, "name")))
+            .collect(),
+        gpu_clusters: clusters.iter().map(|live| text(live, "name")).collect(),
+        openshift: openshift(cache),
+    }
+}
+
+fn openshift(cache: &Cache) -> Option<OpenShift> {
+    let version = cache.typed::<ClusterVersion>(&Key::new("", "version")).ok().flatten()?;
+    let history = version.status.unwrap_or_default().history.unwrap_or_default();
+    let done = history.into_iter().find(|update| update.state.as_deref() == Some("Completed"))?;
+    let full = done.version.unwrap_or_default();
+    let version = full.split('.').take(2).collect::<Vec<_>>().join(".");
+    let stream = cache.typed::<ImageStream>(&Key::new("openshift", "driver-toolkit")).ok().flatten();
+    let mut broken = false;
+    let toolkits = stream.map(|stream| {
+        let mut images = BTreeMap::new();
+        for tag in stream.spec.tags.unwrap_or_default() {
+            let name = tag.name.unwrap_or_default();
+            broken |= name.is_empty();
+            let image = tag.from.and_then(|from| from.name);
+            if let Some(image) = image.filter(|_| !name.is_empty() && name != "latest") {
+                images.insert(name, image);
+            }
+        }
+        images
+    });
+    let proxy = cache.typed::<Proxy>(&Key::new("", "cluster")).ok().flatten().map(|proxy| proxy.spec);
+    let proxy = proxy.unwrap_or_default();
+    let variables =
+        [("HTTPS_PROXY", proxy.https_proxy), ("HTTP_PROXY", proxy.http_proxy), ("NO_PROXY", proxy.no_proxy)];
+    Some(OpenShift {
+        version,
+        toolkits,
+        broken,
+        proxy: variables
+            .into_iter()
+            .filter_map(|(name, value)| Some((name.to_owned(), value.filter(|value| !value.is_empty())?)))
+            .collect(),
+        trusted_ca: proxy.trusted_ca.and_then(|ca| ca.name).filter(|name| !name.is_empty()),
+    })
+}
+
+/// Kinds by which [`openshift`] is known.
+pub(super) const OPENSHIFT: [&str; 3] = ["ClusterVersion", "Proxy", "ImageStream"];
+
+/// What a node counts for.
+pub(super) fn counted(node: Option<&Live>) -> Fleet {
+    let mut fleet = Fleet::default();
+    if let Some(node) = node {
+        fleet.add(node);
+    }
+    fleet
+}

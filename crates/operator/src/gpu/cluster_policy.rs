@@ -1,0 +1,98 @@
+//! The controller of ClusterPolicies.
+
+use std::time::Duration;
+
+use capstan_api::gpu::ClusterPolicy;
+use capstan_operands::gpu::policy;
+use capstan_plan::{Gvk, Ref};
+use capstan_runtime::queue::Queue;
+use capstan_runtime::{Action, Cache, Change, Controller, Error, Key, Runtime};
+use kube::ResourceExt;
+use tokio::task::JoinSet;
+use tokio_util::sync::CancellationToken;
+
+use super::{Settings, cluster};
+use crate::schemas::Schemas;
+use crate::settle::settle;
+
+/// Nodes come in crowds: a policy is looked at once for all that change within this time.
+const CROWD: Duration = Duration::from_millis(250);
+
+/// What a reconcile works with.
+#[derive(Clone)]
+struct Cx {
+    runtime: Runtime,
+    schemas: Schemas,
+    settings: Settings,
+}
+
+/// Runs the controller until `stop`.
+pub(super) fn start(
+    tasks: &mut JoinSet<()>,
+    runtime: &Runtime,
+    schemas: &Schemas,
+    settings: &Settings,
+    stop: &CancellationToken,
+) {
+    let controller = Controller::of::<ClusterPolicy>("clusterpolicy", runtime).concurrency(1);
+    let queue = controller.queue();
+    schemas.wake::<ClusterPolicy>(queue.clone(), &runtime.cache);
+    let (cache, namespace) = (runtime.cache.clone(), settings.namespace.clone());
+    runtime.cache.subscribe(move |change| concern(&cache, &queue, &namespace, change));
+    let cx = Cx { runtime: runtime.clone(), schemas: schemas.clone(), settings: settings.clone() };
+    tasks.spawn(controller.run(stop.clone(), move |key| reconcile(cx.clone(), key)));
+}
+
+/// Makes the cluster what the policy says, and says how far it is.
+async fn reconcile(cx: Cx, key: Key) -> Result<Action, Error> {
+    let runtime = &cx.runtime;
+    let Some(one) = runtime.cache.typed::<ClusterPolicy>(&key)? else { return Ok(Action::Wait) };
+    if one.metadata.deletion_timestamp.is_some() {
+        return Ok(Action::Wait);
+    }
+    let uid = one.uid().unwrap_or_default();
+    let reference = Ref::of::<ClusterPolicy>("", &key.name);
+    let mut view = runtime.cache.view().owned_by(&uid);
+    for named in policy::references(&one, &cx.settings.namespace) {
+        view = view.object(&named);
+    }
+    let mut facts = view.facts(runtime.clock.now());
+    facts.skew = cx.schemas.skew("ClusterPolicy");
+    let cluster = cluster::cluster(&runtime.cache, &cx.settings);
+    let plan = policy::plan(&one, &facts, &cluster);
+    let blocked = |reason: &str, message: &str| policy::blocked(&one, &facts, &cluster, reason, message);
+    settle(runtime, &reference, &uid, &facts, plan, blocked).await
+}
+
+/// Looks at the policies again when something changed that they depend on and do not own.
+fn concern(cache: &Cache, queue: &Queue<Key>, namespace: &str, change: &Change<'_>) {
+    // Every policy is looked at when the cache is complete.
+    if !cache.is_synced() {
+        return;
+    }
+    let all = |delay: Option<Duration>| {
+        for key in cache.keys(&Gvk::of::<ClusterPolicy>()) {
+            match delay {
+                Some(delay) => queue.add_after(key, delay),
+                None => queue.add(key),
+            }
+        }
+    };
+    match change.kind.kind {
+        "Node" if cluster::counted(change.old) != cluster::counted(change.new) => all(Some(CROWD)),
+        // Which policy counts depends on the others.
+        "ClusterPolicy" | "GPUCluster" if !change.ours => all(None),
+        "ConfigMap" | "Secret" if &*change.key.namespace == namespace => {
+            let reference =
+                Ref { gvk: change.kind.gvk(), namespace: namespace.into(), name: change.key.name.to_string() };
+            for live in cache.all(&Gvk::of::<ClusterPolicy>()) {
+                let read = serde_json::from_value::<ClusterPolicy>((*live).clone()).ok();
+                if read.is_some_and(|one| policy::references(&one, namespace).contains(&reference)) {
+                    queue.add(Key::of(&live));
+                }
+            }
+        }
+        kind if cluster::OPENSHIFT.contains(&kind) => all(None),
+        _ => {}
+    }
+}

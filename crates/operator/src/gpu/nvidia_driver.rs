@@ -1,0 +1,95 @@
+//! The controller of NVIDIADrivers.
+
+use std::time::Duration;
+
+use capstan_api::gpu::{ClusterPolicy, NvidiaDriver};
+use capstan_operands::gpu::nvidia_driver::{self, Surroundings};
+use capstan_plan::{Gvk, Ref};
+use capstan_runtime::queue::Queue;
+use capstan_runtime::{Action, Cache, Change, Controller, Error, Key, Runtime};
+use kube::ResourceExt;
+use tokio::task::JoinSet;
+use tokio_util::sync::CancellationToken;
+
+use super::{Settings, cluster, nodes};
+use crate::schemas::Schemas;
+use crate::settle::settle;
+
+/// Nodes come in crowds: a driver is looked at once for all that change within this time.
+const CROWD: Duration = Duration::from_millis(250);
+
+/// What a reconcile works with.
+#[derive(Clone)]
+struct Cx {
+    runtime: Runtime,
+    schemas: Schemas,
+    settings: Settings,
+}
+
+/// Runs the controller until `stop`.
+pub(super) fn start(
+    tasks: &mut JoinSet<()>,
+    runtime: &Runtime,
+    schemas: &Schemas,
+    settings: &Settings,
+    stop: &CancellationToken,
+) {
+    let controller = Controller::of::<NvidiaDriver>("nvidiadriver", runtime).concurrency(1);
+    let queue = controller.queue();
+    schemas.wake::<NvidiaDriver>(queue.clone(), &runtime.cache);
+    let (cache, namespace) = (runtime.cache.clone(), settings.namespace.clone());
+    runtime.cache.subscribe(move |change| concern(&cache, &queue, &namespace, change));
+    let cx = Cx { runtime: runtime.clone(), schemas: schemas.clone(), settings: settings.clone() };
+    tasks.spawn(controller.run(stop.clone(), move |key| reconcile(cx.clone(), key)));
+}
+
+/// Makes the drivers of some nodes what the custom resource says, and says how far they are.
+async fn reconcile(cx: Cx, key: Key) -> Result<Action, Error> {
+    let runtime = &cx.runtime;
+    let Some(one) = runtime.cache.typed::<NvidiaDriver>(&key)? else { return Ok(Action::Wait) };
+    if one.metadata.deletion_timestamp.is_some() {
+        return Ok(Action::Wait);
+    }
+    let uid = one.uid().unwrap_or_default();
+    let reference = Ref::of::<NvidiaDriver>("", &key.name);
+    let mut view = runtime.cache.view().owned_by(&uid);
+    for named in nvidia_driver::references(&one, &cx.settings.namespace) {
+        view = view.object(&named);
+    }
+    let mut facts = view.facts(runtime.clock.now());
+    facts.skew = cx.schemas.skew("NVIDIADriver");
+    let cluster = cluster::cluster(&runtime.cache, &cx.settings);
+    let around = surroundings(&runtime.cache, cluster.active());
+    let plan = nvidia_driver::plan(&one, &facts, &cluster, &around);
+    let blocked =
+        |reason: &str, message: &str| nvidia_driver::blocked(&one, &facts, &cluster, &around, reason, message);
+    settle(runtime, &reference, &uid, &facts, plan, blocked).await
+}
+
+/// What the others say that matters for every driver.
+fn surroundings(cache: &Cache, active: Option<&str>) -> Surroundings {
+    let policy = active.and_then(|name| cache.typed::<ClusterPolicy>(&Key::new("", name)).ok().flatten());
+    let paths = policy.as_ref().map(|policy| policy.spec.host_paths.clone().unwrap_or_default());
+    Surroundings {
+        disabled: policy.is_some_and(|policy| policy.spec.driver.use_nvidia_driver_crd != Some(true)),
+        root: paths.map_or("/".into(), |paths| paths.root_fs.unwrap_or_default()),
+        refusal: nodes::wanted(cache).refusal.map(|refusal| (refusal.reason, refusal.message)),
+    }
+}
+
+/// Looks at the drivers again when something changed that they depend on and do not own.
+fn concern(cache: &Cache, queue: &Queue<Key>, namespace: &str, change: &Change<'_>) {
+    if !cache.is_synced() {
+        return;
+    }
+    let all = |delay: Duration| {
+        cache.keys(&Gvk::of::<NvidiaDriver>()).into_iter().for_each(|key| queue.add_after(key, delay));
+    };
+    match change.kind.kind {
+        "Node" if cluster::counted(change.old) != cluster::counted(change.new) => all(CROWD),
+        "ClusterPolicy" | "GPUCluster" | "NVIDIADriver" if !change.ours => all(Duration::ZERO),
+        "ConfigMap" | "Secret" if &*change.key.namespace == namespace => all(Duration::ZERO),
+        kind if cluster::OPENSHIFT.contains(&kind) => all(Duration::ZERO),
+        _ => {}
+    }
+}
