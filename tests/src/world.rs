@@ -99,7 +99,7 @@ impl World {
     }
 
     /// A new one that is embedded, with nodes whose GPUs nobody has made usable yet.
-    pub async fn start_bare(nodes: u16) -> Self {
+    pub async fn start_embedded_bare(nodes: u16) -> Self {
         let nodes = (0..nodes).map(|index| capstan_gpu_sim::gpu_node(&format!("gpu-{index}"), 8)).collect();
         let mut world = Self::with_nodes(nodes, capstan_gpu_sim::rules(capstan_gpu_sim::Pace::default())).await;
         // Operands run beside the operator.

@@ -91,7 +91,8 @@ pub struct Pass {
     pub summary: Summary,
     /// Why no further node begins, if none does.
     pub halted: Option<String>,
-    /// Revision of the DaemonSet to go back to, if the user wants that and the wanted driver has failed too often.
+    /// Revision of the DaemonSet to go back to, if the user wants that and the wanted driver has failed too often. Who
+    /// goes back has to remember which one failed, or the next pass wants it again.
     pub roll_back_to: Option<String>,
 }
 

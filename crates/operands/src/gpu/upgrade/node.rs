@@ -239,6 +239,9 @@ pub(super) fn begin(work: &mut Work<'_>, canary: bool) {
     advance(work);
 }
 
+/// When to do again what nobody answered to.
+const REPEAT: i64 = 30;
+
 /// A request that was just made may not be in the cache yet.
 const APPEARS: i64 = 60;
 
@@ -276,7 +279,7 @@ fn pod_restart(work: &mut Work<'_>) -> bool {
         work.enter(State::PodRestart);
         return work.wait("waits for the driver pod of its new owner".into(), None);
     }
-    let until = work.since() + work.settings.restart_timeout;
+    let mut until = work.since() + work.settings.restart_timeout;
     let late = work.now > until;
     let view = work.view;
     let Some(driver) = &view.driver else {
@@ -292,6 +295,7 @@ fn pod_restart(work: &mut Work<'_>) -> bool {
             format!("waits for driver pod {name} to end")
         } else {
             work.delete_driver = Some(driver.pod);
+            until = until.min(work.now + REPEAT);
             work.journal.target = view.wanted.map(|wanted| wanted.revision.to_owned());
             format!("replaces driver pod {name}")
         };
@@ -344,7 +348,7 @@ fn uncordon(work: &mut Work<'_>) -> bool {
         let release = us.and_then(|us| requestor::release(us, work.view.node.name, work.view.maintenance.as_ref()));
         if release.is_some() {
             work.maintenance = release;
-            return work.wait("ends the maintenance of this node".into(), None);
+            return work.wait("ends the maintenance of this node".into(), Some(work.now + REPEAT));
         }
     }
     work.uncordon();

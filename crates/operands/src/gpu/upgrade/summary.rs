@@ -58,6 +58,8 @@ impl std::ops::AddAssign for Counts {
 pub struct Summary {
     /// Nodes per state, after this pass.
     pub states: BTreeMap<State, usize>,
+    /// Nodes on which the wanted driver works.
+    pub installed: usize,
     /// Nodes that need attention most: failed ones, then those that have waited longest.
     pub examples: Vec<Example>,
 }
@@ -78,6 +80,10 @@ pub struct Example {
 impl Summary {
     pub(super) fn of(works: &[Work<'_>]) -> Self {
         let mut states = BTreeMap::new();
+        let works_there = |work: &&Work<'_>| {
+            work.view.in_sync() && work.view.driver.as_ref().is_some_and(|driver| driver.health.ready)
+        };
+        let installed = works.iter().filter(works_there).count();
         let mut waiting: Vec<&Work<'_>> = Vec::new();
         for work in works {
             *states.entry(work.journal.state).or_default() += 1;
@@ -97,10 +103,10 @@ impl Summary {
             reason: work.journal.reason.clone().or_else(|| Some(work.waits.as_ref()?.0.clone())).unwrap_or_default(),
             since: work.journal.since.and_then(|since| Timestamp::from_second(since).ok()),
         });
-        Self { states, examples: examples.collect() }
+        Self { states, installed, examples: examples.collect() }
     }
 
-    /// Whether every node has the wanted driver.
+    /// Whether no node waits for an upgrade or is under way.
     pub fn complete(&self) -> bool {
         self.states.keys().all(|state| matches!(state, State::Unset | State::Done))
     }
@@ -109,8 +115,7 @@ impl Summary {
 impl fmt::Display for Summary {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let total: usize = self.states.values().sum();
-        let of = |states: &[State]| states.iter().filter_map(|state| self.states.get(state)).sum::<usize>();
-        write!(f, "{} of {total} nodes have the wanted driver", of(&[State::Done, State::Unset]))?;
+        write!(f, "the wanted driver works on {} of {total} nodes", self.installed)?;
         let mut rest: Vec<_> =
             self.states.iter().filter(|(state, _)| !matches!(state, State::Done | State::Unset)).collect();
         rest.sort_by_key(|(state, count)| (Reverse(**count), **state));

@@ -134,7 +134,7 @@ fn the_summary_names_a_few_nodes_and_never_all() {
     let text = Pass::clone(&pass(&settings, &machines, 10)).summary.to_string();
     assert!(
         text.starts_with(
-            "0 of 51 nodes have the wanted driver, 49 upgrade-required, 1 pod-deletion-required, 1 upgrade-failed; "
+            "the wanted driver works on 0 of 51 nodes, 49 upgrade-required, 1 pod-deletion-required, 1 upgrade-failed; "
         ),
         "{text}"
     );

@@ -197,6 +197,22 @@ fn jobs_are_waited_for_until_the_timeout() {
 }
 
 #[test]
+fn what_nobody_announces_is_looked_at_again() {
+    let wake = |settings: &Settings, machine: Machine| pass(settings, &[machine], NOW).wake;
+    let evicting = Machine::old("a").state(State::PodDeletion).cordoned();
+    assert_eq!(wake(&generous(), with_pod(evicting.clone(), PodOf::new("p"))), Some(at(NOW + 16)), "a refusal");
+    assert_eq!(
+        wake(&generous(), evicting.with(|machine| machine.pods = None)),
+        Some(at(NOW + 16)),
+        "a list that failed"
+    );
+    let waiting = Machine::old("a").state(State::WaitForJobs).cordoned();
+    assert_eq!(wake(&with_wait(None), with_pod(waiting, job())), Some(at(NOW + 16)), "the end of a job");
+    let restarting = Machine::old("a").state(State::PodRestart).cordoned();
+    assert_eq!(wake(&generous(), restarting), Some(at(NOW + 31)), "a deletion that got lost");
+}
+
+#[test]
 fn pods_that_use_gpus_are_evicted_before_the_driver_goes() {
     let evicting = Machine::old("a").state(State::PodDeletion).cordoned();
     let (node, step) = leads_to(&generous(), with_pod(evicting.clone(), PodOf::new("p")), State::PodDeletion);
