@@ -4,8 +4,14 @@
 //! files under `/run/nvidia/validations`. A driver takes a while, the validator looks for it, the toolkit waits for the
 //! validator, the device plugin for the toolkit, and only then the node offers GPUs.
 //!
-//!     let nodes = (0..2).map(|index| gpu_node(&format!("gpu-{index}"), 8));
-//!     let settings = node::Settings { nodes: nodes.collect(), rules: rules(Pace::default()), ..Default::default() };
+//! ```
+//! use capstan_gpu_sim::{Pace, gpu_node, rules};
+//! use capstan_sim::node;
+//!
+//! let nodes = (0..2).map(|index| gpu_node(&format!("gpu-{index}"), 8)).collect();
+//! let settings = node::Settings { nodes, rules: rules(Pace::default()), ..node::Settings::default() };
+//! assert_eq!(settings.nodes.len(), 2);
+//! ```
 
 use std::time::Duration;
 
