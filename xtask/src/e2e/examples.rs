@@ -1,4 +1,4 @@
-//! Every file in `examples/`, applied as it is: the images that they name are a model server of ours.
+//! Every file in `examples/` that needs no GPU driver, applied as it is: the images that they name are a model server of ours.
 
 use std::io::{Read, Write};
 use std::net::TcpStream;
@@ -74,10 +74,16 @@ pub(super) fn hardware(suite: &Suite) -> Result<String> {
     Ok(format!("{GPUS} GPUs, {VOLUMES} volumes"))
 }
 
-/// Objects of all example files.
+/// The examples that can run here: those in `examples/gpu` need drivers for GPUs that this node only pretends to have.
+fn files(suite: &Suite) -> [String; 2] {
+    ["nimservice.yaml", "nim"].map(|name| suite.root.join("examples").join(name).display().to_string())
+}
+
+/// Objects of these files.
 fn objects(suite: &Suite) -> Result<Vec<Value>> {
-    let folder = suite.root.join("examples").display().to_string();
-    let text = suite.kubectl(&["create", "--dry-run=client", "--recursive", "-f", &folder, "-o", "json"])?;
+    let [service, folder] = files(suite);
+    let text =
+        suite.kubectl(&["create", "--dry-run=client", "--recursive", "-f", &service, "-f", &folder, "-o", "json"])?;
     // One after the other.
     let objects = serde_json::Deserializer::from_str(&text).into_iter::<Value>();
     objects.collect::<Result<_, _>>().context("kubectl printed no JSON")
@@ -112,8 +118,8 @@ pub(super) fn apply(suite: &Suite) -> Result<String> {
     for object in &ours {
         bring(suite, object)?;
     }
-    let folder = suite.root.join("examples").display().to_string();
-    suite.kubectl(&["apply", "--recursive", "-f", &folder])?;
+    let [service, folder] = files(suite);
+    suite.kubectl(&["apply", "--recursive", "-f", &service, "-f", &folder])?;
     let (mut served, mut waiting) = (Vec::new(), Vec::new());
     for object in &ours {
         match words(object) {
@@ -250,9 +256,9 @@ fn get(address: &str, path: &str) -> Result<String> {
 
 /// Deletes what the files made; what the operator made of it goes as well.
 pub(super) fn delete(suite: &Suite) -> Result<String> {
-    let folder = suite.root.join("examples").display().to_string();
+    let [service, folder] = files(suite);
     let (patience, brought) = (format!("--timeout={}s", PATIENCE.as_secs()), ours(suite)?);
-    suite.kubectl(&["delete", "--recursive", "-f", &folder, &patience, "--request-timeout=0"])?;
+    suite.kubectl(&["delete", "--recursive", "-f", &service, "-f", &folder, &patience, "--request-timeout=0"])?;
     let retained = |object: &&Value| object["metadata"]["annotations"]["nvidia.com/pvc-retention"] == "Retain";
     for cache in brought.iter().filter(retained) {
         let [_, name, _, namespace] = place(cache);
