@@ -7,6 +7,8 @@ use std::fmt;
 
 use serde_json::Value;
 
+use super::nodes;
+
 /// Whether the node has GPUs to be used.
 pub(crate) const PRESENT: &str = "nvidia.com/gpu.present";
 
@@ -95,6 +97,8 @@ impl ContainerRuntime {
 pub struct Fleet {
     /// How many nodes have GPUs to be used.
     pub gpu_nodes: usize,
+    /// How many nodes have GPUs by what feature discovery says, but are not labelled by us yet.
+    pub unlabelled: usize,
     /// Whether feature discovery has labelled any node.
     pub discovered: bool,
     /// GPU nodes by operating system.
@@ -128,6 +132,7 @@ impl Fleet {
             }
         }
         if label(PRESENT) != Some("true") {
+            self.unlabelled += usize::from(nodes::has_gpu(nodes::Entries::of(labels)));
             return;
         }
         self.gpu_nodes += 1;
@@ -221,6 +226,13 @@ mod tests {
         assert_eq!((fleet.gpu_nodes, fleet.wanting("driver"), fleet.wanting("dcgm")), (1, 1, 0));
         assert_eq!(fleet.system().unwrap().tag(), "ubuntu24.04");
         assert_eq!(fleet.kernels.keys().collect::<Vec<_>>(), ["k1"]);
+    }
+
+    #[test]
+    fn a_node_with_gpus_that_is_not_labelled_yet_is_waited_for() {
+        let mut fleet = Fleet::default();
+        fleet.add(&node(json!({"feature.node.kubernetes.io/pci-10de.present": "true"}), ""));
+        assert_eq!((fleet.gpu_nodes, fleet.unlabelled), (0, 1));
     }
 
     #[test]

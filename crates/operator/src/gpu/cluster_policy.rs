@@ -6,45 +6,14 @@ use capstan_api::gpu::ClusterPolicy;
 use capstan_operands::gpu::policy;
 use capstan_plan::{Gvk, Ref};
 use capstan_runtime::queue::Queue;
-use capstan_runtime::{Action, Cache, Change, Controller, Error, Key, Runtime};
+use capstan_runtime::{Action, Cache, Change, Error, Key};
 use kube::ResourceExt;
-use tokio::task::JoinSet;
-use tokio_util::sync::CancellationToken;
 
-use super::{Settings, cluster};
-use crate::schemas::Schemas;
+use super::{CROWD, Cx, cluster};
 use crate::settle::settle;
 
-/// Nodes come in crowds: a policy is looked at once for all that change within this time.
-const CROWD: Duration = Duration::from_millis(250);
-
-/// What a reconcile works with.
-#[derive(Clone)]
-struct Cx {
-    runtime: Runtime,
-    schemas: Schemas,
-    settings: Settings,
-}
-
-/// Runs the controller until `stop`.
-pub(super) fn start(
-    tasks: &mut JoinSet<()>,
-    runtime: &Runtime,
-    schemas: &Schemas,
-    settings: &Settings,
-    stop: &CancellationToken,
-) {
-    let controller = Controller::of::<ClusterPolicy>("clusterpolicy", runtime).concurrency(1);
-    let queue = controller.queue();
-    schemas.wake::<ClusterPolicy>(queue.clone(), &runtime.cache);
-    let (cache, namespace) = (runtime.cache.clone(), settings.namespace.clone());
-    runtime.cache.subscribe(move |change| concern(&cache, &queue, &namespace, change));
-    let cx = Cx { runtime: runtime.clone(), schemas: schemas.clone(), settings: settings.clone() };
-    tasks.spawn(controller.run(stop.clone(), move |key| reconcile(cx.clone(), key)));
-}
-
 /// Makes the cluster what the policy says, and says how far it is.
-async fn reconcile(cx: Cx, key: Key) -> Result<Action, Error> {
+pub(super) async fn reconcile(cx: Cx, key: Key) -> Result<Action, Error> {
     let runtime = &cx.runtime;
     let Some(one) = runtime.cache.typed::<ClusterPolicy>(&key)? else { return Ok(Action::Wait) };
     if one.metadata.deletion_timestamp.is_some() {
@@ -65,11 +34,7 @@ async fn reconcile(cx: Cx, key: Key) -> Result<Action, Error> {
 }
 
 /// Looks at the policies again when something changed that they depend on and do not own.
-fn concern(cache: &Cache, queue: &Queue<Key>, namespace: &str, change: &Change<'_>) {
-    // Every policy is looked at when the cache is complete.
-    if !cache.is_synced() {
-        return;
-    }
+pub(super) fn concern(cache: &Cache, queue: &Queue<Key>, namespace: &str, change: &Change<'_>) {
     let all = |delay: Option<Duration>| {
         for key in cache.keys(&Gvk::of::<ClusterPolicy>()) {
             match delay {

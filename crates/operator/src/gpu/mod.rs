@@ -6,13 +6,16 @@ mod nodes;
 mod nvidia_driver;
 
 use std::collections::BTreeMap;
+use std::time::Duration;
 
+use capstan_api::gpu::{ClusterPolicy, NvidiaDriver};
+pub use capstan_operands::gpu::IMAGES;
+use capstan_runtime::queue::Queue;
+use capstan_runtime::{Action, Cache, Change, Controller, Error, Key, Runtime};
 use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
 
 use crate::schemas::Schemas;
-pub use capstan_operands::gpu::IMAGES;
-use capstan_runtime::Runtime;
 
 /// What the operator was started with, as far as GPUs are concerned.
 #[derive(Clone, Debug, Default)]
@@ -23,6 +26,21 @@ pub struct Settings {
     pub images: BTreeMap<String, String>,
 }
 
+/// Nodes come in crowds: an object is looked at once for all that change within this time.
+const CROWD: Duration = Duration::from_millis(250);
+
+/// What a reconcile works with.
+#[derive(Clone)]
+struct Cx {
+    runtime: Runtime,
+    schemas: Schemas,
+    settings: Settings,
+}
+
+/// Looks at custom resources again when something changed that they depend on and do not own. The text is the namespace
+/// of operands.
+type Concern = fn(&Cache, &Queue<Key>, &str, &Change<'_>);
+
 /// Runs the controllers until `stop`.
 pub(crate) fn start(
     tasks: &mut JoinSet<()>,
@@ -31,7 +49,49 @@ pub(crate) fn start(
     settings: &Settings,
     stop: &CancellationToken,
 ) {
-    cluster_policy::start(tasks, runtime, schemas, settings, stop);
-    nvidia_driver::start(tasks, runtime, schemas, settings, stop);
+    let cx = Cx { runtime: runtime.clone(), schemas: schemas.clone(), settings: settings.clone() };
+    controller::<ClusterPolicy, _, _>(
+        tasks,
+        &cx,
+        "clusterpolicy",
+        cluster_policy::concern,
+        cluster_policy::reconcile,
+        stop,
+    );
+    controller::<NvidiaDriver, _, _>(
+        tasks,
+        &cx,
+        "nvidiadriver",
+        nvidia_driver::concern,
+        nvidia_driver::reconcile,
+        stop,
+    );
     nodes::start(tasks, runtime, stop);
+}
+
+/// Runs the controller of a cluster-wide kind, one object at a time.
+fn controller<K, F, Fut>(
+    tasks: &mut JoinSet<()>,
+    cx: &Cx,
+    name: &'static str,
+    concern: Concern,
+    reconcile: F,
+    stop: &CancellationToken,
+) where
+    K: kube::Resource<DynamicType = ()>,
+    F: Fn(Cx, Key) -> Fut + Send + Sync + 'static,
+    Fut: Future<Output = Result<Action, Error>> + Send + 'static,
+{
+    let controller = Controller::of::<K>(name, &cx.runtime).concurrency(1);
+    let queue = controller.queue();
+    cx.schemas.wake::<K>(queue.clone(), &cx.runtime.cache);
+    let (cache, namespace) = (cx.runtime.cache.clone(), cx.settings.namespace.clone());
+    // Every object is looked at when the cache is complete.
+    cx.runtime.cache.subscribe(move |change| {
+        if cache.is_synced() {
+            concern(&cache, &queue, &namespace, change);
+        }
+    });
+    let cx = cx.clone();
+    tasks.spawn(controller.run(stop.clone(), move |key| reconcile(cx.clone(), key)));
 }

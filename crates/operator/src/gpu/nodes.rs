@@ -70,7 +70,8 @@ async fn reconcile(runtime: Runtime, memo: Memo, key: Key) -> Result<Action, Err
     let facts = NodeFacts { claims_in_use: needs_claims(&wanted, &node).then_some(true), ..NodeFacts::default() };
     let decision = decide(&wanted, &node, &facts);
     if !decision.patch.is_empty() {
-        runtime.writer.merge(&reference, decision.patch.to_json(None)).await?;
+        let version = live["metadata"]["resourceVersion"].as_str().filter(|_| decision.patch.needs_lock());
+        runtime.writer.merge(&reference, decision.patch.to_json(version)).await?;
     }
     let uid = live["metadata"]["uid"].as_str().unwrap_or_default();
     runtime.events.record_all(&reference, uid, &decision.notes);

@@ -6,45 +6,14 @@ use capstan_api::gpu::{ClusterPolicy, NvidiaDriver};
 use capstan_operands::gpu::nvidia_driver::{self, Surroundings};
 use capstan_plan::{Gvk, Ref};
 use capstan_runtime::queue::Queue;
-use capstan_runtime::{Action, Cache, Change, Controller, Error, Key, Runtime};
+use capstan_runtime::{Action, Cache, Change, Error, Key};
 use kube::ResourceExt;
-use tokio::task::JoinSet;
-use tokio_util::sync::CancellationToken;
 
-use super::{Settings, cluster, nodes};
-use crate::schemas::Schemas;
+use super::{CROWD, Cx, cluster, nodes};
 use crate::settle::settle;
 
-/// Nodes come in crowds: a driver is looked at once for all that change within this time.
-const CROWD: Duration = Duration::from_millis(250);
-
-/// What a reconcile works with.
-#[derive(Clone)]
-struct Cx {
-    runtime: Runtime,
-    schemas: Schemas,
-    settings: Settings,
-}
-
-/// Runs the controller until `stop`.
-pub(super) fn start(
-    tasks: &mut JoinSet<()>,
-    runtime: &Runtime,
-    schemas: &Schemas,
-    settings: &Settings,
-    stop: &CancellationToken,
-) {
-    let controller = Controller::of::<NvidiaDriver>("nvidiadriver", runtime).concurrency(1);
-    let queue = controller.queue();
-    schemas.wake::<NvidiaDriver>(queue.clone(), &runtime.cache);
-    let (cache, namespace) = (runtime.cache.clone(), settings.namespace.clone());
-    runtime.cache.subscribe(move |change| concern(&cache, &queue, &namespace, change));
-    let cx = Cx { runtime: runtime.clone(), schemas: schemas.clone(), settings: settings.clone() };
-    tasks.spawn(controller.run(stop.clone(), move |key| reconcile(cx.clone(), key)));
-}
-
 /// Makes the drivers of some nodes what the custom resource says, and says how far they are.
-async fn reconcile(cx: Cx, key: Key) -> Result<Action, Error> {
+pub(super) async fn reconcile(cx: Cx, key: Key) -> Result<Action, Error> {
     let runtime = &cx.runtime;
     let Some(one) = runtime.cache.typed::<NvidiaDriver>(&key)? else { return Ok(Action::Wait) };
     if one.metadata.deletion_timestamp.is_some() {
@@ -78,10 +47,7 @@ fn surroundings(cache: &Cache, active: Option<&str>) -> Surroundings {
 }
 
 /// Looks at the drivers again when something changed that they depend on and do not own.
-fn concern(cache: &Cache, queue: &Queue<Key>, namespace: &str, change: &Change<'_>) {
-    if !cache.is_synced() {
-        return;
-    }
+pub(super) fn concern(cache: &Cache, queue: &Queue<Key>, namespace: &str, change: &Change<'_>) {
     let all = |delay: Duration| {
         cache.keys(&Gvk::of::<NvidiaDriver>()).into_iter().for_each(|key| queue.add_after(key, delay));
     };

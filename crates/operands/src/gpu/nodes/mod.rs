@@ -25,7 +25,8 @@ pub use view::{Entries, Node};
 pub use wanted::{Refusal, Wanted, deploys_cc_manager};
 
 use self::owners::{Assigned, Driver, Owners};
-use self::wanted::{AutoUpgrade, Stack, has_gpu};
+pub(super) use self::wanted::has_gpu;
+use self::wanted::{AutoUpgrade, Stack};
 use super::upgrade::{self, State, keys as upgrade_keys};
 
 /// When to look again at a node that still uses what would be removed.

@@ -137,7 +137,7 @@ impl Wanted {
 }
 
 /// Whether node feature discovery found a GPU.
-pub(super) fn has_gpu(labels: Entries<'_>) -> bool {
+pub(in crate::gpu) fn has_gpu(labels: Entries<'_>) -> bool {
     keys::PCI.iter().any(|key| labels.is(key, "true"))
 }
 

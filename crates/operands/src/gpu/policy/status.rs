@@ -81,6 +81,10 @@ pub(super) fn observed(cx: &Cx<'_>, parts: &[Part<'_>]) -> Plan<ClusterPolicySta
         return show(cx, ClusterPolicyState::NotReady, Err(("OperandNotReady", message)), &progress);
     }
     let fleet = &cx.cluster.fleet;
+    if fleet.unlabelled > 0 {
+        let message = format!("ClusterPolicy is not ready; {} GPU nodes are not labelled yet", fleet.unlabelled);
+        return show(cx, ClusterPolicyState::NotReady, Err(("OperandNotReady", message)), &progress);
+    }
     let (reason, message) = if !fleet.discovered {
         ("NFDLabelsMissing", "No NFD labels found")
     } else if fleet.gpu_nodes == 0 {
