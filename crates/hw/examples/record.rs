@@ -1,0 +1,21 @@
+//! Prints what the GPUs of this machine say, as a recording: `cargo run -p capstan-hw --example record > node.json`.
+
+use std::time::{Duration, Instant};
+
+use capstan_hw::driver::Roots;
+use capstan_hw::fake::Recording;
+use capstan_hw::nvml::Library;
+
+fn main() -> Result<(), Box<dyn std::error::Error>> {
+    let started = Instant::now();
+    let library = Library::open(&Roots::local())?;
+    eprintln!("opened in {:?}", started.elapsed());
+    let started = Instant::now();
+    Recording::take(&library)?;
+    eprintln!("asked everything in {:?}", started.elapsed());
+    // Activity is known between two looks.
+    std::thread::sleep(Duration::from_millis(200));
+    let recording = Recording::take(&library)?;
+    println!("{}", serde_json::to_string_pretty(&recording)?);
+    Ok(())
+}

@@ -1,0 +1,213 @@
+//! Where a driver's files are: in the host's root, in a driver container's, or where only the loader finds them.
+//!
+//! A file is always looked up inside a root, links resolved inside it, so that a link in a driver's image can never
+//! lead to a file of ours.
+
+use std::path::{Component, Path, PathBuf};
+
+use crate::{Error, Result};
+
+/// Directories that hold a driver's libraries, relative to its root, in the order in which they are searched.
+pub const LIBRARY_DIRS: [&str; 6] = [
+    "usr/lib64",
+    "usr/lib/x86_64-linux-gnu",
+    "usr/lib/aarch64-linux-gnu",
+    "lib64",
+    "lib/x86_64-linux-gnu",
+    "lib/aarch64-linux-gnu",
+];
+
+/// Directories that hold a driver's programs.
+pub const PROGRAM_DIRS: [&str; 6] = ["usr/bin", "usr/sbin", "bin", "sbin", "usr/lib/wsl/lib", "opt/bin"];
+
+/// The roots of a driver and of its devices, as the host and as this process see them.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Roots {
+    /// Where the driver's files are on the host.
+    pub host: PathBuf,
+    /// Where that directory is mounted for us.
+    pub here: PathBuf,
+    /// Where the root that holds `dev/` is on the host.
+    pub dev_host: PathBuf,
+    /// Where that directory is mounted for us.
+    pub dev_here: PathBuf,
+}
+
+impl Roots {
+    /// A driver on this very machine.
+    pub fn local() -> Self {
+        Self::new("/", "/", None)
+    }
+
+    /// A driver whose root is at `host` there and at `here` for us. Devices are below it when it has a `dev`
+    /// directory, or else in `/`; `dev_host` overrides that.
+    pub fn new(host: impl Into<PathBuf>, here: impl Into<PathBuf>, dev_host: Option<PathBuf>) -> Self {
+        let (host, here) = (host.into(), here.into());
+        let has_dev = here.join("dev").is_dir();
+        let (dev_host, dev_here) = match dev_host {
+            Some(dev) if dev == host => (dev, here.clone()),
+            Some(dev) => (dev.clone(), dev),
+            None if has_dev => (host.clone(), here.clone()),
+            None => ("/".into(), "/".into()),
+        };
+        Self { host, here, dev_host, dev_here }
+    }
+
+    /// The file of the NVML library.
+    pub fn nvml(&self) -> Result<PathBuf> {
+        self.library("libnvidia-ml.so.1").ok_or_else(|| Error::NoLibrary { searched: self.here.clone() })
+    }
+
+    /// A library's file: below our root, or, where that is the machine's own root, wherever the loader would find it.
+    pub fn library(&self, name: &str) -> Option<PathBuf> {
+        let fixed = LIBRARY_DIRS.iter().map(|dir| self.here.join(dir));
+        // A driver may be mounted anywhere, as long as the loader knows: its search path is ours too.
+        let loader = self.local_root().then(loader_dirs).into_iter().flatten();
+        fixed.chain(loader).find_map(|dir| resolve_in(&self.here, &dir.join(name)).filter(|file| file.is_file()))
+    }
+
+    /// A program's file below our root, or on this process's own path where that is the machine's root.
+    pub fn program(&self, name: &str) -> Option<PathBuf> {
+        let fixed = PROGRAM_DIRS.iter().map(|dir| self.here.join(dir));
+        let path = std::env::var_os("PATH").filter(|_| self.local_root());
+        let path: Vec<PathBuf> = path.iter().flat_map(std::env::split_paths).collect();
+        fixed.chain(path).map(|dir| dir.join(name)).find(|file| executable_in(&self.here, file))
+    }
+
+    /// The path that the host has for a path of ours; whole components decide, so `/driver-root2` is not below
+    /// `/driver-root`.
+    pub fn on_host(&self, path: &Path) -> PathBuf {
+        match path.strip_prefix(&self.here) {
+            Ok(rest) => self.host.join(rest),
+            Err(_) => path.to_owned(),
+        }
+    }
+
+    fn local_root(&self) -> bool {
+        self.here == Path::new("/")
+    }
+}
+
+/// Whether a file below `root` can be run: a regular, non-empty file with an execute bit.
+pub fn executable_in(root: &Path, file: &Path) -> bool {
+    use std::os::unix::fs::PermissionsExt;
+    let Some(file) = resolve_in(root, file) else { return false };
+    file.metadata().is_ok_and(|meta| meta.is_file() && meta.len() > 0 && meta.permissions().mode() & 0o111 != 0)
+}
+
+/// Directories that this machine's loader searches: what the environment says, then the lines of its configuration.
+fn loader_dirs() -> Vec<PathBuf> {
+    let named = std::env::var_os("LD_LIBRARY_PATH");
+    let mut dirs: Vec<PathBuf> = named.iter().flat_map(std::env::split_paths).filter(|dir| dir.is_absolute()).collect();
+    let mut files: Vec<PathBuf> = std::fs::read_dir("/etc/ld.so.conf.d")
+        .map(|entries| entries.flatten().map(|entry| entry.path()).collect())
+        .unwrap_or_default();
+    files.sort();
+    for file in std::iter::once(PathBuf::from("/etc/ld.so.conf")).chain(files) {
+        let text = std::fs::read_to_string(file).unwrap_or_default();
+        dirs.extend(text.lines().map(str::trim).filter(|line| line.starts_with('/')).map(PathBuf::from));
+    }
+    dirs
+}
+
+/// The file that a path stands for when every link on the way is taken relative to `root`; `None` when it does not
+/// exist, when `path` is not below `root`, or when links go round in circles.
+pub fn resolve_in(root: &Path, path: &Path) -> Option<PathBuf> {
+    let mut todo: Vec<PathBuf> = components(path.strip_prefix(root).ok()?);
+    let mut real = root.to_owned();
+    let mut links = 0;
+    while let Some(part) = todo.pop() {
+        if part == Path::new("..") {
+            if real != root {
+                real.pop();
+            }
+            continue;
+        }
+        let next = real.join(&part);
+        let meta = next.symlink_metadata().ok()?;
+        if !meta.is_symlink() {
+            real = next;
+            continue;
+        }
+        links += 1;
+        if links > 40 {
+            return None;
+        }
+        let target = std::fs::read_link(&next).ok()?;
+        if target.is_absolute() {
+            real = root.to_owned();
+        }
+        todo.extend(components(&target));
+    }
+    Some(real)
+}
+
+/// The names of a path, last one first; what leads nowhere is left out.
+fn components(path: &Path) -> Vec<PathBuf> {
+    let named = path.components().filter_map(|part| match part {
+        Component::Normal(name) => Some(PathBuf::from(name)),
+        Component::ParentDir => Some(PathBuf::from("..")),
+        _ => None,
+    });
+    let mut names: Vec<PathBuf> = named.collect();
+    names.reverse();
+    names
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::os::unix::fs::symlink;
+
+    fn root_with(files: &[&str]) -> tempfile::TempDir {
+        let root = tempfile::tempdir().expect("a directory");
+        for file in files {
+            let file = root.path().join(file);
+            std::fs::create_dir_all(file.parent().expect("a parent")).expect("directories");
+            std::fs::write(file, "x").expect("a file");
+        }
+        root
+    }
+
+    #[test]
+    fn the_library_is_found_through_links_of_the_driver_root() {
+        let root = root_with(&["usr/lib/x86_64-linux-gnu/libnvidia-ml.so.580.1"]);
+        let dir = root.path().join("usr/lib/x86_64-linux-gnu");
+        symlink("/usr/lib/x86_64-linux-gnu/libnvidia-ml.so.580.1", dir.join("libnvidia-ml.so.1")).expect("a link");
+        let found = Roots::new("/run/nvidia/driver", root.path(), None).nvml();
+        assert_eq!(found, Ok(dir.join("libnvidia-ml.so.580.1")));
+    }
+
+    #[test]
+    fn a_root_without_a_driver_is_named() {
+        let root = root_with(&[]);
+        let error = Roots::new("/", root.path(), None).nvml().expect_err("nothing there").to_string();
+        assert!(error.contains(&root.path().display().to_string()), "{error}");
+    }
+
+    #[test]
+    fn a_link_cannot_leave_the_root() {
+        let root = root_with(&["etc/passwd"]);
+        symlink("../../../../../../etc/passwd", root.path().join("up")).expect("a link");
+        assert_eq!(resolve_in(root.path(), &root.path().join("up")), Some(root.path().join("etc/passwd")));
+        symlink("loop", root.path().join("loop")).expect("a link");
+        assert_eq!(resolve_in(root.path(), &root.path().join("loop")), None);
+        assert_eq!(resolve_in(root.path(), Path::new("/etc/passwd")), None);
+    }
+
+    #[test]
+    fn devices_are_below_the_driver_root_only_if_it_has_some() {
+        let with = root_with(&["dev/null"]);
+        assert_eq!(Roots::new("/run/nvidia/driver", with.path(), None).dev_host, Path::new("/run/nvidia/driver"));
+        let without = root_with(&[]);
+        assert_eq!(Roots::new("/run/nvidia/driver", without.path(), None).dev_host, Path::new("/"));
+    }
+
+    #[test]
+    fn host_paths_replace_whole_components() {
+        let roots = Roots::new("/run/nvidia/driver", "/driver-root", None);
+        assert_eq!(roots.on_host(Path::new("/driver-root/usr/lib64/x")), Path::new("/run/nvidia/driver/usr/lib64/x"));
+        assert_eq!(roots.on_host(Path::new("/driver-root2/x")), Path::new("/driver-root2/x"));
+        assert_eq!(roots.on_host(Path::new("/driver-root")), Path::new("/run/nvidia/driver"));
+    }
+}

@@ -1,0 +1,61 @@
+//! The hardware of a node: GPUs through NVML, PCI devices through sysfs, and a fake fed from recordings of real ones.
+//!
+//! Everything above this crate sees GPUs through [`Hardware`] and plain data ([`Inventory`], [`Reading`],
+//! [`Event`]), never a handle of a library: what a test feeds is what a node would have said. `unsafe` is allowed
+//! in `nvml::raw` and `cuda::raw` alone.
+//!
+//! Start reading at [`Inventory`]; [`driver::Roots`] says where a driver's files may be.
+
+pub mod driver;
+mod error;
+mod event;
+pub mod fake;
+mod inventory;
+pub mod mig;
+pub mod nvml;
+pub mod pci;
+mod reading;
+mod topology;
+
+use std::time::Duration;
+
+pub use error::Error;
+pub use event::{Event, EventKind, Watched};
+pub use inventory::{
+    Addressing, ComputeCapability, CudaVersion, Fabric, Gpu, Inventory, MigDevice, MigMode, MigSlices, PciAddress,
+};
+pub use reading::{EccCounts, NvLinkErrors, Profiling, Reading, Recovery, Retired, ThrottleReasons, Violations};
+pub use topology::{Relation, Topology};
+
+/// What this crate returns.
+pub type Result<T, E = Error> = std::result::Result<T, E>;
+
+/// The GPUs of one node.
+///
+/// A call may take milliseconds and must not be made on an executor's thread. Every call asks the driver again:
+/// an answer is never older than the question.
+pub trait Hardware: Send + Sync {
+    /// What there is: driver, GPUs, their MIG devices.
+    fn inventory(&self) -> Result<Inventory>;
+    /// How near two GPUs are to each other, for every pair.
+    fn topology(&self) -> Result<Topology>;
+    /// What the sensors and counters of a GPU or MIG device say now.
+    fn reading(&self, uuid: &str) -> Result<Reading>;
+    /// How busy the units of a GPU or MIG device were since the last call for it; `None` on the first one, and
+    /// where the GPU cannot tell.
+    fn profiling(&self, uuid: &str) -> Result<Option<Profiling>>;
+    /// What the driver wants done before a GPU is used again.
+    fn recovery(&self, uuid: &str) -> Result<Recovery>;
+    /// Starts to listen for faults of all GPUs.
+    fn watch(&self) -> Result<Watched>;
+    /// Processes that hold memory of a GPU: process id and bytes.
+    fn processes(&self, uuid: &str) -> Result<Vec<(u32, u64)>>;
+    /// Lets one process at a time use a GPU (what MPS needs), or any number.
+    fn set_exclusive(&self, uuid: &str, exclusive: bool) -> Result<()>;
+}
+
+/// Faults as they happen. Kept apart from [`Hardware`] since each listener has its own queue.
+pub trait Events: Send {
+    /// The next event, or `None` when none came in time.
+    fn next(&mut self, timeout: Duration) -> Result<Option<Event>>;
+}

@@ -1,0 +1,293 @@
+//! Calls of NVML that its wrapper lacks, each behind a safe function. The only `unsafe` code that talks to GPUs.
+#![allow(unsafe_code)]
+
+use std::mem;
+use std::sync::Arc;
+use std::time::Duration;
+
+use nvml_wrapper::error::{NvmlError, nvml_try};
+use nvml_wrapper::{Device, Nvml};
+use nvml_wrapper_sys::bindings as sys;
+
+use super::told;
+use crate::{Addressing, Error, Fabric, Profiling, Result};
+
+/// Event types: see `nvmlEventType*`.
+pub(super) const SINGLE_BIT: u64 = 0x1;
+pub(super) const DOUBLE_BIT: u64 = 0x2;
+pub(super) const XID: u64 = 0x8;
+
+/// A function that this version of the library may lack.
+fn symbol<T: Copy, E>(symbol: &std::result::Result<T, E>) -> Result<T> {
+    symbol.as_ref().map(|&function| function).map_err(|_| Error::NotSupported)
+}
+
+/// The version that NVML wants in a structure: its size and its generation.
+fn version<T>(generation: u32) -> u32 {
+    u32::try_from(mem::size_of::<T>()).unwrap_or_default() | generation << 24
+}
+
+fn check(call: &'static str, code: sys::nvmlReturn_t) -> Result<()> {
+    nvml_try(code).map_err(|error| told(call, error))
+}
+
+/// GPU instance and compute instance of a MIG device.
+pub(super) fn instance(device: &Device<'_>) -> Result<(u32, u32)> {
+    let lib = device.nvml().lib();
+    let (gpu, compute) = (symbol(&lib.nvmlDeviceGetGpuInstanceId)?, symbol(&lib.nvmlDeviceGetComputeInstanceId)?);
+    let (mut gi, mut ci) = (0, 0);
+    // SAFETY: the handle is of this library, which is loaded as long as the device lives; both outputs are ours.
+    unsafe {
+        check("nvmlDeviceGetGpuInstanceId", gpu(device.handle(), &mut gi))?;
+        check("nvmlDeviceGetComputeInstanceId", compute(device.handle(), &mut ci))?;
+    }
+    Ok((gi, ci))
+}
+
+/// The NVLink fabric of a GPU, if it has one.
+pub(super) fn fabric(device: &Device<'_>) -> Option<Fabric> {
+    const COMPLETED: u8 = 3;
+    let ask = symbol(&device.nvml().lib().nvmlDeviceGetGpuFabricInfoV).ok()?;
+    // SAFETY: all zeroes is a valid value of this plain structure; the version tells NVML how much it may write.
+    // The second generation is the first part of the third, so older drivers fill a prefix of it.
+    let info = unsafe {
+        let mut info: sys::nvmlGpuFabricInfoV_t = mem::zeroed();
+        info.version = version::<sys::nvmlGpuFabricInfo_v2_t>(2);
+        nvml_try(ask(device.handle(), &mut info)).ok()?;
+        info
+    };
+    let hex: String = info.clusterUuid.iter().map(|byte| format!("{byte:02x}")).collect();
+    let parts = [&hex[..8], &hex[8..12], &hex[12..16], &hex[16..20], &hex[20..]];
+    let joined = info.state == COMPLETED && info.status == sys::nvmlReturn_enum_NVML_SUCCESS;
+    // Not supported: the GPU has no fabric at all.
+    (info.state != 0).then(|| Fabric { cluster: parts.join("-"), clique: info.cliqueId, joined })
+}
+
+/// How a GPU addresses the host's memory.
+pub(super) fn addressing(device: &Device<'_>) -> Option<Addressing> {
+    let ask = symbol(&device.nvml().lib().nvmlDeviceGetAddressingMode).ok()?;
+    // SAFETY: a plain structure with its version set, written by NVML.
+    let mode = unsafe {
+        let mut mode: sys::nvmlDeviceAddressingMode_t = mem::zeroed();
+        mode.version = version::<sys::nvmlDeviceAddressingMode_t>(1);
+        nvml_try(ask(device.handle(), &mut mode)).ok()?;
+        mode.value
+    };
+    match mode {
+        0 => Some(Addressing::None),
+        1 => Some(Addressing::Hmm),
+        2 => Some(Addressing::Ats),
+        _ => None,
+    }
+}
+
+/// Whether the other end of an NVLink is a switch. The wrapper's own call never returns what NVML said.
+pub(super) fn ends_in_switch(device: &Device<'_>, link: u32) -> bool {
+    let Ok(ask) = symbol(&device.nvml().lib().nvmlDeviceGetNvLinkRemoteDeviceType) else { return false };
+    let mut kind = sys::nvmlIntNvLinkDeviceType_enum_NVML_NVLINK_DEVICE_TYPE_UNKNOWN;
+    // SAFETY: the output is ours.
+    let code = unsafe { ask(device.handle(), link, &mut kind) };
+    nvml_try(code).is_ok() && kind == sys::nvmlIntNvLinkDeviceType_enum_NVML_NVLINK_DEVICE_TYPE_SWITCH
+}
+
+/// Whether a vGPU licence is held, where one is needed.
+pub(super) fn licensed(device: &Device<'_>) -> Option<bool> {
+    let ask = symbol(&device.nvml().lib().nvmlDeviceGetGridLicensableFeatures_v4).ok()?;
+    // SAFETY: a plain structure written by NVML; only as many entries are read as it says that it wrote.
+    unsafe {
+        let mut features: sys::nvmlGridLicensableFeatures_t = mem::zeroed();
+        nvml_try(ask(device.handle(), &mut features)).ok()?;
+        let count = features.licensableFeaturesCount as usize;
+        let listed = features.gridLicensableFeatures.iter().take(count);
+        (features.isGridLicenseSupported != 0).then(|| listed.into_iter().any(|feature| feature.featureState != 0))
+    }
+}
+
+/// Values of numbered fields, each with its scope; `None` where this GPU has no such value.
+pub(super) fn fields<const N: usize>(device: &Device<'_>, asked: [(u32, u32); N]) -> [Option<u64>; N] {
+    let Ok(ask) = symbol(&device.nvml().lib().nvmlDeviceGetFieldValues) else { return [None; N] };
+    // SAFETY: plain structures; NVML writes into as many as the count says, and each value is read by its own tag.
+    unsafe {
+        let mut values: [sys::nvmlFieldValue_t; N] = mem::zeroed();
+        for (value, (field, scope)) in values.iter_mut().zip(asked) {
+            value.fieldId = field;
+            value.scopeId = scope;
+        }
+        if nvml_try(ask(device.handle(), i32::try_from(N).unwrap_or_default(), values.as_mut_ptr())).is_err() {
+            return [None; N];
+        }
+        values.map(|value| {
+            nvml_try(value.nvmlReturn).ok()?;
+            match value.valueType {
+                sys::nvmlValueType_enum_NVML_VALUE_TYPE_UNSIGNED_INT => Some(u64::from(value.value.uiVal)),
+                sys::nvmlValueType_enum_NVML_VALUE_TYPE_UNSIGNED_LONG => Some(value.value.ulVal),
+                sys::nvmlValueType_enum_NVML_VALUE_TYPE_UNSIGNED_LONG_LONG => Some(value.value.ullVal),
+                sys::nvmlValueType_enum_NVML_VALUE_TYPE_SIGNED_LONG_LONG => value.value.sllVal.try_into().ok(),
+                _ => None,
+            }
+        })
+    }
+}
+
+/// What a fault event holds.
+pub(super) struct RawEvent {
+    pub(super) uuid: Option<String>,
+    pub(super) kind: u64,
+    pub(super) data: u64,
+    pub(super) gi: u32,
+    pub(super) ci: u32,
+    pub(super) mig: bool,
+}
+
+/// A queue of the driver's reports, of ours alone.
+pub(super) struct EventSet {
+    nvml: Arc<Nvml>,
+    set: sys::nvmlEventSet_t,
+}
+
+// SAFETY: NVML's event sets may be used from any thread, by one at a time, which `&mut` in `Events` ensures.
+unsafe impl Send for EventSet {}
+
+impl EventSet {
+    pub(super) fn new(nvml: &Arc<Nvml>) -> Result<Self> {
+        let create = symbol(&nvml.lib().nvmlEventSetCreate)?;
+        // SAFETY: NVML writes a handle that we free on drop; the library outlives it through our reference.
+        let set = unsafe {
+            let mut set: sys::nvmlEventSet_t = mem::zeroed();
+            check("nvmlEventSetCreate", create(&mut set))?;
+            set
+        };
+        Ok(Self { nvml: nvml.clone(), set })
+    }
+
+    /// Listens to what this GPU can report of the kinds that we know.
+    pub(super) fn register(&self, device: &Device<'_>) -> Result<()> {
+        let lib = self.nvml.lib();
+        let (supported, register) =
+            (symbol(&lib.nvmlDeviceGetSupportedEventTypes)?, symbol(&lib.nvmlDeviceRegisterEvents)?);
+        // SAFETY: handle and set are of the same loaded library.
+        unsafe {
+            let mut types = 0;
+            check("nvmlDeviceGetSupportedEventTypes", supported(device.handle(), &mut types))?;
+            let wanted = types & (SINGLE_BIT | DOUBLE_BIT | XID);
+            check("nvmlDeviceRegisterEvents", register(device.handle(), wanted, self.set))
+        }
+    }
+
+    pub(super) fn wait(&mut self, timeout: Duration) -> Result<Option<RawEvent>> {
+        let wait = symbol(&self.nvml.lib().nvmlEventSetWait_v2)?;
+        let millis = u32::try_from(timeout.as_millis()).unwrap_or(u32::MAX);
+        // SAFETY: a plain structure written by NVML.
+        let data = unsafe {
+            let mut data: sys::nvmlEventData_t = mem::zeroed();
+            match nvml_try(wait(self.set, &mut data, millis)) {
+                Ok(()) => data,
+                Err(NvmlError::Timeout) => return Ok(None),
+                Err(error) => return Err(told("nvmlEventSetWait", error)),
+            }
+        };
+        // SAFETY: the handle that an event carries is one of the devices registered in this set.
+        let device = unsafe { Device::new(data.device, &self.nvml) };
+        Ok(Some(RawEvent {
+            uuid: device.uuid().ok(),
+            kind: data.eventType,
+            data: data.eventData,
+            gi: data.gpuInstanceId,
+            ci: data.computeInstanceId,
+            mig: device.mig_mode().is_ok_and(|mode| mode.current == 1),
+        }))
+    }
+}
+
+impl Drop for EventSet {
+    fn drop(&mut self) {
+        if let Ok(free) = symbol(&self.nvml.lib().nvmlEventSetFree) {
+            // SAFETY: ours, and freed once.
+            unsafe { free(self.set) };
+        }
+    }
+}
+
+/// The units' counters at one moment (Hopper and newer).
+pub(super) struct Sample {
+    nvml: Arc<Nvml>,
+    sample: sys::nvmlGpmSample_t,
+}
+
+// SAFETY: a sample is plain memory of NVML; it is used by one thread at a time, behind a lock.
+unsafe impl Send for Sample {}
+
+impl Sample {
+    pub(super) fn take(nvml: &Arc<Nvml>, device: &Device<'_>) -> Result<Self> {
+        let lib = nvml.lib();
+        let (alloc, whole, part) =
+            (symbol(&lib.nvmlGpmSampleAlloc)?, symbol(&lib.nvmlGpmSampleGet)?, symbol(&lib.nvmlGpmMigSampleGet)?);
+        let mig = device.mig_is_mig_device_handle().unwrap_or(false);
+        let parent = if mig { Some(device.mig_parent_device().map_err(|error| told("nvmlDeviceGetDeviceHandleFromMigDeviceHandle", error))?) } else { None };
+        // SAFETY: NVML allocates the sample, and `Drop` frees it, also when filling it fails.
+        unsafe {
+            let mut sample: sys::nvmlGpmSample_t = mem::zeroed();
+            check("nvmlGpmSampleAlloc", alloc(&mut sample))?;
+            let taken = Self { nvml: nvml.clone(), sample };
+            match parent {
+                None => check("nvmlGpmSampleGet", whole(device.handle(), sample))?,
+                Some(parent) => check("nvmlGpmMigSampleGet", part(parent.handle(), instance(device)?.0, sample))?,
+            }
+            Ok(taken)
+        }
+    }
+
+    /// What the units did between an earlier sample and this one.
+    pub(super) fn since(&self, earlier: &Self) -> Result<Profiling> {
+        const MIB: f64 = 1_048_576.0;
+        let [graphics, sm_active, sm_occupancy, tensor, dram, fp64, fp32, fp16, tx, rx, link_rx, link_tx] =
+            self.metrics(earlier, [1, 2, 3, 5, 10, 11, 12, 13, 20, 21, 60, 61])?;
+        let share = |percent: Option<f64>| percent.map(|percent| percent / 100.0);
+        let rate = |mib: Option<f64>| mib.map(|mib| mib * MIB);
+        Ok(Profiling {
+            graphics: share(graphics),
+            sm_active: share(sm_active),
+            sm_occupancy: share(sm_occupancy),
+            tensor: share(tensor),
+            dram: share(dram),
+            fp64: share(fp64),
+            fp32: share(fp32),
+            fp16: share(fp16),
+            pcie_tx: rate(tx),
+            pcie_rx: rate(rx),
+            nvlink_tx: rate(link_tx),
+            nvlink_rx: rate(link_rx),
+        })
+    }
+
+    fn metrics<const N: usize>(&self, earlier: &Self, ids: [u32; N]) -> Result<[Option<f64>; N]> {
+        let get = symbol(&self.nvml.lib().nvmlGpmMetricsGet)?;
+        // SAFETY: both samples are filled; NVML writes as many metrics as the count says. The structure is large,
+        // hence on the heap.
+        unsafe {
+            let mut request: Box<sys::nvmlGpmMetricsGet_t> = Box::new(mem::zeroed());
+            request.version = sys::NVML_GPM_METRICS_GET_VERSION;
+            request.numMetrics = u32::try_from(N).unwrap_or_default();
+            request.sample1 = earlier.sample;
+            request.sample2 = self.sample;
+            for (metric, id) in request.metrics.iter_mut().zip(ids) {
+                metric.metricId = id;
+            }
+            check("nvmlGpmMetricsGet", get(&mut *request))?;
+            let value = |place: usize| {
+                let metric = &request.metrics[place];
+                (nvml_try(metric.nvmlReturn).is_ok() && metric.value.is_finite()).then_some(metric.value)
+            };
+            Ok(std::array::from_fn(value))
+        }
+    }
+}
+
+impl Drop for Sample {
+    fn drop(&mut self) {
+        if let Ok(free) = symbol(&self.nvml.lib().nvmlGpmSampleFree) {
+            // SAFETY: ours, and freed once.
+            unsafe { free(self.sample) };
+        }
+    }
+}

@@ -1,0 +1,121 @@
+//! PCI devices as sysfs shows them, below a root that tests and containers choose.
+
+use std::path::{Path, PathBuf};
+
+use crate::{Error, PciAddress, Result};
+
+/// NVIDIA.
+pub const NVIDIA: u16 = 0x10de;
+/// Mellanox, whose network adapters NVIDIA makes now.
+pub const MELLANOX: u16 = 0x15b3;
+
+/// One PCI device.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Device {
+    /// Where it is.
+    pub address: PciAddress,
+    /// Who made it.
+    pub vendor: u16,
+    /// What it is, to its maker.
+    pub device: u16,
+    /// What it is, to everyone: class, subclass, interface.
+    pub class: u32,
+    /// Kernel driver that is bound to it.
+    pub driver: Option<String>,
+    /// NUMA node that it is near to.
+    pub numa: Option<u32>,
+    /// The functions that it could be cut into, and those that it is.
+    pub sriov: Option<(u32, u32)>,
+    /// Whether it is such a function itself.
+    pub virtual_function: bool,
+    /// Its directory, for what is rarely asked.
+    pub path: PathBuf,
+}
+
+impl Device {
+    /// Whether it is a GPU of NVIDIA: a display or 3D controller.
+    pub fn is_gpu(&self) -> bool {
+        self.vendor == NVIDIA && matches!(self.class >> 8, 0x0300 | 0x0302)
+    }
+
+    /// The first 256 bytes of its configuration, or what of them an unprivileged process may read.
+    pub fn config(&self) -> Result<Vec<u8>> {
+        use std::io::Read;
+        let path = self.path.join("config");
+        let mut bytes = Vec::new();
+        let read = std::fs::File::open(&path).and_then(|file| file.take(256).read_to_end(&mut bytes));
+        read.map_err(|error| Error::File { path, why: error.to_string() })?;
+        Ok(bytes)
+    }
+}
+
+/// All PCI devices below `<root>/sys`, by address. A machine without PCI has none.
+pub fn devices(root: &Path) -> Result<Vec<Device>> {
+    let dir = root.join("sys/bus/pci/devices");
+    let entries = match std::fs::read_dir(&dir) {
+        Ok(entries) => entries,
+        Err(error) if error.kind() == std::io::ErrorKind::NotFound => return Ok(Vec::new()),
+        Err(error) => return Err(Error::File { path: dir, why: error.to_string() }),
+    };
+    // A device may go while we look: what has no vendor any more is not there.
+    let mut devices: Vec<Device> = entries.flatten().filter_map(|entry| device(&entry.path())).collect();
+    devices.sort_by(|a, b| a.address.cmp(&b.address));
+    Ok(devices)
+}
+
+fn device(path: &Path) -> Option<Device> {
+    let address = PciAddress::parse(path.file_name()?.to_str()?)?;
+    let totals = number(path, "sriov_totalvfs").zip(number(path, "sriov_numvfs"));
+    Some(Device {
+        address,
+        vendor: hex(path, "vendor")? as u16,
+        device: hex(path, "device")? as u16,
+        class: hex(path, "class")?,
+        driver: std::fs::read_link(path.join("driver")).ok().and_then(|to| Some(to.file_name()?.to_str()?.to_owned())),
+        numa: number(path, "numa_node"),
+        sriov: totals,
+        virtual_function: path.join("physfn").exists(),
+        path: path.to_owned(),
+    })
+}
+
+fn text(path: &Path, name: &str) -> Option<String> {
+    std::fs::read_to_string(path.join(name)).ok().map(|text| text.trim().to_owned())
+}
+
+fn hex(path: &Path, name: &str) -> Option<u32> {
+    u32::from_str_radix(text(path, name)?.trim_start_matches("0x"), 16).ok()
+}
+
+/// A number that is not negative; the kernel says -1 for "none".
+fn number(path: &Path, name: &str) -> Option<u32> {
+    text(path, name)?.parse().ok()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_machine_without_pci_has_no_devices() {
+        let root = tempfile::tempdir().expect("a directory");
+        assert_eq!(devices(root.path()), Ok(Vec::new()));
+    }
+
+    #[test]
+    fn a_gpu_is_read_with_driver_and_numa_node() {
+        let root = tempfile::tempdir().expect("a directory");
+        let dir = root.path().join("sys/bus/pci/devices/0000:65:00.0");
+        std::fs::create_dir_all(&dir).expect("a directory");
+        let files =
+            [("vendor", "0x10de\n"), ("device", "0x2335\n"), ("class", "0x030200\n"), ("numa_node", "-1\n"), ("sriov_totalvfs", "16"), ("sriov_numvfs", "0")];
+        for (name, text) in files {
+            std::fs::write(dir.join(name), text).expect("a file");
+        }
+        std::os::unix::fs::symlink("../../../../bus/pci/drivers/vfio-pci", dir.join("driver")).expect("a link");
+        let found = devices(root.path()).expect("readable");
+        let [gpu] = &found[..] else { panic!("{found:?}") };
+        assert!(gpu.is_gpu());
+        assert_eq!((gpu.driver.as_deref(), gpu.numa, gpu.sriov), (Some("vfio-pci"), None, Some((16, 0))));
+    }
+}
