@@ -28,9 +28,19 @@ const LAYERS: &[Layer] = &[
     Layer { name: "capstan-apiserver", may_use: &["capstan-schema"], pure: false },
     Layer { name: "capstan-sim", may_use: &["capstan-apiserver"], pure: false },
     Layer { name: "capstan-gpu-sim", may_use: &["capstan-sim"], pure: false },
+    Layer { name: "capstan-hw", may_use: &[], pure: false },
+    Layer { name: "capstan-cdi", may_use: &[], pure: true },
+    Layer { name: "capstan-kubelet", may_use: &[], pure: false },
+    Layer {
+        name: "capstan-agent",
+        may_use: &["capstan-api", "capstan-cdi", "capstan-hw", "capstan-kubelet"],
+        pure: false,
+    },
     Layer {
         name: "capstan",
         may_use: &[
+            "capstan-agent",
+            "capstan-hw",
             "capstan-api",
             "capstan-operator",
             "capstan-runtime",

@@ -17,6 +17,7 @@ pub mod pci;
 mod reading;
 mod topology;
 
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 pub use error::Error;
@@ -58,4 +59,44 @@ pub trait Hardware: Send + Sync {
 pub trait Events: Send {
     /// The next event, or `None` when none came in time.
     fn next(&mut self, timeout: Duration) -> Result<Option<Event>>;
+}
+
+/// Where hardware comes from, shared by everything that runs in one process: the library is loaded once, and loaded
+/// again after the driver changed.
+pub struct Source {
+    open: Box<dyn Fn() -> Result<Arc<dyn Hardware>> + Send + Sync>,
+    opened: Mutex<Option<Arc<dyn Hardware>>>,
+}
+
+impl Source {
+    /// GPUs of the driver below `roots`.
+    pub fn nvml(roots: driver::Roots) -> Self {
+        Self::new(move || Ok(Arc::new(nvml::Library::open(&roots)?)))
+    }
+
+    /// GPUs from anywhere.
+    pub fn new(open: impl Fn() -> Result<Arc<dyn Hardware>> + Send + Sync + 'static) -> Self {
+        Self { open: Box::new(open), opened: Mutex::default() }
+    }
+
+    /// GPUs that are there already, such as fake ones.
+    pub fn of(hardware: Arc<dyn Hardware>) -> Self {
+        Self::new(move || Ok(hardware.clone()))
+    }
+
+    /// The hardware, opened when no one has it yet.
+    pub fn get(&self) -> Result<Arc<dyn Hardware>> {
+        let mut opened = self.opened.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(hardware) = &*opened {
+            return Ok(hardware.clone());
+        }
+        let hardware = (self.open)()?;
+        *opened = Some(hardware.clone());
+        Ok(hardware)
+    }
+
+    /// Forgets the hardware: the next one to ask gets it from the driver that is there then.
+    pub fn forget(&self) {
+        *self.opened.lock().unwrap_or_else(PoisonError::into_inner) = None;
+    }
 }

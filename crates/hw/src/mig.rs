@@ -177,7 +177,20 @@ mod tests {
 
     #[test]
     fn what_is_no_profile_is_refused_with_an_example() {
-        for text in ["", "1g", "1g.", "g.5gb", "1g.5", "1g.5gb+", "1g.5gb+me-gfx", "1 g.5gb", "4c.3g.20gb", "0g.5gb", "1g.5gb+me,", "1x.5gb"] {
+        for text in [
+            "",
+            "1g",
+            "1g.",
+            "g.5gb",
+            "1g.5",
+            "1g.5gb+",
+            "1g.5gb+me-gfx",
+            "1 g.5gb",
+            "4c.3g.20gb",
+            "0g.5gb",
+            "1g.5gb+me,",
+            "1x.5gb",
+        ] {
             let error = text.parse::<Profile>().expect_err(text).to_string();
             assert!(error.contains("write it as"), "{error}");
         }

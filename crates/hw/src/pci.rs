@@ -107,8 +107,14 @@ mod tests {
         let root = tempfile::tempdir().expect("a directory");
         let dir = root.path().join("sys/bus/pci/devices/0000:65:00.0");
         std::fs::create_dir_all(&dir).expect("a directory");
-        let files =
-            [("vendor", "0x10de\n"), ("device", "0x2335\n"), ("class", "0x030200\n"), ("numa_node", "-1\n"), ("sriov_totalvfs", "16"), ("sriov_numvfs", "0")];
+        let files = [
+            ("vendor", "0x10de\n"),
+            ("device", "0x2335\n"),
+            ("class", "0x030200\n"),
+            ("numa_node", "-1\n"),
+            ("sriov_totalvfs", "16"),
+            ("sriov_numvfs", "0"),
+        ];
         for (name, text) in files {
             std::fs::write(dir.join(name), text).expect("a file");
         }

@@ -21,11 +21,13 @@ pub enum Relation {
     Board,
 }
 
+type Pairs = BTreeMap<(String, String), (Relation, u32)>;
+
 /// Relations and NVLinks of every pair of GPUs, by UUID, the smaller one first.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Topology {
     #[serde(with = "pairs")]
-    pairs: BTreeMap<(String, String), (Relation, u32)>,
+    pairs: Pairs,
 }
 
 impl Topology {
@@ -52,16 +54,11 @@ mod pairs {
 
     type Row = (String, String, Relation, u32);
 
-    pub(super) fn serialize<S: Serializer>(
-        pairs: &BTreeMap<(String, String), (Relation, u32)>,
-        serializer: S,
-    ) -> Result<S::Ok, S::Error> {
+    pub(super) fn serialize<S: Serializer>(pairs: &Pairs, serializer: S) -> Result<S::Ok, S::Error> {
         serializer.collect_seq(pairs.iter().map(|((a, b), (relation, links))| (a, b, relation, links)))
     }
 
-    pub(super) fn deserialize<'de, D: Deserializer<'de>>(
-        deserializer: D,
-    ) -> Result<BTreeMap<(String, String), (Relation, u32)>, D::Error> {
+    pub(super) fn deserialize<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Pairs, D::Error> {
         let rows = Vec::<Row>::deserialize(deserializer)?;
         Ok(rows.into_iter().map(|(a, b, relation, links)| (key(&a, &b), (relation, links))).collect())
     }

@@ -51,8 +51,27 @@ impl Recording {
 
     /// An H200 as it was recorded, with driver 580.
     pub fn h200() -> Self {
-        serde_json::from_str(include_str!("../../recordings/h200.json")).expect("a recording of ours")
+        read(include_str!("../../recordings/h200.json"))
     }
+
+    /// The same H200 cut into 2g.35gb and two 1g.18gb.
+    pub fn h200_mig() -> Self {
+        read(include_str!("../../recordings/h200-mig.json"))
+    }
+
+    /// The same H200 cut into 4g.71gb, 1g.35gb and 1g.18gb+me.
+    pub fn h200_mig_media() -> Self {
+        read(include_str!("../../recordings/h200-mig-me.json"))
+    }
+
+    /// The same H200 with one 3g.71gb whose computing is cut again, into 1c and 2c.
+    pub fn h200_mig_shared() -> Self {
+        read(include_str!("../../recordings/h200-mig-ci.json"))
+    }
+}
+
+fn read(text: &str) -> Recording {
+    serde_json::from_str(text).expect("a recording of ours")
 }
 
 fn uuids(inventory: &Inventory) -> Vec<String> {
@@ -163,9 +182,12 @@ impl Fake {
         if let Some(error) = &state.broken {
             return Err(error.clone());
         }
-        let parent = state.recording.inventory.gpus.iter().find(|gpu| {
-            gpu.uuid == uuid || gpu.mig_devices.iter().any(|part| part.uuid == uuid)
-        });
+        let parent = state
+            .recording
+            .inventory
+            .gpus
+            .iter()
+            .find(|gpu| gpu.uuid == uuid || gpu.mig_devices.iter().any(|part| part.uuid == uuid));
         let parent = parent.ok_or_else(|| Error::NotFound(uuid.to_owned()))?;
         if state.lost.contains(&parent.uuid) {
             return Err(Error::Lost);
@@ -241,6 +263,7 @@ impl Events for Queue {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::mig::Profile;
 
     fn h200() -> (Fake, String) {
         let recording = Recording::h200();
@@ -252,6 +275,18 @@ mod tests {
     fn the_recording_is_of_an_h200() {
         let gpu = &Recording::h200().inventory.gpus[0];
         assert_eq!((gpu.name.as_str(), gpu.compute.major, gpu.memory_mib()), ("NVIDIA H200", 9, 143_771));
+    }
+
+    #[test]
+    fn recorded_profiles_are_what_their_slices_make() {
+        for recording in [Recording::h200_mig(), Recording::h200_mig_media(), Recording::h200_mig_shared()] {
+            let gpu = &recording.inventory.gpus[0];
+            for part in &gpu.mig_devices {
+                let slices = part.slices;
+                let plain = Profile::of(slices.compute, slices.gpu, slices.memory_mib, gpu.memory_bytes).to_string();
+                assert_eq!(part.profile.split('+').next(), Some(plain.as_str()));
+            }
+        }
     }
 
     #[test]

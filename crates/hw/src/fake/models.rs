@@ -39,8 +39,7 @@ struct Figures {
 
 impl Model {
     /// Every model.
-    pub const ALL: [Self; 7] =
-        [Self::A100, Self::A100x80, Self::H100, Self::H200, Self::B200, Self::Gb200, Self::L40s];
+    pub const ALL: [Self; 7] = [Self::A100, Self::A100x80, Self::H100, Self::H200, Self::B200, Self::Gb200, Self::L40s];
 
     fn figures(self) -> Figures {
         let of = |name, device, memory_mib, compute, slices, nvlinks, watts| Figures {

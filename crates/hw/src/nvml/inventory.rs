@@ -1,11 +1,11 @@
 //! What there is: driver, GPUs and their MIG devices.
 
+use nvml_wrapper::Device;
 use nvml_wrapper::enum_wrappers::device::InfoRom;
 use nvml_wrapper::error::NvmlError;
-use nvml_wrapper::Device;
 
 use super::{Library, optional, raw, told};
-use crate::mig::Profile;
+use crate::mig::{Profile, attribute_of_index};
 use crate::{ComputeCapability, CudaVersion, Gpu, Inventory, MigDevice, MigMode, MigSlices, PciAddress, Result};
 
 /// NVLinks that a GPU may have.
@@ -51,7 +51,11 @@ fn gpu(device: &Device<'_>) -> Result<Gpu> {
             minor: u32::try_from(capability.minor).unwrap_or_default(),
         },
         mig,
-        mig_devices: if matches!(mig, MigMode::Enabled { .. }) { mig_devices(device, memory_bytes)? } else { Vec::new() },
+        mig_devices: if matches!(mig, MigMode::Enabled { .. }) {
+            mig_devices(device, memory_bytes)?
+        } else {
+            Vec::new()
+        },
         fabric: raw::fabric(device),
         addressing: raw::addressing(device),
         nvlinks,
@@ -74,7 +78,7 @@ fn mig_devices(device: &Device<'_>, total_bytes: u64) -> Result<Vec<MigDevice>> 
     let mut devices = Vec::new();
     for index in 0..most {
         match device.mig_device_by_index(index) {
-            Ok(part) => devices.push(mig_device(index, &part, total_bytes)?),
+            Ok(part) => devices.push(mig_device(device, index, &part, total_bytes)?),
             // A place without a device.
             Err(NvmlError::NotFound | NvmlError::InvalidArg) => {}
             Err(error) => return Err(told("nvmlDeviceGetMigDeviceHandleByIndex", error)),
@@ -83,7 +87,7 @@ fn mig_devices(device: &Device<'_>, total_bytes: u64) -> Result<Vec<MigDevice>> 
     Ok(devices)
 }
 
-fn mig_device(index: u32, part: &Device<'_>, total_bytes: u64) -> Result<MigDevice> {
+fn mig_device(parent: &Device<'_>, index: u32, part: &Device<'_>, total_bytes: u64) -> Result<MigDevice> {
     let attributes = part.attributes().map_err(|error| told("nvmlDeviceGetAttributes", error))?;
     let (gi, ci) = raw::instance(part)?;
     let slices = MigSlices {
@@ -97,16 +101,15 @@ fn mig_device(index: u32, part: &Device<'_>, total_bytes: u64) -> Result<MigDevi
         jpeg: attributes.shared_jpeg_count,
         ofa: attributes.shared_ofa_count,
     };
-    // The driver's own name holds what slices do not tell, such as media engines.
-    let named = part.name().ok().and_then(|name| Some(name.rsplit_once(" MIG ")?.1.trim().parse::<Profile>().ok()?));
-    let plain = || Profile::of(slices.compute, slices.gpu, slices.memory_mib, total_bytes);
+    let profile = Profile::of(slices.compute, slices.gpu, slices.memory_mib, total_bytes)
+        .with_attribute(raw::profile_index(parent, gi).and_then(attribute_of_index));
     Ok(MigDevice {
         index,
         uuid: part.uuid().map_err(|error| told("nvmlDeviceGetUUID", error))?,
         gi,
         ci,
         slices,
-        profile: named.unwrap_or_else(plain).to_string(),
+        profile: profile.to_string(),
     })
 }
 

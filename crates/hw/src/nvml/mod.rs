@@ -121,7 +121,8 @@ impl Hardware for Library {
 
     fn processes(&self, uuid: &str) -> Result<Vec<(u32, u64)>> {
         let device = self.device(uuid)?;
-        let found = device.running_compute_processes().map_err(|error| told("nvmlDeviceGetComputeRunningProcesses", error))?;
+        let found =
+            device.running_compute_processes().map_err(|error| told("nvmlDeviceGetComputeRunningProcesses", error))?;
         let bytes = |memory: &UsedGpuMemory| match memory {
             UsedGpuMemory::Used(bytes) => *bytes,
             UsedGpuMemory::Unavailable => 0,

@@ -44,6 +44,27 @@ pub(super) fn instance(device: &Device<'_>) -> Result<(u32, u32)> {
     Ok((gi, ci))
 }
 
+/// The number of the profile that a GPU instance was made from, as NVML's calls take it: it tells what the
+/// instance's slices do not, such as media engines. `None` without the right to look.
+pub(super) fn profile_index(parent: &Device<'_>, gi: u32) -> Option<u32> {
+    const PROFILES: u32 = 17;
+    let lib = parent.nvml().lib();
+    let by_id = symbol(&lib.nvmlDeviceGetGpuInstanceById).ok()?;
+    let (info_of, profile_of) =
+        (symbol(&lib.nvmlGpuInstanceGetInfo).ok()?, symbol(&lib.nvmlDeviceGetGpuInstanceProfileInfo).ok()?);
+    // SAFETY: all structures are plain and ours; the handle of the instance is used only here.
+    unsafe {
+        let mut instance: sys::nvmlGpuInstance_t = mem::zeroed();
+        nvml_try(by_id(parent.handle(), gi, &mut instance)).ok()?;
+        let mut info: sys::nvmlGpuInstanceInfo_t = mem::zeroed();
+        nvml_try(info_of(instance, &mut info)).ok()?;
+        (0..PROFILES).find(|&index| {
+            let mut profile: sys::nvmlGpuInstanceProfileInfo_t = mem::zeroed();
+            nvml_try(profile_of(parent.handle(), index, &mut profile)).is_ok() && profile.id == info.profileId
+        })
+    }
+}
+
 /// The NVLink fabric of a GPU, if it has one.
 pub(super) fn fabric(device: &Device<'_>) -> Option<Fabric> {
     const COMPLETED: u8 = 3;
@@ -223,7 +244,15 @@ impl Sample {
         let (alloc, whole, part) =
             (symbol(&lib.nvmlGpmSampleAlloc)?, symbol(&lib.nvmlGpmSampleGet)?, symbol(&lib.nvmlGpmMigSampleGet)?);
         let mig = device.mig_is_mig_device_handle().unwrap_or(false);
-        let parent = if mig { Some(device.mig_parent_device().map_err(|error| told("nvmlDeviceGetDeviceHandleFromMigDeviceHandle", error))?) } else { None };
+        let parent = if mig {
+            Some(
+                device
+                    .mig_parent_device()
+                    .map_err(|error| told("nvmlDeviceGetDeviceHandleFromMigDeviceHandle", error))?,
+            )
+        } else {
+            None
+        };
         // SAFETY: NVML allocates the sample, and `Drop` frees it, also when filling it fails.
         unsafe {
             let mut sample: sys::nvmlGpmSample_t = mem::zeroed();

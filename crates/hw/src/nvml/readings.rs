@@ -6,9 +6,7 @@ use nvml_wrapper::enum_wrappers::device::{
 };
 
 use super::{optional, raw};
-use crate::{
-    EccCounts, Error, NvLinkErrors, Reading, Recovery, Result, Retired, ThrottleReasons, Violations,
-};
+use crate::{EccCounts, Error, NvLinkErrors, Reading, Recovery, Result, Retired, ThrottleReasons, Violations};
 
 /// Numbers of NVML's field values.
 mod field {
@@ -57,8 +55,7 @@ pub(super) fn read(device: &Device<'_>) -> Result<Reading> {
         optional("nvmlDeviceGetDecoderUtilization", device.decoder_utilization())?.map(|part| part.utilization);
     reading.throttle = optional("nvmlDeviceGetCurrentClocksThrottleReasons", device.current_throttle_reasons())?
         .map(|reasons| ThrottleReasons(reasons.bits()));
-    reading.processes =
-        optional("nvmlDeviceGetComputeRunningProcesses", device.running_compute_processes_count())?;
+    reading.processes = optional("nvmlDeviceGetComputeRunningProcesses", device.running_compute_processes_count())?;
     reading.ecc_volatile = ecc(device, EccCounter::Volatile)?;
     reading.ecc_aggregate = ecc(device, EccCounter::Aggregate)?;
     reading.violations = violations(device)?;
@@ -98,7 +95,7 @@ fn fields(device: &Device<'_>, reading: &mut Reading) {
 }
 
 fn ecc(device: &Device<'_>, counter: EccCounter) -> Result<EccCounts> {
-    let count = |kind| optional("nvmlDeviceGetTotalEccErrors", device.total_ecc_errors(kind, counter.clone()));
+    let count = |kind| optional("nvmlDeviceGetTotalEccErrors", device.total_ecc_errors(kind, counter));
     Ok(EccCounts { single: count(MemoryError::Corrected)?, double: count(MemoryError::Uncorrected)? })
 }
 

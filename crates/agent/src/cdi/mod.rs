@@ -1,0 +1,1 @@
+//! The CDI specs of this node, kept up to date.

@@ -1,0 +1,1 @@
+//! Tells the kubelet about GPUs and hands them to containers.

@@ -1,0 +1,1 @@
+//! Metrics of GPUs, under the names that dashboards know.

@@ -1,0 +1,59 @@
+//! What runs on a node: one folder per role, each a function that runs until it is told to stop.
+//!
+//! Roles share a process, the opened hardware ([`capstan_hw::Source`]) and nothing else. A role decides in plain
+//! functions over an [`capstan_hw::Inventory`] and acts at its edge: sockets of the kubelet, files, the API server.
+//! It waits for events (a socket that appears, a label that changes, a fault), never in a loop with a pause.
+
+pub mod cdi;
+pub mod device_plugin;
+pub mod discovery;
+pub mod exporter;
+pub mod mps;
+pub mod validator;
+
+use std::sync::Arc;
+
+use capstan_hw::Source;
+use capstan_hw::driver::Roots;
+use tokio_util::sync::CancellationToken;
+
+/// What every role gets.
+#[derive(Clone)]
+pub struct Cx {
+    /// The GPUs of this node.
+    pub hardware: Arc<Source>,
+    /// Where the driver and its devices are.
+    pub roots: Roots,
+    /// Root of `/proc` and `/sys`, and of files whose place is fixed: `/`, or what a test made.
+    pub root: std::path::PathBuf,
+    /// Told when the process should end.
+    pub stop: CancellationToken,
+}
+
+/// Why a role ended other than by being told to.
+#[derive(Debug, thiserror::Error)]
+pub enum Error {
+    /// What it was told is wrong: say it in a way that the person who wrote it can mend it.
+    #[error("{0}")]
+    Config(String),
+    /// The hardware did not answer, and the role cannot go on without.
+    #[error(transparent)]
+    Hardware(#[from] capstan_hw::Error),
+    /// A check failed.
+    #[error("{0}")]
+    Check(String),
+    /// A file or socket.
+    #[error("{what}: {source}")]
+    Io {
+        /// What was tried, with the path.
+        what: String,
+        /// What came back.
+        source: std::io::Error,
+    },
+    /// Anything else that the outside said.
+    #[error("{0}")]
+    Outside(String),
+}
+
+/// What a role returns.
+pub type Result<T, E = Error> = std::result::Result<T, E>;

@@ -1,0 +1,1 @@
+//! Runs the daemon that lets processes share a GPU.

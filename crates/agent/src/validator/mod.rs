@@ -1,0 +1,1 @@
+//! Proves that a node works, step by step.
