@@ -306,6 +306,19 @@ fn certificate(
 }
 
 async fn open(address: SocketAddr, purpose: &'static str) -> Result<tokio::net::TcpListener, Error> {
-    let cause = |error: capstan_runtime::Error| crds::root_cause(&error);
-    serve::listen(address).await.map_err(|error| Error::Listen { address, purpose, cause: cause(error) })
+    let listener = tokio::net::TcpListener::bind(address).await;
+    listener.map_err(|error| Error::Listen { address, purpose, cause: error.to_string() })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[tokio::test]
+    async fn a_port_in_use_is_one_clear_line() {
+        let taken = open((std::net::Ipv4Addr::LOCALHOST, 0).into(), "metrics").await.expect("a free port");
+        let address = taken.local_addr().expect("an address");
+        let error = open(address, "probes").await.expect_err("taken").to_string();
+        assert!(error.starts_with(&format!("cannot listen on {address} for probes: ")), "{error}");
+    }
 }

@@ -27,7 +27,6 @@ mod guard;
 pub mod keys;
 pub mod kinds;
 pub mod leader;
-mod listen;
 pub mod metrics;
 pub mod queue;
 pub mod read;

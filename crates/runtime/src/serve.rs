@@ -7,12 +7,11 @@ use tokio::net::TcpListener;
 use tokio_util::sync::CancellationToken;
 
 use crate::cache::Cache;
-use crate::listen::{Answer, answer, serve, text};
 use crate::metrics::Metrics;
 use crate::webhook::Certificate;
+use capstan_http::{Answer, answer, serve, text};
 
 pub use crate::guard::Guard;
-pub use crate::listen::listen;
 
 /// Answers `/healthz` and `/readyz` until `stop`. `ready` says what is still missing; see [`caches_are_complete`].
 pub async fn health<R>(listener: TcpListener, ready: R, stop: CancellationToken)

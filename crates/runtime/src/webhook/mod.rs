@@ -25,7 +25,7 @@ use tokio_rustls::TlsAcceptor;
 use tokio_util::sync::CancellationToken;
 
 use crate::error::Error;
-use crate::listen::{Answer, answer, serve, text};
+use capstan_http::{Answer, answer, serve, text};
 
 pub use review::{Operation, Review, Verdict};
 

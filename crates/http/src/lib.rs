@@ -2,7 +2,6 @@
 
 use std::convert::Infallible;
 use std::future::Future;
-use std::net::SocketAddr;
 use std::pin::pin;
 use std::sync::Arc;
 use std::time::Duration;
@@ -22,8 +21,6 @@ use tokio_rustls::TlsAcceptor;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
-use crate::error::Error;
-
 /// More connections than this wait.
 const CONNECTIONS: usize = 256;
 
@@ -33,15 +30,11 @@ const PATIENCE: Duration = Duration::from_secs(10);
 /// How long a request may go on after the end was asked for.
 const GRACE: Duration = Duration::from_secs(5);
 
-pub(crate) type Answer = Response<Full<Bytes>>;
-
-/// Listens on `address`. A port that is in use is one clear error.
-pub async fn listen(address: SocketAddr) -> Result<TcpListener, Error> {
-    TcpListener::bind(address).await.map_err(|source| Error::Io { what: format!("address {address}"), source })
-}
+/// What a request gets.
+pub type Answer = Response<Full<Bytes>>;
 
 /// Serves until `stop`. `tls` is asked for every connection, so that certificates may change.
-pub(crate) async fn serve<H, F, T>(listener: TcpListener, tls: T, stop: CancellationToken, handler: H)
+pub async fn serve<H, F, T>(listener: TcpListener, tls: T, stop: CancellationToken, handler: H)
 where
     H: Fn(Request<Incoming>) -> F + Send + Sync + 'static,
     F: Future<Output = Answer> + Send + 'static,
@@ -102,12 +95,12 @@ where
 }
 
 /// A short answer in plain text.
-pub(crate) fn text(code: StatusCode, text: impl Into<String>) -> Answer {
+pub fn text(code: StatusCode, text: impl Into<String>) -> Answer {
     answer(code, "text/plain; charset=utf-8", text.into())
 }
 
 /// An answer.
-pub(crate) fn answer(code: StatusCode, content_type: &'static str, body: impl Into<Bytes>) -> Answer {
+pub fn answer(code: StatusCode, content_type: &'static str, body: impl Into<Bytes>) -> Answer {
     let mut answer = Response::new(Full::new(body.into()));
     *answer.status_mut() = code;
     answer.headers_mut().insert(http::header::CONTENT_TYPE, http::HeaderValue::from_static(content_type));
