@@ -8,7 +8,9 @@ pub mod cdi;
 pub mod device_plugin;
 pub mod discovery;
 pub mod exporter;
+pub mod files;
 pub mod mps;
+pub mod own_node;
 pub mod validator;
 
 use std::sync::Arc;

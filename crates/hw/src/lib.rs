@@ -6,6 +6,7 @@
 //!
 //! Start reading at [`Inventory`]; [`driver::Roots`] says where a driver's files may be.
 
+pub mod cuda;
 pub mod driver;
 mod error;
 mod event;

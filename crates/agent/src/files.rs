@@ -1,0 +1,103 @@
+//! Files that others on the node wait for: written as a whole or not at all, and waited for without polling.
+
+use std::io::Write;
+use std::path::Path;
+use std::time::Duration;
+
+use futures::StreamExt;
+use inotify::{Inotify, WatchMask};
+
+use crate::{Error, Result};
+
+fn failed(what: impl Into<String>) -> impl FnOnce(std::io::Error) -> Error {
+    let what = what.into();
+    |source| Error::Io { what, source }
+}
+
+/// Writes a file so that a reader sees the old one or the new one, and a crash leaves either.
+pub fn write(path: &Path, content: &[u8]) -> Result<()> {
+    let dir = path.parent().unwrap_or(Path::new("/"));
+    let name = path.file_name().unwrap_or_default().to_string_lossy();
+    let temporary = dir.join(format!(".{name}.{}.tmp", std::process::id()));
+    let written = std::fs::File::create(&temporary).and_then(|mut file| {
+        use std::os::unix::fs::PermissionsExt;
+        file.set_permissions(std::fs::Permissions::from_mode(0o644))?;
+        file.write_all(content)?;
+        file.sync_all()?;
+        std::fs::rename(&temporary, path)
+    });
+    written.map_err(|error| {
+        let _ = std::fs::remove_file(&temporary);
+        failed(format!("cannot write {}", path.display()))(error)
+    })
+}
+
+/// Removes a file; one that is not there is fine.
+pub fn remove(path: &Path) -> Result<()> {
+    match std::fs::remove_file(path) {
+        Err(error) if error.kind() != std::io::ErrorKind::NotFound => {
+            Err(failed(format!("cannot remove {}", path.display()))(error))
+        }
+        _ => Ok(()),
+    }
+}
+
+/// Waits until something in one of these directories changes, or `longest` has passed. Directories that do not exist
+/// are left to the time.
+pub struct Changes {
+    events: Option<inotify::EventStream<Vec<u8>>>,
+}
+
+impl Changes {
+    /// Starts to listen: what happens from now on ends the next [`Changes::next`].
+    pub fn of(dirs: &[&Path]) -> Self {
+        let mask = WatchMask::CREATE
+            | WatchMask::MOVED_TO
+            | WatchMask::DELETE
+            | WatchMask::CLOSE_WRITE
+            | WatchMask::MOVED_FROM;
+        let events = Inotify::init().ok().and_then(|inotify| {
+            let watched = dirs.iter().filter(|dir| inotify.watches().add(dir, mask).is_ok()).count();
+            // With the buffer of one event with the longest name.
+            (watched > 0).then(|| inotify.into_event_stream(vec![0; 4096]).ok()).flatten()
+        });
+        Self { events }
+    }
+
+    /// The next change.
+    pub async fn next(&mut self, longest: Duration) {
+        let change = async {
+            match &mut self.events {
+                Some(events) => drop(events.next().await),
+                None => std::future::pending().await,
+            }
+        };
+        let _ = tokio::time::timeout(longest, change).await;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_file_is_replaced_as_a_whole() {
+        let dir = tempfile::tempdir().expect("a directory");
+        let file = dir.path().join("ready");
+        write(&file, b"one").expect("written");
+        write(&file, b"two").expect("written");
+        assert_eq!(std::fs::read(&file).expect("read"), b"two");
+        assert_eq!(std::fs::read_dir(dir.path()).expect("listed").count(), 1, "nothing is left behind");
+        remove(&file).expect("removed");
+        remove(&file).expect("already gone");
+    }
+
+    #[tokio::test]
+    async fn a_change_ends_the_wait() {
+        let dir = tempfile::tempdir().expect("a directory");
+        let mut changes = Changes::of(&[dir.path()]);
+        write(&dir.path().join("x"), b"").expect("written");
+        let waited = tokio::time::timeout(Duration::from_secs(30), changes.next(Duration::from_secs(3600))).await;
+        assert!(waited.is_ok());
+    }
+}
