@@ -6,6 +6,8 @@ use std::net::SocketAddr;
 use std::time::Duration;
 
 use capstan_apiserver::auth::UserInfo;
+use capstan_apiserver::error::Status;
+use capstan_apiserver::faults::{Fault, Matcher, Verb};
 use capstan_operator::rights::Right;
 use capstan_operator::{Certificate, Endpoint, Options};
 use capstan_runtime::kinds::{KINDS, Kind, Presence, Scope};
@@ -35,6 +37,16 @@ struct Place {
 }
 
 impl Place {
+    /// The first object of each kind that the operator makes meets somebody who was faster: it has to look.
+    fn let_others_be_faster(&self) {
+        for kind in KINDS.iter().filter(|kind| kind.purpose.verbs().contains(&"get")) {
+            let operator = UserInfo::service_account(HOME, "capstan", "");
+            let made = Matcher::new().verb(Verb::Patch).user(&operator.name).group(kind.group).resource(kind.plural);
+            let conflict = Status::new(409, "Conflict", "somebody was faster");
+            self.cluster.server.faults().add(Fault::fail(made.subresource(""), conflict).nth(1));
+        }
+    }
+
     async fn start(rights: &[Right]) -> Self {
         let gpus = [("nvidia.com/gpu".into(), "64".into())].into();
         let feature = |name: &str, value: &str| (format!("feature.node.kubernetes.io/{name}"), value.to_owned());
@@ -373,6 +385,7 @@ async fn scrape(place: &Place, address: SocketAddr, authority: &Value, user: Use
 #[tokio::test(flavor = "multi_thread")]
 async fn every_right_is_needed_and_none_is_missing() {
     let place = Place::start(&all()).await;
+    place.let_others_be_faster();
     let metrics = place.operator("one", Streams::Yes).await;
     // A standby on a server that streams no lists.
     place.operator("two", Streams::No).await;

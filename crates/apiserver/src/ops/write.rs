@@ -217,6 +217,8 @@ impl<'a> Call<'a> {
         };
         pipeline::refit(self.server, &profile, &mut object)?;
         meta::unite_owners(&mut object, &mut self.warnings);
+        // The version that a change was meant for is not looked at where there is nothing to change.
+        meta::members(&mut object).remove("resourceVersion");
         self.create(object, options).await
     }
 

@@ -1,5 +1,8 @@
 //! Writing: what a diff says, object by object in waves, with one field manager.
 //!
+//! What the cache does not show is made by an apply that holds only where there is nothing: it names a version that no
+//! object ever has. So one request makes an object, and one that is there already is looked at before it is touched.
+//!
 //! Rules that hold for every write: it passes the gate; it never replaces a whole object; it names the identity of what
 //! it changes, so that a cache which is behind cannot make us overwrite or delete something newer; its answer goes into
 //! the cache, so that the next decision does not repeat it.
@@ -9,6 +12,9 @@ pub(crate) use request::PATIENCE;
 mod status;
 
 pub use status::Sent;
+
+use std::collections::HashSet;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use capstan_plan::{Conflict, Deletion, Diff, Object, Policy, Ref, holds, kit, same_manager};
 use http::Request;
@@ -33,7 +39,17 @@ pub struct Writer {
     gate: Gate,
     metrics: Metrics,
     pace: status::Pace,
+    /// Objects that the cache does not show though they are there: somebody else's, as a rule.
+    hidden: Arc<Mutex<HashSet<Ref>>>,
 }
+
+/// A version that no object has: the first write to a store has a later one. An apply that names it is refused with a
+/// conflict where there is an object, and makes it where there is none, since versions of objects to be made are dropped:
+/// `Store.Update` in <https://github.com/kubernetes/apiserver/blob/master/pkg/registry/generic/registry/store.go>.
+const NONE_YET: &str = "1";
+
+/// How many hidden objects are remembered. One that is forgotten costs a refused write.
+const REMEMBERED: usize = 1024;
 
 /// What became of a diff.
 #[derive(Debug, Default)]
@@ -86,7 +102,7 @@ enum Applied {
 impl Writer {
     /// A writer whose writes pass `gate` and whose answers go into `cache`.
     pub fn new(client: Client, cache: Cache, gate: Gate, metrics: Metrics) -> Self {
-        Self { client, cache, gate, metrics, pace: status::Pace::default() }
+        Self { client, cache, gate, metrics, pace: status::Pace::default(), hidden: Arc::default() }
     }
 
     /// Does what `diff` says. A failure ends it after its wave, so that nothing runs without what it needs.
@@ -122,12 +138,19 @@ impl Writer {
 
     async fn apply_one(&self, object: &Object) -> Result<Applied, Error> {
         let kind = self.cache.kind(&object.reference.gvk)?;
-        if let Some(live) = self.cache.get(&object.reference) {
-            // An object without an owner is told from others' by its managed fields, which the cache does not keep.
-            let told = owner(&object.body).is_some() || object.policy == Policy::Shared;
-            if (kind.is_comparable() && told) || is_left_alone(object) {
-                return self.change(kind, object, &live).await;
+        match self.cache.get(&object.reference) {
+            Some(live) => {
+                // An object without an owner is told from others' by its managed fields, which the cache does not keep.
+                let told = owner(&object.body).is_some() || object.policy == Policy::Shared;
+                if (kind.is_comparable() && told) || is_left_alone(object) {
+                    return self.change(kind, object, &live).await;
+                }
             }
+            None if !self.hidden().contains(&object.reference) => match self.make(kind, object, Some(NONE_YET)).await {
+                Err(error) if error.class() == Class::Conflict => self.note_hidden(&object.reference),
+                made => return made.map(|()| Applied::Written),
+            },
+            None => {}
         }
         // The cache shows only what it selects, and may be behind: the server knows.
         match self.get(kind, &object.reference).await? {
@@ -136,11 +159,33 @@ impl Writer {
                 self.change(kind, object, &live).await
             }
             None => {
-                // Without force: an object that appears in this moment is somebody else's.
-                self.send_apply(kind, object, object.body.clone(), PatchParams::apply(FIELD_MANAGER)).await?;
+                self.hidden().remove(&object.reference);
+                self.make(kind, object, None).await?;
                 Ok(Applied::Written)
             }
         }
+    }
+
+    /// Applies an object that is not there. Without force: one that appears in this moment is somebody else's.
+    async fn make(&self, kind: &'static Kind, object: &Object, version: Option<&str>) -> Result<(), Error> {
+        let mut body = object.body.clone();
+        if let Some(version) = version {
+            body["metadata"]["resourceVersion"] = version.into();
+        }
+        self.send_apply(kind, object, body, PatchParams::apply(FIELD_MANAGER)).await
+    }
+
+    /// From now on this object is looked at first.
+    fn note_hidden(&self, reference: &Ref) {
+        let mut hidden = self.hidden();
+        if hidden.len() >= REMEMBERED {
+            hidden.clear();
+        }
+        hidden.insert(reference.clone());
+    }
+
+    fn hidden(&self) -> MutexGuard<'_, HashSet<Ref>> {
+        self.hidden.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Changes an object that is there, if it is ours and differs.

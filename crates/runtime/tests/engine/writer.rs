@@ -128,8 +128,39 @@ async fn an_object_of_somebody_else_is_named_and_left_alone() {
         refusal(&conflicts[0]),
         "refuses to overwrite Deployment default/llama, which was not made by this operator"
     );
-    assert_eq!(scene.cluster.get(&deployment()).await, Some(before));
+    assert_eq!(scene.cluster.get(&deployment()).await, Some(before.clone()));
+    // Nobody shows it to us, so the server had to refuse us once; from then on it is looked at first.
+    assert_eq!(scene.link.writes().len(), 1);
+    assert_eq!(scene.apply(&[scene.deployment()]).await.conflicts.len(), 1);
     assert!(scene.link.writes().is_empty());
+    assert_eq!(scene.cluster.get(&deployment()).await, Some(before));
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_was_in_the_way_is_made_when_it_is_gone() {
+    let scene = Scene::start().await;
+    let mut theirs = deployment();
+    theirs["metadata"]["labels"] = json!({"team": "other"});
+    scene.cluster.apply(theirs).await;
+    assert_eq!(scene.apply(&[scene.deployment()]).await.conflicts.len(), 1);
+    scene.cluster.delete(&deployment()).await;
+    assert_eq!(scene.apply(&[scene.deployment()]).await.applied, 1);
+}
+
+#[tokio::test(start_paused = true)]
+async fn making_an_object_is_one_request_and_a_field_that_is_no_longer_set_goes() {
+    let scene = Scene::start().await;
+    let mut more = scene.map("a", "1");
+    more.body["data"]["extra"] = "x".into();
+    scene.link.requests("/configmaps");
+    assert_eq!(scene.apply(&[more]).await.applied, 1);
+    assert_eq!(scene.link.requests("/configmaps").len(), 1);
+    assert_eq!(scene.apply(&[scene.map("a", "2")]).await.applied, 1);
+    let now = scene.cluster.get(&config_map("a", "")).await.unwrap();
+    assert_eq!(now["data"], json!({"key": "2"}));
+    let managers = now["metadata"]["managedFields"].as_array().unwrap();
+    let ours: Vec<_> = managers.iter().map(|one| (&one["manager"], &one["operation"])).collect();
+    assert_eq!(ours, [(&json!("capstan"), &json!("Apply"))]);
 }
 
 #[tokio::test(start_paused = true)]
