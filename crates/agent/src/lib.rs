@@ -5,6 +5,7 @@
 //! It waits for events (a socket that appears, a label that changes, a fault), never in a loop with a pause.
 
 pub mod cdi;
+pub mod config;
 pub mod device_plugin;
 pub mod discovery;
 pub mod exporter;

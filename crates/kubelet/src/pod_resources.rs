@@ -1,0 +1,133 @@
+//! Which pod holds which device: the kubelet's pod-resources API, version 1.
+
+use std::path::Path;
+
+use crate::client::{Connection, Error};
+
+/// Where the kubelet serves it.
+pub const SOCKET: &str = "/var/lib/kubelet/pod-resources/kubelet.sock";
+
+/// Name of the call that lists pods.
+pub const LIST: &str = "/v1.PodResourcesLister/List";
+/// Name of the call that lists what pods could get.
+pub const ALLOCATABLE: &str = "/v1.PodResourcesLister/GetAllocatableResources";
+
+/// All pods of the node that hold something, asked now.
+pub async fn list(socket: &Path) -> Result<Vec<PodResources>, Error> {
+    let connection = Connection::open(socket).await?;
+    let answer: ListPodResourcesResponse = connection.unary(LIST, ListPodResourcesRequest {}).await?;
+    Ok(answer.pod_resources)
+}
+
+/// What the pods of the node could get, asked now.
+pub async fn allocatable(socket: &Path) -> Result<AllocatableResourcesResponse, Error> {
+    Connection::open(socket).await?.unary(ALLOCATABLE, AllocatableResourcesRequest {}).await
+}
+
+/// Asks for all pods.
+#[derive(Clone, PartialEq, prost::Message)]
+pub struct ListPodResourcesRequest {}
+
+/// All pods.
+#[derive(Clone, PartialEq, prost::Message)]
+pub struct ListPodResourcesResponse {
+    /// The pods.
+    #[prost(message, repeated, tag = "1")]
+    pub pod_resources: Vec<PodResources>,
+}
+
+/// Asks what could be allocated.
+#[derive(Clone, PartialEq, prost::Message)]
+pub struct AllocatableResourcesRequest {}
+
+/// What could be allocated.
+#[derive(Clone, PartialEq, prost::Message)]
+pub struct AllocatableResourcesResponse {
+    /// Devices, by resource.
+    #[prost(message, repeated, tag = "1")]
+    pub devices: Vec<ContainerDevices>,
+    /// Processors that may be pinned.
+    #[prost(int64, repeated, tag = "2")]
+    pub cpu_ids: Vec<i64>,
+}
+
+/// What one pod holds.
+#[derive(Clone, PartialEq, prost::Message)]
+pub struct PodResources {
+    /// Name of the pod.
+    #[prost(string, tag = "1")]
+    pub name: String,
+    /// Its namespace.
+    #[prost(string, tag = "2")]
+    pub namespace: String,
+    /// Its containers.
+    #[prost(message, repeated, tag = "3")]
+    pub containers: Vec<ContainerResources>,
+}
+
+/// What one container holds.
+#[derive(Clone, PartialEq, prost::Message)]
+pub struct ContainerResources {
+    /// Name of the container.
+    #[prost(string, tag = "1")]
+    pub name: String,
+    /// Devices of device plugins.
+    #[prost(message, repeated, tag = "2")]
+    pub devices: Vec<ContainerDevices>,
+    /// Devices of resource claims.
+    #[prost(message, repeated, tag = "5")]
+    pub dynamic_resources: Vec<DynamicResource>,
+}
+
+/// Devices of one resource.
+#[derive(Clone, PartialEq, prost::Message)]
+pub struct ContainerDevices {
+    /// The resource, such as `nvidia.com/gpu`.
+    #[prost(string, tag = "1")]
+    pub resource_name: String,
+    /// Devices, as their plugin calls them.
+    #[prost(string, repeated, tag = "2")]
+    pub device_ids: Vec<String>,
+}
+
+/// What a resource claim gave a container.
+#[derive(Clone, PartialEq, prost::Message)]
+pub struct DynamicResource {
+    /// Name of the claim.
+    #[prost(string, tag = "2")]
+    pub claim_name: String,
+    /// Its namespace.
+    #[prost(string, tag = "3")]
+    pub claim_namespace: String,
+    /// Its devices.
+    #[prost(message, repeated, tag = "4")]
+    pub claim_resources: Vec<ClaimResource>,
+}
+
+/// One device of a claim.
+#[derive(Clone, PartialEq, prost::Message)]
+pub struct ClaimResource {
+    /// How the container runtime is told.
+    #[prost(message, repeated, tag = "1")]
+    pub cdi_devices: Vec<CdiDevice>,
+    /// Driver that owns the device, such as `gpu.nvidia.com`.
+    #[prost(string, tag = "2")]
+    pub driver_name: String,
+    /// Its pool, most often the node's name.
+    #[prost(string, tag = "3")]
+    pub pool_name: String,
+    /// Its name in the pool.
+    #[prost(string, tag = "4")]
+    pub device_name: String,
+    /// The share of it, where a device is handed out more than once.
+    #[prost(string, optional, tag = "5")]
+    pub share_id: Option<String>,
+}
+
+/// A device by its CDI name.
+#[derive(Clone, PartialEq, Eq, prost::Message)]
+pub struct CdiDevice {
+    /// `vendor/class=name`.
+    #[prost(string, tag = "1")]
+    pub name: String,
+}

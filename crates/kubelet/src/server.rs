@@ -1,0 +1,129 @@
+//! Serves calls on a socket: connections come and go, each call is one future.
+
+use std::convert::Infallible;
+use std::path::Path;
+use std::sync::Arc;
+
+use futures::Stream;
+use futures::future::BoxFuture;
+use hyper::body::Incoming;
+use hyper::server::conn::http2;
+use hyper::service::service_fn;
+use hyper_util::rt::{TokioExecutor, TokioIo};
+use tokio::net::UnixListener;
+use tokio_util::sync::CancellationToken;
+use tokio_util::task::TaskTracker;
+use tonic::body::Body;
+use tonic::{Request, Response, Status};
+use tonic_prost::ProstCodec;
+
+/// An answer on its way.
+pub type Answer = http::Response<Body>;
+
+/// A call as it came in: which one, and its message still encoded.
+pub struct Call {
+    request: http::Request<Incoming>,
+}
+
+impl Call {
+    /// The call's full name, such as `/v1beta1.DevicePlugin/Allocate`.
+    pub fn name(&self) -> &str {
+        self.request.uri().path()
+    }
+
+    /// Answers once.
+    pub async fn unary<Q, A, F>(self, answer: F) -> Answer
+    where
+        Q: prost::Message + Default + Send + 'static,
+        A: prost::Message + Send + 'static,
+        F: FnOnce(Q) -> Result<A, Status> + Clone + Send + 'static,
+    {
+        let service = tower::service_fn(move |request: Request<Q>| {
+            let answer = answer.clone();
+            async move { answer(request.into_inner()).map(Response::new) }
+        });
+        tonic::server::Grpc::new(ProstCodec::<A, Q>::default()).unary(service, self.request).await
+    }
+
+    /// Answers once, after waiting for something.
+    pub async fn unary_async<Q, A, F, W>(self, answer: F) -> Answer
+    where
+        Q: prost::Message + Default + Send + 'static,
+        A: prost::Message + Send + 'static,
+        F: FnOnce(Q) -> W + Clone + Send + 'static,
+        W: Future<Output = Result<A, Status>> + Send + 'static,
+    {
+        let service = tower::service_fn(move |request: Request<Q>| {
+            let answer = answer.clone();
+            async move { answer(request.into_inner()).await.map(Response::new) }
+        });
+        tonic::server::Grpc::new(ProstCodec::<A, Q>::default()).unary(service, self.request).await
+    }
+
+    /// Answers for as long as the stream goes on.
+    pub async fn stream<Q, A, S, F>(self, answers: F) -> Answer
+    where
+        Q: prost::Message + Default + Send + 'static,
+        A: prost::Message + Send + 'static,
+        S: Stream<Item = Result<A, Status>> + Send + 'static,
+        F: FnOnce(Q) -> S + Clone + Send + 'static,
+    {
+        let service = tower::service_fn(move |request: Request<Q>| {
+            let answers = answers.clone();
+            async move { Ok::<_, Status>(Response::new(answers(request.into_inner()))) }
+        });
+        tonic::server::Grpc::new(ProstCodec::<A, Q>::default()).server_streaming(service, self.request).await
+    }
+
+    /// Says that there is no such call.
+    pub fn unknown(self) -> Answer {
+        Status::unimplemented(format!("no call {}", self.name())).into_http()
+    }
+}
+
+/// Something that answers calls.
+pub trait Service: Send + Sync + 'static {
+    /// Answers one call.
+    fn call(self: Arc<Self>, call: Call) -> BoxFuture<'static, Answer>;
+}
+
+/// Listens on a socket, in place of whatever file was left there by one who died.
+pub fn listen(socket: &Path) -> std::io::Result<UnixListener> {
+    match std::fs::remove_file(socket) {
+        Err(error) if error.kind() != std::io::ErrorKind::NotFound => Err(error),
+        _ => UnixListener::bind(socket),
+    }
+}
+
+/// Serves until told to stop, then ends every connection; an error is one of the listener.
+pub async fn serve(listener: UnixListener, service: Arc<dyn Service>, stop: CancellationToken) -> std::io::Result<()> {
+    let connections = TaskTracker::new();
+    // Ours alone, so that connections end too when the listener fails.
+    let end = stop.child_token();
+    let failed = loop {
+        let accepted = tokio::select! {
+            () = stop.cancelled() => break Ok(()),
+            accepted = listener.accept() => accepted,
+        };
+        let stream = match accepted {
+            Ok((stream, _)) => stream,
+            Err(error) => break Err(error),
+        };
+        let (service, end) = (service.clone(), end.clone());
+        connections.spawn(async move {
+            let answer = service_fn(move |request| {
+                let answer = service.clone().call(Call { request });
+                async move { Ok::<_, Infallible>(answer.await) }
+            });
+            let connection = http2::Builder::new(TokioExecutor::new()).serve_connection(TokioIo::new(stream), answer);
+            tokio::select! {
+                ended = connection => if let Err(error) = ended { tracing::debug!(%error, "a connection ended") },
+                () = end.cancelled() => {}
+            }
+        });
+    };
+    end.cancel();
+    connections.close();
+    connections.wait().await;
+    failed
+}
