@@ -42,6 +42,10 @@ pub fn remove(path: &Path) -> Result<()> {
     }
 }
 
+/// Names that appear and go.
+const NAMES: WatchMask =
+    WatchMask::CREATE.union(WatchMask::MOVED_TO).union(WatchMask::DELETE).union(WatchMask::MOVED_FROM);
+
 /// Waits until something in one of these directories changes, or `longest` has passed. Directories that do not exist
 /// are left to the time.
 pub struct Changes {
@@ -51,11 +55,15 @@ pub struct Changes {
 impl Changes {
     /// Starts to listen: what happens from now on ends the next [`Changes::next`].
     pub fn of(dirs: &[&Path]) -> Self {
-        let mask = WatchMask::CREATE
-            | WatchMask::MOVED_TO
-            | WatchMask::DELETE
-            | WatchMask::CLOSE_WRITE
-            | WatchMask::MOVED_FROM;
+        Self::with(dirs, NAMES | WatchMask::CLOSE_WRITE)
+    }
+
+    /// The same for what appears and goes, not for what is written: in `/dev` everyone writes all the time.
+    pub fn of_names(dirs: &[&Path]) -> Self {
+        Self::with(dirs, NAMES)
+    }
+
+    fn with(dirs: &[&Path], mask: WatchMask) -> Self {
         let events = Inotify::init().ok().and_then(|inotify| {
             let watched = dirs.iter().filter(|dir| inotify.watches().add(dir, mask).is_ok()).count();
             // With the buffer of one event with the longest name.

@@ -10,6 +10,7 @@ pub mod device_plugin;
 pub mod discovery;
 pub mod exporter;
 pub mod files;
+pub mod hook;
 pub mod mps;
 pub mod own_node;
 pub mod validator;

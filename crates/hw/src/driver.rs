@@ -43,7 +43,8 @@ impl Roots {
     /// directory, or else in `/`; `dev_host` overrides that.
     pub fn new(host: impl Into<PathBuf>, here: impl Into<PathBuf>, dev_host: Option<PathBuf>) -> Self {
         let (host, here) = (host.into(), here.into());
-        let has_dev = here.join("dev").is_dir();
+        // An image of a driver may hold an empty `dev` for others to mount on.
+        let has_dev = std::fs::read_dir(here.join("dev")).is_ok_and(|mut entries| entries.next().is_some());
         let (dev_host, dev_here) = match dev_host {
             Some(dev) if dev == host => (dev, here.clone()),
             Some(dev) => (dev.clone(), dev),
@@ -62,7 +63,7 @@ impl Roots {
     pub fn library(&self, name: &str) -> Option<PathBuf> {
         let fixed = LIBRARY_DIRS.iter().map(|dir| self.here.join(dir));
         // A driver may be mounted anywhere, as long as the loader knows: its search path is ours too.
-        let loader = self.local_root().then(loader_dirs).into_iter().flatten();
+        let loader = std::iter::once_with(|| self.loader_dirs()).flatten();
         fixed.chain(loader).find_map(|dir| resolve_in(&self.here, &dir.join(name)).filter(|file| file.is_file()))
     }
 
@@ -81,6 +82,11 @@ impl Roots {
             Ok(rest) => self.host.join(rest),
             Err(_) => path.to_owned(),
         }
+    }
+
+    /// Directories that the loader searches beyond the usual ones: known where our root is the machine's own.
+    pub fn loader_dirs(&self) -> Vec<PathBuf> {
+        if self.local_root() { loader_dirs() } else { Vec::new() }
     }
 
     fn local_root(&self) -> bool {

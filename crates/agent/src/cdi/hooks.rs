@@ -1,0 +1,90 @@
+//! The hooks of a spec: programs that a runtime runs while it makes a container. What they do is in [`crate::hook`].
+
+use std::str::FromStr;
+
+use capstan_cdi::Hook;
+
+use super::Settings;
+use crate::Error;
+
+/// A hook by its sub-command.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub enum HookName {
+    /// Makes links to libraries and device nodes.
+    CreateSymlinks,
+    /// Lets a newer CUDA of the image work with the driver of the host.
+    EnableCudaCompat,
+    /// Tells the container's loader where the libraries are.
+    UpdateLdcache,
+    /// Keeps the driver from changing device nodes in the container.
+    DisableDeviceNodeModification,
+    /// Tells graphics libraries which GPUs are the container's.
+    UpdateApplicationProfile,
+    /// Opens directories of device nodes to everyone.
+    Chmod,
+    /// Every one of them; can be disabled, not enabled.
+    All,
+}
+
+impl HookName {
+    /// The sub-command.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::CreateSymlinks => "create-symlinks",
+            Self::EnableCudaCompat => "enable-cuda-compat",
+            Self::UpdateLdcache => "update-ldcache",
+            Self::DisableDeviceNodeModification => "disable-device-node-modification",
+            Self::UpdateApplicationProfile => "update-application-profile",
+            Self::Chmod => "chmod",
+            Self::All => "all",
+        }
+    }
+}
+
+impl FromStr for HookName {
+    type Err = Error;
+
+    fn from_str(text: &str) -> Result<Self, Error> {
+        let all = [
+            Self::CreateSymlinks,
+            Self::EnableCudaCompat,
+            Self::UpdateLdcache,
+            Self::DisableDeviceNodeModification,
+            Self::UpdateApplicationProfile,
+            Self::Chmod,
+            Self::All,
+        ];
+        let found = all.into_iter().find(|hook| hook.as_str() == text);
+        found.ok_or_else(|| {
+            let names: Vec<&str> = all.iter().map(|hook| hook.as_str()).collect();
+            Error::Config(format!("no hook is called '{text}'; there are {}", names.join(", ")))
+        })
+    }
+}
+
+/// A hook with its arguments, if it is wanted.
+pub(super) fn hook(settings: &Settings, name: HookName, arguments: Vec<String>) -> Option<Hook> {
+    if !settings.wants(name) {
+        return None;
+    }
+    let program = settings.hook.file_name().map(|name| name.to_string_lossy().into_owned()).unwrap_or_default();
+    // Programs that do more than hooks take them below a word of their own.
+    let below = matches!(program.as_str(), "nvidia-ctk" | "capstan").then(|| "hook".to_owned());
+    let words = [Some(program), below, Some(name.as_str().to_owned())];
+    Some(Hook {
+        hook_name: "createContainer".into(),
+        path: settings.hook.to_string_lossy().into_owned(),
+        args: words.into_iter().flatten().chain(arguments).collect(),
+        env: vec!["NVIDIA_CTK_DEBUG=false".into()],
+        timeout: None,
+    })
+}
+
+/// The hook that makes links, given as target and link; none for no links.
+pub(super) fn links(settings: &Settings, links: &[(String, String)]) -> Option<Hook> {
+    if links.is_empty() {
+        return None;
+    }
+    let words = links.iter().flat_map(|(target, link)| ["--link".to_owned(), format!("{target}::{link}")]);
+    hook(settings, HookName::CreateSymlinks, words.collect())
+}

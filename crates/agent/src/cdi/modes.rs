@@ -1,0 +1,124 @@
+//! Specs for what is not a GPU: every node for those who manage the driver, channels, storage, network, switches.
+
+use std::path::Path;
+
+use capstan_cdi::{ContainerEdits, Device, Mount};
+use capstan_hw::driver::Roots;
+
+use super::Settings;
+use super::devices::Nodes;
+use super::files::{glob, names};
+use super::hooks::{HookName, hook};
+use crate::{Error, Result};
+
+/// The highest channel that the kernel could have.
+const MAX_CHANNEL: u32 = (1 << 20) - 1;
+const CHANNELS: &str = "/dev/nvidia-caps-imex-channels";
+
+fn all(edits: ContainerEdits) -> Vec<Device> {
+    vec![Device { name: "all".into(), container_edits: edits, ..Device::default() }]
+}
+
+fn none(what: &str, roots: &Roots) -> Error {
+    Error::Check(format!("there is no {what} below {}", roots.dev_here.display()))
+}
+
+/// Every NVIDIA node but those that have specs of their own.
+pub(super) fn management(roots: &Roots, settings: &Settings) -> Result<Vec<Device>> {
+    let mut nodes = Nodes::new(roots, settings);
+    let others = ["nvidia-fs*", "nvidia-nvswitch*", "nvidia-nvlink*"];
+    nodes.add_all("/dev", |name| name.starts_with("nvidia") && !others.iter().any(|other| glob(other, name)));
+    nodes.add_all("/dev/nvidia-caps", |name| name.starts_with("nvidia-cap"));
+    nodes.add_all(CHANNELS, |name| name.starts_with("channel"));
+    if nodes.is_empty() {
+        return Err(none("/dev/nvidia*", roots));
+    }
+    let caps = nodes.has("/dev/nvidia-caps/nvidia-cap1") || nodes.has("/dev/nvidia-caps/nvidia-cap2");
+    let mut edits = nodes.edits();
+    if caps {
+        let words = ["--mode", "755", "--path", "/dev/nvidia-caps"].map(str::to_owned);
+        edits.hooks.extend(hook(settings, HookName::Chmod, words.into()));
+    }
+    Ok(all(edits))
+}
+
+/// One device for each channel that is asked for.
+pub(super) fn imex(roots: &Roots, settings: &Settings) -> Result<Vec<Device>> {
+    let mut wanted = Vec::new();
+    for id in &settings.devices {
+        match id.as_str() {
+            "all" => {
+                let found = names(&roots.dev_here.join(CHANNELS.trim_start_matches('/')));
+                wanted.extend(found.iter().filter_map(|(name, _)| name.strip_prefix("channel")?.parse::<u32>().ok()));
+            }
+            id => wanted.push(channel(id)?),
+        }
+    }
+    wanted.sort_unstable();
+    wanted.dedup();
+    if wanted.is_empty() {
+        return Err(none("IMEX channel", roots));
+    }
+    let device = |number: u32| {
+        let mut nodes = Nodes::new(roots, settings);
+        let path = format!("{CHANNELS}/channel{number}");
+        nodes.add(&path);
+        if nodes.is_empty() {
+            return Err(none(&path, roots));
+        }
+        Ok(Device { name: number.to_string(), container_edits: nodes.edits(), ..Device::default() })
+    };
+    wanted.into_iter().map(device).collect()
+}
+
+/// The number of a channel from `7` or `channel7`.
+pub(super) fn channel(id: &str) -> Result<u32> {
+    let number = id.strip_prefix("channel").unwrap_or(id).parse().ok();
+    number.filter(|&number| number <= MAX_CHANNEL).ok_or_else(|| {
+        Error::Config(format!("'{id}' is no IMEX channel; write all, a number up to {MAX_CHANNEL}, or channel0"))
+    })
+}
+
+/// Storage that is read straight into a GPU.
+pub(super) fn gds(roots: &Roots, settings: &Settings) -> Result<(Vec<Device>, ContainerEdits)> {
+    let mut nodes = Nodes::new(roots, settings);
+    nodes.add_all("/dev", |name| name.starts_with("nvidia-fs"));
+    if nodes.is_empty() {
+        return Err(none("/dev/nvidia-fs*", roots));
+    }
+    let mounts = ["/run/udev", "/etc/cufile.json"];
+    let mounts = mounts.iter().filter(|path| roots.here.join(path.trim_start_matches('/')).exists());
+    let mount = |path: &&str| Mount {
+        host_path: roots.on_host(&roots.here.join(path.trim_start_matches('/'))).to_string_lossy().into_owned(),
+        container_path: (*path).to_owned(),
+        options: ["ro", "nosuid", "nodev", "rbind", "rprivate"].map(str::to_owned).into(),
+        type_: None,
+    };
+    let edits = ContainerEdits { mounts: mounts.map(mount).collect(), ..ContainerEdits::default() };
+    Ok((all(nodes.edits()), edits))
+}
+
+/// Network adapters that reach a GPU's memory.
+pub(super) fn mofed(roots: &Roots, settings: &Settings) -> Result<Vec<Device>> {
+    named(roots, settings, "/dev/infiniband", |name| name.starts_with("uverbs") || name == "rdma_cm")
+}
+
+/// Fast copies to and from a GPU.
+pub(super) fn gdrcopy(roots: &Roots, settings: &Settings) -> Result<Vec<Device>> {
+    named(roots, settings, "/dev", |name| name == "gdrdrv")
+}
+
+/// The switches between GPUs.
+pub(super) fn nvswitch(roots: &Roots, settings: &Settings) -> Result<Vec<Device>> {
+    named(roots, settings, "/dev", |name| name.starts_with("nvidia-nvswitch"))
+}
+
+fn named(roots: &Roots, settings: &Settings, dir: &str, wanted: fn(&str) -> bool) -> Result<Vec<Device>> {
+    let mut nodes = Nodes::new(roots, settings);
+    nodes.add_all(dir, wanted);
+    if nodes.is_empty() {
+        let what = Path::new(dir).display();
+        return Err(none(&format!("{:?} device in {what}", settings.mode).to_lowercase(), roots));
+    }
+    Ok(all(nodes.edits()))
+}

@@ -1,0 +1,121 @@
+//! What a container runtime runs while it makes a container with a GPU: the hooks that a CDI spec names.
+//!
+//! A hook runs as root and works on a file system that the image's author made: every path is resolved inside the
+//! container's root ([`inside`]), and nothing outside of it is touched. A hook that finds nothing to do succeeds; one
+//! that is unknown succeeds too, since a newer spec must not keep containers from starting.
+
+mod compat;
+mod elf;
+mod inside;
+mod isolate;
+mod ldcache;
+mod params;
+mod profile;
+mod state;
+mod symlinks;
+
+use std::io::Read;
+
+use clap::Parser;
+
+use crate::{Error, Result};
+use inside::Inside;
+
+/// A hook and its arguments.
+#[derive(Debug, Parser)]
+#[command(name = "nvidia-cdi-hook", no_binary_name = true)]
+struct Line {
+    /// The container's state; standard input when not given.
+    #[arg(long, global = true, hide = true)]
+    container_spec: Option<std::path::PathBuf>,
+    #[command(subcommand)]
+    hook: Hook,
+}
+
+#[derive(Debug, clap::Subcommand)]
+enum Hook {
+    /// Makes links in the container.
+    CreateSymlinks {
+        /// `<target>::<link>`.
+        #[arg(long)]
+        link: Vec<String>,
+    },
+    /// Lets a newer CUDA of the image work with the driver of the host.
+    EnableCudaCompat {
+        /// Version of the host's driver.
+        #[arg(long, default_value = "")]
+        host_driver_version: String,
+        /// Newest CUDA that the host's driver supports.
+        #[arg(long, default_value = "")]
+        host_cuda_version: String,
+        /// Where the image has its newer libraries.
+        #[arg(long, default_value = compat::ROOT)]
+        cuda_compat_container_root: String,
+    },
+    /// Tells the container's loader where libraries are.
+    UpdateLdcache {
+        /// A directory of libraries.
+        #[arg(long)]
+        folder: Vec<String>,
+        /// The host's ldconfig.
+        #[arg(long, default_value = "")]
+        ldconfig_path: String,
+    },
+    /// Keeps the driver from making device nodes in the container.
+    DisableDeviceNodeModification,
+    /// Tells graphics libraries which GPUs are the container's.
+    UpdateApplicationProfile,
+    /// Changes who may enter a directory.
+    Chmod {
+        /// In octal.
+        #[arg(long)]
+        mode: String,
+        /// The directory.
+        #[arg(long)]
+        path: Vec<String>,
+    },
+}
+
+/// The hooks that there are; others are of the future.
+const KNOWN: [&str; 6] = [
+    "create-symlinks",
+    "enable-cuda-compat",
+    "update-ldcache",
+    "disable-device-node-modification",
+    "update-application-profile",
+    "chmod",
+];
+
+/// Runs the hook that `words` name, without the program's own name, on the container that `input` describes.
+pub fn run(words: &[String], input: &mut dyn Read) -> Result<()> {
+    let name = words.iter().find(|word| !word.starts_with('-'));
+    let Some(name) = name.filter(|name| KNOWN.contains(&name.as_str())) else {
+        tracing::warn!(hook = ?name, "no such hook: nothing is done");
+        return Ok(());
+    };
+    let line = Line::try_parse_from(words).map_err(|error| Error::Config(format!("hook {name}: {error}")))?;
+    let root = state::container_root(line.container_spec.as_deref(), input)?;
+    if root.as_os_str().is_empty() {
+        return Err(Error::Config(format!("hook {name}: the container's state names no root")));
+    }
+    let inside = Inside::open(&root).map_err(failed(format!("cannot open {}", root.display())))?;
+    match line.hook {
+        Hook::CreateSymlinks { link } => symlinks::create(&inside, &link),
+        Hook::EnableCudaCompat { host_driver_version, host_cuda_version, cuda_compat_container_root } => {
+            compat::enable(&inside, &host_driver_version, &host_cuda_version, &cuda_compat_container_root)
+        }
+        Hook::UpdateLdcache { folder, ldconfig_path } => ldcache::update(&inside, &root, &folder, &ldconfig_path),
+        Hook::DisableDeviceNodeModification => params::disable(&inside),
+        Hook::UpdateApplicationProfile => profile::update(&inside),
+        Hook::Chmod { mode, path } => symlinks::chmod(&inside, &mode, &path),
+    }
+}
+
+/// What was tried, for an error of the file system.
+fn failed(what: impl Into<String>) -> impl FnOnce(std::io::Error) -> Error {
+    let what = what.into();
+    |source| Error::Io { what, source }
+}
+
+#[cfg(test)]
+mod tests;
