@@ -1,0 +1,79 @@
+//! Where labels go: a file that Node Feature Discovery reads, the screen, or the API server.
+
+use std::path::{Path, PathBuf};
+
+use futures::future::BoxFuture;
+
+use super::labels::Labels;
+use super::node::NodeFeatures;
+use crate::{Error, Result, files};
+
+/// What a node says of itself.
+#[derive(Debug, Clone, Default, PartialEq)]
+pub struct Said {
+    /// Labels by full name.
+    pub labels: Labels,
+    /// Features besides, for rules of Node Feature Discovery.
+    pub node: Option<NodeFeatures>,
+}
+
+impl Said {
+    /// All labels together.
+    pub fn all(&self) -> Labels {
+        let node = self.node.iter().flat_map(|node| node.labels.clone());
+        node.chain(self.labels.clone()).collect()
+    }
+}
+
+/// Somewhere that labels go to.
+pub trait Publisher: Send + Sync {
+    /// Says this, and nothing of what was said before.
+    fn publish<'a>(&'a self, said: &'a Said) -> BoxFuture<'a, Result<()>>;
+    /// Says nothing any more.
+    fn withdraw(&self) -> BoxFuture<'_, Result<()>>;
+}
+
+/// A file with a line for each label.
+pub struct File(pub PathBuf);
+
+impl Publisher for File {
+    fn publish<'a>(&'a self, said: &'a Said) -> BoxFuture<'a, Result<()>> {
+        Box::pin(async {
+            if let Some(dir) = self.0.parent() {
+                let made = std::fs::create_dir_all(dir);
+                made.map_err(|source| Error::Io { what: format!("cannot make {}", dir.display()), source })?;
+            }
+            files::write(&self.0, lines(&said.all()).as_bytes())
+        })
+    }
+
+    fn withdraw(&self) -> BoxFuture<'_, Result<()>> {
+        Box::pin(async {
+            // What another implementation made beside it, for its own temporary files.
+            let beside = self.0.parent().unwrap_or(Path::new("/")).join("gfd-tmp");
+            let _ = std::fs::remove_dir_all(beside);
+            files::remove(&self.0)
+        })
+    }
+}
+
+/// Standard output.
+pub struct Screen;
+
+impl Publisher for Screen {
+    fn publish<'a>(&'a self, said: &'a Said) -> BoxFuture<'a, Result<()>> {
+        Box::pin(async {
+            use std::io::Write;
+            let written = std::io::stdout().write_all(lines(&said.all()).as_bytes());
+            written.map_err(|source| Error::Io { what: "cannot print".into(), source })
+        })
+    }
+
+    fn withdraw(&self) -> BoxFuture<'_, Result<()>> {
+        Box::pin(async { Ok(()) })
+    }
+}
+
+fn lines(labels: &Labels) -> String {
+    labels.iter().map(|(name, value)| format!("{name}={value}\n")).collect()
+}
