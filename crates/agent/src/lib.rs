@@ -12,7 +12,9 @@ pub mod exporter;
 pub mod files;
 pub mod hook;
 pub mod mps;
+pub mod node_status;
 pub mod own_node;
+pub mod roles;
 pub mod validator;
 
 use std::sync::Arc;

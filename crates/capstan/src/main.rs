@@ -1,5 +1,6 @@
 //! The `capstan` command.
 
+mod agent;
 mod crds;
 mod logging;
 mod operator;
@@ -25,15 +26,18 @@ enum Command {
     Up(up::Args),
     /// Run the operator against a cluster
     Operator(Box<operator::Args>),
+    /// Run a part of a node: metrics, checks, devices
+    Agent(Box<agent::Args>),
     /// Print the CustomResourceDefinitions, or install them
     Crds(crds::Args),
 }
 
 #[tokio::main]
 async fn main() -> std::process::ExitCode {
-    let result = match Cli::parse().command {
+    let result = match Cli::parse_from(agent::called_as(std::env::args().collect())).command {
         Command::Up(args) => up::run(args).await,
         Command::Operator(args) => operator::run(*args).await,
+        Command::Agent(args) => agent::run(*args).await,
         Command::Crds(args) => crds::run(args).await,
     };
     match result {

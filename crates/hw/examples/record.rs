@@ -2,6 +2,7 @@
 
 use std::time::{Duration, Instant};
 
+use capstan_hw::Hardware;
 use capstan_hw::driver::Roots;
 use capstan_hw::fake::Recording;
 use capstan_hw::nvml::Library;
@@ -10,9 +11,19 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     let started = Instant::now();
     let library = Library::open(&Roots::local())?;
     eprintln!("opened in {:?}", started.elapsed());
-    let started = Instant::now();
-    Recording::take(&library)?;
-    eprintln!("asked everything in {:?}", started.elapsed());
+    for _ in 0..2 {
+        let started = Instant::now();
+        let inventory = library.inventory()?;
+        eprintln!("inventory in {:?}", started.elapsed());
+        for gpu in &inventory.gpus {
+            let started = Instant::now();
+            library.reading(&gpu.uuid)?;
+            eprintln!("reading in {:?}", started.elapsed());
+            let started = Instant::now();
+            library.profiling(&gpu.uuid)?;
+            eprintln!("activity in {:?}", started.elapsed());
+        }
+    }
     // Activity is known between two looks.
     std::thread::sleep(Duration::from_millis(200));
     let recording = Recording::take(&library)?;

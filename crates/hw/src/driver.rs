@@ -84,9 +84,12 @@ impl Roots {
         }
     }
 
-    /// Directories that the loader searches beyond the usual ones: known where our root is the machine's own.
+    /// Directories that the loader of our root searches beyond the usual ones: what the environment says, where the
+    /// root is the machine's own, then the lines of its configuration.
     pub fn loader_dirs(&self) -> Vec<PathBuf> {
-        if self.local_root() { loader_dirs() } else { Vec::new() }
+        let named = std::env::var_os("LD_LIBRARY_PATH").filter(|_| self.local_root());
+        let named = named.iter().flat_map(std::env::split_paths).filter(|dir| dir.is_absolute());
+        named.chain(loader_dirs(&self.here)).collect()
     }
 
     fn local_root(&self) -> bool {
@@ -101,19 +104,20 @@ pub fn executable_in(root: &Path, file: &Path) -> bool {
     file.metadata().is_ok_and(|meta| meta.is_file() && meta.len() > 0 && meta.permissions().mode() & 0o111 != 0)
 }
 
-/// Directories that this machine's loader searches: what the environment says, then the lines of its configuration.
-fn loader_dirs() -> Vec<PathBuf> {
-    let named = std::env::var_os("LD_LIBRARY_PATH");
-    let mut dirs: Vec<PathBuf> = named.iter().flat_map(std::env::split_paths).filter(|dir| dir.is_absolute()).collect();
-    let mut files: Vec<PathBuf> = std::fs::read_dir("/etc/ld.so.conf.d")
+/// Directories that the configuration of a root's loader lists.
+fn loader_dirs(root: &Path) -> Vec<PathBuf> {
+    let parts = root.join("etc/ld.so.conf.d");
+    let mut files: Vec<PathBuf> = std::fs::read_dir(&parts)
         .map(|entries| entries.flatten().map(|entry| entry.path()).collect())
         .unwrap_or_default();
     files.sort();
-    for file in std::iter::once(PathBuf::from("/etc/ld.so.conf")).chain(files) {
-        let text = std::fs::read_to_string(file).unwrap_or_default();
-        dirs.extend(text.lines().map(str::trim).filter(|line| line.starts_with('/')).map(PathBuf::from));
-    }
-    dirs
+    files.insert(0, root.join("etc/ld.so.conf"));
+    let texts = files.iter().filter_map(|file| std::fs::read_to_string(resolve_in(root, file)?).ok());
+    let dirs = texts.flat_map(|text| {
+        let named = text.lines().map(str::trim).filter(|line| line.starts_with('/'));
+        named.map(|line| root.join(line.trim_start_matches('/'))).collect::<Vec<_>>()
+    });
+    dirs.collect()
 }
 
 /// The file that a path stands for when every link on the way is taken relative to `root`; `None` when it does not
@@ -182,6 +186,16 @@ mod tests {
         symlink("/usr/lib/x86_64-linux-gnu/libnvidia-ml.so.580.1", dir.join("libnvidia-ml.so.1")).expect("a link");
         let found = Roots::new("/run/nvidia/driver", root.path(), None).nvml();
         assert_eq!(found, Ok(dir.join("libnvidia-ml.so.580.1")));
+    }
+
+    #[test]
+    fn the_library_is_found_where_the_roots_own_loader_looks() {
+        let root = root_with(&["usr/local/nvidia/lib64/libnvidia-ml.so.1"]);
+        std::fs::create_dir_all(root.path().join("etc/ld.so.conf.d")).expect("a directory");
+        std::fs::write(root.path().join("etc/ld.so.conf.d/gpu.conf"), "# a comment\n/usr/local/nvidia/lib64\n")
+            .expect("a file");
+        let found = Roots::new("/", root.path(), None).nvml();
+        assert_eq!(found, Ok(root.path().join("usr/local/nvidia/lib64/libnvidia-ml.so.1")));
     }
 
     #[test]

@@ -85,6 +85,12 @@ impl Source {
         Self::new(move || Ok(hardware.clone()))
     }
 
+    /// The same hardware as another source's.
+    pub fn shared(other: &Arc<Self>) -> Self {
+        let other = other.clone();
+        Self::new(move || other.get())
+    }
+
     /// The hardware, opened when no one has it yet.
     pub fn get(&self) -> Result<Arc<dyn Hardware>> {
         let mut opened = self.opened.lock().unwrap_or_else(PoisonError::into_inner);

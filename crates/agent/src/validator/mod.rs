@@ -1,1 +1,87 @@
-//! Proves that a node works, step by step.
+//! Proves that a node works, step by step: each step leaves a file that the next ones wait for.
+//!
+//! A run checks one component. It removes the component's own file first, so that no one trusts an earlier proof,
+//! and writes it again only after the check passed. A check that is skipped removes what an earlier configuration
+//! left behind.
+
+mod barrier;
+pub mod checks;
+pub mod gpu;
+mod options;
+mod world;
+
+use std::time::Duration;
+
+use tokio::time::Instant;
+
+use crate::files::Changes;
+use crate::{Cx, Error, Result};
+
+pub use barrier::{Barrier, WorkloadConfig};
+pub use checks::{CHECKS, Check, Outcome};
+pub use options::Options;
+pub use world::World;
+
+/// Checks one component, and says so in its file.
+pub async fn run(options: Options, cx: Cx) -> Result<()> {
+    let world = World::new(options, cx).await?;
+    validate(&world).await
+}
+
+/// The same, in any world.
+pub async fn validate(world: &World) -> Result<()> {
+    let options = &world.options;
+    let check = checks::find(&options.component).ok_or_else(|| unknown(&options.component))?;
+    if options.cleanup_all {
+        let _ = std::fs::remove_dir_all(&options.output_dir);
+    }
+    std::fs::create_dir_all(&options.output_dir)
+        .map_err(|source| Error::Io { what: format!("cannot make {}", options.output_dir.display()), source })?;
+    let barrier = Barrier::at(&options.output_dir);
+    for file in check.files {
+        barrier.clear(file)?;
+    }
+    let outcome = tokio::select! {
+        outcome = attempts(check, world) => outcome?,
+        () = world.cx.stop.cancelled() => return Err(Error::Check("told to stop before the check passed".into())),
+    };
+    match outcome {
+        Outcome::Ready { file, content } => barrier.write(file, &content)?,
+        Outcome::Skipped(why) => tracing::info!(component = check.name, why, "skipped"),
+    }
+    tracing::info!(component = check.name, "passed");
+    Ok(())
+}
+
+/// Tries until the check passes, if it may wait; else once. Each new reason is told once.
+async fn attempts(check: &Check, world: &World) -> Result<Outcome> {
+    let options = &world.options;
+    let interval = Duration::from_secs(options.sleep_interval_seconds.max(1));
+    let deadline = options.deadline_seconds.map(|seconds| Instant::now() + Duration::from_secs(seconds));
+    let mut told = String::new();
+    loop {
+        // Listening starts before the look, so that nothing falls between them.
+        let mut changes = Changes::of(&[&options.output_dir, &world.mofed_dir()]);
+        let failure = match (check.run)(world).await {
+            Ok(outcome) => return Ok(outcome),
+            Err(error @ Error::Config(_)) => return Err(error),
+            Err(error) => error,
+        };
+        let may_wait = options.with_wait || check.waits;
+        let expired = deadline.is_some_and(|deadline| Instant::now() >= deadline);
+        if !may_wait || expired {
+            return Err(failure);
+        }
+        let reason = failure.to_string();
+        if reason != told {
+            tracing::warn!(component = check.name, %reason, "not yet");
+            told = reason;
+        }
+        changes.next(interval).await;
+    }
+}
+
+fn unknown(name: &str) -> Error {
+    let names: Vec<&str> = CHECKS.iter().map(|check| check.name).collect();
+    Error::Config(format!("--component (COMPONENT) '{name}' is unknown; choose one of {}", names.join(", ")))
+}

@@ -1,0 +1,82 @@
+//! What the exporter is told, by the flags and variables that manifests already use.
+
+use std::net::SocketAddr;
+use std::path::PathBuf;
+
+use super::selector::Selector;
+
+/// Flags of the exporter.
+#[derive(Debug, Clone, clap::Args)]
+pub struct Options {
+    /// File that says which metrics; without it, those that are on by default
+    #[arg(short = 'f', long, env = "DCGM_EXPORTER_COLLECTORS")]
+    pub collectors: Option<PathBuf>,
+    /// Address to serve on
+    #[arg(short = 'a', long, env = "DCGM_EXPORTER_LISTEN", default_value = ":9400", value_parser = address)]
+    pub address: SocketAddr,
+    /// Milliseconds between two looks at the GPUs
+    #[arg(short = 'c', long, env = "DCGM_EXPORTER_INTERVAL", default_value_t = 30_000)]
+    pub collect_interval: u64,
+    /// Say which pod uses a GPU
+    #[arg(short = 'k', long, env = "DCGM_EXPORTER_KUBERNETES", num_args = 0..=1, default_value_t = false, default_missing_value = "true")]
+    pub kubernetes: bool,
+    /// How GPUs are named by the device plugin (both are understood; taken so that manifests keep working)
+    #[arg(long, env = "DCGM_EXPORTER_KUBERNETES_GPU_ID_TYPE", default_value = "uid")]
+    pub kubernetes_gpu_id_type: String,
+    /// Add the labels of pods
+    #[arg(long, env = "DCGM_EXPORTER_KUBERNETES_ENABLE_POD_LABELS", num_args = 0..=1, default_value_t = false, default_missing_value = "true")]
+    pub kubernetes_enable_pod_labels: bool,
+    /// Add the UID of pods
+    #[arg(long, env = "DCGM_EXPORTER_KUBERNETES_ENABLE_POD_UID", num_args = 0..=1, default_value_t = false, default_missing_value = "true")]
+    pub kubernetes_enable_pod_uid: bool,
+    /// Only pod labels that match one of these patterns
+    #[arg(long, env = "DCGM_EXPORTER_KUBERNETES_POD_LABEL_ALLOWLIST_REGEX", value_delimiter = ',')]
+    pub kubernetes_pod_label_allowlist_regex: Vec<String>,
+    /// One line for every pod that shares a GPU
+    #[arg(long, env = "KUBERNETES_VIRTUAL_GPUS", num_args = 0..=1, default_value_t = false, default_missing_value = "true")]
+    pub kubernetes_virtual_gpus: bool,
+    /// Also follow resource claims
+    #[arg(long, env = "KUBERNETES_ENABLE_DRA", num_args = 0..=1, default_value_t = false, default_missing_value = "true")]
+    pub kubernetes_enable_dra: bool,
+    /// Further resources that stand for GPUs
+    #[arg(long, env = "NVIDIA_RESOURCE_NAMES", value_delimiter = ',')]
+    pub nvidia_resource_names: Vec<String>,
+    /// Socket on which the kubelet says which pod holds which device
+    #[arg(
+        long,
+        env = "DCGM_POD_RESOURCES_KUBELET_SOCKET",
+        default_value = "/var/lib/kubelet/pod-resources/kubelet.sock"
+    )]
+    pub pod_resources_kubelet_socket: PathBuf,
+    /// Which devices: f, g, i, g:0,2-4
+    #[arg(short = 'd', long, env = "DCGM_EXPORTER_DEVICES_STR", default_value = "f")]
+    pub devices: Selector,
+    /// The label names of old versions
+    #[arg(short = 'o', long, env = "DCGM_EXPORTER_USE_OLD_NAMESPACE", num_args = 0..=1, default_value_t = false, default_missing_value = "true")]
+    pub use_old_namespace: bool,
+    /// No host name on lines
+    #[arg(short = 'n', long, env = "DCGM_EXPORTER_NO_HOSTNAME", num_args = 0..=1, default_value_t = false, default_missing_value = "true")]
+    pub no_hostname: bool,
+    /// Milliseconds in which XIDs are counted
+    #[arg(short = 'x', long, default_value_t = 300_000)]
+    pub xid_count_window_size: u64,
+    /// Milliseconds in which events of the clocks are counted
+    #[arg(long, default_value_t = 300_000)]
+    pub clock_events_count_window_size: u64,
+    /// Write NVIDIA-H200 for NVIDIA H200
+    #[arg(long, visible_alias = "rbmn", env = "DCGM_EXPORTER_REPLACE_BLANKS_IN_MODEL_NAME", num_args = 0..=1, default_value_t = false, default_missing_value = "true")]
+    pub replace_blanks_in_model_name: bool,
+    /// Directory with files that say which job runs on a GPU
+    #[arg(long, env = "DCGM_HPC_JOB_MAPPING_DIR")]
+    pub hpc_job_mapping_dir: Option<PathBuf>,
+    /// Node that this runs on: the host name of lines
+    #[arg(long, env = "NODE_NAME", default_value = "")]
+    pub node_name: String,
+}
+
+/// `:9400`, `9400` or a whole address.
+fn address(text: &str) -> Result<SocketAddr, String> {
+    let whole = if let Some(port) = text.strip_prefix(':') { format!("[::]:{port}") } else { text.to_owned() };
+    let parsed = whole.parse().or_else(|_| format!("[::]:{text}").parse());
+    parsed.map_err(|_| format!("'{text}' is no address; write :9400 or 127.0.0.1:9400"))
+}

@@ -1,0 +1,207 @@
+//! The text that Prometheus reads. Label values are escaped, so no name of a pod can break a scrape.
+
+use std::collections::BTreeMap;
+use std::fmt::Write;
+
+use super::counters::Counters;
+use super::fields::{Kind, Value};
+use super::pods::Attributes;
+use super::sample::Sample;
+use super::xid;
+
+/// How lines are written.
+#[derive(Debug, Clone, Default)]
+pub(super) struct Style {
+    /// The node's name, if lines carry it.
+    pub hostname: Option<String>,
+    /// `uuid` instead of `UUID`.
+    pub old_namespace: bool,
+    /// `NVIDIA-H200` instead of `NVIDIA H200`.
+    pub no_blanks_in_model: bool,
+    /// A line for every pod that shares a device; else one line, and a label that says that there are more.
+    pub line_per_pod: bool,
+}
+
+/// A metric that the exporter counts itself: name, help, and lines of extra labels and value per device.
+pub(super) struct Computed {
+    /// Its name.
+    pub name: &'static str,
+    /// What it says.
+    pub help: String,
+    /// By UUID of the GPU.
+    pub lines: BTreeMap<String, Vec<(Attributes, u64)>>,
+}
+
+/// Writes all metrics of all devices.
+pub(super) fn render(
+    out: &mut String,
+    samples: &[Sample<'_>],
+    counters: &Counters,
+    pods: &BTreeMap<String, Vec<Attributes>>,
+    computed: &[Computed],
+    style: &Style,
+) {
+    let prefixes: Vec<Vec<String>> = samples.iter().map(|sample| prefixes(sample, counters, pods, style)).collect();
+    for counter in &counters.metrics {
+        let mut declared = false;
+        for (sample, prefixes) in samples.iter().zip(&prefixes) {
+            let Some(value) = (counter.field.value)(sample) else { continue };
+            if !declared {
+                declare(out, counter.field.name, counter.kind, &counter.help);
+                declared = true;
+            }
+            for prefix in prefixes {
+                let _ = write!(out, "{}{{{prefix}", counter.field.name);
+                if counter.field.name == "DCGM_FI_DEV_XID_ERRORS" {
+                    let _ = write!(out, ",err_code=\"{0}\",err_msg=\"{1}\"", sample.xid, xid::text(sample.xid));
+                }
+                out.push('}');
+                value_of(out, &value);
+            }
+        }
+    }
+    for metric in computed {
+        declare(out, metric.name, Kind::Gauge, &metric.help);
+        for (sample, prefixes) in samples.iter().zip(&prefixes) {
+            for (labels, value) in metric.lines.get(&sample.gpu.uuid).into_iter().flatten() {
+                for prefix in prefixes {
+                    let _ = write!(out, "{}{{{prefix}", metric.name);
+                    labels.iter().for_each(|(key, value)| label(out, key, value));
+                    let _ = writeln!(out, "}} {value}");
+                }
+            }
+        }
+    }
+}
+
+fn declare(out: &mut String, name: &str, kind: Kind, help: &str) {
+    let help = help.replace('\\', "\\\\").replace('\n', "\\n");
+    let _ = writeln!(out, "# HELP {name} {help}\n# TYPE {name} {}", kind.name());
+}
+
+fn value_of(out: &mut String, value: &Value) {
+    let _ = match value {
+        Value::Integer(number) => writeln!(out, " {number}"),
+        Value::Decimal(number) => writeln!(out, " {number:.6}"),
+        Value::Text(text) => writeln!(out, " {text}"),
+    };
+}
+
+/// The labels of a device, once for every line that it gets.
+fn prefixes(
+    sample: &Sample<'_>,
+    counters: &Counters,
+    pods: &BTreeMap<String, Vec<Attributes>>,
+    style: &Style,
+) -> Vec<String> {
+    let mut base = String::new();
+    let gpu = sample.gpu;
+    let model = if style.no_blanks_in_model { gpu.name.replace(' ', "-") } else { gpu.name.clone() };
+    label(&mut base, "gpu", &gpu.index.to_string());
+    label(&mut base, if style.old_namespace { "uuid" } else { "UUID" }, &gpu.uuid);
+    label(&mut base, "pci_bus_id", &gpu.pci.long());
+    label(&mut base, "device", &format!("nvidia{}", gpu.minor));
+    label(&mut base, "modelName", &model);
+    if let Some(part) = sample.mig {
+        label(&mut base, "GPU_I_PROFILE", &part.profile);
+        label(&mut base, "GPU_I_ID", &part.gi.to_string());
+    }
+    if let Some(hostname) = &style.hostname {
+        label(&mut base, "Hostname", hostname);
+    }
+    for field in &counters.labels {
+        if let Some(Value::Text(text)) = (field.value)(sample) {
+            label(&mut base, field.name, &text);
+        }
+    }
+    let sharers = pods.get(sample.uuid()).map(Vec::as_slice).unwrap_or_default();
+    let with = |attributes: &Attributes, more: &str| {
+        let mut line = base.clone();
+        attributes.iter().for_each(|(key, value)| label(&mut line, key, value));
+        line + more
+    };
+    match sharers {
+        [] => vec![base],
+        [one] => vec![with(one, "")],
+        [first, ..] if !style.line_per_pod => vec![with(first, ",shared=\"true\"")],
+        all => all.iter().map(|attributes| with(attributes, "")).collect(),
+    }
+}
+
+/// Adds a label, its value escaped.
+fn label(out: &mut String, key: &str, value: &str) {
+    if !out.is_empty() && !out.ends_with('{') {
+        out.push(',');
+    }
+    out.push_str(key);
+    out.push_str("=\"");
+    for character in value.chars() {
+        match character {
+            '\\' => out.push_str("\\\\"),
+            '"' => out.push_str("\\\""),
+            '\n' => out.push_str("\\n"),
+            other => out.push(other),
+        }
+    }
+    out.push('"');
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::sample::Look;
+    use super::super::selector::Selector;
+    use super::*;
+    use capstan_hw::fake::{Fake, Recording};
+
+    fn text(
+        recording: Recording,
+        counters: &Counters,
+        pods: &BTreeMap<String, Vec<Attributes>>,
+        style: &Style,
+    ) -> String {
+        let look = Look::take(&Fake::new(recording)).expect("a look");
+        let xids = BTreeMap::new();
+        let mut out = String::new();
+        render(&mut out, &look.samples(&Selector::Flexible, &xids), counters, pods, &[], style);
+        out
+    }
+
+    fn pod(name: &str) -> Attributes {
+        BTreeMap::from([("pod".to_owned(), name.to_owned())])
+    }
+
+    #[test]
+    fn the_recorded_h200_exports_every_default_metric_that_it_can_tell() {
+        let style = Style { hostname: Some("node-1".into()), ..Style::default() };
+        insta::assert_snapshot!(text(Recording::h200(), &Counters::default(), &BTreeMap::new(), &style));
+    }
+
+    #[test]
+    fn a_cut_gpu_exports_its_parts() {
+        let counters =
+            Counters::parse("DCGM_FI_DEV_FB_FREE, gauge, x\nDCGM_FI_DEV_GPU_UTIL, gauge, y\n").expect("counters");
+        insta::assert_snapshot!(text(Recording::h200_mig_media(), &counters, &BTreeMap::new(), &Style::default()));
+    }
+
+    #[test]
+    fn a_name_cannot_break_the_format() {
+        let recording = Recording::h200();
+        let uuid = recording.inventory.gpus[0].uuid.clone();
+        let pods = BTreeMap::from([(uuid, vec![pod("a\"b\\c\nd")])]);
+        let counters = Counters::parse("DCGM_FI_DEV_GPU_TEMP, gauge, x\n").expect("counters");
+        let text = text(recording, &counters, &pods, &Style::default());
+        assert!(text.contains(r#"pod="a\"b\\c\nd""#), "{text}");
+        assert_eq!(text.lines().count(), 3);
+    }
+
+    #[test]
+    fn pods_that_share_a_gpu_get_one_line_or_one_each() {
+        let recording = Recording::h200();
+        let pods = BTreeMap::from([(recording.inventory.gpus[0].uuid.clone(), vec![pod("a"), pod("b")])]);
+        let counters = Counters::parse("DCGM_FI_DEV_GPU_TEMP, gauge, x\n").expect("counters");
+        let one = text(recording.clone(), &counters, &pods, &Style::default());
+        assert!(one.contains("pod=\"a\",shared=\"true\"") && !one.contains("pod=\"b\""), "{one}");
+        let each = text(recording, &counters, &pods, &Style { line_per_pod: true, ..Style::default() });
+        assert!(each.contains("pod=\"a\"}") && each.contains("pod=\"b\"}"), "{each}");
+    }
+}

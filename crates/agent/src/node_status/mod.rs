@@ -1,0 +1,163 @@
+//! How far a node is, as metrics: which checks have passed, whether the driver still answers, how many GPUs pods may
+//! have. It only looks: no barrier that pods wait for is ever touched from here.
+
+use std::fmt::Write;
+use std::net::{Ipv6Addr, SocketAddr};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+
+use capstan_http::{answer, text};
+use futures::StreamExt;
+use http::StatusCode;
+use tokio::net::TcpListener;
+use tokio::time::Instant;
+
+use crate::own_node::NodeFacts;
+use crate::validator::{self, World, checks};
+use crate::{Cx, Error, Result};
+
+/// How old an answer of the driver may be.
+const FRESH: Duration = Duration::from_secs(60);
+
+/// Files that say that a check has passed, and their metric.
+const FILES: [(&str, &str); 4] = [
+    ("gpu_operator_node_driver_ready", "driver-ready"),
+    ("gpu_operator_node_toolkit_ready", "toolkit-ready"),
+    ("gpu_operator_node_plugin_ready", "plugin-ready"),
+    ("gpu_operator_node_cuda_ready", "cuda-ready"),
+];
+
+/// What was last known of things that are not asked at every scrape.
+#[derive(Default)]
+struct Known {
+    facts: Option<NodeFacts>,
+    devices_seen: Option<i64>,
+    driver: Option<(Instant, bool)>,
+    driver_seen: Option<i64>,
+}
+
+struct Status {
+    world: World,
+    node: String,
+    started: i64,
+    known: Mutex<Known>,
+}
+
+/// Serves until told to stop.
+pub async fn run(options: validator::Options, cx: Cx) -> Result<()> {
+    if options.metrics_port == 0 {
+        return Err(Error::Config(
+            "--metrics-port (METRICS_PORT) is 0; set it to 8000, where the service looks".into(),
+        ));
+    }
+    let address = SocketAddr::from((Ipv6Addr::UNSPECIFIED, options.metrics_port));
+    let listener = TcpListener::bind(address)
+        .await
+        .map_err(|source| Error::Io { what: format!("cannot listen on {address}"), source })?;
+    let stop = cx.stop.clone();
+    let node = options.node_name.clone();
+    let world = World::new(options, cx).await?;
+    let status = Arc::new(Status { world, node, started: now(), known: Mutex::default() });
+    let follow = follow(status.clone());
+    let serve = serve(listener, status);
+    stop.run_until_cancelled(async { tokio::join!(serve, follow) }).await;
+    Ok(())
+}
+
+fn now() -> i64 {
+    jiff::Timestamp::now().as_second()
+}
+
+/// Keeps up with the node's own object. Without an API server, the count of devices is -1.
+async fn follow(status: Arc<Status>) {
+    let mut seen = (status.world.watch)();
+    while let Some(facts) = seen.next().await {
+        let mut known = status.known.lock().unwrap_or_else(PoisonError::into_inner);
+        known.facts = facts.ok();
+        if known.facts.as_ref().is_some_and(|facts| devices(facts) > 0) {
+            known.devices_seen = Some(now());
+        }
+    }
+    std::future::pending().await
+}
+
+fn devices(facts: &NodeFacts) -> u64 {
+    NodeFacts::gpus(&facts.capacity).map(|(_, count)| count).sum()
+}
+
+async fn serve(listener: TcpListener, status: Arc<Status>) {
+    let stop = status.world.cx.stop.clone();
+    capstan_http::serve(
+        listener,
+        || None,
+        stop,
+        move |request| {
+            let status = status.clone();
+            async move {
+                match request.uri().path() {
+                    "/metrics" => {
+                        status.ask_driver().await;
+                        answer(StatusCode::OK, "text/plain; version=0.0.4; charset=utf-8", status.text())
+                    }
+                    _ => text(StatusCode::NOT_FOUND, "try /metrics\n"),
+                }
+            }
+        },
+    )
+    .await;
+}
+
+impl Status {
+    fn known(&self) -> std::sync::MutexGuard<'_, Known> {
+        self.known.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Asks the driver again when the last answer is old.
+    async fn ask_driver(&self) {
+        let fresh = self.known().driver.is_some_and(|(at, _)| at.elapsed() < FRESH);
+        if fresh {
+            return;
+        }
+        let works = checks::find_driver(&self.world).await.is_ok();
+        let mut known = self.known();
+        known.driver = Some((Instant::now(), works));
+        if works {
+            known.driver_seen = Some(now());
+        }
+    }
+
+    fn text(&self) -> String {
+        let known = self.known();
+        let mut values: Vec<(&str, &str, i64)> =
+            vec![("gpu_operator_node_metrics_ready_ts_seconds", "When this exporter started", self.started)];
+        for (name, file) in FILES {
+            // Only success counts: a file that cannot be looked at says nothing.
+            let there = self.world.exists(&self.world.options.output_dir.join(file));
+            values.push((name, "Whether this check has passed on the node", there.into()));
+        }
+        let works = known.driver.is_some_and(|(_, works)| works);
+        values.push(("gpu_operator_node_driver_validation", "Whether the driver answers", works.into()));
+        let at = "gpu_operator_node_driver_validation_last_success_ts_seconds";
+        values.extend(known.driver_seen.map(|seconds| (at, "When the driver last answered", seconds)));
+        let total = known.facts.as_ref().map_or(-1, |facts| i64::try_from(devices(facts)).unwrap_or(i64::MAX));
+        let name = "gpu_operator_node_device_plugin_devices_total";
+        values.push((name, "GPUs that pods of this node may have; -1 when the node cannot be asked", total));
+        let at = "gpu_operator_node_device_plugin_validation_last_success_ts_seconds";
+        values.extend(known.devices_seen.map(|seconds| (at, "When pods could last have GPUs", seconds)));
+        let on_bus = self.world.pci_gpus().map_or(-1, |gpus| gpus.len() as i64);
+        values.push((
+            "gpu_operator_nvidia_pci_devices_total",
+            "NVIDIA GPUs on the PCI bus; -1 when it cannot be read",
+            on_bus,
+        ));
+        render(&self.node, &values)
+    }
+}
+
+fn render(node: &str, values: &[(&str, &str, i64)]) -> String {
+    let mut out = String::new();
+    for (name, help, value) in values {
+        let _ = writeln!(out, "# HELP {name} {help}\n# TYPE {name} gauge\n{name}{{node=\"{node}\"}} {value}");
+    }
+    out
+}

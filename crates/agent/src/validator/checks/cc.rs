@@ -1,0 +1,14 @@
+//! Whether the manager of confidential computing has set the mode, on nodes that have one.
+
+use super::{Outcome, World};
+use crate::{Error, Result};
+
+pub(super) async fn run(world: &World) -> Result<Outcome> {
+    let facts = world.facts().await?;
+    let capable = facts.label("nvidia.com/cc.capable") == Some("true");
+    let file = world.options.output_dir.join(".cc-manager-ctr-ready");
+    if capable && !world.exists(&file) {
+        return Err(Error::Check(format!("the manager of confidential computing is not ready: no {}", file.display())));
+    }
+    Outcome::ready("cc-manager-ready")
+}

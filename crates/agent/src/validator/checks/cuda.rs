@@ -1,0 +1,22 @@
+//! Whether GPUs compute: a kernel on every GPU, its result compared number by number.
+
+use super::super::gpu;
+use super::{Outcome, World, workload};
+use crate::{Error, Result};
+
+pub(super) async fn run(world: &World) -> Result<Outcome> {
+    let (roots, level) = (world.cx.roots.clone(), gpu::Level::of(&world.options));
+    let proofs = tokio::task::spawn_blocking(move || gpu::prove(&roots, &level));
+    let proofs = proofs.await.map_err(|error| Error::Outside(error.to_string()))??;
+    for proof in &proofs {
+        tracing::info!(gpu = %proof.uuid, name = %proof.name, "{proof}");
+    }
+    let failed: Vec<String> = proofs.iter().filter_map(|proof| proof.failure()).collect();
+    if !failed.is_empty() {
+        return Err(Error::Check(failed.join("; ")));
+    }
+    if world.options.with_workload && world.node.is_some() {
+        workload::prove(world, workload::Kind::Cuda).await?;
+    }
+    Outcome::ready("cuda-ready")
+}

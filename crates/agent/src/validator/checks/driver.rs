@@ -1,0 +1,141 @@
+//! The driver: the host's own, or one in a container, and whether its GPUs answer.
+
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
+
+use capstan_hw::driver::{PROGRAM_DIRS, Roots, executable_in};
+
+use super::{Outcome, World, dev_char, find};
+use crate::{Error, Result};
+
+/// Where a driver was found.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) enum Found {
+    /// On the host.
+    Host {
+        /// As Windows gives it to Linux: there are no device nodes.
+        wsl: bool,
+    },
+    /// In a container's root.
+    Container,
+}
+
+pub(super) async fn run(world: &World) -> Result<Outcome> {
+    let (found, gpus) = find_driver(world).await?;
+    if found == Found::Container {
+        beside(world).await?;
+    }
+    let content = ready_file(world, &found);
+    let links = !world.options.disable_dev_char_symlink_creation && found != (Found::Host { wsl: true });
+    if links {
+        dev_char::link(world, &found, gpus).map_err(|error| {
+            Error::Check(format!(
+                "cannot link device nodes in /dev/char: {error}; systemd's cgroups need those links to give containers GPUs; DISABLE_DEV_CHAR_SYMLINK_CREATION=true leaves them out"
+            ))
+        })?;
+    }
+    Ok(Outcome::Ready { file: "driver-ready", content })
+}
+
+/// Finds a driver that answers, and how many GPUs it has. Writes nothing.
+pub(crate) async fn find_driver(world: &World) -> Result<(Found, usize)> {
+    let options = &world.options;
+    let host = &options.host_root_ctr_path;
+    let wsl = host.join("usr/lib/wsl/lib/nvidia-smi");
+    if wsl.symlink_metadata().is_ok_and(|meta| meta.len() > 0) {
+        return Ok((Found::Host { wsl: true }, 1));
+    }
+    let on_host = host_program(world).map(|_| answers(world, &Roots::new(&options.host_root, host, None)));
+    if let Some(Ok(gpus)) = on_host {
+        return Ok((Found::Host { wsl: false }, gpus));
+    }
+    if managed(world).await? {
+        let ready = options.output_dir.join(".driver-ctr-ready");
+        if !world.exists(&ready) {
+            return Err(Error::Check(format!("the driver's pod is not ready: no {}", ready.display())));
+        }
+    }
+    let container = Roots::new(&options.driver_install_dir, &options.driver_install_dir_ctr_path, None);
+    match (answers(world, &container), on_host) {
+        (Ok(gpus), _) => Ok((Found::Container, gpus)),
+        // What is wrong with the host's driver matters only where there is no other.
+        (Err(error), Some(Err(host))) => {
+            Err(Error::Check(format!("no driver works: in a container: {error}; on the host: {host}")))
+        }
+        (Err(error), _) => Err(Error::Check(format!("no driver works: {error}"))),
+    }
+}
+
+/// The host's `nvidia-smi`, which says that it has a driver of its own.
+pub(super) fn host_program(world: &World) -> Option<PathBuf> {
+    let host = &world.options.host_root_ctr_path;
+    let mut places = PROGRAM_DIRS.iter().map(|dir| host.join(dir).join("nvidia-smi"));
+    places.find(|file| executable_in(host, file))
+}
+
+/// Whether the driver below these roots answers, with all its GPUs.
+fn answers(world: &World, roots: &Roots) -> Result<usize> {
+    if world.options.driver_validation_skip_gpu_init {
+        roots.nvml()?;
+        return Ok(world.pci_gpus()?.len());
+    }
+    Ok((world.open)(roots)?.inventory()?.gpus.len())
+}
+
+/// Whether the operator runs a driver on this very node: what the node's label says, not what there is elsewhere.
+async fn managed(world: &World) -> Result<bool> {
+    if world.node.is_none() && world.options.node_name.is_empty() {
+        return Ok(false);
+    }
+    let facts = world.facts().await?;
+    let deployed = facts.label("nvidia.com/gpu.deploy.driver");
+    Ok(deployed.is_some_and(|value| value != "false" && value != "pre-installed"))
+}
+
+/// What a driver's pod says that it loaded beside the driver, checked one by one.
+async fn beside(world: &World) -> Result<()> {
+    let file = world.options.output_dir.join(".driver-ctr-ready");
+    let text = match std::fs::read_to_string(&file) {
+        Ok(text) => text,
+        Err(error) if error.kind() == std::io::ErrorKind::NotFound => return Ok(()),
+        Err(source) => return Err(Error::Io { what: format!("cannot read {}", file.display()), source }),
+    };
+    for component in wanted(&text, &file)? {
+        let check = find(component).expect("a check of ours");
+        if let Outcome::Ready { file, content } = (check.run)(world).await? {
+            super::super::Barrier::at(&world.options.output_dir).write(file, &content)?;
+        }
+    }
+    Ok(())
+}
+
+/// The components that a driver pod's file asks for.
+pub(super) fn wanted(text: &str, file: &Path) -> Result<Vec<&'static str>> {
+    const KEYS: [(&str, &str); 3] =
+        [("GDRCOPY_ENABLED", "gdrcopy"), ("GDS_ENABLED", "nvidia-fs"), ("GPU_DIRECT_RDMA_ENABLED", "nvidia-peermem")];
+    if text.trim().is_empty() {
+        return Ok(Vec::new());
+    }
+    let flags: BTreeMap<String, bool> = serde_saphyr::from_str(text)
+        .map_err(|error| Error::Check(format!("{} is no list of true and false: {error}", file.display())))?;
+    let on = KEYS.into_iter().filter(|(key, _)| flags.get(*key) == Some(&true));
+    Ok(on.map(|(_, component)| component).collect())
+}
+
+/// What other images source as shell: where the driver and its devices are.
+pub(super) fn ready_file(world: &World, found: &Found) -> String {
+    let options = &world.options;
+    let host_root = options.host_root.display().to_string();
+    let (host, root, root_here, dev, dev_here) = match found {
+        Found::Host { .. } => (true, host_root.clone(), "/host", host_root, "/host"),
+        Found::Container => {
+            let install = options.driver_install_dir.display().to_string();
+            let has_dev = options.driver_install_dir_ctr_path.join("dev").is_dir();
+            let (dev, dev_here) = if has_dev { (install.clone(), "/driver-root") } else { (host_root, "/host") };
+            (false, install, "/driver-root", dev, dev_here)
+        }
+    };
+    format!(
+        "IS_HOST_DRIVER={host}\nNVIDIA_DRIVER_ROOT={root}\nDRIVER_ROOT_CTR_PATH={root_here}\nNVIDIA_DEV_ROOT={dev}\nDEV_ROOT_CTR_PATH={dev_here}\n"
+    )
+}

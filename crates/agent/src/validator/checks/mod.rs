@@ -1,0 +1,80 @@
+//! What can be checked: one file per kind of check, one row each.
+
+mod cc;
+mod cuda;
+mod dev_char;
+mod driver;
+mod modules;
+mod mofed;
+mod plugin;
+mod sandbox;
+#[cfg(test)]
+mod tests;
+mod toolkit;
+mod workload;
+
+use futures::future::BoxFuture;
+
+use super::World;
+use crate::Result;
+
+/// How a check ended well.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Outcome {
+    /// It works: this file says so.
+    Ready {
+        /// Name of the file.
+        file: &'static str,
+        /// What is in it.
+        content: String,
+    },
+    /// There is nothing to check on this node, and why.
+    Skipped(&'static str),
+}
+
+impl Outcome {
+    fn ready(file: &'static str) -> Result<Self> {
+        Ok(Self::Ready { file, content: String::new() })
+    }
+}
+
+/// One thing that can be checked.
+pub struct Check {
+    /// Name of the component.
+    pub name: &'static str,
+    /// Files that say that it works: removed before it is checked.
+    pub files: &'static [&'static str],
+    /// It waits for a while of its own, whatever the flags say.
+    pub waits: bool,
+    /// The check.
+    pub run: fn(&World) -> BoxFuture<'_, Result<Outcome>>,
+}
+
+macro_rules! check {
+    ($name:literal, $files:expr, $run:path) => {
+        Check { name: $name, files: $files, waits: false, run: |world| Box::pin($run(world)) }
+    };
+}
+
+/// Every check.
+pub const CHECKS: &[Check] = &[
+    check!("driver", &["driver-ready"], driver::run),
+    check!("nvidia-fs", &["nvidia-fs-ready"], modules::nvidia_fs),
+    check!("gdrcopy", &["gdrcopy-ready"], modules::gdrcopy),
+    check!("nvidia-peermem", &["nvidia-peermem-ready"], modules::nvidia_peermem),
+    check!("toolkit", &["toolkit-ready"], toolkit::run),
+    check!("cuda", &["cuda-ready"], cuda::run),
+    check!("plugin", &["plugin-ready"], plugin::run),
+    check!("mofed", &["mofed-ready"], mofed::run),
+    check!("vfio-pci", &["vfio-pci-ready"], sandbox::vfio_pci),
+    check!("vgpu-manager", &["vgpu-manager-ready", "host-vgpu-manager-ready"], sandbox::vgpu_manager),
+    check!("vgpu-devices", &["vgpu-devices-ready"], sandbox::vgpu_devices),
+    check!("cc-manager", &["cc-manager-ready"], cc::run),
+];
+
+/// A check by name.
+pub fn find(name: &str) -> Option<&'static Check> {
+    CHECKS.iter().find(|check| check.name == name)
+}
+
+pub(crate) use driver::{Found, find_driver};

@@ -1,0 +1,26 @@
+//! Kernel modules that a driver pod loads beside the driver itself.
+
+use super::{Outcome, World};
+use crate::{Error, Result};
+
+pub(super) async fn nvidia_fs(world: &World) -> Result<Outcome> {
+    loaded(world, "nvidia_fs")?;
+    Outcome::ready("nvidia-fs-ready")
+}
+
+pub(super) async fn gdrcopy(world: &World) -> Result<Outcome> {
+    loaded(world, "gdrdrv")?;
+    Outcome::ready("gdrcopy-ready")
+}
+
+pub(super) async fn nvidia_peermem(world: &World) -> Result<Outcome> {
+    loaded(world, "nvidia_peermem")?;
+    Outcome::ready("nvidia-peermem-ready")
+}
+
+fn loaded(world: &World, module: &str) -> Result<()> {
+    match world.module_loaded(module)? {
+        true => Ok(()),
+        false => Err(Error::Check(format!("kernel module {module} is not loaded"))),
+    }
+}

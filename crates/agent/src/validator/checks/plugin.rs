@@ -1,0 +1,38 @@
+//! Whether the node offers GPUs to pods, and hands one to a pod that asks.
+
+use std::time::Duration;
+
+use futures::StreamExt;
+
+use super::{Outcome, World, workload};
+use crate::own_node::NodeFacts;
+use crate::{Error, Result};
+
+/// How long the device plugin may take to register.
+const PATIENCE: Duration = Duration::from_secs(150);
+
+pub(super) async fn run(world: &World) -> Result<Outcome> {
+    capacity(world).await?;
+    if world.options.with_workload {
+        workload::prove(world, workload::Kind::Plugin).await?;
+    }
+    Outcome::ready("plugin-ready")
+}
+
+/// Waits until the node has a GPU resource.
+async fn capacity(world: &World) -> Result<()> {
+    let offered = async {
+        let mut seen = (world.watch)();
+        while let Some(facts) = seen.next().await {
+            if NodeFacts::gpus(&facts?.capacity).next().is_some() {
+                return Ok(());
+            }
+        }
+        std::future::pending().await
+    };
+    let nothing = || {
+        let why = "the node has no nvidia.com/gpu or nvidia.com/mig-… resource: look at the device plugin's pod on it";
+        Err(Error::Check(why.into()))
+    };
+    tokio::time::timeout(PATIENCE, offered).await.unwrap_or_else(|_| nothing())
+}

@@ -1,0 +1,21 @@
+//! Whether the container runtime gives containers the driver: this pod asked for all GPUs, so they must be here.
+
+use capstan_hw::driver::Roots;
+
+use super::{Outcome, World};
+use crate::{Error, Result};
+
+pub(super) async fn run(world: &World) -> Result<Outcome> {
+    // The runtime puts the driver into this container's own root; nothing else does.
+    let roots = Roots::new(&world.cx.root, &world.cx.root, None);
+    let hardware = (world.open)(&roots).map_err(|error| {
+        Error::Check(format!(
+            "this container did not get the driver: {error}; does its runtime class name the NVIDIA runtime, and is the runtime configured on this node?"
+        ))
+    })?;
+    let gpus = hardware.inventory()?.gpus;
+    if gpus.is_empty() {
+        return Err(Error::Check("the container runtime gave this container no GPU".into()));
+    }
+    Outcome::ready("toolkit-ready")
+}

@@ -1,0 +1,92 @@
+//! What the validator is told, by the flags and variables that manifests already use.
+
+use std::path::PathBuf;
+
+/// Flags of the validator.
+#[derive(Debug, Clone, clap::Args)]
+pub struct Options {
+    /// What to check
+    #[arg(short = 'c', long, env = "COMPONENT")]
+    pub component: String,
+    /// Node that this runs on
+    #[arg(short = 'n', long, env = "NODE_NAME", default_value = "")]
+    pub node_name: String,
+    /// Namespace of the operator, for pods that the checks start
+    #[arg(long, visible_alias = "ns", env = "OPERATOR_NAMESPACE", default_value = "")]
+    pub namespace: String,
+    /// Go on until the check passes
+    #[arg(short = 'w', long, env = "WITH_WAIT", num_args = 0..=1, default_value_t = false, default_missing_value = "true")]
+    pub with_wait: bool,
+    /// Also prove it with a pod of its own
+    #[arg(short = 'l', long, env = "WITH_WORKLOAD", num_args = 0..=1, default_value_t = true, default_missing_value = "true")]
+    pub with_workload: bool,
+    /// Remove what all earlier checks left
+    #[arg(short = 'r', long, env = "CLEANUP_ALL", num_args = 0..=1, default_value_t = false, default_missing_value = "true")]
+    pub cleanup_all: bool,
+    /// Where the files are that others wait for
+    #[arg(short = 'o', long, env = "OUTPUT_DIR", default_value = "/run/nvidia/validations")]
+    pub output_dir: PathBuf,
+    /// The longest pause between two looks; a change in the output directory ends it at once
+    #[arg(short = 's', long, env = "SLEEP_INTERVAL_SECONDS", default_value_t = 5)]
+    pub sleep_interval_seconds: u64,
+    /// Give up after this long with the last reason; without it, --with-wait goes on for ever
+    #[arg(long, env = "DEADLINE_SECONDS")]
+    pub deadline_seconds: Option<u64>,
+    /// MIG strategy (without effect; taken so that manifests keep working)
+    #[arg(short = 'm', long, env = "MIG_STRATEGY", default_value = "single")]
+    pub mig_strategy: String,
+    /// Port of the node status metrics
+    #[arg(short = 'p', long, env = "METRICS_PORT", default_value_t = 0)]
+    pub metrics_port: u16,
+    /// Workload of nodes that have no label for it
+    #[arg(short = 'g', long, env = "DEFAULT_GPU_WORKLOAD_CONFIG", default_value = "")]
+    pub default_gpu_workload_config: String,
+    /// Leave /dev/char alone
+    #[arg(long, env = "DISABLE_DEV_CHAR_SYMLINK_CREATION", num_args = 0..=1, default_value_t = false, default_missing_value = "true")]
+    pub disable_dev_char_symlink_creation: bool,
+    /// Root of the host, as the host sees it
+    #[arg(long, env = "HOST_ROOT", default_value = "/")]
+    pub host_root: PathBuf,
+    /// Where the host's root is mounted here
+    #[arg(long, env = "HOST_ROOT_CTR_PATH", default_value = "/host")]
+    pub host_root_ctr_path: PathBuf,
+    /// Root of a driver container, as the host sees it
+    #[arg(long, env = "DRIVER_INSTALL_DIR", default_value = "/run/nvidia/driver")]
+    pub driver_install_dir: PathBuf,
+    /// Where that is mounted here
+    #[arg(long, env = "DRIVER_INSTALL_DIR_CTR_PATH", default_value = "/run/nvidia/driver")]
+    pub driver_install_dir_ctr_path: PathBuf,
+    /// Only look whether the driver is there, without waking a GPU
+    #[arg(long, env = "DRIVER_VALIDATION_SKIP_GPU_INIT", num_args = 0..=1, default_value_t = false, default_missing_value = "true")]
+    pub driver_validation_skip_gpu_init: bool,
+    /// How much the cuda check proves: 1 a kernel, 2 also the memory's speed, 3 also a short burn and NVLinks
+    #[arg(long, env = "CUDA_LEVEL", default_value_t = 1, value_parser = clap::value_parser!(u8).range(1..=3))]
+    pub cuda_level: u8,
+    /// Seconds of the burn
+    #[arg(long, env = "BURN_SECONDS", default_value_t = 5)]
+    pub burn_seconds: u64,
+    /// Share of the GPU's possible memory speed that it must reach, percent
+    #[arg(long, env = "MIN_BANDWIDTH_PERCENT", default_value_t = 60)]
+    pub min_bandwidth_percent: u8,
+    /// Share of the GPU's possible computing that it must reach, percent
+    #[arg(long, env = "MIN_COMPUTE_PERCENT", default_value_t = 50)]
+    pub min_compute_percent: u8,
+    /// GPUDirect RDMA is wanted, so the network driver is checked
+    #[arg(long, env = "GPU_DIRECT_RDMA_ENABLED", num_args = 0..=1, default_value_t = false, default_missing_value = "true")]
+    pub gpu_direct_rdma_enabled: bool,
+    /// The network driver is the host's
+    #[arg(long, env = "USE_HOST_MOFED", num_args = 0..=1, default_value_t = false, default_missing_value = "true")]
+    pub use_host_mofed: bool,
+    /// Image of pods that the checks start
+    #[arg(long, env = "VALIDATOR_IMAGE", default_value = "")]
+    pub validator_image: String,
+    /// When to pull it
+    #[arg(long, env = "VALIDATOR_IMAGE_PULL_POLICY", default_value = "")]
+    pub validator_image_pull_policy: String,
+    /// Secrets to pull it with
+    #[arg(long, env = "VALIDATOR_IMAGE_PULL_SECRETS", default_value = "", value_delimiter = ',')]
+    pub validator_image_pull_secrets: Vec<String>,
+    /// Runtime class of those pods
+    #[arg(long, env = "VALIDATOR_RUNTIME_CLASS", default_value = "")]
+    pub validator_runtime_class: String,
+}

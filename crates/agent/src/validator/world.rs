@@ -1,0 +1,93 @@
+//! What checks look at: files below roots, GPUs, and the node's own object. Tests make one of each.
+
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use capstan_hw::driver::Roots;
+use capstan_hw::nvml::Library;
+use capstan_hw::{Hardware, pci};
+use futures::StreamExt;
+use futures::stream::BoxStream;
+
+use super::Options;
+use crate::own_node::{NodeFacts, OwnNode};
+use crate::{Cx, Error, Result};
+
+/// The node's own object: as it is, and as it changes.
+pub(super) type Watch = Arc<dyn Fn() -> BoxStream<'static, Result<NodeFacts>> + Send + Sync>;
+
+/// Opens the driver below some roots.
+pub(super) type Open = Arc<dyn Fn(&Roots) -> capstan_hw::Result<Arc<dyn Hardware>> + Send + Sync>;
+
+/// Everything that a check may look at.
+pub struct World {
+    /// What it was told.
+    pub options: Options,
+    /// What every role gets.
+    pub cx: Cx,
+    /// The node's own object.
+    pub watch: Watch,
+    /// Opens a driver.
+    pub open: Open,
+    /// For checks that start pods; `None` without an API server.
+    pub node: Option<OwnNode>,
+}
+
+impl World {
+    /// The node that this runs on.
+    pub async fn new(options: Options, cx: Cx) -> Result<Self> {
+        let node = if options.node_name.is_empty() { None } else { OwnNode::connect(&options.node_name).await.ok() };
+        let own = node.clone();
+        let watch: Watch = Arc::new(move || match &own {
+            Some(node) => node.watch().boxed(),
+            None => futures::stream::iter([Err(Error::Config(
+                "this check asks for the node's labels: set --node-name (NODE_NAME) and run it in a pod".into(),
+            ))])
+            .boxed(),
+        });
+        let open: Open = Arc::new(|roots| Ok(Arc::new(Library::open(roots)?) as Arc<dyn Hardware>));
+        Ok(Self { options, cx, watch, open, node })
+    }
+
+    /// What the node's own object says now.
+    pub async fn facts(&self) -> Result<NodeFacts> {
+        let gone = || Error::Outside("the node's own object is gone".into());
+        (self.watch)().next().await.unwrap_or_else(|| Err(gone()))
+    }
+
+    /// A file whose place is fixed, such as one in `/proc`.
+    pub fn fixed(&self, path: &str) -> PathBuf {
+        self.cx.root.join(path.trim_start_matches('/'))
+    }
+
+    /// Where a network driver's container says that it is ready.
+    pub fn mofed_dir(&self) -> PathBuf {
+        self.fixed("/run/mellanox/drivers")
+    }
+
+    /// Whether a kernel module is loaded: by its whole name, and live.
+    pub fn module_loaded(&self, name: &str) -> Result<bool> {
+        let path = self.fixed("/proc/modules");
+        let text = std::fs::read_to_string(&path)
+            .map_err(|source| Error::Io { what: format!("cannot read {}", path.display()), source })?;
+        Ok(loaded(&text, name))
+    }
+
+    /// The GPUs on the PCI bus.
+    pub fn pci_gpus(&self) -> Result<Vec<pci::Device>> {
+        Ok(pci::devices(&self.cx.root)?.into_iter().filter(pci::Device::is_gpu).collect())
+    }
+
+    /// Whether a file is there, by success alone: a file that cannot be looked at does not count.
+    pub fn exists(&self, path: &Path) -> bool {
+        path.symlink_metadata().is_ok()
+    }
+}
+
+/// Whether the kernel's list of modules has this one, and it is live.
+pub(super) fn loaded(modules: &str, name: &str) -> bool {
+    modules.lines().any(|line| {
+        let mut words = line.split_whitespace();
+        words.next() == Some(name) && !line.contains(" Unloading ") && !line.contains(" Loading ")
+    })
+}

@@ -1,0 +1,140 @@
+//! `capstan agent`: what runs on a node, one role or several in one process.
+
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use anyhow::{Context, Result, anyhow, bail};
+use capstan_agent::Cx;
+use capstan_agent::roles::{Role, run_all};
+use capstan_hw::Source;
+use capstan_hw::driver::Roots;
+use capstan_hw::fake::{Fake, Model, Recording, node};
+use tokio::signal::unix::{SignalKind, signal};
+use tokio_util::sync::CancellationToken;
+
+use crate::logging;
+
+#[derive(clap::Args)]
+pub(crate) struct Args {
+    /// Several roles in one process, each told by its own variables
+    #[arg(long, value_delimiter = ',', value_name = "ROLE,…")]
+    roles: Vec<String>,
+    /// Root of the driver, as the host sees it
+    #[arg(long, env = "NVIDIA_DRIVER_ROOT", default_value = "/", value_name = "DIR")]
+    host_driver_root: PathBuf,
+    /// Where that is mounted here; by default /driver-root if there is one, else /
+    #[arg(long, env = "DRIVER_ROOT_CTR_PATH", value_name = "DIR")]
+    mounted_driver_root: Option<PathBuf>,
+    /// Root that holds the driver's dev, as the host sees it
+    #[arg(long, env = "NVIDIA_DEV_ROOT", value_name = "DIR")]
+    host_dev_root: Option<PathBuf>,
+    /// Pretend to have GPUs: 8xH200, or the file of a recording
+    #[arg(long, env = "CAPSTAN_FAKE_GPUS", value_name = "GPUS")]
+    fake: Option<String>,
+    #[command(flatten)]
+    log: logging::Flags,
+    #[command(subcommand)]
+    role: Option<Role>,
+}
+
+pub(crate) async fn run(args: Args) -> Result<()> {
+    logging::init(&args.log)?;
+    let roles = match (args.role, args.roles.is_empty()) {
+        (Some(role), true) => vec![(String::new(), role)],
+        (None, false) => args
+            .roles
+            .iter()
+            .map(|name| Ok((name.clone(), Role::from_env(name).map_err(|error| anyhow!("{error}"))?)))
+            .collect::<Result<_>>()?,
+        (Some(_), false) => bail!("give one role as a command, or several with --roles, not both"),
+        (None, true) => bail!("say which role: one as a command (see --help), or several with --roles"),
+    };
+    let here = args.mounted_driver_root.unwrap_or_else(|| {
+        let mounted = Path::new("/driver-root");
+        if mounted.is_dir() { mounted.into() } else { "/".into() }
+    });
+    let roots = Roots::new(args.host_driver_root, here, args.host_dev_root);
+    let hardware = match &args.fake {
+        None => Source::nvml(roots.clone()),
+        Some(text) => Source::of(Arc::new(Fake::new(pretended(text)?))),
+    };
+    let stop = CancellationToken::new();
+    tokio::spawn(until_told(stop.clone()));
+    let cx = Cx { hardware: Arc::new(hardware), roots, root: "/".into(), stop };
+    let mut roles = roles;
+    let result = match (roles.len(), roles.pop()) {
+        (1, Some((_, role))) => role.run(cx).await,
+        (_, last) => run_all(roles.into_iter().chain(last).collect(), cx).await,
+    };
+    result.map_err(|error| anyhow!("{error}"))
+}
+
+/// Words of the command line, where a link to this program stands for one of its commands: container runtimes run
+/// hooks by the path of a program alone.
+pub(crate) fn called_as(mut words: Vec<String>) -> Vec<String> {
+    let name = words.first().and_then(|path| Path::new(path).file_name()?.to_str()).unwrap_or_default();
+    let command: &[&str] = match (name, words.get(1).map(String::as_str)) {
+        ("nvidia-cdi-hook", _) => &["agent", "hook"],
+        ("nvidia-ctk", Some("hook" | "cdi")) => &["agent"],
+        _ => &[],
+    };
+    words.splice(1..1, command.iter().map(ToString::to_string));
+    words
+}
+
+async fn until_told(stop: CancellationToken) {
+    let (Ok(mut term), Ok(mut int), Ok(mut quit)) =
+        (signal(SignalKind::terminate()), signal(SignalKind::interrupt()), signal(SignalKind::quit()))
+    else {
+        return;
+    };
+    tokio::select! {
+        _ = term.recv() => {}
+        _ = int.recv() => {}
+        _ = quit.recv() => {}
+    }
+    stop.cancel();
+}
+
+/// `8xH200`, or a recording's file.
+fn pretended(text: &str) -> Result<Recording> {
+    let known = text.split_once('x').and_then(|(count, model)| {
+        let model = Model::ALL.into_iter().find(|each| format!("{each:?}").eq_ignore_ascii_case(model))?;
+        Some((count.parse::<u32>().ok().filter(|count| (1..=16).contains(count))?, model))
+    });
+    if let Some((count, model)) = known {
+        return Ok(node(model, count));
+    }
+    let names: Vec<String> = Model::ALL.iter().map(|model| format!("{model:?}")).collect();
+    let file = std::fs::read_to_string(text).with_context(|| {
+        format!("--fake {text} is neither a recording's file nor like 8xH200; models are {}", names.join(", "))
+    })?;
+    serde_json::from_str(&file).with_context(|| format!("--fake {text} is no recording"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_link_stands_for_a_command() {
+        let called = |words: &[&str]| called_as(words.iter().map(ToString::to_string).collect())[1..].join(" ");
+        assert_eq!(
+            called(&["/usr/local/nvidia/toolkit/nvidia-cdi-hook", "update-ldcache"]),
+            "agent hook update-ldcache"
+        );
+        assert_eq!(called(&["nvidia-ctk", "hook", "chmod"]), "agent hook chmod");
+        assert_eq!(called(&["capstan", "crds"]), "crds");
+        assert_eq!(called(&["capstan"]), "");
+    }
+
+    #[test]
+    fn gpus_are_made_up_by_count_and_model() {
+        assert_eq!(pretended("8xH200").expect("a node").inventory.gpus.len(), 8);
+        assert_eq!(pretended("2xgb200").expect("a node").inventory.gpus[0].name, "NVIDIA GB200");
+        for text in ["0xH200", "99xH200", "8xK80", "", "H200"] {
+            let error = format!("{:#}", pretended(text).expect_err(text));
+            assert!(error.contains("models are A100"), "{error}");
+        }
+    }
+}
