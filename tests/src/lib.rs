@@ -1,8 +1,11 @@
-//! Shared by the tests in this crate: [`world`] and [`nim`] for stories, [`wire`] and [`crash`] for crashes, [`real`] for
-//! stories on a real control plane, [`rights`] for what the operator may do, [`exchange`] for comparisons of the embedded
-//! API server with a real one.
+//! Shared by the tests in this crate: [`world`], [`nim`] and [`examples`] for stories, [`wire`] and [`crash`] for crashes,
+//! [`real`] for stories on a real control plane, [`rights`] for what the operator may do, [`exchange`] for comparisons of
+//! the embedded API server with a real one.
 
+mod bridge;
 pub mod crash;
+mod end_state;
+pub mod examples;
 pub mod exchange;
 pub mod nim;
 pub mod normal;
@@ -10,6 +13,6 @@ pub mod real;
 pub mod recorded;
 pub mod rights;
 pub mod servers;
-mod stand_in;
+pub mod simulated;
 pub mod wire;
 pub mod world;

@@ -38,10 +38,3 @@ pub const FOREIGN: [(&str, &str, &str, &str); 6] = [
     ("leaderworkerset.x-k8s.io", "v1", "LeaderWorkerSet", "leaderworkersets"),
     ("serving.kserve.io", "v1beta1", "InferenceService", "inferenceservices"),
 ];
-
-/// An example of `examples/nim`, by the name of its file.
-pub fn example(name: &str) -> Value {
-    let path = format!("{}/../examples/nim/{name}.yaml", env!("CARGO_MANIFEST_DIR"));
-    let text = std::fs::read_to_string(&path).unwrap_or_else(|error| panic!("{path}: {error}"));
-    serde_saphyr::from_str(&text).unwrap_or_else(|error| panic!("{path}: {error}"))
-}

@@ -3,27 +3,41 @@
 //! Stories take turns, since an operator looks after all namespaces.
 
 use std::path::PathBuf;
-use std::sync::OnceLock;
+use std::time::Duration;
 
+use capstan_sim::node::{self, Nodes};
 use k8s_openapi::api::authentication::v1::{TokenRequest, TokenRequestSpec};
 use k8s_openapi::api::core::v1::ServiceAccount;
-use kube::api::{DynamicObject, Patch, PatchParams, PostParams};
+use kube::api::{DeleteParams, DynamicObject, ListParams, Patch, PatchParams, PostParams};
 use kube::config::{KubeConfigOptions, Kubeconfig};
 use kube::core::{ApiResource, GroupVersionKind};
-use kube::{Api, Client, Config};
+use kube::{Api, Client, Config, ResourceExt};
 use serde_json::{Value, json};
 use tokio::sync::{Mutex, MutexGuard};
 
+use crate::bridge::Bridge;
 use crate::rights;
-use crate::stand_in::StandIn;
 
 /// Where the operator lives.
 pub(crate) const HOME: &str = "capstan-stories";
 /// Its account, and the roles bound to it.
 pub(crate) const ACCOUNT: &str = "capstan";
 
-static STAND_IN: OnceLock<StandIn> = OnceLock::new();
+/// On what a story makes outside of namespaces: it goes before the next one begins.
+pub(crate) const OF_A_STORY: &str = "capstan.test/story";
+/// Kinds that stories make outside of namespaces, and that are not ours.
+const OUTSIDE: [(&str, &str, &str); 3] = [
+    ("apiextensions.k8s.io", "v1", "CustomResourceDefinition"),
+    ("resource.k8s.io", "v1", "DeviceClass"),
+    ("resource.k8s.io", "v1", "ResourceSlice"),
+];
+
 static TURN: Mutex<()> = Mutex::const_new(());
+
+/// Whether a kind is one of those that have to go before the next story. Kinds of ours stay: they go with nobody.
+pub(crate) fn is_outside(kind: &str) -> bool {
+    kind != "CustomResourceDefinition" && OUTSIDE.iter().any(|(_, _, one)| *one == kind)
+}
 
 /// Whether stories are to run on a real control plane.
 pub fn is_wanted() -> bool {
@@ -42,31 +56,53 @@ pub struct Place {
     pub admin: Client,
     /// A client of the operator.
     pub operator: Client,
+    bridge: Bridge,
     _turn: MutexGuard<'static, ()>,
 }
 
 impl Place {
-    /// The next one. Waits for the story that runs.
-    pub async fn take() -> Self {
+    /// The next one, with these nodes. Waits for the story that runs.
+    pub async fn take(nodes: node::Settings) -> Self {
         let turn = TURN.lock().await;
         let mut config = administrator().await;
-        let stand_in = config.clone();
-        tokio::task::spawn_blocking(|| STAND_IN.get_or_init(|| StandIn::start(stand_in)))
-            .await
-            .expect("the stand-ins run");
+        let bridge = config.clone();
+        let bridge = tokio::task::spawn_blocking(|| Bridge::start(bridge, nodes)).await.expect("the nodes run");
         let namespace = format!("story-{}-{:04x}", std::process::id(), fastrand::u16(..));
         config.default_namespace.clone_from(&namespace);
         let admin = Client::try_from(config.clone()).expect("a client");
+        clear(&admin).await;
         apply(&admin, json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": namespace}})).await;
         let operator = operator(&admin, config).await;
-        Self { namespace, admin, operator, _turn: turn }
+        Self { namespace, admin, operator, bridge, _turn: turn }
+    }
+
+    /// Its nodes.
+    pub fn nodes(&self) -> &Nodes {
+        &self.bridge.nodes
     }
 }
 
 impl Drop for Place {
     fn drop(&mut self) {
-        if let Some(stand_in) = STAND_IN.get() {
-            stand_in.end(&self.namespace);
+        self.bridge.end(&self.namespace);
+    }
+}
+
+/// Removes what earlier stories left outside of namespaces.
+async fn clear(admin: &Client) {
+    for (group, version, kind) in OUTSIDE {
+        let resource = ApiResource::from_gvk(&GroupVersionKind::gvk(group, version, kind));
+        let api: Api<DynamicObject> = Api::all_with(admin.clone(), &resource);
+        let theirs = ListParams::default().labels(OF_A_STORY);
+        loop {
+            let left = api.list(&theirs).await.unwrap_or_else(|error| panic!("list {kind}: {error}"));
+            for object in &left.items {
+                let _ = api.delete(&object.name_any(), &DeleteParams::default()).await;
+            }
+            if left.items.is_empty() {
+                break;
+            }
+            tokio::time::sleep(Duration::from_millis(100)).await;
         }
     }
 }

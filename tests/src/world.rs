@@ -8,7 +8,8 @@ use capstan_apiserver::serve::Api as Server;
 use capstan_operator::questions::Ask;
 use capstan_operator::{Options, gpu};
 use capstan_runtime::Clock;
-use capstan_sim::{Cluster, NodeTemplate, node};
+use capstan_sim::Cluster;
+use capstan_sim::node::{self, Nodes};
 use jiff::Timestamp;
 use kube::api::{DeleteParams, DynamicObject, ListParams, Patch, PatchParams};
 use kube::core::GroupVersionKind;
@@ -17,13 +18,13 @@ use serde_json::{Value, json};
 use tokio_util::sync::CancellationToken;
 
 use crate::real::{self, Place};
-use crate::rights;
 use crate::wire::{End, Fault, Wire};
+use crate::{rights, simulated};
 
 /// Longest that anything may take, in virtual time.
 const DEADLINE: Duration = Duration::from_secs(600);
 /// The same in real time.
-const REAL_DEADLINE: Duration = Duration::from_secs(60);
+const REAL_DEADLINE: Duration = Duration::from_secs(120);
 /// How long nothing is written when everything is done, in virtual time.
 const CALM: Duration = Duration::from_secs(60);
 /// The same in real time: the longest pause between two writes is a backoff of some seconds.
@@ -68,21 +69,38 @@ impl Operator {
     }
 }
 
+/// It does not outlive its story: on a real cluster the next one would meet it.
+impl Drop for Operator {
+    fn drop(&mut self) {
+        self.kill();
+    }
+}
+
 impl World {
     /// A new one. Call it with paused time; on a real cluster it goes on.
     pub async fn start() -> Self {
-        let world = if real::is_wanted() { Self::real().await } else { Self::embedded(NODES).await };
-        world.furnish().await
+        Self::on(simulated::usual(NODES)).await.furnish().await
     }
 
-    /// A new one that is embedded whatever is wanted: for kinds that a real cluster keeps, once they are installed.
-    pub async fn start_embedded() -> Self {
-        Self::embedded(NODES).await.furnish().await
+    /// A new one that is embedded whatever is wanted: for stories of minutes and hours, which only virtual time makes
+    /// short.
+    pub async fn start_in_virtual_time(nodes: usize) -> Self {
+        Self::embedded(simulated::usual(nodes)).await.furnish().await
     }
 
-    /// The same with room for more pods.
-    pub async fn start_embedded_with(nodes: usize) -> Self {
-        Self::embedded(nodes).await.furnish().await
+    /// A new one with nodes whose GPUs nobody has made usable yet.
+    pub async fn start_bare(nodes: u16) -> Self {
+        let mut world = Self::on(simulated::bare(nodes)).await;
+        // Operands run beside the operator.
+        world.namespace = real::HOME.into();
+        for kind in ["ClusterPolicy", "NVIDIADriver", "GPUCluster"] {
+            world.install_ours(kind).await;
+        }
+        world
+    }
+
+    async fn on(nodes: node::Settings) -> Self {
+        if real::is_wanted() { Self::real(nodes).await } else { Self::embedded(nodes).await }
     }
 
     async fn furnish(self) -> Self {
@@ -98,39 +116,8 @@ impl World {
         world
     }
 
-    /// A new one that is embedded, with nodes whose GPUs nobody has made usable yet.
-    pub async fn start_embedded_bare(nodes: u16) -> Self {
-        let nodes = (0..nodes).map(|index| capstan_gpu_sim::gpu_node(&format!("gpu-{index}"), 8)).collect();
-        let mut world = Self::with_nodes(nodes, capstan_gpu_sim::rules(capstan_gpu_sim::Pace::default())).await;
-        // Operands run beside the operator.
-        world.namespace = real::HOME.into();
-        for kind in ["ClusterPolicy", "NVIDIADriver", "GPUCluster"] {
-            world.install_ours(kind).await;
-        }
-        world
-    }
-
-    async fn embedded(nodes: usize) -> Self {
-        let gpus = || [("nvidia.com/gpu".to_owned(), "8".to_owned())].into();
-        let label = || [("feature.node.kubernetes.io/pci-10de.present".to_owned(), "true".to_owned())].into();
-        let nodes = (0..nodes).map(|i| NodeTemplate {
-            name: format!("gpu-{i}"),
-            capacity: gpus(),
-            labels: label(),
-            ..NodeTemplate::default()
-        });
-        Self::with_nodes(nodes.collect(), downloads()).await
-    }
-
-    async fn with_nodes(nodes: Vec<NodeTemplate>, rules: Vec<(node::Match, node::Behaviour)>) -> Self {
-        let soon = node::Behaviour {
-            started_after: Some(Duration::from_secs(1)),
-            ready_after: Some(Duration::from_secs(1)),
-            ..node::Behaviour::default()
-        };
-        let rules = [vec![(node::Match::default(), soon)], rules].concat();
-        let settings = node::Settings { nodes, rules, ..node::Settings::default() };
-        let builder = Cluster::builder().start_time(beginning()).seed(7).node_settings(settings);
+    async fn embedded(nodes: node::Settings) -> Self {
+        let builder = Cluster::builder().start_time(beginning()).seed(7).node_settings(nodes);
         let cluster = builder.start().await.expect("the cluster starts");
         let admin = cluster.client();
         // The operator has the rights that the chart gives it, as on a real cluster.
@@ -144,16 +131,24 @@ impl World {
         world
     }
 
-    async fn real() -> Self {
+    async fn real(nodes: node::Settings) -> Self {
         // A test has a thread of its own, and time goes on only once.
         thread_local!(static GOES_ON: Cell<bool> = const { Cell::new(false) });
         if !GOES_ON.replace(true) {
             tokio::time::resume();
         }
-        let place = Place::take().await;
+        let place = Place::take(nodes).await;
         let namespace = place.namespace.clone();
         let (admin, gpu) = (place.admin.clone(), operands_in(real::HOME));
         Self { namespace, admin, gpu, ground: Ground::Real(Box::new(place)) }
+    }
+
+    /// The virtual nodes: to add more.
+    pub fn nodes(&self) -> &Nodes {
+        match &self.ground {
+            Ground::Embedded(parts) => parts.0.nodes(),
+            Ground::Real(place) => place.nodes(),
+        }
     }
 
     /// The embedded cluster, for faults that only it has.
@@ -175,7 +170,10 @@ impl World {
         let crd = json!({
             "apiVersion": "apiextensions.k8s.io/v1", "kind": "CustomResourceDefinition",
             // Groups of Kubernetes itself are protected.
-            "metadata": {"name": name, "annotations": {"api-approved.kubernetes.io": "unapproved, for a test"}},
+            "metadata": {
+                "name": name, "annotations": {"api-approved.kubernetes.io": "unapproved, for a test"},
+                "labels": {real::OF_A_STORY: ""},
+            },
             "spec": {
                 "group": group, "scope": "Namespaced", "names": {"kind": kind, "plural": plural, "singular": kind.to_lowercase()},
                 "versions": [{
@@ -230,7 +228,10 @@ impl World {
                 tokio::time::sleep(Duration::from_millis(200)).await;
             }
         };
-        assert!(tokio::time::timeout(DEADLINE, look).await.is_ok(), "{kind} {name} is still there");
+        assert!(
+            tokio::time::timeout(self.choose(DEADLINE, REAL_DEADLINE), look).await.is_ok(),
+            "{kind} {name} is still there"
+        );
     }
 
     /// An operator whose wire has a fault. It is ready when this returns, unless it died before.
@@ -262,7 +263,10 @@ impl World {
     }
 
     /// Applies an object as a user does, in the story's namespace unless it names one.
-    pub async fn apply(&self, object: Value) {
+    pub async fn apply(&self, mut object: Value) {
+        if object["kind"].as_str().is_some_and(real::is_outside) {
+            object["metadata"]["labels"][real::OF_A_STORY] = "".into();
+        }
         let (api, name) = self.api(&object).await;
         let object: DynamicObject = serde_json::from_value(object).expect("an object");
         let params = PatchParams::apply("kubectl").force();
@@ -270,7 +274,7 @@ impl World {
     }
 
     /// Whether the cluster knows a kind.
-    async fn serves(&self, api_version: &str, kind: &str) -> bool {
+    pub(crate) async fn serves(&self, api_version: &str, kind: &str) -> bool {
         let (group, version) = api_version.split_once('/').unwrap_or(("", api_version));
         kube::discovery::pinned_kind(&self.admin, &GroupVersionKind::gvk(group, version, kind)).await.is_ok()
     }
@@ -294,7 +298,16 @@ impl World {
     pub async fn list(&self, api_version: &str, kind: &str) -> Vec<Value> {
         let (api, _) = self.api(&json!({"apiVersion": api_version, "kind": kind, "metadata": {}})).await;
         let list = api.list(&ListParams::default()).await.unwrap_or_else(|error| panic!("list {kind}: {error}"));
-        list.items.into_iter().filter_map(|object| serde_json::to_value(object).ok()).collect()
+        let mut all: Vec<Value> =
+            list.items.into_iter().filter_map(|object| serde_json::to_value(object).ok()).collect();
+        if kind == "Node" {
+            // A real cluster may have others, which are none of the story's.
+            let names = self.nodes().names();
+            all.retain(|node| {
+                node["metadata"]["name"].as_str().is_some_and(|name| names.iter().any(|one| one == name))
+            });
+        }
+        all
     }
 
     /// One object as soon as it is as wanted.
@@ -329,135 +342,10 @@ impl World {
     pub async fn rest(&self) {
         tokio::time::sleep(self.choose(5 * CALM, REAL_CALM)).await;
     }
-
-    /// What the story leaves behind: our objects without identities and times, and how many others there are.
-    pub async fn end_state(&self) -> Value {
-        let mut state = serde_json::Map::new();
-        let ours = [
-            ("apps.nvidia.com/v1alpha1", "NIMService"),
-            ("apps.nvidia.com/v1alpha1", "NIMCache"),
-            ("apps.nvidia.com/v1alpha1", "NIMBuild"),
-            ("apps.nvidia.com/v1alpha1", "NIMPipeline"),
-            ("apps/v1", "Deployment"),
-            ("autoscaling/v2", "HorizontalPodAutoscaler"),
-            ("batch/v1", "Job"),
-            ("gateway.networking.k8s.io/v1", "GRPCRoute"),
-            ("gateway.networking.k8s.io/v1", "HTTPRoute"),
-            ("inference.networking.k8s.io/v1", "InferencePool"),
-            ("leaderworkerset.x-k8s.io/v1", "LeaderWorkerSet"),
-            ("monitoring.coreos.com/v1", "ServiceMonitor"),
-            ("networking.k8s.io/v1", "Ingress"),
-            ("resource.k8s.io/v1", "ResourceClaimTemplate"),
-            ("resource.nvidia.com/v1beta1", "ComputeDomain"),
-            ("serving.kserve.io/v1beta1", "InferenceService"),
-            ("v1", "ConfigMap"),
-            ("v1", "Service"),
-            ("v1", "ServiceAccount"),
-            ("v1", "PersistentVolumeClaim"),
-            ("rbac.authorization.k8s.io/v1", "Role"),
-            ("rbac.authorization.k8s.io/v1", "RoleBinding"),
-        ];
-        for (api_version, kind) in ours {
-            if self.serves(api_version, kind).await {
-                let mut all = self.list(api_version, kind).await;
-                // Certificates of the cluster are made anew with it.
-                all.retain(|object| object["metadata"]["name"] != "kube-root-ca.crt");
-                all.iter_mut().for_each(forget);
-                state.insert(kind.into(), all.into());
-            }
-        }
-        for (api_version, kind) in [("apps/v1", "ReplicaSet"), ("v1", "Pod")] {
-            state.insert(kind.into(), self.list(api_version, kind).await.len().into());
-        }
-        // Keys are made anew for every story.
-        let secrets = self.list("v1", "Secret").await;
-        state.insert("Secret".into(), secrets.iter().map(|secret| secret["metadata"]["name"].clone()).collect());
-        // Names of objects are those of the stories; only the namespace differs.
-        let text = Value::Object(state).to_string().replace(&self.namespace, "story");
-        serde_json::from_str(&text).expect("still JSON")
-    }
 }
 
 /// Operands of GPU nodes run in this namespace, with images that need not be there.
 pub fn operands_in(namespace: &str) -> gpu::Settings {
     let image = |name: &&str| ((*name).to_owned(), format!("example.com/{}:1", name.to_lowercase()));
     gpu::Settings { namespace: namespace.into(), images: gpu::IMAGES.iter().map(image).collect() }
-}
-
-/// Containers that end: those that print manifests, and those that download. The image `broken` cannot, `missing` is
-/// not there.
-pub fn downloads() -> Vec<(node::Match, node::Behaviour)> {
-    let ends = |code| Some(node::Exit::after(Duration::from_secs(5), code));
-    let prints = |text: &str| node::Behaviour {
-        exit: ends(0),
-        log: Some(text.lines().map(str::to_owned).collect()),
-        ..node::Behaviour::default()
-    };
-    let of = |pod: &str| node::Match { pod: Some(pod.into()), ..node::Match::default() };
-    let missing = node::PullFailure { message: String::new(), times: None };
-    vec![
-        (
-            of("*-pod"),
-            prints("trt:\n  model: meta/llama\n  tags: {llm_engine: tensorrt_llm, tp: 2, trtllm_buildable: true}"),
-        ),
-        // The image of the examples.
-        (
-            node::Match { image: Some("*llama-3.1-8b-instruct:1.8".into()), ..of("llama-pod") },
-            prints("trt:\n  model: meta/llama\n  tags: {llm_engine: tensorrt_llm, tp: 1, trtllm_buildable: true}"),
-        ),
-        (of("*-engine-build-pod"), node::Behaviour { exit: Some(node::Exit::Never), ..node::Behaviour::default() }),
-        (
-            of("*-local-manifest-pod"),
-            prints("built:\n  tags: {model_name: tuned, tp: 2}\nexample:\n  tags: {model_name: llama-tuned, tp: 1}"),
-        ),
-        (of("*-job-*"), node::Behaviour { exit: ends(0), ..node::Behaviour::default() }),
-        (
-            node::Match { image: Some("*broken:*".into()), ..of("*-job-*") },
-            node::Behaviour { exit: ends(1), ..node::Behaviour::default() },
-        ),
-        (
-            node::Match::image("*missing:*"),
-            node::Behaviour { pull_failure: Some(missing), ..node::Behaviour::default() },
-        ),
-    ]
-}
-
-/// Drops what differs between two runs of one story.
-fn forget(value: &mut Value) {
-    match value {
-        Value::Object(fields) => {
-            for name in [
-                "uid",
-                "resourceVersion",
-                "creationTimestamp",
-                "managedFields",
-                "generation",
-                "clusterIP",
-                "clusterIPs",
-                "volumeName",
-                "clusterEndpoint",
-                "lastTransitionTime",
-                "lastUpdateTime",
-                "observedGeneration",
-                "deployment.kubernetes.io/revision",
-                // Of what was applied, which is compared, and of the owner's identity, which differs.
-                "nvidia.com/last-applied-hash",
-                "nvidia.com/pvc-uid",
-                "batch.kubernetes.io/controller-uid",
-                "controller-uid",
-                "startTime",
-                "completionTime",
-                "lastProbeTime",
-            ] {
-                fields.remove(name);
-            }
-            // Claims of pods are named after them, and pods by chance.
-            for claim in fields.get_mut("resourceClaimStatuses").and_then(Value::as_array_mut).into_iter().flatten() {
-                claim["name"] = Value::Null;
-            }
-            fields.values_mut().for_each(forget);
-        }
-        Value::Array(items) => items.iter_mut().for_each(forget),
-        _ => {}
-    }
 }

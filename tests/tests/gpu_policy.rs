@@ -49,7 +49,7 @@ async fn objects(world: &World) -> BTreeMap<&'static str, usize> {
 
 #[tokio::test(start_paused = true)]
 async fn a_policy_makes_the_gpus_of_every_node_usable_and_then_writes_nothing() {
-    let world = World::start_embedded_bare(2).await;
+    let world = World::start_bare(2).await;
     let operator = world.operator(Fault::None).await;
     world.apply(policy()).await;
     let ready = world.until(API, "ClusterPolicy", "cluster-policy", state("ready")).await;
@@ -66,7 +66,7 @@ async fn a_policy_makes_the_gpus_of_every_node_usable_and_then_writes_nothing() 
 
 #[tokio::test(start_paused = true)]
 async fn an_uninstalled_policy_leaves_the_cluster_as_it_was() {
-    let world = World::start_embedded_bare(2).await;
+    let world = World::start_bare(2).await;
     let operator = world.operator(Fault::None).await;
     world.settled(&operator).await;
     let before = (labels(&world).await, objects(&world).await);
@@ -80,7 +80,7 @@ async fn an_uninstalled_policy_leaves_the_cluster_as_it_was() {
 
 #[tokio::test(start_paused = true)]
 async fn drivers_move_over_to_an_nvidia_driver_without_a_restart() {
-    let world = World::start_embedded_bare(2).await;
+    let world = World::start_bare(2).await;
     let operator = world.operator(Fault::None).await;
     world.apply(policy()).await;
     world.until(API, "ClusterPolicy", "cluster-policy", state("ready")).await;
@@ -118,12 +118,11 @@ async fn drivers_move_over_to_an_nvidia_driver_without_a_restart() {
 
 #[tokio::test(start_paused = true)]
 async fn a_node_that_joins_later_is_labelled_and_made_usable() {
-    let world = World::start_embedded_bare(1).await;
+    let world = World::start_bare(1).await;
     let operator = world.operator(Fault::None).await;
     world.apply(policy()).await;
     world.until(API, "ClusterPolicy", "cluster-policy", state("ready")).await;
-    let nodes = world.embedded_cluster().unwrap().nodes().clone();
-    nodes.add(capstan_gpu_sim::gpu_node("late", 4)).await.unwrap();
+    world.nodes().add(capstan_gpu_sim::gpu_node("late", 4)).await.unwrap();
     world.until("v1", "Node", "late", |node| node["status"]["allocatable"]["nvidia.com/gpu"] == "4").await;
     let ready = world.until(API, "ClusterPolicy", "cluster-policy", state("ready")).await;
     world.settled(&operator).await;

@@ -11,7 +11,7 @@ use serde_json::{Value, json};
 
 fn cache(name: &str, image: &str) -> Value {
     json!({
-        "apiVersion": API, "kind": "NIMCache", "metadata": {"name": name, "namespace": "default"},
+        "apiVersion": API, "kind": "NIMCache", "metadata": {"name": name},
         "spec": {
             "source": {"ngc": {"authSecret": "ngc", "modelPuller": image, "model": {"profiles": ["trt"]}}},
             "storage": {"pvc": {"create": true, "size": "50Gi"}},
@@ -19,14 +19,16 @@ fn cache(name: &str, image: &str) -> Value {
     })
 }
 
-/// An embedded world: on a real node the images would have to be there.
 async fn world() -> World {
-    let world = World::start_embedded().await;
+    furnished(World::start().await).await
+}
+
+async fn furnished(world: World) -> World {
     for kind in ["NIMCache", "NIMBuild", "NIMPipeline"] {
         world.install_ours(kind).await;
     }
     let key = json!({
-        "apiVersion": "v1", "kind": "Secret", "metadata": {"name": "ngc", "namespace": "default"},
+        "apiVersion": "v1", "kind": "Secret", "metadata": {"name": "ngc"},
         "stringData": {"NGC_API_KEY": "k"},
     });
     world.apply(key).await;
@@ -35,7 +37,7 @@ async fn world() -> World {
 
 #[tokio::test(start_paused = true)]
 async fn a_cache_becomes_ready_stays_so_without_its_job_and_then_costs_nothing() {
-    let world = world().await;
+    let world = furnished(World::start_in_virtual_time(2).await).await;
     let operator = world.operator(Fault::None).await;
     world.apply(cache("llama", "nim:1")).await;
     let ready = world.until(API, "NIMCache", "llama", state("Ready")).await;
@@ -51,7 +53,7 @@ async fn a_cache_becomes_ready_stays_so_without_its_job_and_then_costs_nothing()
 
 #[tokio::test(start_paused = true)]
 async fn a_download_that_cannot_work_says_why_and_is_tried_again() {
-    let world = world().await;
+    let world = furnished(World::start_in_virtual_time(2).await).await;
     let _operator = world.operator(Fault::None).await;
     world.apply(cache("broken", "broken:1")).await;
     let failed = world.until(API, "NIMCache", "broken", state("Failed")).await;
@@ -113,7 +115,7 @@ async fn a_build_adds_its_profile_to_the_cache() {
     let operator = world.operator(Fault::None).await;
     world
         .apply(json!({
-            "apiVersion": API, "kind": "NIMBuild", "metadata": {"name": "engine", "namespace": "default"},
+            "apiVersion": API, "kind": "NIMBuild", "metadata": {"name": "engine"},
             "spec": {
                 "nimCache": {"name": "llama"}, "modelName": "tuned",
                 "image": {"repository": "nim", "tag": "1"},
@@ -145,7 +147,7 @@ fn pipeline(replicas: u32, second: bool) -> Value {
         "image": {"repository": "nim", "tag": "1"}, "storage": {"emptyDir": {}}, "replicas": replicas,
     });
     json!({
-        "apiVersion": API, "kind": "NIMPipeline", "metadata": {"name": "rag", "namespace": "default"},
+        "apiVersion": API, "kind": "NIMPipeline", "metadata": {"name": "rag"},
         "spec": {"services": [
             {"name": "llm", "enabled": true, "spec": spec,
              "dependencies": [{"name": "embed", "port": 8000, "envName": "EMBED_URL"}]},
@@ -177,7 +179,7 @@ async fn a_pipeline_follows_its_services_and_its_edits_reach_them() {
 async fn a_pipeline_leaves_somebody_elses_service_alone() {
     let world = world().await;
     let theirs = json!({
-        "apiVersion": API, "kind": "NIMService", "metadata": {"name": "llm", "namespace": "default"},
+        "apiVersion": API, "kind": "NIMService", "metadata": {"name": "llm"},
         "spec": {"image": {"repository": "theirs", "tag": "1"}, "storage": {"emptyDir": {}}},
     });
     world.apply(theirs).await;
@@ -185,7 +187,7 @@ async fn a_pipeline_leaves_somebody_elses_service_alone() {
     world.apply(pipeline(1, true)).await;
     let failed = world.until(API, "NIMPipeline", "rag", state("Failed")).await;
     let message = condition(&failed, "Failed")["message"].as_str().unwrap();
-    assert!(message.contains("refuses to overwrite NIMService default/llm"), "{message}");
+    assert!(message.contains(&format!("refuses to overwrite NIMService {}/llm", world.namespace)), "{message}");
     // The other services of the pipeline run all the same.
     world.until(API, "NIMService", "embed", state("Ready")).await;
     let services: Api<capstan_api::nim::NimService> = Api::default_namespaced(world.admin.clone());

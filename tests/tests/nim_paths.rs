@@ -1,5 +1,4 @@
-//! The paths that a NIMService can take: other workloads, other platforms, what it waits for. On the embedded cluster, to
-//! which kinds of others can be added and taken away.
+//! The paths that a NIMService can take: other workloads, other platforms, what it waits for.
 
 #![allow(clippy::unwrap_used, reason = "a failed unwrap is a failed test")]
 
@@ -25,7 +24,7 @@ fn says(object: &Value, type_: &str, text: &str) -> bool {
 
 #[tokio::test(start_paused = true)]
 async fn an_autoscaler_takes_over_the_replicas_and_gives_them_back() {
-    let world = World::start_embedded().await;
+    let world = World::start().await;
     let operator = world.operator(Fault::None).await;
     world.apply(service()).await;
     world.until(API, "NIMService", "llama", state("Ready")).await;
@@ -48,7 +47,7 @@ async fn an_autoscaler_takes_over_the_replicas_and_gives_them_back() {
 
 #[tokio::test(start_paused = true)]
 async fn a_route_appears_as_soon_as_the_cluster_knows_routes_and_goes_when_it_is_not_wanted() {
-    let (world, group) = (World::start_embedded().await, "gateway.networking.k8s.io");
+    let (world, group) = (World::start().await, "gateway.networking.k8s.io");
     let _operator = world.operator(Fault::None).await;
     let router = json!({"hostDomainName": "example.com", "gateway": {"namespace": "infra", "name": "gateway"}});
     world.apply(edited(|spec| spec["expose"] = json!({"router": router}))).await;
@@ -58,9 +57,9 @@ async fn a_route_appears_as_soon_as_the_cluster_knows_routes_and_goes_when_it_is
     world.until(API, "NIMService", "llama", missing).await;
     world.install(group, "v1", "HTTPRoute", "httproutes").await;
     world.until("gateway.networking.k8s.io/v1", "HTTPRoute", "llama", |_| true).await;
+    let host = format!("llama.{}.example.com", world.namespace);
     let routed = |object: &Value| {
-        object["status"]["model"]["externalEndpoint"] == "llama.default.example.com"
-            && condition(object, "MissingAPI").is_null()
+        object["status"]["model"]["externalEndpoint"] == host && condition(object, "MissingAPI").is_null()
     };
     world.until(API, "NIMService", "llama", routed).await;
     world.apply(service()).await;
@@ -69,7 +68,7 @@ async fn a_route_appears_as_soon_as_the_cluster_knows_routes_and_goes_when_it_is
 
 #[tokio::test(start_paused = true)]
 async fn another_platform_takes_over_and_nothing_is_left_behind() {
-    let (world, kserve) = (World::start_embedded().await, "serving.kserve.io/v1beta1");
+    let (world, kserve) = (World::start().await, "serving.kserve.io/v1beta1");
     world.install("serving.kserve.io", "v1beta1", "InferenceService", "inferenceservices").await;
     let _operator = world.operator(Fault::None).await;
     world.apply(service()).await;
@@ -95,7 +94,7 @@ async fn another_platform_takes_over_and_nothing_is_left_behind() {
 
 #[tokio::test(start_paused = true)]
 async fn devices_that_nobody_has_are_told_and_found_when_they_come() {
-    let world = World::start_embedded().await;
+    let world = World::start().await;
     let _operator = world.operator(Fault::None).await;
     let devices = json!([{"claimCreationSpec": {"devices": [{
         "name": "gpu", "count": 1, "deviceClassName": "gpu.nvidia.com",
@@ -133,7 +132,7 @@ async fn devices_that_nobody_has_are_told_and_found_when_they_come() {
 
 #[tokio::test(start_paused = true)]
 async fn a_model_over_several_nodes_gets_its_group_and_its_key() {
-    let (world, lws) = (World::start_embedded().await, "leaderworkerset.x-k8s.io/v1");
+    let (world, lws) = (World::start().await, "leaderworkerset.x-k8s.io/v1");
     let operator = world.operator(Fault::None).await;
     world.apply(edited(|spec| spec["multiNode"] = json!({"parallelism": {"pipeline": 2, "tensor": 8}}))).await;
     world.until(API, "NIMService", "llama", |object| says(object, "Ready", "install LeaderWorkerSet")).await;
@@ -156,7 +155,7 @@ async fn a_model_over_several_nodes_gets_its_group_and_its_key() {
 
 #[tokio::test(start_paused = true)]
 async fn a_pod_that_finds_no_gpu_says_so_and_a_smaller_wish_is_enough() {
-    let world = World::start_embedded().await;
+    let world = World::start().await;
     let _operator = world.operator(Fault::None).await;
     world.apply(edited(|spec| spec["resources"] = json!({"limits": {"nvidia.com/gpu": 64}}))).await;
     world.until(API, "NIMService", "llama", |object| says(object, "Ready", "Insufficient nvidia.com/gpu")).await;
@@ -166,14 +165,14 @@ async fn a_pod_that_finds_no_gpu_says_so_and_a_smaller_wish_is_enough() {
 
 #[tokio::test(start_paused = true)]
 async fn a_service_waits_for_its_cache_and_goes_on_by_itself() {
-    let world = World::start_embedded().await;
+    let world = World::start().await;
     world.install_ours("NIMCache").await;
     let _operator = world.operator(Fault::None).await;
     world.apply(edited(|spec| spec["storage"] = json!({"nimCache": {"name": "models"}}))).await;
     let missing = |object: &Value| condition(object, "Failed")["reason"] == "NIMCacheNotFound";
     world.until(API, "NIMService", "llama", missing).await;
     let cache = json!({
-        "apiVersion": API, "kind": "NIMCache", "metadata": {"name": "models", "namespace": "default"},
+        "apiVersion": API, "kind": "NIMCache", "metadata": {"name": "models"},
         "spec": {
             "source": {"ngc": {"authSecret": "ngc", "modelPuller": "nvcr.io/nim/meta/llama3:1.0"}},
             "storage": {"pvc": {"name": "models"}},
@@ -183,7 +182,7 @@ async fn a_service_waits_for_its_cache_and_goes_on_by_itself() {
     let waiting = |object: &Value| condition(object, "Ready")["reason"] == "NIMCacheNotReady";
     world.until(API, "NIMService", "llama", waiting).await;
     let claim = json!({
-        "apiVersion": "v1", "kind": "PersistentVolumeClaim", "metadata": {"name": "models", "namespace": "default"},
+        "apiVersion": "v1", "kind": "PersistentVolumeClaim", "metadata": {"name": "models"},
         "spec": {"accessModes": ["ReadWriteMany"], "resources": {"requests": {"storage": "1Gi"}}},
     });
     world.apply(claim).await;
@@ -193,13 +192,16 @@ async fn a_service_waits_for_its_cache_and_goes_on_by_itself() {
 
 #[tokio::test(start_paused = true)]
 async fn the_model_is_named_and_an_endpoint_that_falls_silent_is_told() {
-    let world = World::start_embedded().await;
+    let world = World::start().await;
     let silent = Arc::new(AtomicBool::new(false));
     let told = silent.clone();
     let ask = Ask(Arc::new(move |_| {
         let silent = told.load(Ordering::SeqCst);
-        let answer =
-            if silent { Err("connection refused".to_owned()) } else { Ok(Answer::Model(Ok("meta/llama".into()))) };
+        let answer = if silent {
+            Err("connection refused".to_owned().into())
+        } else {
+            Ok(Answer::Model(Ok("meta/llama".into())))
+        };
         Box::pin(async move { answer })
     }));
     let operator = world.operator_asking(Fault::None, ask).await;
@@ -216,7 +218,7 @@ async fn the_model_is_named_and_an_endpoint_that_falls_silent_is_told() {
 
 #[tokio::test(start_paused = true)]
 async fn a_secret_that_is_missing_is_named_until_it_is_there() {
-    let world = World::start_embedded().await;
+    let world = World::start().await;
     let _operator = world.operator(Fault::None).await;
     // No GPU is that large, so that the service stays as it is.
     let waiting = edited(|spec| {
@@ -224,13 +226,10 @@ async fn a_secret_that_is_missing_is_named_until_it_is_there() {
         spec["resources"] = json!({"limits": {"nvidia.com/gpu": 64}});
     });
     world.apply(waiting).await;
-    world
-        .until(API, "NIMService", "llama", |object| {
-            says(object, "MissingReferences", "Secret default/ngc does not exist")
-        })
-        .await;
+    let missing = format!("Secret {}/ngc does not exist", world.namespace);
+    world.until(API, "NIMService", "llama", |object| says(object, "MissingReferences", &missing)).await;
     let secret = json!({
-        "apiVersion": "v1", "kind": "Secret", "metadata": {"name": "ngc", "namespace": "default"},
+        "apiVersion": "v1", "kind": "Secret", "metadata": {"name": "ngc"},
         "stringData": {"NGC_API_KEY": "k"},
     });
     world.apply(secret).await;
@@ -239,7 +238,7 @@ async fn a_secret_that_is_missing_is_named_until_it_is_there() {
 
 #[tokio::test(start_paused = true)]
 async fn every_example_is_accepted_and_every_field_of_it_acted_on() {
-    let world = World::start_embedded().await;
+    let world = World::start().await;
     for (group, version, kind, plural) in FOREIGN {
         world.install(group, version, kind, plural).await;
     }
@@ -289,11 +288,11 @@ async fn every_example_is_accepted_and_every_field_of_it_acted_on() {
 
 #[tokio::test(start_paused = true)]
 async fn another_key_in_a_secret_replaces_the_pods() {
-    let world = World::start_embedded().await;
+    let world = World::start().await;
     let operator = world.operator(Fault::None).await;
     let secret = |key: &str| {
         json!({
-            "apiVersion": "v1", "kind": "Secret", "metadata": {"name": "ngc", "namespace": "default"},
+            "apiVersion": "v1", "kind": "Secret", "metadata": {"name": "ngc"},
             "stringData": {"NGC_API_KEY": key},
         })
     };

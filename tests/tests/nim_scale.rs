@@ -33,7 +33,7 @@ fn since(before: &BTreeMap<String, usize>, now: &BTreeMap<String, usize>) -> BTr
 
 #[tokio::test(start_paused = true)]
 async fn five_hundred_services_cost_eight_requests_each_and_nothing_while_idle() {
-    let world = World::start_embedded_with(8).await;
+    let world = World::start_in_virtual_time(8).await;
     let operator = world.operator(Fault::None).await;
     let begin = operator.wire.requests();
     for number in 0..SERVICES {

@@ -15,7 +15,7 @@ use capstan_runtime::webhook::keeper;
 use capstan_runtime::{Anchor, leader};
 use capstan_sim::{Cluster, NodeTemplate, node};
 use capstan_tests::rights::{Recorder, Streams, all, atoms, release, roles};
-use capstan_tests::world::downloads;
+use capstan_tests::simulated::downloads;
 use kube::Client;
 use kube::api::{Api, DeleteParams, DynamicObject, Patch, PatchParams};
 use kube::config::{Config, KubeConfigOptions, Kubeconfig};

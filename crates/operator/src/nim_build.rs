@@ -31,7 +31,7 @@ pub(crate) async fn reconcile(cx: Cx, key: Key) -> Result<Action, Error> {
     let view = runtime.cache.view().owned_by(&uid).object(&Ref::of::<NimCache>(&key.namespace, cache));
     let view = view.object(&Ref::of::<ConfigMap>(&key.namespace, &format!("{cache}-manifest")));
     let mut facts = view.facts(runtime.clock.now());
-    facts.skew = cx.schemas.skew("NIMBuild");
+    facts.skew = cx.schemas.skew(&reference);
     facts.orchestrator = cx.nodes.orchestrator();
     let manifest = match nim_build::manifest_pod(&build, &facts.live) {
         Some(pod) => Some(runtime.pod_log(&key.namespace, &pod, Part::Head(MANIFEST)).await?),

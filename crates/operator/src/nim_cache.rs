@@ -48,7 +48,7 @@ pub(crate) async fn reconcile(cx: Cx, key: Key) -> Result<Action, Error> {
         Ref::of::<k8s_openapi::api::rbac::v1::RoleBinding>(&key.namespace, "nim-cache-rolebinding"),
     ];
     let mut facts = shared.iter().fold(view, |view, one| view.object(one)).facts(runtime.clock.now());
-    facts.skew = cx.schemas.skew("NIMCache");
+    facts.skew = cx.schemas.skew(&reference);
     facts.orchestrator = cx.nodes.orchestrator();
     facts.answers = cx.asker.answers(&key);
     facts.registries = cx.registries;

@@ -23,7 +23,7 @@ pub(crate) async fn reconcile(cx: Cx, key: Key) -> Result<Action, Error> {
         return Ok(Action::Wait);
     }
     let mut facts = runtime.cache.view().owned_by(&uid).facts(runtime.clock.now());
-    facts.skew = cx.schemas.skew("NIMPipeline");
+    facts.skew = cx.schemas.skew(&reference);
     facts.orchestrator = cx.nodes.orchestrator();
     let plan = nim_pipeline::plan(&pipeline, &facts);
     let blocked = |reason: &str, message: &str| nim_pipeline::blocked(&pipeline, &facts, reason, message);

@@ -89,7 +89,7 @@ async fn reconcile(cx: Cx, key: Key) -> Result<Action, Error> {
         return Ok(Action::Wait);
     }
     let mut facts = facts(runtime, cx.kserve.as_deref(), &service);
-    facts.skew = cx.schemas.skew("NIMService");
+    facts.skew = cx.schemas.skew(&reference);
     facts.answers = cx.asker.answers(&key);
     facts.registries = cx.registries;
     facts.orchestrator = cx.nodes.orchestrator();

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use capstan_operands::inference::nim_service::discovery;
 use capstan_plan::{Answer, Question};
-use capstan_runtime::ask::How;
+use capstan_runtime::ask::{How, Silence};
 use capstan_runtime::registry::Registries;
 use capstan_runtime::{fetch, keys};
 
@@ -46,17 +46,20 @@ pub(crate) fn with_registries(ask: &Ask, registries: Option<Registries>) -> How 
             Ok(Answer::Image(Ok(labels)))
         }),
         (Question::Image(image), None) => {
-            Box::pin(async move { Err(format!("no registry is asked about image {}", image.name)) })
+            Box::pin(async move { Err(format!("no registry is asked about image {}", image.name).into()) })
         }
         (other, _) => how(other),
     })
 }
 
-async fn answer(question: Question) -> Result<Answer, String> {
+async fn answer(question: Question) -> Result<Answer, Silence> {
     match question {
-        Question::Model { url, .. } => model(url.trim_end_matches('/')).await.map(|name| Answer::Model(Ok(name))),
-        Question::Image(image) => Err(format!("no registry is asked about image {}", image.name)),
-        Question::PrivateKey { .. } => keys::private_key().map(Answer::PrivateKey).map_err(|error| error.to_string()),
+        Question::Model { url, .. } => Ok(Answer::Model(Ok(model(url.trim_end_matches('/')).await?))),
+        Question::Image(image) => Err(format!("no registry is asked about image {}", image.name).into()),
+        Question::PrivateKey { .. } => {
+            let key = keys::private_key().map_err(|error| Silence::Ours(error.to_string()))?;
+            Ok(Answer::PrivateKey(key))
+        }
     }
 }
 

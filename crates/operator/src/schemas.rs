@@ -10,6 +10,7 @@ use capstan_runtime::queue::Queue;
 use capstan_runtime::{Anchor, Cache, Key, Runtime};
 use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::OwnerReference;
+use serde_json::Value;
 use tokio::sync::{Notify, watch};
 use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
@@ -34,6 +35,21 @@ pub(crate) enum Install {
     Tied(Anchor),
 }
 
+/// The condition that users are told with.
+const CONDITION: &str = "SchemaSkew";
+
+/// Whom a schema concerns.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Whom {
+    /// Every object.
+    All,
+    /// Those whose status speaks of a schema.
+    Told,
+}
+
+/// Has a controller look at its objects again.
+type Wake = Box<dyn Fn(Whom) + Send + Sync>;
+
 /// How the schemas of the cluster differ from ours, by kind. Clones share one state.
 #[derive(Clone)]
 pub(crate) struct Schemas {
@@ -42,8 +58,9 @@ pub(crate) struct Schemas {
 }
 
 struct Shared {
-    skew: Mutex<BTreeMap<&'static str, String>>,
-    wake: Mutex<Vec<Box<dyn Fn() + Send + Sync>>>,
+    /// Kinds that were looked at, with what is to be said.
+    skew: Mutex<BTreeMap<&'static str, Option<String>>>,
+    wake: Mutex<Vec<Wake>>,
     changed: Notify,
     checked: watch::Sender<bool>,
 }
@@ -69,15 +86,25 @@ impl Schemas {
         Self { runtime: runtime.clone(), shared }
     }
 
-    /// What to tell users of `kind` about its schema.
-    pub(crate) fn skew(&self, kind: &str) -> Option<String> {
-        self.shared.skew.lock().unwrap_or_else(PoisonError::into_inner).get(kind).cloned()
+    /// What to tell users of an object about the schema of its kind. Before it was looked at, what they were told.
+    pub(crate) fn skew(&self, object: &Ref) -> Option<String> {
+        let known = self.shared.skew.lock().unwrap_or_else(PoisonError::into_inner);
+        match known.get(object.gvk.kind.as_str()) {
+            Some(message) => message.clone(),
+            None => told(&*self.runtime.cache.get(object)?),
+        }
     }
 
     /// Looks at every object of a controller when a schema changed.
     pub(crate) fn wake<K: kube::Resource<DynamicType = ()>>(&self, queue: Queue<Key>, cache: &Cache) {
         let (cache, gvk) = (cache.clone(), Gvk::of::<K>());
-        let wake = move || cache.keys(&gvk).into_iter().for_each(|key| queue.add(key));
+        let wake = move |whom| match whom {
+            Whom::All => cache.keys(&gvk).into_iter().for_each(|key| queue.add(key)),
+            Whom::Told => {
+                let all = cache.all(&gvk);
+                all.iter().filter(|live| told(live).is_some()).for_each(|live| queue.add(Key::of(live)));
+            }
+        };
         self.shared.wake.lock().unwrap_or_else(PoisonError::into_inner).push(Box::new(wake));
     }
 
@@ -157,27 +184,29 @@ impl Schemas {
     }
 
     fn tell(&self, kind: &'static Entry, message: Option<String>) {
-        let mut skew = self.shared.skew.lock().unwrap_or_else(PoisonError::into_inner);
-        if skew.get(kind.kind) == message.as_ref() {
+        let before = self.shared.skew.lock().unwrap_or_else(PoisonError::into_inner).insert(kind.kind, message.clone());
+        if before.as_ref() == Some(&message) {
             return;
         }
-        match message {
-            Some(message) => {
-                tracing::warn!(kind = kind.kind, message, "schema skew");
-                let reference = Ref::of::<CustomResourceDefinition>("", &kind.crd_name());
-                let live = self.runtime.cache.get(&reference);
-                let uid = live.as_ref().and_then(|live| live["metadata"]["uid"].as_str()).unwrap_or_default();
-                let note = Note { severity: Severity::Warning, reason: "SchemaSkew", message: message.clone() };
-                self.runtime.events.record(&reference, uid, &note);
-                skew.insert(kind.kind, message);
-            }
-            None => {
-                skew.remove(kind.kind);
-            }
+        if let Some(message) = &message {
+            tracing::warn!(kind = kind.kind, message, "schema skew");
+            let reference = Ref::of::<CustomResourceDefinition>("", &kind.crd_name());
+            let live = self.runtime.cache.get(&reference);
+            let uid = live.as_ref().and_then(|live| live["metadata"]["uid"].as_str()).unwrap_or_default();
+            let note = Note { severity: Severity::Warning, reason: CONDITION, message: message.clone() };
+            self.runtime.events.record(&reference, uid, &note);
         }
-        drop(skew);
+        // That all is well is news for those only who were told otherwise.
+        let whom = if before.is_none() && message.is_none() { Whom::Told } else { Whom::All };
         for wake in self.shared.wake.lock().unwrap_or_else(PoisonError::into_inner).iter() {
-            wake();
+            wake(whom);
         }
     }
+}
+
+/// What the status of an object says about the schema of its kind.
+fn told(live: &Value) -> Option<String> {
+    let conditions = live["status"]["conditions"].as_array()?;
+    let condition = conditions.iter().find(|one| one["type"] == CONDITION && one["status"] == "True")?;
+    condition["message"].as_str().map(str::to_owned)
 }

@@ -35,6 +35,13 @@ pub fn set(conditions: &mut Vec<Condition>, wanted: Wanted<'_>, generation: Opti
     }
 }
 
+/// What a condition that holds says of this generation: it stands for as long as whoever sets it knows no better, as right
+/// after a start.
+pub fn said(conditions: Option<&Vec<Condition>>, type_: &str, generation: Option<i64>) -> Option<String> {
+    let holds = |one: &&Condition| one.type_ == type_ && one.status == "True" && one.observed_generation == generation;
+    conditions?.iter().find(holds).map(|one| one.message.clone())
+}
+
 /// Removes the condition of that type.
 pub fn clear(conditions: &mut Vec<Condition>, type_: &str) {
     conditions.retain(|condition| condition.type_ != type_);
@@ -50,6 +57,16 @@ mod tests {
     use super::*;
 
     const READY: Wanted<'_> = Wanted { type_: "Ready", status: true, reason: "Ready", message: "" };
+
+    #[test]
+    fn what_was_said_of_another_generation_no_longer_stands() {
+        let mut conditions = Vec::new();
+        set(&mut conditions, Wanted { message: "well", ..READY }, Some(2), Timestamp::UNIX_EPOCH);
+        assert_eq!(said(Some(&conditions), "Ready", Some(2)), Some("well".into()));
+        assert_eq!(said(Some(&conditions), "Ready", Some(3)), None);
+        set(&mut conditions, Wanted { status: false, ..READY }, Some(2), Timestamp::UNIX_EPOCH);
+        assert_eq!(said(Some(&conditions), "Ready", Some(2)), None);
+    }
 
     #[test]
     fn the_transition_time_moves_only_with_the_status() {

@@ -24,7 +24,24 @@ const PATIENCE: u32 = 3;
 const AT_ONCE: usize = 32;
 
 /// How a question is asked: an answer, or why there is none.
-pub type How = Arc<dyn Fn(Question) -> BoxFuture<'static, Result<Answer, String>> + Send + Sync>;
+pub type How = Arc<dyn Fn(Question) -> BoxFuture<'static, Result<Answer, Silence>> + Send + Sync>;
+
+/// Why there is no answer.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum Silence {
+    /// Whoever was asked does not answer.
+    #[error("{0}")]
+    Theirs(String),
+    /// We could not even ask, as while the API server is away: that says nothing about whom we wanted to ask.
+    #[error("{0}")]
+    Ours(String),
+}
+
+impl From<String> for Silence {
+    fn from(why: String) -> Self {
+        Self::Theirs(why)
+    }
+}
 
 /// Asks questions and keeps the answers. Clones share one state.
 #[derive(Clone)]
@@ -106,7 +123,12 @@ impl Shared {
                 self.keep(key, question, answer);
                 (!question.is_lasting()).then_some(AGAIN)
             }
-            Err(why) => {
+            Err(Silence::Ours(why)) => {
+                tracing::debug!(object = %key, ?question, why, "cannot ask");
+                // What is known stands.
+                Some(SOON)
+            }
+            Err(Silence::Theirs(why)) => {
                 *failures = failures.saturating_add(1);
                 tracing::debug!(object = %key, ?question, why, failures = *failures, "no answer");
                 if *failures >= PATIENCE
@@ -140,7 +162,7 @@ mod tests {
         Question::Model { url: "http://x".into(), revision: "1".into() }
     }
 
-    fn asker(answers: impl Fn(usize) -> Result<String, String> + Send + Sync + 'static) -> (Asker, Queue<Key>, Key) {
+    fn asker(answers: impl Fn(usize) -> Result<String, Silence> + Send + Sync + 'static) -> (Asker, Queue<Key>, Key) {
         let count = AtomicUsize::new(0);
         let how: How = Arc::new(move |_| {
             let answer = answers(count.fetch_add(1, Ordering::SeqCst));
@@ -148,6 +170,21 @@ mod tests {
         });
         let queue = Queue::default();
         (Asker::new(how, queue.clone()), queue, Key::new("ns", "a"))
+    }
+
+    fn refused() -> Silence {
+        Silence::Theirs("refused".into())
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn what_is_known_stands_while_we_cannot_ask() {
+        let (asker, queue, key) =
+            asker(|turn| Err(if turn < 3 { refused() } else { Silence::Ours("no API server".into()) }));
+        asker.ask(&key, &[model()]);
+        assert_eq!(queue.next().await, key);
+        queue.done(&key);
+        assert!(tokio::time::timeout(Duration::from_secs(3600), queue.next()).await.is_err());
+        assert_eq!(asker.answers(&key)[&model()], Answer::Model(Err("refused".into())));
     }
 
     #[tokio::test(start_paused = true)]
@@ -163,7 +200,7 @@ mod tests {
     #[tokio::test(start_paused = true)]
     async fn an_endpoint_may_fail_twice_and_then_it_is_silent_until_it_answers() {
         let (asker, queue, key) =
-            asker(|turn| if (1..=3).contains(&turn) { Err("refused".into()) } else { Ok("llama".into()) });
+            asker(|turn| if (1..=3).contains(&turn) { Err(refused()) } else { Ok("llama".into()) });
         asker.ask(&key, &[model()]);
         for expected in [Ok("llama".into()), Err("refused".into()), Ok("llama".into())] {
             assert_eq!(queue.next().await, key);

@@ -229,7 +229,7 @@ async fn bad_answers_are_named() {
         (&good, trusting, "ConfigMap nim/gone does not exist: create it"),
     ];
     for (registries, image, expected) in cases {
-        let why = registries.labels(&image).await.unwrap_err();
+        let why = registries.labels(&image).await.unwrap_err().to_string();
         assert!(why.contains(expected), "{}: {why}", image.name);
     }
 }

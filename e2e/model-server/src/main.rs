@@ -1,11 +1,17 @@
 //! A model server without a model: answers the requests that probes and users of a NIM send. For tests only.
 //!
 //! It stands in for every NIM image on a test cluster. Under the name of a program that downloads it leaves a file where
-//! the model would be, and as a builder of engines the list of what was built.
+//! the model would be, and as a builder of engines the list of what was built. It says that it is well to whoever probes an
+//! endpoint picker.
+
+mod grpc;
 
 use std::io::{BufRead, BufReader, Write};
 use std::net::{TcpListener, TcpStream};
 use std::path::{Path, PathBuf};
+
+/// Where an endpoint picker says how it is doing.
+const PICKER_HEALTH: u16 = 9003;
 
 #[tokio::main(flavor = "current_thread")]
 async fn main() -> std::io::Result<()> {
@@ -18,6 +24,7 @@ async fn main() -> std::io::Result<()> {
     }
     // As the first process of a container it would ignore the signal, and every deletion would take half a minute.
     let mut terminated = tokio::signal::unix::signal(tokio::signal::unix::SignalKind::terminate())?;
+    tokio::task::spawn_blocking(|| grpc::listen(PICKER_HEALTH));
     let server = tokio::task::spawn_blocking(listen);
     tokio::select! {
         ended = server => ended?,

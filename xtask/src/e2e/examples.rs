@@ -25,6 +25,7 @@ const HOST_FOLDER: &str = "/var/lib/models";
 
 /// Examples that need what this cluster does not have, and what they must say meanwhile.
 const WAITING: &[(&str, &str)] = &[
+    ("cluster-policy", "ClusterPolicy is not ready; states not ready: ["),
     ("cached", "NIMCache llama-3-1-8b not found"),
     ("devices", "Waiting for deployment \"devices\""),
     ("kserve", "InferenceService"),
@@ -74,16 +75,17 @@ pub(super) fn hardware(suite: &Suite) -> Result<String> {
     Ok(format!("{GPUS} GPUs, {VOLUMES} volumes"))
 }
 
-/// The examples that can run here: those in `examples/gpu` need drivers for GPUs that this node only pretends to have.
+/// The examples that can run here; those of `examples/gpu` have a step of their own.
 fn files(suite: &Suite) -> [String; 2] {
     ["nimservice.yaml", "nim"].map(|name| suite.root.join("examples").join(name).display().to_string())
 }
 
-/// Objects of these files.
-fn objects(suite: &Suite) -> Result<Vec<Value>> {
-    let [service, folder] = files(suite);
-    let text =
-        suite.kubectl(&["create", "--dry-run=client", "--recursive", "-f", &service, "-f", &folder, "-o", "json"])?;
+/// Objects of files and folders.
+pub(super) fn objects(suite: &Suite, files: &[&str]) -> Result<Vec<Value>> {
+    let files = files.iter().flat_map(|file| ["-f", file]);
+    let args: Vec<&str> =
+        ["create", "--dry-run=client", "--recursive", "-o", "json"].into_iter().chain(files).collect();
+    let text = suite.kubectl(&args)?;
     // One after the other.
     let objects = serde_json::Deserializer::from_str(&text).into_iter::<Value>();
     objects.collect::<Result<_, _>>().context("kubectl printed no JSON")
@@ -95,7 +97,8 @@ fn ours(suite: &Suite) -> Result<Vec<Value>> {
         let group = object["apiVersion"].as_str().unwrap_or_default().split_once('/').map_or("", |(group, _)| group);
         group.contains('.') && !group.ends_with(BUILT_IN)
     };
-    Ok(objects(suite)?.into_iter().filter(is_ours).collect())
+    let [service, folder] = files(suite);
+    Ok(objects(suite, &[&service, &folder])?.into_iter().filter(is_ours).collect())
 }
 
 /// Kind and place of an object, as kubectl takes them.
@@ -137,7 +140,7 @@ pub(super) fn apply(suite: &Suite) -> Result<String> {
 }
 
 /// What an example must say because it cannot become ready here.
-fn words(object: &Value) -> Option<&'static str> {
+pub(super) fn words(object: &Value) -> Option<&'static str> {
     WAITING.iter().find(|(waits, _)| *waits == name(object)).map(|(_, words)| *words)
 }
 
@@ -150,7 +153,8 @@ fn belongings(object: &Value) -> Vec<(&'static str, String)> {
 /// Makes them, unless an example does.
 fn bring(suite: &Suite, object: &Value) -> Result<()> {
     let [_, _, _, namespace] = place(object);
-    let made = objects(suite)?;
+    let [service, folder] = files(suite);
+    let made = objects(suite, &[&service, &folder])?;
     for (kind, named) in belongings(object) {
         if made.iter().any(|made| made["kind"] == kind && name(made) == named && place(made)[3] == namespace) {
             continue;
@@ -177,7 +181,7 @@ fn texts(object: &Value, field: &str) -> Vec<String> {
 }
 
 /// Waits until a condition of an object has these words.
-fn says(suite: &Suite, object: &Value, words: &str) -> Result<()> {
+pub(super) fn says(suite: &Suite, object: &Value, words: &str) -> Result<()> {
     let place = place(object);
     let args: Vec<&str> = ["get"].into_iter().chain(place.iter().map(String::as_str)).collect();
     let mut last = Value::Null;

@@ -4,6 +4,7 @@
 
 mod audit;
 mod examples;
+mod gpu;
 mod memory;
 mod release;
 mod trouble;
@@ -14,6 +15,7 @@ use std::time::{Duration, Instant};
 use anyhow::{Context, Result, bail};
 use serde_json::Value;
 
+use self::release::Crds;
 use crate::cluster::{self, output, until};
 use crate::image::Build;
 
@@ -71,6 +73,7 @@ pub(crate) fn run(root: &Path, args: &Args) -> Result<()> {
     suite.step("examples", examples::apply)?;
     suite.step("served", examples::served)?;
     suite.step("memory", memory::measure)?;
+    suite.step("GPU policy", gpu::policy)?;
     suite.step("leader gets SIGTERM", trouble::terminate_leader)?;
     suite.step("leader gets SIGKILL", trouble::kill_leader)?;
     suite.step("kubelet killed", trouble::kill_kubelet)?;
@@ -79,7 +82,9 @@ pub(crate) fn run(root: &Path, args: &Args) -> Result<()> {
     suite.step("helm upgrade", release::upgrade)?;
     suite.step("helm rollback", release::rollback)?;
     suite.step("examples deleted", examples::delete)?;
-    suite.step("helm uninstall", |suite| release::uninstall(suite, &before))?;
+    suite.step("helm uninstall", |suite| release::uninstall(suite, &before, Crds::Stay))?;
+    suite.step("helm install with crds.keep=false", release::install_to_go)?;
+    suite.step("helm uninstall with CRDs", |suite| release::uninstall(suite, &before, Crds::Go))?;
     if !args.keep {
         suite.step("cluster down", |_| cluster::down().map(|()| "nothing left behind".into()))?;
     }

@@ -64,11 +64,20 @@ pub(super) fn everything(suite: &Suite) -> Result<BTreeSet<String>> {
     Ok(all)
 }
 
-/// What `helm uninstall` may leave: our CRDs, which hold people's data, and the namespace, which helm never deletes.
-fn may_stay(object: &str) -> bool {
+/// What happens to CRDs, which hold people's data, when the release goes.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(super) enum Crds {
+    /// They stay, unless somebody says otherwise.
+    Stay,
+    /// They go, and everybody's data with them.
+    Go,
+}
+
+/// What `helm uninstall` may leave: CRDs, unless they go, and the namespace, which helm never deletes.
+fn may_stay(object: &str, crds: Crds) -> bool {
     let (resource, name) = object.split_once(' ').unwrap_or_default();
     match resource {
-        "customresourcedefinitions.apiextensions.k8s.io" | "apiservices.apiregistration.k8s.io" => true,
+        "customresourcedefinitions.apiextensions.k8s.io" | "apiservices.apiregistration.k8s.io" => crds == Crds::Stay,
         "namespaces" => name.ends_with(&format!("/{RELEASE}")),
         "serviceaccounts" => name == format!("{RELEASE}/default"),
         "configmaps" => name == format!("{RELEASE}/kube-root-ca.crt"),
@@ -76,20 +85,42 @@ fn may_stay(object: &str) -> bool {
     }
 }
 
-pub(super) fn uninstall(suite: &Suite, before: &BTreeSet<String>) -> Result<String> {
+/// Installs it once more and lets CRDs go with it, as the docs say.
+pub(super) fn install_to_go(suite: &Suite) -> Result<String> {
+    install(suite)?;
+    let chart = chart(suite);
+    suite.helm(&[
+        "upgrade",
+        RELEASE,
+        &chart,
+        "--reuse-values",
+        "--set",
+        "crds.keep=false",
+        "--wait",
+        "--timeout=3m",
+    ])?;
+    suite.wait("CRDs have no owner", || {
+        let list = suite.json(&["get", "customresourcedefinitions"])?;
+        let all = list["items"].as_array().cloned().unwrap_or_default();
+        Ok(all.iter().all(|crd| crd["metadata"]["ownerReferences"][0]["name"] == format!("{RELEASE}-anchor")))
+    })?;
+    Ok("CRDs go with the release".into())
+}
+
+pub(super) fn uninstall(suite: &Suite, before: &BTreeSet<String>, crds: Crds) -> Result<String> {
     suite.helm(&["uninstall", RELEASE, "--wait", "--timeout=3m"])?;
     let mut left = Vec::new();
     let gone = suite.wait("objects are left", || {
-        left = everything(suite)?.difference(before).filter(|object| !may_stay(object)).cloned().collect();
+        left = everything(suite)?.difference(before).filter(|object| !may_stay(object, crds)).cloned().collect();
         Ok(left.is_empty())
     });
     gone.with_context(|| left.join(", "))?;
-    let crds = suite.kubectl(&["get", "customresourcedefinitions", "-o", "name"])?.lines().count();
+    let count = suite.kubectl(&["get", "customresourcedefinitions", "-o", "name"])?.lines().count();
     let after = everything(suite)?;
     if let Some(lost) = before.iter().find(|object| !after.contains(*object)) {
         bail!("{lost} was there before and is gone");
     }
-    Ok(format!("{crds} CRDs stay, and nothing else"))
+    Ok(format!("{count} CRDs stay, and nothing else"))
 }
 
 #[cfg(test)]
@@ -103,10 +134,12 @@ mod tests {
             "namespaces <none>/capstan",
             "configmaps capstan/kube-root-ca.crt",
         ] {
-            assert!(may_stay(stays), "{stays}");
+            assert!(may_stay(stays, Crds::Stay), "{stays}");
         }
         for goes in ["secrets capstan/capstan-webhook-cert", "namespaces <none>/nim", "lease capstan/a"] {
-            assert!(!may_stay(goes), "{goes}");
+            assert!(!may_stay(goes, Crds::Stay), "{goes}");
         }
+        let crd = "customresourcedefinitions.apiextensions.k8s.io <none>/nimservices.apps.nvidia.com";
+        assert!(!may_stay(crd, Crds::Go));
     }
 }

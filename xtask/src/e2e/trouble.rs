@@ -55,13 +55,13 @@ impl Suite {
 
     fn nothing_done(&self, objects: &[String], field: &str, mark: &super::audit::Mark) -> Result<()> {
         let after = examples::versions(self, field)?;
+        let writes = self.writes_since(mark)?;
         if let Some(changed) = after.iter().find(|object| !objects.contains(object)) {
-            bail!("changed: {changed}");
+            bail!("changed: {changed}; the operator wrote: {}", writes.join(", "));
         }
         if after.len() != objects.len() {
             bail!("there were {} objects, there are {}", objects.len(), after.len());
         }
-        let writes = self.writes_since(mark)?;
         if !writes.is_empty() {
             bail!("the operator wrote, though nothing was to be done: {}", writes.join(", "));
         }

@@ -26,7 +26,7 @@ pub(super) async fn reconcile(cx: Cx, key: Key) -> Result<Action, Error> {
         view = view.object(&named);
     }
     let mut facts = view.facts(runtime.clock.now());
-    facts.skew = cx.schemas.skew("ClusterPolicy");
+    facts.skew = cx.schemas.skew(&reference);
     let cluster = cluster::cluster(&runtime.cache, &cx.settings);
     let plan = policy::plan(&one, &facts, &cluster);
     let blocked = |reason: &str, message: &str| policy::blocked(&one, &facts, &cluster, reason, message);

@@ -26,7 +26,7 @@ pub(super) async fn reconcile(cx: Cx, key: Key) -> Result<Action, Error> {
         view = view.object(&named);
     }
     let mut facts = view.facts(runtime.clock.now());
-    facts.skew = cx.schemas.skew("NVIDIADriver");
+    facts.skew = cx.schemas.skew(&reference);
     let cluster = cluster::cluster(&runtime.cache, &cx.settings);
     let around = surroundings(&runtime.cache, cluster.active());
     let plan = nvidia_driver::plan(&one, &facts, &cluster, &around);

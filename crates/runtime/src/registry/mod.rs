@@ -24,6 +24,8 @@ use rustls::pki_types::pem::PemObject;
 use serde_json::Value;
 use tokio::time::Instant;
 
+use crate::ask::Silence;
+
 /// No configuration of an image is larger.
 const CONFIG: usize = 8 << 20;
 /// No image is made for more platforms.
@@ -48,7 +50,7 @@ pub struct Registries {
 }
 
 /// The last answer for an image; held while it is asked for.
-type Turn = tokio::sync::Mutex<Option<(Instant, Result<Vec<Labels>, String>)>>;
+type Turn = tokio::sync::Mutex<Option<(Instant, Result<Vec<Labels>, Silence>)>>;
 
 impl Registries {
     /// Reads Secrets and ConfigMaps with `client`; no image takes longer than `patience`.
@@ -59,7 +61,7 @@ impl Registries {
     }
 
     /// The labels of an image, or why they cannot be told.
-    pub async fn labels(&self, image: &Image) -> Result<Vec<Labels>, String> {
+    pub async fn labels(&self, image: &Image) -> Result<Vec<Labels>, Silence> {
         let turn = self.turn(image);
         let mut last = turn.lock().await;
         if let Some((at, answer)) = last.as_ref()
@@ -80,18 +82,28 @@ impl Registries {
         shared.entry(image.clone()).or_default().clone()
     }
 
-    async fn in_time(&self, image: &Image) -> Result<Vec<Labels>, String> {
-        let asked = tokio::time::timeout(self.patience, self.ask(image)).await;
-        asked.unwrap_or_else(|_| {
-            Err(format!("the registry of image {} does not answer within {} s", image.name, self.patience.as_secs()))
-        })
-    }
-
-    async fn ask(&self, image: &Image) -> Result<Vec<Labels>, String> {
+    async fn in_time(&self, image: &Image) -> Result<Vec<Labels>, Silence> {
         let reference: Reference =
             image.name.parse().map_err(|error| format!("{:?} is no name of an image: {error}", image.name))?;
-        let auth = self.credentials(image, reference.registry()).await?;
-        let oci = self.connect(image, &reference).await?;
+        let prepare = async {
+            let auth = self.credentials(image, reference.registry()).await?;
+            Ok::<_, Silence>((auth, self.connect(image, &reference).await?))
+        };
+        let late = |_| Silence::Ours(format!("cannot read what image {} needs: no answer in time", image.name));
+        let (auth, oci) = tokio::time::timeout(self.patience, prepare).await.map_err(late)??;
+        let asked = tokio::time::timeout(self.patience, self.ask(image, reference, auth, oci)).await;
+        let late =
+            |_| format!("the registry of image {} does not answer within {} s", image.name, self.patience.as_secs());
+        Ok(asked.map_err(late)??)
+    }
+
+    async fn ask(
+        &self,
+        image: &Image,
+        reference: Reference,
+        auth: RegistryAuth,
+        oci: oci_client::Client,
+    ) -> Result<Vec<Labels>, String> {
         let failed = |error: OciDistributionError| explain(&image.name, &error);
         oci.auth(&reference, &auth, RegistryOperation::Pull).await.map_err(failed)?;
         let digest = oci.fetch_manifest_digest(&reference, &auth).await.map_err(failed)?;
@@ -126,10 +138,10 @@ impl Registries {
     }
 
     /// Credentials of the first Secret that knows the registry; none if no one does.
-    async fn credentials(&self, image: &Image, registry: &str) -> Result<RegistryAuth, String> {
+    async fn credentials(&self, image: &Image, registry: &str) -> Result<RegistryAuth, Silence> {
         for secret in &image.secrets {
             let api: Api<Secret> = Api::namespaced(self.client.clone(), &secret.namespace);
-            let found = api.get_opt(&secret.name).await.map_err(|error| format!("cannot read {secret}: {error}"))?;
+            let found = api.get_opt(&secret.name).await.map_err(|error| unread(secret, &error))?;
             let found = found.ok_or_else(|| format!("{secret} does not exist: create it"))?;
             let data = found.data.unwrap_or_default();
             let config = data.get(".dockerconfigjson").ok_or_else(|| {
@@ -142,7 +154,7 @@ impl Registries {
         Ok(RegistryAuth::Anonymous)
     }
 
-    async fn connect(&self, image: &Image, reference: &Reference) -> Result<oci_client::Client, String> {
+    async fn connect(&self, image: &Image, reference: &Reference) -> Result<oci_client::Client, Silence> {
         let some = |text: &String| Some(text.clone()).filter(|text| !text.is_empty());
         let config = ClientConfig {
             protocol: if is_here(reference.registry()) { ClientProtocol::Http } else { ClientProtocol::Https },
@@ -155,11 +167,11 @@ impl Registries {
             no_proxy: some(&image.proxy.none),
             ..ClientConfig::default()
         };
-        oci_client::Client::try_from(config).map_err(|error| chain(&error))
+        oci_client::Client::try_from(config).map_err(|error| chain(&error).into())
     }
 
     /// Certificates to trust: those of the system, and those of the ConfigMap.
-    async fn certificates(&self, map: Option<&Ref>) -> Result<Vec<Certificate>, String> {
+    async fn certificates(&self, map: Option<&Ref>) -> Result<Vec<Certificate>, Silence> {
         let mut pem = Vec::new();
         for path in ROOTS {
             if let Ok(text) = tokio::fs::read(path).await {
@@ -169,7 +181,7 @@ impl Registries {
         }
         if let Some(map) = map {
             let api: Api<ConfigMap> = Api::namespaced(self.client.clone(), &map.namespace);
-            let found = api.get_opt(&map.name).await.map_err(|error| format!("cannot read {map}: {error}"))?;
+            let found = api.get_opt(&map.name).await.map_err(|error| unread(map, &error))?;
             let found = found.ok_or_else(|| format!("{map} does not exist: create it"))?;
             let files = found.data.unwrap_or_default().into_iter();
             let files = files.filter(|(name, _)| name.ends_with(".crt") || name.ends_with(".pem"));
@@ -177,6 +189,15 @@ impl Registries {
         }
         let each = pem.iter().flat_map(|pem| CertificateDer::pem_slice_iter(pem)).filter_map(Result::ok);
         Ok(each.map(|der| Certificate { encoding: CertificateEncoding::Der, data: der.to_vec() }).collect())
+    }
+}
+
+/// Something that the way to a registry needs could not be read: what the API server says of itself is no news about it.
+fn unread(what: &Ref, error: &kube::Error) -> Silence {
+    let why = format!("cannot read {what}: {error}");
+    match error {
+        kube::Error::Api(status) if status.code < 500 && status.code != 429 => Silence::Theirs(why),
+        _ => Silence::Ours(why),
     }
 }
 

@@ -140,10 +140,11 @@ fn advance(cx: &Cx<'_>, objects: &mut Vec<Object>) -> Step {
     }
     let source = Source::of(cx);
     if manifest.is_none() && cx.type_().is_empty() {
-        if cx.told() == Told::Pending {
+        let pod = cx.facts.live.typed::<Pod>(&cx.namespace, &names::pod(cx));
+        // With a pod that was decided on before, maybe by who led before us: it goes on.
+        if cx.told() == Told::Pending && pod.is_none() {
             return Step::Inspect(source.image().to_owned());
         }
-        let pod = cx.facts.live.typed::<Pod>(&cx.namespace, &names::pod(cx));
         if !pod.as_ref().is_some_and(manifest_pod::is_spent) {
             objects.push(cx.child(manifest_pod::object(cx).create_once()));
         }

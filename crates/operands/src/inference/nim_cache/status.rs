@@ -216,13 +216,18 @@ fn write(cx: &Cx<'_>, shown: &Shown, profiles: Vec<NimProfile>) -> Plan<NimCache
         let wanted = Wanted { type_: RECONCILE_FAILED, status: false, reason: "Reconciled", message: "" };
         conditions::set(list, wanted, generation, now);
     }
-    match cx.told() {
-        Told::Unknown(why) => {
-            let message = format!("{why}; the image counts as one with a manifest");
+    let unknown = match cx.told() {
+        Told::Unknown(why) => Some(format!("{why}; the image counts as one with a manifest")),
+        // Whoever led before us was told so.
+        Told::Pending => conditions::said(Some(list), IMAGE_UNKNOWN, generation),
+        _ => None,
+    };
+    match unknown {
+        Some(message) => {
             let wanted = Wanted { type_: IMAGE_UNKNOWN, status: true, reason: IMAGE_UNKNOWN, message: &message };
             conditions::set(list, wanted, generation, now);
         }
-        _ => conditions::clear(list, IMAGE_UNKNOWN),
+        None => conditions::clear(list, IMAGE_UNKNOWN),
     }
     let about = About { kind: "NIMCache", spec: cx.spec(), generation, facts: cx.facts };
     let note = shown.write(status.state.as_deref(), list, &about);

@@ -594,3 +594,16 @@ fn a_ready_cache_stays_ready_when_something_gets_in_the_way() {
     let failed = told.status.conditions.unwrap();
     assert!(failed.iter().any(|one| one.type_ == "NIM_CACHE_RECONCILE_FAILED" && one.reason == "RoleFailed"));
 }
+
+#[test]
+fn who_leads_next_goes_on_with_the_pod_that_is_there() {
+    let mut world = World::new(ngc());
+    world.told(Err("no route to host"));
+    world.turn();
+    world.turn();
+    let before = world.cache.status.clone();
+    world.facts.answers.clear();
+    world.turn();
+    assert!(world.has("Pod", "llama-pod"));
+    assert_eq!(world.cache.status, before, "nobody has been asked yet");
+}

@@ -16,6 +16,9 @@ use super::{Cx, containers, storage};
 /// On the workload: what the registry said about the image of its pods.
 const REMEMBERED: &str = "nvidia.com/model-download-protocol";
 
+/// Condition while the registry does not say.
+pub(super) const UNKNOWN: &str = "ImageUnknown";
+
 /// Reason while the registry is asked.
 pub(super) const INSPECTING: &str = "InspectingImage";
 
@@ -50,6 +53,8 @@ pub(super) fn waits(cx: &Cx<'_>) -> Option<Stop> {
 pub(super) fn unknown(cx: &Cx<'_>) -> Option<String> {
     match layout::told(cx.facts, question(cx).as_ref()) {
         Told::Unknown(why) => Some(format!("{why}; the model is laid out as for images that do not say")),
+        // Whoever led before us was told so.
+        Told::Pending => cx.said(UNKNOWN),
         _ => None,
     }
 }

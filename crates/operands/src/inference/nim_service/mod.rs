@@ -35,7 +35,7 @@ mod storage;
 use capstan_api::nim::multi_node::MultiNode;
 use capstan_api::nim::service::InferencePlatform;
 use capstan_api::nim::{NimCache, NimService, NimServiceSpec, NimServiceStatus};
-use capstan_plan::{Facts, Object, Plan};
+use capstan_plan::{Facts, Object, Plan, conditions};
 use kube::{Resource, ResourceExt};
 
 pub use invalid::{Verdict, check};
@@ -81,6 +81,12 @@ impl<'a> Cx<'a> {
     /// Whether an autoscaler sets the number of replicas.
     fn autoscaled(&self) -> bool {
         self.spec().scale.as_ref().is_some_and(|scale| scale.enabled == Some(true))
+    }
+
+    /// What a condition of the service says, unless it is about an older spec.
+    fn said(&self, type_: &str) -> Option<String> {
+        let list = self.service.status.as_ref().and_then(|status| status.conditions.as_ref());
+        conditions::said(list, type_, self.service.metadata.generation)
     }
 
     /// `object` as a child of the NIMService.

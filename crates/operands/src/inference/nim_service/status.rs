@@ -22,7 +22,6 @@ const INVALID_FIELDS: &str = "InvalidFields";
 const MISSING_API: &str = "MissingAPI";
 const MISSING_REFERENCES: &str = "MissingReferences";
 const SCHEMA_SKEW: &str = "SchemaSkew";
-const IMAGE_UNKNOWN: &str = "ImageUnknown";
 const PVC_CREATED: &str = "NIM_CACHE_PVC_CREATED";
 const UNREACHABLE: &str = "EndpointUnreachable";
 
@@ -179,7 +178,8 @@ fn model(cx: &Cx<'_>, objects: &[Object], outcome: Outcome) -> (Option<ServedMod
     let (name, silent) = match cx.facts.answers.get(&question) {
         Some(Answer::Model(Ok(name))) => (name.clone(), None),
         Some(Answer::Model(Err(why))) => (before, Some(format!("{} does not answer: {why}", endpoints.url))),
-        _ => (before, None),
+        // Whoever led before us may have got no answer.
+        _ => (before, cx.said(UNREACHABLE)),
     };
     let ready = outcome == Outcome::Ready;
     let model = ServedModel { name, cluster_endpoint: endpoints.cluster, external_endpoint: endpoints.external };
@@ -260,7 +260,7 @@ fn finish(cx: &Cx<'_>, outcome: Outcome, reason: &str, message: &str, notices: N
         (MISSING_REFERENCES, joined(notices.missing)),
         (INVALID_FIELDS, joined(notices.invalid)),
         (UNREACHABLE, joined(notices.unreachable)),
-        (IMAGE_UNKNOWN, image::unknown(cx)),
+        (image::UNKNOWN, image::unknown(cx)),
         (IGNORED_FIELDS, ignored_fields(cx)),
         (SCHEMA_SKEW, cx.facts.skew.clone()),
     ];

@@ -302,3 +302,24 @@ fn a_registry_that_does_not_answer_is_told_and_what_runs_stays_as_it_is() {
         assert_eq!(container(&plan(&service, &inspecting(&service, live(), answer))), container(&native));
     }
 }
+
+#[test]
+fn who_leads_next_says_what_was_said_until_it_knows_better() {
+    let mut service = service(plain());
+    service.metadata.generation = Some(1);
+    let mut facts = Facts { registries: true, ..ready(&service, |_, _| {}) };
+    for question in plan(&service, &facts).questions {
+        let answer = question.unanswered("no route to host".into()).unwrap();
+        facts.answers.insert(question, answer);
+    }
+    let told = plan(&service, &facts);
+    for type_ in ["ImageUnknown", "EndpointUnreachable"] {
+        assert!(condition(&told, type_).2.contains("no route to host"));
+    }
+    service.status = Some(told.status.clone());
+    facts.answers.clear();
+    assert_eq!(plan(&service, &facts).status, told.status, "nobody has been asked yet");
+    service.metadata.generation = Some(2);
+    let another = plan(&service, &facts).status.conditions.unwrap();
+    assert!(another.iter().all(|one| !["ImageUnknown", "EndpointUnreachable"].contains(&one.type_.as_str())));
+}

@@ -1,0 +1,111 @@
+//! What is copied between the real server and that of the virtual nodes, and what is not.
+
+use k8s_openapi::api::core::v1::{Node, Pod};
+use kube::ResourceExt;
+use serde_json::{Map, Value, json};
+
+/// On a copy: the identity of the pod that it is a copy of.
+pub(super) const UID: &str = "capstan.test/uid";
+
+/// What a pod has that is decided on the real server, or names something that only it has.
+const OF_POD: &[&str] = &[
+    "affinity",
+    "ephemeralContainers",
+    "imagePullSecrets",
+    "nodeSelector",
+    "overhead",
+    "preemptionPolicy",
+    "priority",
+    "priorityClassName",
+    "resourceClaims",
+    "runtimeClassName",
+    "serviceAccount",
+    "serviceAccountName",
+    "volumes",
+];
+/// The same of a container.
+const OF_CONTAINER: &[&str] = &["envFrom", "volumeDevices", "volumeMounts"];
+
+/// The pod for its node.
+pub(super) fn pod(pod: &Pod) -> Pod {
+    let mut spec = json!(pod.spec);
+    drop_fields(&mut spec, OF_POD);
+    spec["automountServiceAccountToken"] = false.into();
+    for list in ["containers", "initContainers"] {
+        for container in spec.get_mut(list).and_then(Value::as_array_mut).into_iter().flatten() {
+            drop_fields(container, OF_CONTAINER);
+            if let Some(resources) = container.get_mut("resources") {
+                drop_fields(resources, &["claims"]);
+            }
+            if let Some(variables) = container.get_mut("env").and_then(Value::as_array_mut) {
+                variables.retain(|variable| variable["valueFrom"].is_null());
+            }
+        }
+    }
+    let metadata = json!({
+        "name": pod.name_any(), "namespace": pod.namespace(), "labels": pod.labels(),
+        "annotations": {UID: pod.uid()},
+    });
+    serde_json::from_value(json!({"metadata": metadata, "spec": spec})).expect("a pod")
+}
+
+/// What its node says of a pod, for the real server.
+pub(super) fn pod_status(copy: &Pod, pod: &Pod) -> Value {
+    let mut status = json!(copy.status);
+    // The real server counts generations by itself, and never changes this class.
+    drop_fields(&mut status, &["observedGeneration", "qosClass"]);
+    json!({"metadata": {"uid": pod.uid()}, "status": status})
+}
+
+/// The node for the real server.
+pub(super) fn node(node: &Node) -> Node {
+    let taints = node.spec.as_ref().and_then(|spec| spec.taints.clone());
+    let metadata = json!({"name": node.name_any(), "labels": node.labels()});
+    serde_json::from_value(json!({"metadata": metadata, "spec": {"taints": taints}})).expect("a node")
+}
+
+/// What it says of itself; its logs are read at that port of this machine.
+pub(super) fn node_status(node: &Node, port: u16) -> Value {
+    let mut status = json!(node.status);
+    status["addresses"] = json!([{"type": "InternalIP", "address": "127.0.0.1"}]);
+    status["daemonEndpoints"] = json!({"kubeletEndpoint": {"Port": port}});
+    json!({"status": status})
+}
+
+fn drop_fields(value: &mut Value, names: &[&str]) {
+    let mut nothing = Map::new();
+    let fields = value.as_object_mut().unwrap_or(&mut nothing);
+    fields.retain(|name, _| !names.contains(&name.as_str()));
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_copy_names_nothing_that_its_server_does_not_have() {
+        let real = json!({
+            "metadata": {"name": "a", "namespace": "n", "uid": "u", "ownerReferences": [
+                {"apiVersion": "v1", "kind": "X", "name": "x", "uid": "y"}]},
+            "spec": {
+                "serviceAccountName": "x", "volumes": [{"name": "v"}], "nodeName": "gpu-0",
+                "containers": [{
+                    "name": "c", "volumeMounts": [{"name": "v", "mountPath": "/v"}],
+                    "env": [{"name": "A", "value": "1"}, {"name": "B", "valueFrom": {"fieldRef": {"fieldPath": "x"}}}],
+                }],
+            },
+        });
+        let copy = json!(pod(&serde_json::from_value(real).unwrap()));
+        assert_eq!(copy["spec"]["nodeName"], "gpu-0");
+        assert_eq!(copy["spec"]["containers"][0]["env"], json!([{"name": "A", "value": "1"}]));
+        assert_eq!(copy["metadata"]["annotations"][UID], "u");
+        for gone in [
+            "/spec/serviceAccountName",
+            "/spec/volumes",
+            "/spec/containers/0/volumeMounts",
+            "/metadata/ownerReferences",
+        ] {
+            assert_eq!(copy.pointer(gone), None, "{gone}");
+        }
+    }
+}
