@@ -5,11 +5,15 @@ use capstan_hw::driver::Roots;
 use clap::{Parser, Subcommand};
 use tokio::task::JoinSet;
 
-use crate::{Cx, Error, Result, cdi, discovery, exporter, hook, node_status, validator};
+use crate::{Cx, Error, Result, cdi, device_plugin, discovery, exporter, hook, mps, node_status, validator};
 
 /// What an agent can be.
 #[derive(Debug, Clone, Subcommand)]
 pub enum Role {
+    /// Offer GPUs to the kubelet and hand them to containers
+    DevicePlugin(Box<device_plugin::Options>),
+    /// Run the daemons that let processes share a GPU
+    MpsControlDaemon(Box<mps::Options>),
     /// Say what the node has, in labels
     FeatureDiscovery(Box<discovery::Options>),
     /// Keep the CDI spec of this node true
@@ -58,6 +62,8 @@ impl Role {
     /// Runs it until it is done or told to stop.
     pub async fn run(self, cx: Cx) -> Result<()> {
         match self {
+            Self::DevicePlugin(options) => device_plugin::run(*options, cx).await,
+            Self::MpsControlDaemon(options) => mps::run(*options, cx).await,
             Self::FeatureDiscovery(options) => discovery::run(*options, cx).await,
             Self::CdiSpecs(options) => cdi::keep(*options, cx).await,
             Self::Cdi(command) => commanded(command, cx).await,
@@ -113,7 +119,14 @@ mod tests {
 
     #[test]
     fn roles_are_told_by_variables_alone() {
-        for name in ["feature-discovery", "cdi-specs", "exporter", "node-status-exporter"] {
+        for name in [
+            "device-plugin",
+            "mps-control-daemon",
+            "feature-discovery",
+            "cdi-specs",
+            "exporter",
+            "node-status-exporter",
+        ] {
             Role::from_env(name).expect(name);
         }
     }

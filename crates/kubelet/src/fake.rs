@@ -16,7 +16,7 @@ use crate::device_plugin::{
     ALLOCATE, AllocateRequest, AllocateResponse, ContainerAllocateRequest, ContainerAllocateResponse,
     ContainerPreferredAllocationRequest, Device, DevicePluginOptions, Empty, HEALTHY, LIST_AND_WATCH,
     ListAndWatchResponse, OPTIONS, PREFERRED, PreferredAllocationRequest, PreferredAllocationResponse, REGISTER,
-    RegisterRequest, VERSION,
+    RegisterRequest, UNHEALTHY, VERSION,
 };
 use crate::pod_resources::{
     ALLOCATABLE, AllocatableResourcesRequest, AllocatableResourcesResponse, LIST, ListPodResourcesRequest,
@@ -184,20 +184,31 @@ impl State {
         let connection = Connection::open(&self.dir.join(&request.endpoint)).await?;
         let _: DevicePluginOptions = connection.unary(OPTIONS, Empty {}).await?;
         let mut lists = connection.stream::<_, ListAndWatchResponse>(LIST_AND_WATCH, Empty {}).await?;
-        let mut first = true;
-        while let Ok(Some(list)) = lists.message().await {
-            self.plugins.send_modify(|plugins| {
-                let known = plugins.entry(request.resource_name.clone()).or_insert_with(|| Plugin {
-                    endpoint: request.endpoint.clone(),
-                    devices: Vec::new(),
-                    registrations: 0,
-                });
-                known.registrations += usize::from(first);
-                known.endpoint.clone_from(&request.endpoint);
-                known.devices = list.devices;
+        let mut mine = 0;
+        self.plugins.send_modify(|plugins| {
+            let known = plugins.entry(request.resource_name.clone()).or_insert_with(|| Plugin {
+                endpoint: String::new(),
+                devices: Vec::new(),
+                registrations: 0,
             });
-            first = false;
+            known.registrations += 1;
+            known.endpoint.clone_from(&request.endpoint);
+            mine = known.registrations;
+        });
+        // What an earlier connection still says does not count once the plugin registered again.
+        let change = |change: &dyn Fn(&mut Vec<Device>)| {
+            self.plugins.send_if_modified(|plugins| match plugins.get_mut(&request.resource_name) {
+                Some(known) if known.registrations == mine => {
+                    change(&mut known.devices);
+                    true
+                }
+                _ => false,
+            });
+        };
+        while let Ok(Some(list)) = lists.message().await {
+            change(&|devices| devices.clone_from(&list.devices));
         }
+        change(&|devices| devices.iter_mut().for_each(|device| device.health = UNHEALTHY.into()));
         Ok(())
     }
 }

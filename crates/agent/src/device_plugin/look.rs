@@ -1,0 +1,132 @@
+//! Looks at what can change: the node's files and its hardware. Decides nothing.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::os::unix::fs::{FileTypeExt, MetadataExt};
+use std::path::{Path, PathBuf};
+
+use capstan_hw::driver::Roots;
+use capstan_hw::{Inventory, Topology};
+
+use super::devices::Kernel;
+use super::health::{self, Condition};
+use super::platform::{Platform, Signs, after_nvml};
+use super::plugin::Place;
+use super::{Node, Settings, allocate};
+use crate::config::Wrong;
+use crate::{Cx, Result, mps};
+
+/// What files showed at the last look.
+#[derive(Default, PartialEq, Eq)]
+pub(super) struct Seen {
+    /// Which file the kubelet's socket is: another one when the kubelet started again.
+    pub(super) kubelet: Option<(u64, i64, i64)>,
+    /// Device nodes of GPUs.
+    pub(super) nodes: BTreeSet<String>,
+    /// Resources whose MPS daemon runs.
+    pub(super) started: BTreeSet<String>,
+}
+
+impl Seen {
+    /// Looks at the files.
+    pub(super) fn read(node: &Node, place: &Place, root: &Path) -> Self {
+        let kubelet = place.kubelet.as_ref().and_then(|socket| socket.metadata().ok());
+        let dev = node.roots.dev_here.join("dev");
+        let names = |dir: PathBuf| {
+            let entries = std::fs::read_dir(dir).into_iter().flatten().flatten();
+            entries.filter_map(|entry| entry.file_name().into_string().ok())
+        };
+        let nodes = names(dev.clone()).filter(|name| name.starts_with("nvidia"));
+        let started = node.resources.iter().filter(|resource| mps::started(root, &resource.name));
+        Self {
+            kubelet: kubelet.map(|meta| (meta.ino(), meta.ctime(), meta.ctime_nsec())),
+            nodes: nodes
+                .chain(names(dev.join("nvidia-caps")))
+                .chain(names(dev.join("nvidia-caps-imex-channels")))
+                .collect(),
+            started: started.map(|resource| resource.name.to_string()).collect(),
+        }
+    }
+}
+
+/// What the hardware said.
+pub(super) struct Found {
+    pub(super) platform: Platform,
+    pub(super) inventory: Inventory,
+    pub(super) topology: Topology,
+    pub(super) kernel: Kernel,
+}
+
+/// What the hardware said, and how the GPUs are; no list when a lost GPU spoils it.
+pub(super) type Looked = capstan_hw::Result<(Option<Found>, BTreeMap<String, Condition>)>;
+
+/// Looks at the hardware, and asks the GPUs how they are where that is wanted.
+pub(super) async fn look(cx: &Cx, node: &Node, known: Option<Inventory>, ask: bool) -> Looked {
+    let (source, roots, root) = (cx.hardware.clone(), node.roots.clone(), cx.root.clone());
+    let discovery = node.settings.discovery;
+    let looked = tokio::task::spawn_blocking(move || {
+        let platform = Signs::read(&roots, &root).platform(discovery);
+        if platform != Platform::Nvml {
+            return Ok((Some(Found::alone(platform)), BTreeMap::new()));
+        }
+        let hardware = source.get()?;
+        let found = match hardware.inventory() {
+            Ok(inventory) => Some(Found {
+                platform: after_nvml(discovery, &inventory),
+                topology: hardware.topology()?,
+                kernel: Kernel::read(&root, &inventory),
+                inventory,
+            }),
+            // One that is lost fails the whole list: those that were known are asked one by one.
+            Err(capstan_hw::Error::Lost) if known.is_some() => None,
+            Err(error) => return Err(error),
+        };
+        let inventory = found.as_ref().map(|found| &found.inventory).or(known.as_ref());
+        let conditions = inventory.filter(|_| ask).map(|inventory| health::conditions(&*hardware, inventory));
+        Ok((found, conditions.unwrap_or_default()))
+    });
+    looked
+        .await
+        .unwrap_or_else(|error| Err(capstan_hw::Error::Call { call: "look at the hardware", why: error.to_string() }))
+}
+
+impl Found {
+    /// A machine whose GPUs are one device.
+    fn alone(platform: Platform) -> Self {
+        let inventory = Inventory {
+            driver: String::new(),
+            nvml: String::new(),
+            cuda: capstan_hw::CudaVersion { major: 0, minor: 0 },
+            gpus: Vec::new(),
+        };
+        Self { platform, inventory, topology: Topology::default(), kernel: Kernel::default() }
+    }
+}
+
+/// Where the driver is: as the process was told, unless the plugin was told otherwise.
+pub(super) fn roots(known: &Roots, settings: &Settings) -> Roots {
+    if settings.driver_root.is_none() && settings.dev_root.is_none() && settings.container_driver_root.is_none() {
+        return known.clone();
+    }
+    let host = settings.driver_root.clone().unwrap_or_else(|| known.host.clone());
+    let here = settings.container_driver_root.clone().unwrap_or_else(|| known.here.clone());
+    Roots::new(host, here, settings.dev_root.clone())
+}
+
+/// The IMEX channels that are there.
+pub(super) fn channels(node: &Node, root: &Path) -> Result<Vec<u32>> {
+    let mut there = Vec::new();
+    for &channel in &node.settings.imex_channels {
+        let path = allocate::channel_path(channel);
+        let places = [&node.roots.dev_here, root].map(|root| root.join(path.trim_start_matches('/')));
+        let found = places.iter().any(|place| place.metadata().is_ok_and(|meta| meta.file_type().is_char_device()));
+        match (found, node.settings.imex_required) {
+            (true, _) => there.push(channel),
+            (false, true) => {
+                let why = format!("has no device node {path}; create it, or set imex.required to false");
+                return Err(Wrong::new("imex.channelIDs", channel, why).into());
+            }
+            (false, false) => tracing::warn!(channel, path, "no such IMEX channel; containers do not get it"),
+        }
+    }
+    Ok(there)
+}

@@ -1,0 +1,160 @@
+//! Flags of the device plugin: the names and variables that existing deployments use.
+
+use std::path::PathBuf;
+
+use capstan_kubelet::device_plugin::SOCKET;
+
+use crate::config::{
+    AllocationPolicy, Choices, DeviceIdStrategy, DeviceListStrategy, DiscoveryStrategy, Flags, MigStrategy, Wrong,
+    boolean, imex_channels, one_of,
+};
+
+/// Flags of the device plugin. What is not set here is taken from the config file, or else has its default.
+#[derive(Debug, Clone, Default, clap::Args)]
+pub struct Options {
+    /// How MIG devices are offered: none, single or mixed.
+    #[arg(long, env = "MIG_STRATEGY")]
+    pub mig_strategy: Option<String>,
+    /// A driver that does not answer at the start ends the process.
+    #[arg(long, env = "FAIL_ON_INIT_ERROR", value_parser = boolean, num_args = 0..=1, require_equals = true, default_missing_value = "true")]
+    pub fail_on_init_error: Option<bool>,
+    /// Where the driver is on the host.
+    #[arg(long, alias = "nvidia-driver-root", env = "NVIDIA_DRIVER_ROOT")]
+    pub driver_root: Option<PathBuf>,
+    /// Where the root of the devices is on the host.
+    #[arg(long, alias = "nvidia-dev-root", env = "NVIDIA_DEV_ROOT")]
+    pub dev_root: Option<PathBuf>,
+    /// Where the driver's root is mounted for us.
+    #[arg(long, env = "DRIVER_ROOT_CTR_PATH")]
+    pub driver_root_ctr_path: Option<PathBuf>,
+    /// The same under its older name.
+    #[arg(long, env = "CONTAINER_DRIVER_ROOT", hide = true)]
+    pub container_driver_root: Option<PathBuf>,
+    /// Device nodes are part of the answer, for the kubelet's CPU manager.
+    #[arg(long, env = "PASS_DEVICE_SPECS", value_parser = boolean, num_args = 0..=1, require_equals = true, default_missing_value = "true")]
+    pub pass_device_specs: Option<bool>,
+    /// How containers are told their devices: envvar, volume-mounts, cdi-annotations, cdi-cri, or several of them.
+    #[arg(long, env = "DEVICE_LIST_STRATEGY")]
+    pub device_list_strategy: Option<String>,
+    /// How devices are named to containers: uuid or index.
+    #[arg(long, env = "DEVICE_ID_STRATEGY")]
+    pub device_id_strategy: Option<String>,
+    /// Containers get GDRCopy.
+    #[arg(long, env = "GDRCOPY_ENABLED", value_parser = boolean, num_args = 0..=1, require_equals = true, default_missing_value = "true")]
+    pub gdrcopy_enabled: Option<bool>,
+    /// Containers get GPUDirect Storage.
+    #[arg(long, env = "GDS_ENABLED", value_parser = boolean, num_args = 0..=1, require_equals = true, default_missing_value = "true")]
+    pub gds_enabled: Option<bool>,
+    /// Containers get the network adapters' driver.
+    #[arg(long, env = "MOFED_ENABLED", value_parser = boolean, num_args = 0..=1, require_equals = true, default_missing_value = "true")]
+    pub mofed_enabled: Option<bool>,
+    /// What annotations with CDI names begin with.
+    #[arg(long, env = "CDI_ANNOTATION_PREFIX")]
+    pub cdi_annotation_prefix: Option<String>,
+    /// The hook program on the host.
+    #[arg(long, env = "NVIDIA_CDI_HOOK_PATH")]
+    pub nvidia_cdi_hook_path: Option<PathBuf>,
+    /// The same under its older name.
+    #[arg(long, env = "NVIDIA_CTK_PATH", hide = true)]
+    pub nvidia_ctk_path: Option<PathBuf>,
+    /// Where the MPS directory is on the host.
+    #[arg(long, env = "MPS_ROOT")]
+    pub mps_root: Option<PathBuf>,
+    /// Which replicas of shared devices are chosen first: distributed or packed.
+    #[arg(long, env = "SHARED_DEVICES_ALLOCATION_POLICY")]
+    pub shared_devices_allocation_policy: Option<String>,
+    /// How GPUs are found: auto, nvml or tegra.
+    #[arg(long, env = "DEVICE_DISCOVERY_STRATEGY")]
+    pub device_discovery_strategy: Option<String>,
+    /// IMEX channels that containers get: none, or 0.
+    #[arg(long, env = "IMEX_CHANNEL_IDS")]
+    pub imex_channel_ids: Option<String>,
+    /// A missing IMEX channel ends the process.
+    #[arg(long, env = "IMEX_REQUIRED", value_parser = boolean, num_args = 0..=1, require_equals = true, default_missing_value = "true")]
+    pub imex_required: Option<bool>,
+    /// The kubelet's socket; empty to serve without registering.
+    #[arg(long, env = "KUBELET_SOCKET", default_value = SOCKET)]
+    pub kubelet_socket: String,
+    /// The config file.
+    #[arg(long, env = "CONFIG_FILE")]
+    pub config_file: Option<PathBuf>,
+    /// Features of the CDI specs.
+    #[arg(long, env = "CDI_FEATURE_FLAGS", value_delimiter = ',')]
+    pub cdi_feature_flags: Vec<String>,
+    /// Hooks that CDI specs leave out.
+    #[arg(long, env = "CDI_DISABLE_HOOKS", value_delimiter = ',')]
+    pub cdi_disable_hooks: Vec<String>,
+    /// XIDs that say nothing about a GPU's health, or `all`.
+    #[arg(long, env = "DP_DISABLE_HEALTHCHECKS", hide = true)]
+    pub disable_healthchecks: Option<String>,
+    /// XIDs that do, whatever else is said, or `all`.
+    #[arg(long, env = "DP_ENABLE_HEALTHCHECKS", hide = true)]
+    pub enable_healthchecks: Option<String>,
+    /// Name of this node, for its label that names a config.
+    #[arg(long, env = "NODE_NAME", default_value = "")]
+    pub node_name: String,
+    /// Label of the node that names its config.
+    #[arg(long, env = "NODE_LABEL", default_value = "nvidia.com/device-plugin.config")]
+    pub node_label: String,
+    /// Directory with a config file per name; the node's label chooses one.
+    #[arg(long, env = "CONFIG_FILE_SRCDIR")]
+    pub config_file_srcdir: Option<PathBuf>,
+    /// Name of the config of a node without the label.
+    #[arg(long, env = "DEFAULT_CONFIG", default_value = "")]
+    pub default_config: String,
+    /// What a node without label and default config gets, in this order: named, single, empty.
+    #[arg(long, env = "FALLBACK_STRATEGIES", value_delimiter = ',')]
+    pub fallback_strategies: Vec<String>,
+}
+
+/// A word of a flag; an empty one is not set.
+pub(crate) fn word<T: Copy>(flag: &str, text: Option<&str>, choices: Choices<T>) -> Result<Option<T>, Wrong> {
+    text.filter(|text| !text.is_empty()).map(|text| one_of(flag, text, choices)).transpose()
+}
+
+impl Options {
+    /// What was said on the command line or by variables.
+    pub fn flags(&self) -> Result<Flags, Wrong> {
+        let list = self.device_list_strategy.as_deref().filter(|list| !list.is_empty());
+        let path = |path: &Option<PathBuf>| path.clone().filter(|path| !path.as_os_str().is_empty());
+        Ok(Flags {
+            mig_strategy: word("--mig-strategy", self.mig_strategy.as_deref(), MigStrategy::CHOICES)?,
+            fail_on_init_error: self.fail_on_init_error,
+            driver_root: path(&self.driver_root),
+            dev_root: path(&self.dev_root),
+            container_driver_root: path(&self.driver_root_ctr_path).or_else(|| path(&self.container_driver_root)),
+            gdrcopy: self.gdrcopy_enabled,
+            gds: self.gds_enabled,
+            mofed: self.mofed_enabled,
+            mps_root: path(&self.mps_root),
+            discovery: word(
+                "--device-discovery-strategy",
+                self.device_discovery_strategy.as_deref(),
+                DiscoveryStrategy::CHOICES,
+            )?,
+            pass_device_specs: self.pass_device_specs,
+            device_list: list.map(|list| DeviceListStrategy::list("--device-list-strategy", list)).transpose()?,
+            device_id: word("--device-id-strategy", self.device_id_strategy.as_deref(), DeviceIdStrategy::CHOICES)?,
+            cdi_annotation_prefix: self.cdi_annotation_prefix.clone(),
+            cdi_hook: path(&self.nvidia_cdi_hook_path).or_else(|| path(&self.nvidia_ctk_path)),
+            allocation: word(
+                "--shared-devices-allocation-policy",
+                self.shared_devices_allocation_policy.as_deref(),
+                AllocationPolicy::CHOICES,
+            )?,
+            imex_channels: self.imex_channel_ids.as_deref().map(channels).transpose()?,
+            imex_required: self.imex_required,
+            ..Flags::default()
+        })
+    }
+}
+
+/// Channels with commas between them, in brackets or not.
+fn channels(text: &str) -> Result<Vec<u32>, Wrong> {
+    let flag = "--imex-channel-ids";
+    let words = text.trim().trim_start_matches('[').trim_end_matches(']').split(',').map(str::trim);
+    let numbers = words.filter(|word| !word.is_empty()).map(|word| {
+        word.parse().map_err(|_| Wrong::new(flag, format!("'{text}'"), "is no list of channels; write 0 or nothing"))
+    });
+    imex_channels(flag, numbers.collect::<Result<_, Wrong>>()?)
+}

@@ -1,0 +1,44 @@
+//! Decisions by tables, and the whole plugin against a kubelet for tests.
+
+mod allocate;
+mod config;
+mod health;
+mod layout;
+mod prefer;
+mod story;
+
+use super::*;
+use capstan_hw::Inventory;
+use capstan_hw::driver::Roots;
+use capstan_hw::fake::{Model, Recording, node as recorded};
+
+/// Settings as a config file makes them.
+fn settings(text: &str) -> Settings {
+    let config = crate::config::parse(text).expect("a config").config;
+    Settings::resolve(Options::default().flags().expect("flags"), config).expect("settings")
+}
+
+fn offered(inventory: &Inventory, text: &str) -> Result<Offer, crate::config::Wrong> {
+    offer(Platform::Nvml, inventory, &settings(text), &Kernel::default())
+}
+
+/// A node with these GPUs and this config.
+fn node_of(recording: &Recording, text: &str) -> Node {
+    Node {
+        settings: settings(text),
+        roots: Roots { host: "/".into(), here: "/".into(), dev_host: "/host".into(), dev_here: "/here".into() },
+        resources: offered(&recording.inventory, text).expect("an offer").resources,
+        topology: recording.topology.clone(),
+        sick: Default::default(),
+        channels: Vec::new(),
+        classes: Vec::new(),
+    }
+}
+
+fn gpus(count: u32) -> Recording {
+    recorded(Model::H200, count)
+}
+
+fn uuid(gpu: u32) -> String {
+    gpus(8).inventory.gpus[gpu as usize].uuid.clone()
+}
