@@ -91,6 +91,7 @@ impl Registries {
         };
         let late = |_| Silence::Ours(format!("cannot read what image {} needs: no answer in time", image.name));
         let (auth, oci) = tokio::time::timeout(self.patience, prepare).await.map_err(late)??;
+        // The only limit: a second one as long would make it chance which of two texts users read.
         let asked = tokio::time::timeout(self.patience, self.ask(image, reference, auth, oci)).await;
         let late =
             |_| format!("the registry of image {} does not answer within {} s", image.name, self.patience.as_secs());
@@ -159,8 +160,6 @@ impl Registries {
         let config = ClientConfig {
             protocol: if is_here(reference.registry()) { ClientProtocol::Http } else { ClientProtocol::Https },
             tls_certs_only: self.certificates(image.certificates.as_ref()).await?,
-            connect_timeout: Some(self.patience),
-            read_timeout: Some(self.patience),
             user_agent: "capstan",
             http_proxy: some(&image.proxy.http),
             https_proxy: some(&image.proxy.https),
