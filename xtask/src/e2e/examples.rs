@@ -246,6 +246,12 @@ pub(super) fn served(suite: &Suite) -> Result<String> {
     if asked.is_empty() {
         bail!("no example is a NIMService");
     }
+    // The operator asks as well, and says so a moment later.
+    suite.wait("a service does not say which model it serves", || {
+        let list = suite.json(&["get", "nimservices", "-A"])?;
+        let ready = list["items"].as_array().into_iter().flatten().filter(|one| one["status"]["state"] == "Ready");
+        Ok(ready.into_iter().all(|one| one["status"]["model"]["name"] == "example/model"))
+    })?;
     Ok(format!("/v1/models answers at {} services", asked.len()))
 }
 
