@@ -16,6 +16,14 @@ const DISPLAYS: [&str; 2] = ["DGX Display", "NVIDIA DGX Display"];
 
 /// The spec of this node. Looks at files and device nodes below the roots; paths in the spec are the host's.
 pub fn generate(inventory: &Inventory, roots: &Roots, settings: &Settings) -> Result<Spec> {
+    generate_if_any(inventory, roots, settings)?.ok_or_else(|| {
+        let what = format!("{:?}", settings.mode).to_lowercase();
+        Error::Check(format!("there is no device node for a spec of mode {what} below {}", roots.dev_here.display()))
+    })
+}
+
+/// The same, or nothing where the node has no device of that kind.
+pub fn generate_if_any(inventory: &Inventory, roots: &Roots, settings: &Settings) -> Result<Option<Spec>> {
     let mode = match settings.mode {
         Mode::Auto => platform(inventory, settings),
         mode => mode,
@@ -30,16 +38,20 @@ pub fn generate(inventory: &Inventory, roots: &Roots, settings: &Settings) -> Re
             spec.container_edits = common(&Driver::find(roots, settings, &inventory.driver)?, settings);
         }
         Mode::Management => {
-            spec.devices = modes::management(roots, settings)?;
+            spec.devices = modes::management(roots, settings);
             spec.container_edits = common(&Driver::find(roots, settings, &inventory.driver)?, settings);
         }
         Mode::Csv => (spec.devices, spec.container_edits) = csv::generate(roots, settings)?,
         Mode::Wsl => (spec.devices, spec.container_edits) = wsl::generate(roots, settings)?,
         Mode::Imex => spec.devices = modes::imex(roots, settings)?,
-        Mode::Gds => (spec.devices, spec.container_edits) = modes::gds(roots, settings)?,
-        Mode::Mofed => spec.devices = modes::mofed(roots, settings)?,
-        Mode::Gdrcopy => spec.devices = modes::gdrcopy(roots, settings)?,
-        Mode::Nvswitch => spec.devices = modes::nvswitch(roots, settings)?,
+        Mode::Gds => (spec.devices, spec.container_edits) = modes::gds(roots, settings),
+        Mode::Mofed => spec.devices = modes::mofed(roots, settings),
+        Mode::Gdrcopy => spec.devices = modes::gdrcopy(roots, settings),
+        Mode::Nvswitch => spec.devices = modes::nvswitch(roots, settings),
+    }
+    let counted = !matches!(mode, Mode::Auto | Mode::Nvml | Mode::Csv | Mode::Wsl);
+    if counted && spec.devices.is_empty() {
+        return Ok(None);
     }
     if settings.all_device && !spec.devices.iter().all(|device| device.name == "none") {
         spec.add_merged("all").map_err(invalid)?;
@@ -47,7 +59,7 @@ pub fn generate(inventory: &Inventory, roots: &Roots, settings: &Settings) -> Re
     spec.simplify();
     spec.cdi_version = spec.minimum_version().to_owned();
     spec.validate().map_err(invalid)?;
-    Ok(spec)
+    Ok(Some(spec))
 }
 
 fn invalid(error: capstan_cdi::Error) -> Error {

@@ -68,13 +68,18 @@ pub(super) fn hook(settings: &Settings, name: HookName, arguments: Vec<String>) 
         return None;
     }
     let program = settings.hook.file_name().map(|name| name.to_string_lossy().into_owned()).unwrap_or_default();
-    // Programs that do more than hooks take them below a word of their own.
-    let below = matches!(program.as_str(), "nvidia-ctk" | "capstan").then(|| "hook".to_owned());
-    let words = [Some(program), below, Some(name.as_str().to_owned())];
+    // Programs that do more than hooks take them below words of their own.
+    let below: &[&str] = match program.as_str() {
+        "nvidia-ctk" => &["hook"],
+        "capstan" => &["agent", "hook"],
+        _ => &[],
+    };
+    let below = below.iter().map(|word| (*word).to_owned());
+    let words = std::iter::once(program).chain(below).chain([name.as_str().to_owned()]);
     Some(Hook {
         hook_name: "createContainer".into(),
         path: settings.hook.to_string_lossy().into_owned(),
-        args: words.into_iter().flatten().chain(arguments).collect(),
+        args: words.chain(arguments).collect(),
         env: vec!["NVIDIA_CTK_DEBUG=false".into()],
         timeout: None,
     })

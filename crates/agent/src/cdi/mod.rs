@@ -14,15 +14,17 @@ mod hooks;
 mod keep;
 mod ldcache;
 mod modes;
+mod plugin;
 mod settings;
 mod write;
 mod wsl;
 
 pub use capstan_cdi::Spec;
 pub use cli::{Command, run};
-pub use generate::generate;
+pub use generate::{generate, generate_if_any};
 pub use hooks::HookName;
 pub use keep::{KeepOptions, keep};
+pub use plugin::{Extras, write_for_plugin};
 pub use settings::{FeatureFlags, Mode, NameStrategy, Settings};
 pub use write::{remove, write};
 

@@ -1,7 +1,5 @@
 //! Specs for what is not a GPU: every node for those who manage the driver, channels, storage, network, switches.
 
-use std::path::Path;
-
 use capstan_cdi::{ContainerEdits, Device, Mount};
 use capstan_hw::driver::Roots;
 
@@ -15,31 +13,28 @@ use crate::{Error, Result};
 const MAX_CHANNEL: u32 = (1 << 20) - 1;
 const CHANNELS: &str = "/dev/nvidia-caps-imex-channels";
 
+/// All nodes as one device; no device for no node.
 fn all(edits: ContainerEdits) -> Vec<Device> {
+    if edits.device_nodes.is_empty() {
+        return Vec::new();
+    }
     vec![Device { name: "all".into(), container_edits: edits, ..Device::default() }]
 }
 
-fn none(what: &str, roots: &Roots) -> Error {
-    Error::Check(format!("there is no {what} below {}", roots.dev_here.display()))
-}
-
 /// Every NVIDIA node but those that have specs of their own.
-pub(super) fn management(roots: &Roots, settings: &Settings) -> Result<Vec<Device>> {
+pub(super) fn management(roots: &Roots, settings: &Settings) -> Vec<Device> {
     let mut nodes = Nodes::new(roots, settings);
     let others = ["nvidia-fs*", "nvidia-nvswitch*", "nvidia-nvlink*"];
     nodes.add_all("/dev", |name| name.starts_with("nvidia") && !others.iter().any(|other| glob(other, name)));
     nodes.add_all("/dev/nvidia-caps", |name| name.starts_with("nvidia-cap"));
     nodes.add_all(CHANNELS, |name| name.starts_with("channel"));
-    if nodes.is_empty() {
-        return Err(none("/dev/nvidia*", roots));
-    }
     let caps = nodes.has("/dev/nvidia-caps/nvidia-cap1") || nodes.has("/dev/nvidia-caps/nvidia-cap2");
     let mut edits = nodes.edits();
     if caps {
         let words = ["--mode", "755", "--path", "/dev/nvidia-caps"].map(str::to_owned);
         edits.hooks.extend(hook(settings, HookName::Chmod, words.into()));
     }
-    Ok(all(edits))
+    all(edits)
 }
 
 /// One device for each channel that is asked for.
@@ -56,15 +51,12 @@ pub(super) fn imex(roots: &Roots, settings: &Settings) -> Result<Vec<Device>> {
     }
     wanted.sort_unstable();
     wanted.dedup();
-    if wanted.is_empty() {
-        return Err(none("IMEX channel", roots));
-    }
     let device = |number: u32| {
         let mut nodes = Nodes::new(roots, settings);
         let path = format!("{CHANNELS}/channel{number}");
         nodes.add(&path);
         if nodes.is_empty() {
-            return Err(none(&path, roots));
+            return Err(Error::Check(format!("there is no {path} below {}", roots.dev_here.display())));
         }
         Ok(Device { name: number.to_string(), container_edits: nodes.edits(), ..Device::default() })
     };
@@ -80,12 +72,9 @@ pub(super) fn channel(id: &str) -> Result<u32> {
 }
 
 /// Storage that is read straight into a GPU.
-pub(super) fn gds(roots: &Roots, settings: &Settings) -> Result<(Vec<Device>, ContainerEdits)> {
+pub(super) fn gds(roots: &Roots, settings: &Settings) -> (Vec<Device>, ContainerEdits) {
     let mut nodes = Nodes::new(roots, settings);
     nodes.add_all("/dev", |name| name.starts_with("nvidia-fs"));
-    if nodes.is_empty() {
-        return Err(none("/dev/nvidia-fs*", roots));
-    }
     let mounts = ["/run/udev", "/etc/cufile.json"];
     let mounts = mounts.iter().filter(|path| roots.here.join(path.trim_start_matches('/')).exists());
     let mount = |path: &&str| Mount {
@@ -95,30 +84,26 @@ pub(super) fn gds(roots: &Roots, settings: &Settings) -> Result<(Vec<Device>, Co
         type_: None,
     };
     let edits = ContainerEdits { mounts: mounts.map(mount).collect(), ..ContainerEdits::default() };
-    Ok((all(nodes.edits()), edits))
+    (all(nodes.edits()), edits)
 }
 
 /// Network adapters that reach a GPU's memory.
-pub(super) fn mofed(roots: &Roots, settings: &Settings) -> Result<Vec<Device>> {
+pub(super) fn mofed(roots: &Roots, settings: &Settings) -> Vec<Device> {
     named(roots, settings, "/dev/infiniband", |name| name.starts_with("uverbs") || name == "rdma_cm")
 }
 
 /// Fast copies to and from a GPU.
-pub(super) fn gdrcopy(roots: &Roots, settings: &Settings) -> Result<Vec<Device>> {
+pub(super) fn gdrcopy(roots: &Roots, settings: &Settings) -> Vec<Device> {
     named(roots, settings, "/dev", |name| name == "gdrdrv")
 }
 
 /// The switches between GPUs.
-pub(super) fn nvswitch(roots: &Roots, settings: &Settings) -> Result<Vec<Device>> {
+pub(super) fn nvswitch(roots: &Roots, settings: &Settings) -> Vec<Device> {
     named(roots, settings, "/dev", |name| name.starts_with("nvidia-nvswitch"))
 }
 
-fn named(roots: &Roots, settings: &Settings, dir: &str, wanted: fn(&str) -> bool) -> Result<Vec<Device>> {
+fn named(roots: &Roots, settings: &Settings, dir: &str, wanted: fn(&str) -> bool) -> Vec<Device> {
     let mut nodes = Nodes::new(roots, settings);
     nodes.add_all(dir, wanted);
-    if nodes.is_empty() {
-        let what = Path::new(dir).display();
-        return Err(none(&format!("{:?} device in {what}", settings.mode).to_lowercase(), roots));
-    }
-    Ok(all(nodes.edits()))
+    all(nodes.edits())
 }

@@ -245,9 +245,11 @@ fn hooks_are_in_order_and_can_be_left_out() {
 fn a_program_that_does_more_than_hooks_is_told_so() {
     let inventory = Recording::h200().inventory;
     let machine = Machine::new(&inventory, "usr/");
-    for (program, wanted) in
-        [("/usr/bin/nvidia-ctk", "nvidia-ctk hook create-symlinks"), ("/opt/x-hook", "x-hook create-symlinks")]
-    {
+    for (program, wanted) in [
+        ("/usr/bin/nvidia-ctk", "nvidia-ctk hook create-symlinks"),
+        ("/usr/local/bin/capstan", "capstan agent hook create-symlinks"),
+        ("/opt/x-hook", "x-hook create-symlinks"),
+    ] {
         let settings = Settings { hook: program.into(), ..machine.settings() };
         let spec = generate(&inventory, &machine.roots_at(""), &settings).expect("a spec");
         let hook = &spec.container_edits.hooks[0];
@@ -342,6 +344,30 @@ fn channels_are_numbers_that_exist() {
         assert!(of(wrong).is_err(), "{wrong}");
     }
     assert_eq!(modes::channel("1048575").ok(), Some(1_048_575));
+}
+
+#[test]
+fn the_device_plugin_gets_what_the_node_has() {
+    let inventory = Recording::h200().inventory;
+    let machine = Machine::new(&inventory, "usr/");
+    machine.file("dev/nvidia-caps-imex-channels/channel0");
+    machine.file("dev/gdrdrv");
+    let dir = tempfile::tempdir().expect("a directory");
+    let settings = Settings { names: vec![NameStrategy::Uuid], ..machine.settings() };
+    let write = |extras: &Extras| {
+        let found =
+            write_for_plugin(&inventory, &machine.roots_at(""), &settings, extras, dir.path()).expect("written");
+        let entries = std::fs::read_dir(dir.path()).expect("listed").flatten();
+        let mut files: Vec<String> = entries.map(|entry| entry.file_name().to_string_lossy().into_owned()).collect();
+        files.sort();
+        (found, files)
+    };
+    let extras = Extras { channels: vec![0], gdrcopy: true, gds: true, mofed: false };
+    let name = |class: &str| format!("k8s.device-plugin.nvidia.com-{class}.json");
+    let (found, files) = write(&extras);
+    assert_eq!(found, ["gdrcopy"], "there is no storage to read from");
+    assert_eq!(files, [name("gdrcopy"), name("gpu"), name("imex-channel")]);
+    assert_eq!(write(&Extras::default()), (vec![], vec![name("gpu")]), "what is not wanted goes");
 }
 
 #[test]

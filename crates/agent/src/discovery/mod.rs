@@ -74,7 +74,7 @@ async fn publisher(options: &Options, settings: &Settings) -> Result<Box<dyn Pub
         });
     }
     let outside = |error: &dyn std::fmt::Display| Error::Outside(format!("no API server: {error}"));
-    let client = match options.kubeconfig.as_ref().filter(|path| !path.as_os_str().is_empty()) {
+    let client = match options.kubeconfig.as_ref().filter(|path| !path.is_empty()) {
         Some(path) => {
             let read = kube::config::Kubeconfig::read_from(path).map_err(|error| outside(&error))?;
             let config = kube::Config::from_custom_kubeconfig(read, &Default::default()).await;

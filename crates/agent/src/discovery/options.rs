@@ -1,5 +1,6 @@
 //! Flags of feature discovery, and what they mean together with the config file.
 
+use std::ffi::OsString;
 use std::path::PathBuf;
 use std::time::Duration;
 
@@ -42,13 +43,13 @@ pub struct Options {
     pub sleep_interval: Option<String>,
     /// Where labels are written; standard output when empty.
     #[arg(long, short = 'o', alias = "output", env = "GFD_OUTPUT_FILE")]
-    pub output_file: Option<PathBuf>,
+    pub output_file: Option<OsString>,
     /// What says which machine this is.
     #[arg(long, env = "GFD_MACHINE_TYPE_FILE")]
-    pub machine_type_file: Option<PathBuf>,
+    pub machine_type_file: Option<OsString>,
     /// The config file that the device plugin has too.
     #[arg(long, env = "GFD_CONFIG_FILE")]
-    pub config_file: Option<PathBuf>,
+    pub config_file: Option<OsString>,
     /// Labels go into a NodeFeature object.
     #[arg(long, env = "GFD_USE_NODE_FEATURE_API", value_parser = boolean, num_args = 0..=1, require_equals = true, default_missing_value = "true")]
     pub use_node_feature_api: Option<bool>,
@@ -60,7 +61,7 @@ pub struct Options {
     pub driver_root_ctr_path: Option<PathBuf>,
     /// How the API server is reached, outside of a cluster.
     #[arg(long, env = "KUBECONFIG")]
-    pub kubeconfig: Option<PathBuf>,
+    pub kubeconfig: Option<OsString>,
     /// Taken for compatibility: there are at most two requests in each interval.
     #[arg(long, default_value_t = 5.0)]
     pub kube_api_qps: f64,
@@ -135,8 +136,8 @@ impl Options {
             oneshot: self.oneshot,
             no_timestamp: self.no_timestamp,
             sleep_interval: self.sleep_interval.as_ref().map(interval).transpose()?,
-            output_file: self.output_file.clone(),
-            machine_type_file: self.machine_type_file.clone(),
+            output_file: self.output_file.clone().map(PathBuf::from),
+            machine_type_file: self.machine_type_file.clone().map(PathBuf::from),
             node_feature_api: flag(self.use_node_feature_api, "USE_NODE_FEATURE_API")?,
             ..Flags::default()
         };
@@ -166,9 +167,7 @@ impl Options {
 
     /// Where the config file is, if there is one.
     pub fn config_path(&self, env: impl Fn(&str) -> Option<String>) -> Option<PathBuf> {
-        self.config_file
-            .clone()
-            .or_else(|| env("CONFIG_FILE").map(PathBuf::from))
-            .filter(|path| !path.as_os_str().is_empty())
+        let said = self.config_file.clone().or_else(|| env("CONFIG_FILE").map(OsString::from));
+        said.filter(|path| !path.is_empty()).map(PathBuf::from)
     }
 }

@@ -448,6 +448,22 @@ async fn a_file_is_written_and_goes_at_the_end() {
 }
 
 #[test]
+fn an_empty_output_is_the_screen() {
+    #[derive(clap::Parser)]
+    struct Line {
+        #[command(flatten)]
+        options: Options,
+    }
+    let words = ["gfd", "--use-node-feature-api=false", "--output-file=", "--machine-type-file="];
+    let options = Line::try_parse_from(words).expect("flags").options;
+    let settings = options.settings("", |_| None).expect("settings");
+    assert_eq!(
+        (settings.output, super::machine(Path::new("/"), &settings.machine_type_file).as_str()),
+        (None, "unknown")
+    );
+}
+
+#[test]
 fn settings_come_from_flags_environment_and_file() {
     let file = "flags: {migStrategy: mixed, failOnInitError: false, gfd: {oneshot: true, sleepInterval: 10s, noTimestamp: true}}";
     let node = Options { node_name: "n".into(), ..Options::default() };
