@@ -29,6 +29,10 @@ pub(super) async fn sweep(client: &Client, namespace: &str) {
             let _ = api.delete(&object.name_any(), &DeleteParams::default()).await;
         }
     }
+    // What was orphaned on purpose, as drivers that move over, has nobody to go with.
+    let (now, all) = (DeleteParams::default(), ListParams::default());
+    let _ = Api::<DaemonSet>::namespaced(client.clone(), HOME).delete_collection(&now, &all).await;
+    let _ = Api::<Pod>::namespaced(client.clone(), HOME).delete_collection(&now, &all).await;
     let namespaces: Api<Namespace> = Api::all(client.clone());
     let _ = namespaces.delete(namespace, &DeleteParams::default()).await;
     while is_left(client, namespace).await {
