@@ -1,12 +1,13 @@
-//! Shared by the tests in this crate: [`world`], [`nim`] and [`examples`] for stories, [`wire`] and [`crash`] for crashes,
-//! [`real`] for stories on a real control plane, [`rights`] for what the operator may do, [`exchange`] for comparisons of
-//! the embedded API server with a real one.
+//! Shared by the tests in this crate: [`world`], [`nim`], [`gpu`], [`upgrade`] and [`examples`] for stories, [`wire`] and [`crash`] for
+//! crashes, [`real`] for stories on a real control plane, [`rights`] for what the operator may do, [`exchange`] for
+//! comparisons of the embedded API server with a real one.
 
 mod bridge;
 pub mod crash;
 mod end_state;
 pub mod examples;
 pub mod exchange;
+pub mod gpu;
 pub mod nim;
 pub mod normal;
 pub mod real;
@@ -14,5 +15,6 @@ pub mod recorded;
 pub mod rights;
 pub mod servers;
 pub mod simulated;
+pub mod upgrade;
 pub mod wire;
 pub mod world;

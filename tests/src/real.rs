@@ -19,7 +19,7 @@ use crate::bridge::Bridge;
 use crate::rights;
 
 /// Where the operator lives.
-pub(crate) const HOME: &str = "capstan-stories";
+pub const HOME: &str = "capstan-stories";
 /// Its account, and the roles bound to it.
 pub(crate) const ACCOUNT: &str = "capstan";
 

@@ -16,7 +16,10 @@ use serde_json::{Value, json};
 
 /// Names of a release that is called `capstan`.
 pub fn release() -> Release {
-    Release { webhook_configuration: "capstan-validating-webhook-configuration".into() }
+    Release {
+        webhook_configuration: "capstan-validating-webhook-configuration".into(),
+        namespace: crate::real::HOME.into(),
+    }
 }
 
 /// The roles of the chart, bound to an account in the operator's own namespace.

@@ -8,8 +8,8 @@ use capstan_apiserver::serve::Api as Server;
 use capstan_operator::questions::Ask;
 use capstan_operator::{Options, gpu};
 use capstan_runtime::Clock;
-use capstan_sim::Cluster;
 use capstan_sim::node::{self, Nodes};
+use capstan_sim::{Cluster, controllers};
 use jiff::Timestamp;
 use kube::api::{DeleteParams, DynamicObject, ListParams, Patch, PatchParams};
 use kube::core::GroupVersionKind;
@@ -90,13 +90,30 @@ impl World {
 
     /// A new one with nodes whose GPUs nobody has made usable yet.
     pub async fn start_bare(nodes: u16) -> Self {
-        let mut world = Self::on(simulated::bare(nodes)).await;
-        // Operands run beside the operator.
-        world.namespace = real::HOME.into();
-        for kind in ["ClusterPolicy", "NVIDIADriver", "GPUCluster"] {
-            world.install_ours(kind).await;
+        Self::on(simulated::bare(nodes)).await.beside_operands().await
+    }
+
+    /// The same that is embedded whatever is wanted.
+    pub async fn start_bare_in_virtual_time(nodes: u16) -> Self {
+        Self::embedded(simulated::bare(nodes)).await.beside_operands().await
+    }
+
+    /// The same with nodes that are many, and so say less.
+    pub async fn start_fleet(nodes: u16) -> Self {
+        let heartbeat = Duration::from_secs(3600);
+        let settings = node::Settings { events: node::Events::None, heartbeat, ..simulated::bare(nodes) };
+        // Nobody misses a node that is not heard of.
+        let patient = controllers::Settings { node_grace: None, ..controllers::Settings::default() };
+        Self::controlled(settings, patient).await.beside_operands().await
+    }
+
+    /// Operands run beside the operator.
+    async fn beside_operands(mut self) -> Self {
+        self.namespace = real::HOME.into();
+        for kind in ["ClusterPolicy", "NVIDIADriver", "GPUCluster", "ComputeDomain", "ComputeDomainClique"] {
+            self.install_ours(kind).await;
         }
-        world
+        self
     }
 
     async fn on(nodes: node::Settings) -> Self {
@@ -116,8 +133,19 @@ impl World {
         world
     }
 
+    /// The same, with operators that ask another one to take nodes out of use.
+    pub fn requesting(mut self, requestor: gpu::Requestor) -> Self {
+        self.gpu.requestor = Some(requestor);
+        self
+    }
+
     async fn embedded(nodes: node::Settings) -> Self {
-        let builder = Cluster::builder().start_time(beginning()).seed(7).node_settings(nodes);
+        Self::controlled(nodes, controllers::Settings::default()).await
+    }
+
+    async fn controlled(nodes: node::Settings, controllers: controllers::Settings) -> Self {
+        let builder = Cluster::builder().start_time(beginning()).seed(7);
+        let builder = builder.node_settings(nodes).controller_settings(controllers);
         let cluster = builder.start().await.expect("the cluster starts");
         let admin = cluster.client();
         // The operator has the rights that the chart gives it, as on a real cluster.
@@ -347,5 +375,9 @@ impl World {
 /// Operands of GPU nodes run in this namespace, with images that need not be there.
 pub fn operands_in(namespace: &str) -> gpu::Settings {
     let image = |name: &&str| ((*name).to_owned(), format!("example.com/{}:1", name.to_lowercase()));
-    gpu::Settings { namespace: namespace.into(), images: gpu::IMAGES.iter().map(image).collect() }
+    gpu::Settings {
+        namespace: namespace.into(),
+        images: gpu::IMAGES.iter().map(image).collect(),
+        ..gpu::Settings::default()
+    }
 }

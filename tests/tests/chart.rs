@@ -212,7 +212,7 @@ async fn every_object_is_accepted_and_goes_again() {
 fn the_roles_are_what_the_operator_needs() {
     let Some(helm) = helm() else { return };
     let objects = objects(&template(&helm, "", &[]).unwrap());
-    let names = Release { webhook_configuration: "capstan-validating-webhook-configuration".into() };
+    let names = Release { namespace: NAMESPACE.into(), ..capstan_tests::rights::release() };
     let expected = capstan_tests::rights::roles(&rights(&names), "capstan", "capstan");
     for role in expected.iter().filter(|object| object["rules"].is_array()) {
         let of_kind = of_kind(&objects, role["kind"].as_str().unwrap());

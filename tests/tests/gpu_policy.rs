@@ -2,50 +2,11 @@
 
 #![allow(clippy::unwrap_used, reason = "a failed unwrap is a failed test")]
 
-use std::collections::BTreeMap;
-
+use capstan_tests::gpu::{API, driver, footprint, policy};
 use capstan_tests::nim::{condition, state};
 use capstan_tests::wire::Fault;
 use capstan_tests::world::World;
 use serde_json::{Value, json};
-
-const API: &str = "nvidia.com/v1";
-
-fn policy() -> Value {
-    json!({
-        "apiVersion": API, "kind": "ClusterPolicy", "metadata": {"name": "cluster-policy"},
-        "spec": {
-            "operator": {}, "daemonsets": {}, "driver": {}, "toolkit": {}, "devicePlugin": {}, "dcgm": {},
-            "dcgmExporter": {}, "gfd": {}, "nodeStatusExporter": {},
-        },
-    })
-}
-
-/// Labels of all nodes.
-async fn labels(world: &World) -> BTreeMap<String, Value> {
-    let nodes = world.list("v1", "Node").await;
-    nodes.iter().map(|node| (node["metadata"]["name"].to_string(), node["metadata"]["labels"].clone())).collect()
-}
-
-/// How many objects there are of each kind that a policy makes.
-async fn objects(world: &World) -> BTreeMap<&'static str, usize> {
-    let mut counts = BTreeMap::new();
-    for (api, kind) in [
-        ("apps/v1", "DaemonSet"),
-        ("v1", "ServiceAccount"),
-        ("v1", "ConfigMap"),
-        ("v1", "Service"),
-        ("v1", "Pod"),
-        ("node.k8s.io/v1", "RuntimeClass"),
-        ("rbac.authorization.k8s.io/v1", "Role"),
-        ("rbac.authorization.k8s.io/v1", "RoleBinding"),
-        ("rbac.authorization.k8s.io/v1", "ClusterRole"),
-        ("rbac.authorization.k8s.io/v1", "ClusterRoleBinding"),
-    ] {
-        counts.insert(kind, world.list(api, kind).await.len());
-    }
-    counts
-}
 
 #[tokio::test(start_paused = true)]
 async fn a_policy_makes_the_gpus_of_every_node_usable_and_then_writes_nothing() {
@@ -69,13 +30,16 @@ async fn an_uninstalled_policy_leaves_the_cluster_as_it_was() {
     let world = World::start_bare(2).await;
     let operator = world.operator(Fault::None).await;
     world.settled(&operator).await;
-    let before = (labels(&world).await, objects(&world).await);
-    world.apply(policy()).await;
+    let before = footprint(&world).await;
+    let mut policy = policy();
+    policy["spec"]["psa"] = json!({"enabled": true});
+    world.apply(policy).await;
     world.until(API, "ClusterPolicy", "cluster-policy", state("ready")).await;
+    assert_ne!(footprint(&world).await, before);
     world.delete(API, "ClusterPolicy", "cluster-policy").await;
     world.until_gone("apps/v1", "DaemonSet", "nvidia-driver-daemonset").await;
     world.settled(&operator).await;
-    assert_eq!((labels(&world).await, objects(&world).await), before);
+    assert_eq!(footprint(&world).await, before);
 }
 
 #[tokio::test(start_paused = true)]
@@ -93,14 +57,7 @@ async fn drivers_move_over_to_an_nvidia_driver_without_a_restart() {
     };
     let before = pods(world.list("v1", "Pod").await);
     assert_eq!(before.len(), 2);
-    world
-        .apply(json!({
-            "apiVersion": "nvidia.com/v1alpha1", "kind": "NVIDIADriver", "metadata": {"name": "default"},
-            "spec": {
-                "default": true, "driverType": "gpu", "repository": "example.com", "image": "driver", "version": "1",
-            },
-        }))
-        .await;
+    world.apply(driver("default", json!({"default": true, "upgradePolicy": {"autoUpgrade": false}}))).await;
     world
         .patch(API, "ClusterPolicy", "cluster-policy", json!({"spec": {"driver": {"useNvidiaDriverCRD": true}}}))
         .await;

@@ -9,11 +9,12 @@ use capstan_apiserver::auth::UserInfo;
 use capstan_apiserver::error::Status;
 use capstan_apiserver::faults::{Fault, Matcher, Verb};
 use capstan_operator::rights::Right;
-use capstan_operator::{Certificate, Endpoint, Options};
+use capstan_operator::{Certificate, Endpoint, Options, gpu};
 use capstan_runtime::kinds::{KINDS, Kind, Presence, Scope};
 use capstan_runtime::webhook::keeper;
 use capstan_runtime::{Anchor, leader};
 use capstan_sim::{Cluster, NodeTemplate, node};
+use capstan_tests::real::HOME;
 use capstan_tests::rights::{Recorder, Streams, all, atoms, release, roles};
 use capstan_tests::simulated::downloads;
 use kube::Client;
@@ -23,7 +24,6 @@ use kube::core::{ApiResource, GroupVersionKind};
 use serde_json::{Value, json};
 use tokio_util::sync::CancellationToken;
 
-const HOME: &str = "capstan";
 const ANCHOR: &str = "capstan-anchor";
 const API: &str = "apps.nvidia.com/v1alpha1";
 const PATIENCE: Duration = Duration::from_secs(90);
@@ -103,11 +103,11 @@ impl Place {
                 namespace: HOME.into(),
                 secret: keeper::SECRET.into(),
                 configuration: Some(release().webhook_configuration),
-                names: vec!["capstan-metrics.capstan.svc".into()],
+                names: vec![format!("capstan-metrics.{HOME}.svc")],
                 anchor,
             }),
             crds_go_with,
-            gpu: capstan_tests::world::operands_in(HOME),
+            gpu: gpu::Settings { requestor: Some(requestor()), ..capstan_tests::world::operands_in(HOME) },
             ..Options::in_process()
         };
         let client = Client::new(self.recorder.beside(streams), "default");
@@ -348,6 +348,7 @@ async fn gpus(place: &Place) {
     place.apply(kata).await;
     place.until(&manager, |live| !live.is_null()).await;
     place.until(&plugin, Value::is_null).await;
+    maintenance(place).await;
     let driver = json!({
         "apiVersion": "nvidia.com/v1alpha1", "kind": "NVIDIADriver", "metadata": {"name": "default"},
         "spec": {"default": true, "driverType": "gpu", "image": "example.com/driver:1"},
@@ -357,6 +358,89 @@ async fn gpus(place: &Place) {
     let policy = policy("kata");
     place.api(&policy).delete("cluster-policy", &DeleteParams::default()).await.unwrap();
     place.until(&manager, Value::is_null).await;
+    claims(place).await;
+}
+
+/// The same through claims: everything, then less, then nothing.
+async fn claims(place: &Place) {
+    let cluster = |dra_driver: Value| {
+        json!({
+            "apiVersion": "nvidia.com/v1alpha1", "kind": "GPUCluster", "metadata": {"name": "gpu-cluster"},
+            "spec": {
+                "draDriver": dra_driver, "dcgm": {"enabled": true}, "dcgmExporter": {"serviceMonitor": {"enabled": true}},
+            },
+        })
+    };
+    let of = |api: &str, kind: &str, namespace: Option<&str>, name: &str| json!({"apiVersion": api, "kind": kind, "metadata": {"name": name, "namespace": namespace}});
+    let everything = cluster(json!({"computeDomains": {}, "featureGates": {"MPSSupport": true}}));
+    place.apply(everything.clone()).await;
+    let plugin = of("apps/v1", "DaemonSet", Some(HOME), "nvidia-dra-driver-kubelet-plugin");
+    place.until(&plugin, |live| !live.is_null()).await;
+    let live = place.until(&everything, |live| live["metadata"]["finalizers"].is_array()).await;
+    place.apply(cluster(json!({"computeDomains": {"enabled": false}}))).await;
+    let class = of("resource.k8s.io/v1", "DeviceClass", None, "compute-domain-daemon.nvidia.com");
+    place.until(&class, Value::is_null).await;
+    for kind in ["ValidatingAdmissionPolicy", "ValidatingAdmissionPolicyBinding"] {
+        let mut left = of("admissionregistration.k8s.io/v1", kind, None, "left-over");
+        left["spec"] = match kind {
+            "ValidatingAdmissionPolicy" => json!({
+                "validations": [{"expression": "true"}],
+                "matchConstraints": {"resourceRules": [{
+                    "apiGroups": ["x.io"], "apiVersions": ["v1"], "operations": ["CREATE"], "resources": ["xs"],
+                }]},
+            }),
+            _ => json!({"policyName": "left-over", "validationActions": ["Audit"]}),
+        };
+        left["metadata"]["labels"] = json!({"app.kubernetes.io/managed-by": "gpu-operator"});
+        left["metadata"]["ownerReferences"] = json!([{
+            "apiVersion": "nvidia.com/v1alpha1", "kind": "GPUCluster", "name": "gpu-cluster",
+            "uid": live["metadata"]["uid"], "controller": true,
+        }]);
+        place.apply(left.clone()).await;
+        place.until(&left, Value::is_null).await;
+    }
+    place.api(&live).delete("gpu-cluster", &DeleteParams::default()).await.unwrap();
+    place.until(&live, Value::is_null).await;
+}
+
+/// As whom nodes are asked for.
+fn requestor() -> gpu::Requestor {
+    gpu::Requestor { namespace: "default".into(), id: "nvidia.gpu.operator".into(), prefix: "nvidia-operator".into() }
+}
+
+/// A driver is upgraded on a node that somebody else takes out of use: first together with another requestor, then, as
+/// that one has gone, alone.
+async fn maintenance(place: &Place) {
+    let policy = |version: &str| {
+        let driver = json!({
+            "repository": "example.com", "image": "driver", "version": version, "upgradePolicy": {"autoUpgrade": true},
+        });
+        json!({
+            "apiVersion": "nvidia.com/v1", "kind": "ClusterPolicy", "metadata": {"name": "cluster-policy"},
+            "spec": {
+                "operator": {}, "daemonsets": {}, "driver": driver, "toolkit": {}, "devicePlugin": {}, "dcgm": {},
+                "gfd": {}, "dcgmExporter": {"enabled": true}, "nodeStatusExporter": {"enabled": false},
+            },
+        })
+    };
+    let request = json!({
+        "apiVersion": "maintenance.nvidia.com/v1alpha1", "kind": "NodeMaintenance",
+        "metadata": {"name": requestor().name("gpu-0"), "namespace": "default"},
+        "spec": {"requestorID": "network.operator", "nodeName": "gpu-0"},
+    });
+    place.apply(request.clone()).await;
+    let set = json!({
+        "apiVersion": "apps/v1", "kind": "DaemonSet", "metadata": {"name": "nvidia-driver-daemonset", "namespace": HOME},
+    });
+    for version in ["1", "2"] {
+        place.apply(policy(version)).await;
+        let image = format!("example.com/driver:{version}-");
+        let runs = |live: &Value| live["status"]["numberAvailable"] == 1 && live.to_string().contains(&image);
+        place.until(&set, runs).await;
+    }
+    place.until(&request, |live| live["spec"]["additionalRequestors"] == json!([requestor().id])).await;
+    place.api(&request).delete(&requestor().name("gpu-0"), &DeleteParams::default()).await.unwrap();
+    place.until(&request, |live| live["spec"]["requestorID"] == requestor().id.as_str()).await;
 }
 
 /// A scrape as Prometheus does it: over TLS, with the authority from the Secret, and with a token.
@@ -367,7 +451,7 @@ async fn scrape(place: &Place, address: SocketAddr, authority: &Value, user: Use
         "contexts": [{"name": "c", "context": {"cluster": "c", "user": "u"}}],
         "clusters": [{"name": "c", "cluster": {
             "server": format!("https://{address}"), "certificate-authority-data": authority,
-            "tls-server-name": "capstan-metrics.capstan.svc",
+            "tls-server-name": format!("capstan-metrics.{HOME}.svc"),
         }}],
         "users": [{"name": "u", "user": {"token": token}}],
     });

@@ -1,7 +1,8 @@
 //! Recipes of the project: `cargo xtask gen` writes the generated files, `cargo xtask check` is what CI runs first,
 //! `cargo xtask cluster up` starts a real Kubernetes, `cargo xtask compare` compares the embedded one with it,
-//! `cargo xtask image` writes a container image.
+//! `cargo xtask image` writes a container image, `cargo xtask bench` measures.
 
+mod bench;
 mod cluster;
 mod compare;
 mod e2e;
@@ -35,6 +36,9 @@ enum Task {
     Image(image::Args),
     /// Install the chart on a real node, run every example, and make trouble
     E2e(e2e::Args),
+    /// Measure what the release operator costs on a real API server
+    #[command(subcommand)]
+    Bench(bench::Scenario),
 }
 
 /// A generated file: path from the root, and content.
@@ -58,6 +62,7 @@ fn run(task: Task, root: &Path) -> Result<()> {
         Task::Compare(args) => compare::run(root, &args),
         Task::Image(args) => image::run(root, &args),
         Task::E2e(args) => e2e::run(root, &args),
+        Task::Bench(scenario) => bench::run(root, &scenario),
         Task::Check => {
             cargo(root, &["fmt", "--all", "--check"])?;
             cargo(root, &["clippy", "--workspace", "--all-targets", "--quiet", "--", "-D", "warnings"])?;

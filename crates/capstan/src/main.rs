@@ -3,6 +3,7 @@
 mod agent;
 mod crds;
 mod logging;
+mod memory;
 mod operator;
 mod up;
 
@@ -32,14 +33,25 @@ enum Command {
     Crds(crds::Args),
 }
 
-#[tokio::main]
-async fn main() -> std::process::ExitCode {
-    let result = match Cli::parse_from(agent::called_as(std::env::args().collect())).command {
-        Command::Up(args) => up::run(args).await,
-        Command::Operator(args) => operator::run(*args).await,
-        Command::Agent(args) => agent::run(*args).await,
-        Command::Crds(args) => crds::run(args).await,
-    };
+fn main() -> std::process::ExitCode {
+    let command = Cli::parse_from(agent::called_as(std::env::args().collect())).command;
+    if matches!(command, Command::Operator(_)) {
+        memory::be_frugal();
+    }
+    let mut runtime = tokio::runtime::Builder::new_multi_thread();
+    if matches!(command, Command::Operator(_)) {
+        runtime.worker_threads(workers());
+    }
+    let result = runtime.enable_all().build().map_err(Into::into).and_then(|runtime| {
+        runtime.block_on(async {
+            match command {
+                Command::Up(args) => up::run(args).await,
+                Command::Operator(args) => operator::run(*args).await,
+                Command::Agent(args) => agent::run(*args).await,
+                Command::Crds(args) => crds::run(args).await,
+            }
+        })
+    });
     match result {
         Ok(()) => std::process::ExitCode::SUCCESS,
         Err(error) => {
@@ -47,6 +59,11 @@ async fn main() -> std::process::ExitCode {
             std::process::ExitCode::FAILURE
         }
     }
+}
+
+/// The operator waits for the API server most of the time: more threads than these only take memory on large machines.
+fn workers() -> usize {
+    std::thread::available_parallelism().map_or(1, |cores| cores.get().min(4))
 }
 
 /// A client for the cluster that a kubeconfig file or the environment names.

@@ -13,7 +13,7 @@ use capstan_runtime::{Anchor, Clock, leader};
 use tokio::signal::unix::{SignalKind, signal};
 use tokio_util::sync::CancellationToken;
 
-use crate::logging;
+use crate::{logging, memory};
 
 /// How long a registry may take to tell about an image: a model is served without its word, but later.
 const REGISTRIES: Duration = Duration::from_secs(5);
@@ -126,6 +126,7 @@ pub(crate) async fn run(args: Args) -> Result<()> {
         }
         ending.cancel();
     });
+    tokio::spawn(memory::keep_small(stop.clone()));
     let (ready, _) = tokio::sync::oneshot::channel();
     Ok(capstan_operator::run(client, options, stop, ready).await?)
 }
@@ -157,7 +158,12 @@ fn options(args: &Args) -> Result<Options> {
         ask: Ask::network(),
         registries: Some(REGISTRIES),
         kserve_namespace: std::env::var("KSERVE_NAMESPACE").ok().filter(|name| !name.is_empty()),
-        gpu: capstan_operator::gpu::Settings { namespace: args.namespace.clone(), images: images() },
+        gpu: capstan_operator::gpu::Settings {
+            namespace: args.namespace.clone(),
+            images: images(),
+            requestor: capstan_operator::gpu::Requestor::of(|name| std::env::var(name).ok()),
+            ..Default::default()
+        },
     })
 }
 

@@ -13,6 +13,8 @@
 //! assert_eq!(settings.nodes.len(), 2);
 //! ```
 
+mod dra;
+
 use std::time::Duration;
 
 use capstan_sim::NodeTemplate;
@@ -24,6 +26,13 @@ const VALIDATIONS: &str = "run/nvidia/validations";
 const TOOLKIT: &str = "run/nvidia/toolkit/toolkit.pid";
 /// What the device plugin leaves on the host when the kubelet knows it.
 const PLUGIN: &str = "var/lib/kubelet/device-plugins/nvidia-gpu.sock";
+/// Identity of the driver that is loaded.
+const LOADED: &str = "run/nvidia/driver/loaded";
+/// Variable with the identity of the driver in a pod.
+const DIGEST: &str = "DRIVER_CONFIG_DIGEST";
+/// Labels that choose the operands of a node, and what stands there while one has to be away.
+const DEPLOY: &str = "nvidia.com/gpu.deploy.";
+const PAUSED: &str = "paused-for-driver-upgrade";
 /// The host's own driver, if it has one.
 const HOST_DRIVER: &str = "usr/bin/nvidia-smi";
 
@@ -75,6 +84,7 @@ pub fn rules(pace: Pace) -> Vec<(Match, Behaviour)> {
         (Match::container(container), Behaviour { body: Some(body), ..Behaviour::default() })
     };
     vec![
+        body("k8s-driver-manager", Body::new(driver_manager)),
         body("nvidia-driver-ctr", Body::new(move |cx| driver(cx, pace))),
         body("driver-validation", Body::new(move |cx| driver_validation(cx, pace))),
         body("nvidia-container-toolkit-ctr", Body::new(move |cx| toolkit(cx, pace))),
@@ -83,6 +93,8 @@ pub fn rules(pace: Pace) -> Vec<(Match, Behaviour)> {
         body("nvidia-device-plugin", Body::new(device_plugin)),
         body("plugin-validation", Body::new(move |cx| plugin_validation(cx, pace))),
         body("nvidia-operator-validator", Body::new(validator)),
+        body("gpus", Body::new(dra::plugin)),
+        body("gpu-validation", Body::new(move |cx| dra::validation(cx, pace))),
     ]
 }
 
@@ -90,13 +102,40 @@ fn file(name: &str) -> String {
     format!("{VALIDATIONS}/{name}")
 }
 
-/// Loads the driver, and unloads it when told to end.
+/// Unloads another driver: whoever uses it has to be away for a moment.
+async fn driver_manager(cx: ContainerContext) -> ExitCode {
+    let host = cx.node.host().clone();
+    let Some(loaded) = host.read(LOADED) else { return ExitCode::SUCCESS };
+    let Some(wanted) = cx.var(DIGEST).filter(|wanted| wanted.as_bytes() != &loaded[..]) else {
+        return ExitCode::SUCCESS;
+    };
+    cx.log.line(format!("unloads a driver to make room for {wanted}"));
+    let node = cx.node.object();
+    let labels = node.iter().filter_map(|node| node.metadata.labels.as_ref()).flatten();
+    let users = labels.filter(|(key, value)| key.starts_with(DEPLOY) && *value == "true");
+    let users: Vec<&str> = users.map(|(key, _)| key.as_str()).filter(|key| !key.ends_with(".driver")).collect();
+    let label = |value: &'static str| users.iter().map(|key| (*key, value)).collect::<Vec<_>>();
+    if cx.node.set_labels(&label(PAUSED)).await.is_err() {
+        return ExitCode::FAILURE;
+    }
+    for file in [TOOLKIT, PLUGIN, &file("driver-ready")] {
+        host.wait_until_gone(file).await;
+    }
+    host.remove(LOADED);
+    match cx.node.set_labels(&label("true")).await {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(_) => ExitCode::FAILURE,
+    }
+}
+
+/// Loads the driver. It stays loaded when its pod goes.
 async fn driver(cx: ContainerContext, pace: Pace) {
     let host = cx.node.host().clone();
     cx.set_ready(false);
     tokio::time::sleep(pace.driver).await;
     let said = |name: &str| format!("{name}: {}\n", cx.var(name).unwrap_or("false"));
     let features = ["GDRCOPY_ENABLED", "GDS_ENABLED", "GPU_DIRECT_RDMA_ENABLED"].map(said).concat();
+    host.write(LOADED, cx.var(DIGEST).unwrap_or_default().to_owned());
     host.write(&file(".driver-ctr-ready"), features);
     cx.set_ready(true);
     cx.stopped().await;

@@ -77,29 +77,32 @@ pub(crate) async fn find(client: &Client, kind: &Entry) -> Result<Option<Found>,
 
 /// Installs or upgrades the CRD of `kind` and waits until it is served.
 pub async fn apply(client: &Client, kind: &Entry, timeout: Duration) -> Result<(), Error> {
-    apply_owned(client, kind, None, timeout).await
+    send(client, kind, None).await?;
+    served(client, kind, timeout).await
 }
 
-/// The same for a CRD that goes when its owner goes.
+/// Installs or upgrades the CRD of `kind`; it goes when its owner goes.
 ///
 /// Forced, because an earlier install by another operator's chart owns the same fields.
-pub(crate) async fn apply_owned(
-    client: &Client,
-    kind: &Entry,
-    owner: Option<&OwnerReference>,
-    timeout: Duration,
-) -> Result<(), Error> {
+pub(crate) async fn send(client: &Client, kind: &Entry, owner: Option<&OwnerReference>) -> Result<(), Error> {
     let mut crd = kind.definition();
     crd.metadata.owner_references = owner.map(|owner| vec![owner.clone()]);
     let name = crd.name_any();
     let api: Api<CustomResourceDefinition> = Api::all(client.clone());
     let params = PatchParams::apply(capstan_runtime::writer::FIELD_MANAGER).force();
     api.patch(&name, &params, &Patch::Apply(&crd)).await.map_err(|error| explain(error, &name))?;
-    let served = await_condition(api, &name, conditions::is_crd_established());
+    Ok(())
+}
+
+/// Waits until the CRD of `kind` is served.
+pub(crate) async fn served(client: &Client, kind: &Entry, timeout: Duration) -> Result<(), Error> {
+    let crd = kind.crd_name();
+    let api: Api<CustomResourceDefinition> = Api::all(client.clone());
+    let served = await_condition(api, &crd, conditions::is_crd_established());
     match tokio::time::timeout(timeout, served).await {
         Ok(Ok(_)) => Ok(()),
-        Ok(Err(error)) => Err(Error::Unreachable { crd: name, cause: root_cause(&error) }),
-        Err(_) => Err(Error::NotServed { crd: name, seconds: timeout.as_secs() }),
+        Ok(Err(error)) => Err(Error::Unreachable { crd, cause: root_cause(&error) }),
+        Err(_) => Err(Error::NotServed { crd, seconds: timeout.as_secs() }),
     }
 }
 

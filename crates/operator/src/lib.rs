@@ -26,7 +26,7 @@ use capstan_runtime::ask::{Asker, How};
 use capstan_runtime::registry::Registries;
 use capstan_runtime::serve::Guard;
 use capstan_runtime::webhook::{self, keeper};
-use capstan_runtime::{Action, Anchor, Clock, Controller, Gate, Key, Runtime, leader, serve};
+use capstan_runtime::{Action, Anchor, Clock, Controller, Gate, Key, Metrics, Runtime, leader, serve};
 use kube::Client;
 use tokio::sync::oneshot;
 use tokio::task::JoinSet;
@@ -141,6 +141,7 @@ pub async fn run(
         gate: gate.clone(),
         clock: options.clock,
         instance: options.instance.clone(),
+        metrics: Metrics::with(|registry| options.gpu.metrics.register(registry)),
         ..capstan_runtime::Settings::default()
     };
     // Controllers and servers end first, then the watches and the lease: so a last write is never refused.

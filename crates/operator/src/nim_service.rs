@@ -3,12 +3,13 @@
 use capstan_api::nim::NimService;
 use capstan_api::nim::service::InferencePlatform;
 use capstan_operands::inference::nim_service;
-use capstan_plan::{Facts, Gvk, Ref};
+use capstan_plan::{Facts, Gvk, Live, Ref};
 use capstan_runtime::ask::Asker;
 use capstan_runtime::{Action, Cache, Change, Controller, Error, Key, Runtime};
 use k8s_openapi::api::core::v1::{ConfigMap, Pod};
 use k8s_openapi::api::resource::v1::ResourceClaim;
 use kube::ResourceExt;
+use serde::Deserialize;
 use serde_json::Value;
 use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
@@ -124,15 +125,15 @@ fn affected(cache: &Cache, change: &Change<'_>) -> Vec<Key> {
     // Every service is looked at when the cache is complete.
     let Some(object) = change.new.or(change.old).filter(|_| cache.is_synced()) else { return Vec::new() };
     let (kind, namespace) = (change.kind.kind, &change.key.namespace);
-    let services = || cache.in_namespace(&Gvk::of::<NimService>(), namespace);
-    let mentioning = |quick: &dyn Fn(&Value) -> bool| {
+    let mentioning = |services: Vec<Live>, quick: &dyn Fn(&Value) -> bool| {
         let gvk = change.kind.gvk();
-        let read = |live: &Value| serde_json::from_value::<NimService>(live.clone()).ok();
+        let read = |live: &Value| NimService::deserialize(live).ok();
         let hit = |live: &Value| {
             quick(&live["spec"]) && read(live).is_some_and(|one| nim_service::mentions(&one, &gvk, object))
         };
-        services().iter().filter(|live| hit(live)).map(|live| Key::of(live)).collect()
+        services.iter().filter(|live| hit(live)).map(|live| Key::of(live)).collect()
     };
+    let services = Gvk::of::<NimService>();
     match kind {
         "Pod" => {
             let labels = &object["metadata"]["labels"];
@@ -146,9 +147,13 @@ fn affected(cache: &Cache, change: &Change<'_>) -> Vec<Key> {
             kserve.map(|live| Key::of(live)).collect()
         }
         "Secret" | "ConfigMap" | "PersistentVolumeClaim" | "NIMCache" | "ComputeDomain" => {
-            mentioning(&|spec| has_text(spec, &change.key.name))
+            let named = cache.mentioning(&services, namespace, &change.key.name);
+            mentioning(named, &|spec| has_text(spec, &change.key.name))
         }
-        "ResourceClaim" => mentioning(&|spec| !spec["draResources"].is_null() || !spec["multiNode"].is_null()),
+        "ResourceClaim" => {
+            let all = cache.in_namespace(&services, namespace);
+            mentioning(all, &|spec| !spec["draResources"].is_null() || !spec["multiNode"].is_null())
+        }
         _ => Vec::new(),
     }
 }

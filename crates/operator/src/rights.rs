@@ -55,6 +55,8 @@ pub struct Right {
 pub struct Release {
     /// The ValidatingWebhookConfiguration.
     pub webhook_configuration: String,
+    /// The operator's own namespace, in which operands run.
+    pub namespace: String,
 }
 
 /// The security context constraints that pods of NIMServices may be allowed to use. Who grants a right must have it.
@@ -86,6 +88,10 @@ pub fn rights(release: &Release) -> Vec<Right> {
     add(Cluster, Always, definitions, &crds, &["get"]);
     add(Cluster, Crds, definitions, &crds, &["create", "patch"]);
     add(Cluster, Always, constraints, &owned(CONSTRAINTS), &["use"]);
+    // What operands may do is said by labels of their namespace.
+    add(Cluster, Always, ("", "namespaces"), std::slice::from_ref(&release.namespace), &["patch"]);
+    // Pods that use a driver which is replaced.
+    add(Cluster, Always, ("", "pods/eviction"), &[], &["create"]);
     // What caches and builds print: manifests and progress.
     add(Cluster, Always, ("", "pods/log"), &[], &["get"]);
     // What the endpoint pickers of NIMServices may do, beyond what we do.
@@ -108,7 +114,8 @@ pub fn rights(release: &Release) -> Vec<Right> {
 /// What follows from the table of kinds: one rule per group and set of verbs.
 fn of_kinds() -> Vec<Right> {
     let mut rules: BTreeMap<(&str, &[&str]), Vec<String>> = BTreeMap::new();
-    for kind in KINDS {
+    // A slice of a kind is watched by the right to watch the kind.
+    for kind in KINDS.iter().filter(|kind| kind.slice.is_empty()) {
         rules.entry((kind.group, kind.purpose.verbs())).or_default().push(kind.plural.into());
         if kind.purpose.reconciles() {
             rules.entry((kind.group, &["patch"])).or_default().push(format!("{}/status", kind.plural));
@@ -188,7 +195,7 @@ mod tests {
 
     #[test]
     fn nothing_is_a_wildcard_and_nobody_lifts_the_checks() {
-        let release = Release { webhook_configuration: "w".into() };
+        let release = Release { webhook_configuration: "w".into(), namespace: "n".into() };
         for right in rights(&release) {
             let words = right.resources.iter().chain(&right.verbs).chain(&right.names).chain([&right.group]);
             assert!(!words.clone().any(|word| word.contains('*')), "{right:?}");

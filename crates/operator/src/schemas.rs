@@ -63,6 +63,8 @@ struct Shared {
     wake: Mutex<Vec<Wake>>,
     changed: Notify,
     checked: watch::Sender<bool>,
+    /// One schema is in memory at a time: each takes megabytes, and what many took at once is not all given back.
+    turn: tokio::sync::Mutex<()>,
 }
 
 impl Schemas {
@@ -73,6 +75,7 @@ impl Schemas {
             wake: Mutex::default(),
             changed: Notify::new(),
             checked: watch::Sender::new(false),
+            turn: tokio::sync::Mutex::default(),
         });
         let (told, definition) = (shared.clone(), Gvk::of::<CustomResourceDefinition>());
         runtime.cache.subscribe(move |change| {
@@ -168,6 +171,7 @@ impl Schemas {
         apply: bool,
         owner: Option<&OwnerReference>,
     ) -> Result<Option<String>, crds::Error> {
+        let turn = self.shared.turn.lock().await;
         let found = crds::find(&self.runtime.client, kind).await?;
         // A newer schema is never taken back: its fields would be dropped from every object that has them.
         let due = found.as_ref().is_none_or(|found| {
@@ -176,7 +180,9 @@ impl Schemas {
                 && (!found.skew.missing.is_empty() || !tied.eq(owner.iter().map(|owner| owner.uid.as_str())))
         });
         if apply && due {
-            crds::apply_owned(&self.runtime.client, kind, owner, SERVED).await?;
+            crds::send(&self.runtime.client, kind, owner).await?;
+            drop(turn);
+            crds::served(&self.runtime.client, kind, SERVED).await?;
             return Ok(None);
         }
         // A kind that nobody installed has no objects that could suffer.

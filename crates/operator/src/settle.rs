@@ -3,7 +3,8 @@
 use std::time::Duration;
 
 use capstan_plan::{Facts, Plan, Ref, diff};
-use capstan_runtime::{Action, Class, Error, Runtime, writer};
+use capstan_runtime::writer::{self, Expected};
+use capstan_runtime::{Action, Class, Error, Runtime};
 use serde::Serialize;
 
 /// What is in the way is looked at again after this long: we are told of our own objects only.
@@ -20,6 +21,8 @@ pub(crate) async fn settle<S: Serialize>(
     blocked: impl FnOnce(&str, &str) -> Plan<S>,
 ) -> Result<Action, Error> {
     let mut failed = None;
+    let open = plan.questions.iter().any(|question| !facts.answers.contains_key(question));
+    let expected = if open { Expected::Answer } else { Expected::Nothing };
     if let Some(wanted) = &plan.objects {
         let outcome = runtime.writer.apply(diff(uid, wanted, &facts.live)).await;
         if let Some((reason, message)) = refused(&outcome) {
@@ -27,7 +30,7 @@ pub(crate) async fn settle<S: Serialize>(
         }
         failed = outcome.result().err();
     }
-    let later = runtime.writer.status_at_leisure(reference, &plan.status).await?;
+    let later = runtime.writer.status_at_leisure(reference, &plan.status, expected).await?;
     runtime.events.record_all(reference, uid, &plan.events);
     match failed {
         Some(error) => Err(error),

@@ -37,8 +37,19 @@ pub struct Deletion {
     pub uid: String,
     /// Its resource version.
     pub resource_version: String,
-    /// Whether what it owns stays.
-    pub orphan: bool,
+    /// What becomes of what it owns.
+    pub owned: Owned,
+}
+
+/// What becomes of what a deleted object owns.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Owned {
+    /// It goes afterwards.
+    Follows,
+    /// It stays.
+    Stays,
+    /// It goes first, and the object stays until then.
+    Leads,
 }
 
 /// An object in the way.
@@ -55,9 +66,10 @@ pub fn diff(owner_uid: &str, wanted: &[Object], live: &LiveObjects) -> Diff {
     let mut result = Diff::default();
     for object in wanted {
         match live.get(&object.reference) {
-            None if matches!(object.policy, Policy::Leave | Policy::Release) => {}
+            None if matches!(object.policy, Policy::Leave | Policy::Release | Policy::Drain) => {}
             None => result.apply.push(stamped(object)),
-            Some(_) if matches!(object.policy, Policy::CreateOnce | Policy::Leave | Policy::Release) => {}
+            Some(_)
+                if matches!(object.policy, Policy::CreateOnce | Policy::Leave | Policy::Release | Policy::Drain) => {}
             Some(there) if object.policy == Policy::Shared && same_manager(&object.body, there) => {
                 let object = stamped(object);
                 if !holds(&object.body, there) {
@@ -82,14 +94,18 @@ pub fn diff(owner_uid: &str, wanted: &[Object], live: &LiveObjects) -> Diff {
     for (reference, there) in live.iter() {
         let ours = controller(there).is_some_and(|(_, _, uid)| uid == owner_uid);
         let going = !there["metadata"]["deletionTimestamp"].is_null();
-        let policy = wanted_as(reference);
-        let orphan = policy == Some(Policy::Release);
-        if ours && !going && (policy.is_none() || orphan) && !kit::holds_data(&reference.gvk.kind) {
+        let owned = match wanted_as(reference) {
+            None => Owned::Follows,
+            Some(Policy::Release) => Owned::Stays,
+            Some(Policy::Drain) => Owned::Leads,
+            Some(_) => continue,
+        };
+        if ours && !going && !kit::holds_data(&reference.gvk.kind) {
             result.delete.push(Deletion {
                 reference: reference.clone(),
                 uid: uid(there).into(),
                 resource_version: there["metadata"]["resourceVersion"].as_str().unwrap_or_default().into(),
-                orphan,
+                owned,
             });
         }
     }
@@ -103,7 +119,7 @@ pub fn is_current(wanted: &Object, live: &LiveObjects) -> bool {
     let current = |there: &Value| holds(&stamped(wanted).following(there).body, there);
     match wanted.policy {
         Policy::Leave => true,
-        Policy::Release => live.get(&wanted.reference).is_none(),
+        Policy::Release | Policy::Drain => live.get(&wanted.reference).is_none(),
         Policy::CreateOnce => live.get(&wanted.reference).is_some(),
         Policy::Keep | Policy::Shared => live.get(&wanted.reference).is_some_and(|there| current(there)),
     }
@@ -225,8 +241,12 @@ mod tests {
     fn what_is_ours_and_no_longer_wanted_is_deleted_as_it_was_seen() {
         let before = config_map("a", json!({}));
         let result = diff("me", &[], &stored(&before, "me"));
-        let seen =
-            Deletion { reference: before.reference, uid: "u1".into(), resource_version: "7".into(), orphan: false };
+        let seen = Deletion {
+            reference: before.reference,
+            uid: "u1".into(),
+            resource_version: "7".into(),
+            owned: Owned::Follows,
+        };
         assert_eq!(result.delete, [seen]);
         assert!(diff("somebody", &[], &stored(&config_map("a", json!({})), "me")).is_empty());
     }
@@ -237,7 +257,11 @@ mod tests {
         let live = stored(&before, "me");
         let released = [Object::released(before.reference.clone())];
         let result = diff("me", &released, &live);
-        assert!(result.apply.is_empty() && result.delete.iter().all(|one| one.orphan) && result.delete.len() == 1);
+        assert!(
+            result.apply.is_empty()
+                && result.delete.iter().all(|one| one.owned == Owned::Stays)
+                && result.delete.len() == 1
+        );
         assert!(diff("somebody", &released, &live).delete.is_empty());
         assert!(diff("me", &released, &LiveObjects::default()).is_empty());
     }

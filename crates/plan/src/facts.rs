@@ -91,6 +91,10 @@ impl Orchestrator {
     }
 }
 
+/// Labels that feature discovery sets for features of processors, a hundred on each node: no decision may depend on
+/// them, so that nobody has to remember them.
+pub const CPU_FEATURES: &str = "feature.node.kubernetes.io/cpu-cpuid.";
+
 /// Version of the API server. Vendors' suffixes (`v1.34.0-gke.1`) do not count.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub struct ServerVersion {

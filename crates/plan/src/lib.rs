@@ -10,8 +10,8 @@ pub mod kit;
 mod object;
 mod question;
 
-pub use diff::{Conflict, Deletion, Diff, diff, holds, is_current};
-pub use facts::{Facts, Orchestrator, ServerVersion};
+pub use diff::{Conflict, Deletion, Diff, Owned, diff, holds, is_current};
+pub use facts::{CPU_FEATURES, Facts, Orchestrator, ServerVersion};
 pub use object::{Gvk, Live, LiveObjects, Object, Policy, Ref, same_manager};
 pub use question::{Answer, Image, Labels, Proxies, Question};
 

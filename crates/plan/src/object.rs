@@ -72,6 +72,8 @@ pub enum Policy {
     Leave,
     /// Deleted, while what it owns stays and is nobody's until somebody takes it over.
     Release,
+    /// Deleted after what it owns is gone.
+    Drain,
     /// Wanted by several owners, none of which controls it: ours by its `managed-by` label, repaired like the others.
     Shared,
 }
@@ -118,6 +120,11 @@ impl Object {
         Self { reference, body: Value::Null, policy: Policy::Release, follows: Vec::new() }
     }
 
+    /// Whatever is live under this identity goes, after what it owns.
+    pub fn drained(reference: Ref) -> Self {
+        Self { reference, body: Value::Null, policy: Policy::Drain, follows: Vec::new() }
+    }
+
     /// The same, made once and then left alone.
     pub fn create_once(mut self) -> Self {
         self.policy = Policy::CreateOnce;
@@ -161,7 +168,7 @@ impl Object {
 
     /// The same with `owner` as its controller, so that it goes when the owner goes.
     pub fn owned_by(mut self, owner: &OwnerReference) -> Self {
-        if !matches!(self.policy, Policy::Leave | Policy::Release) {
+        if !matches!(self.policy, Policy::Leave | Policy::Release | Policy::Drain) {
             self.body["metadata"]["ownerReferences"] = json!([owner]);
         }
         self

@@ -53,7 +53,8 @@ struct Shared {
     how: How,
     queue: Queue<Key>,
     limit: Semaphore,
-    asked: Mutex<HashMap<Key, BTreeMap<Question, Asked>>>,
+    /// A list for each key, since it has one or two questions and there are many keys.
+    asked: Mutex<HashMap<Key, Vec<(Question, Asked)>>>,
 }
 
 struct Asked {
@@ -84,28 +85,34 @@ impl Asker {
             return;
         }
         let known = asked.entry(key.clone()).or_default();
-        known.retain(|question, _| questions.contains(question));
+        known.retain(|(question, _)| questions.contains(question));
         for question in questions {
-            known.entry(question.clone()).or_insert_with(|| {
-                // Weak, because the state holds the task.
-                let (shared, key, question) = (Arc::downgrade(&self.shared), key.clone(), question.clone());
-                let task = tokio::spawn(async move {
-                    let mut failures = 0;
-                    while let Some(shared) = shared.upgrade() {
-                        let pause = shared.turn(&key, &question, &mut failures).await;
-                        drop(shared);
-                        match pause {
-                            Some(pause) => tokio::time::sleep(pause).await,
-                            None => return,
-                        }
-                    }
-                });
-                Asked { answer: None, _task: AbortOnDropHandle::new(task) }
-            });
+            if known.iter().all(|(known, _)| known != question) {
+                known.push((question.clone(), self.begin(key, question)));
+            }
         }
+        known.shrink_to_fit();
     }
 
-    fn asked(&self) -> MutexGuard<'_, HashMap<Key, BTreeMap<Question, Asked>>> {
+    /// Asks until the answer lasts, or nobody is interested any more.
+    fn begin(&self, key: &Key, question: &Question) -> Asked {
+        // Weak, because the state holds the task.
+        let (shared, key, question) = (Arc::downgrade(&self.shared), key.clone(), question.clone());
+        let task = tokio::spawn(async move {
+            let mut failures = 0;
+            while let Some(shared) = shared.upgrade() {
+                let pause = shared.turn(&key, &question, &mut failures).await;
+                drop(shared);
+                match pause {
+                    Some(pause) => tokio::time::sleep(pause).await,
+                    None => return,
+                }
+            }
+        });
+        Asked { answer: None, _task: AbortOnDropHandle::new(task) }
+    }
+
+    fn asked(&self) -> MutexGuard<'_, HashMap<Key, Vec<(Question, Asked)>>> {
         self.shared.asked.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
@@ -143,7 +150,8 @@ impl Shared {
 
     fn keep(&self, key: &Key, question: &Question, answer: Answer) {
         let mut all = self.asked.lock().unwrap_or_else(PoisonError::into_inner);
-        let Some(asked) = all.get_mut(key).and_then(|known| known.get_mut(question)) else { return };
+        let known = all.get_mut(key).and_then(|known| known.iter_mut().find(|(known, _)| known == question));
+        let Some((_, asked)) = known else { return };
         if asked.answer.as_ref() != Some(&answer) {
             asked.answer = Some(answer);
             drop(all);

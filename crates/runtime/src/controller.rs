@@ -66,6 +66,11 @@ impl Controller {
         Self { name, runtime: runtime.clone(), queue, concurrency: 4 }
     }
 
+    /// A controller of something that is no object: only what is added to its queue is looked at.
+    pub fn bare(name: &'static str, runtime: &Runtime) -> Self {
+        Self { name, runtime: runtime.clone(), queue: Queue::default(), concurrency: 1 }
+    }
+
     /// Looks at what `keys` names whenever anything changes. It runs inside the watch: it must be quick and not wait.
     pub fn watching(self, keys: impl Fn(&Change<'_>) -> Vec<Key> + Send + Sync + 'static) -> Self {
         let queue = self.queue.clone();

@@ -5,8 +5,11 @@
 use std::fmt;
 
 use capstan_plan::kit::hash;
-use capstan_plan::{Gvk, Ref};
+use capstan_plan::{CPU_FEATURES, Gvk, Ref};
 use serde_json::Value;
+
+use crate::pods;
+use crate::trim::{self, Part};
 
 /// Label by which objects of ours are told from others.
 pub const MANAGED_BY: &str = "app.kubernetes.io/managed-by";
@@ -32,6 +35,8 @@ pub enum Select {
     Ours,
     /// Those that a field selector selects.
     Fields(&'static str),
+    /// Those that a label selector selects.
+    Labels(&'static str),
 }
 
 /// How much of an object is kept. Managed fields and kubectl's copy of what was applied are never kept.
@@ -39,12 +44,24 @@ pub enum Select {
 pub enum Keep {
     /// Everything.
     Full,
-    /// Everything but these fields, named by JSON pointers.
-    Without(&'static [&'static str]),
+    /// Only these parts: of objects that are many, what decisions read.
+    Only(&'static [Part]),
     /// The keys under `data`, with hashes for values, so that a change is seen and nothing is told. To keep such an object costs a read at every reconcile.
     Keys,
     /// Only metadata; the rest is not even sent to us. The same holds.
     Metadata,
+    /// Of pods, what tells where they are, whose they are, how they do and whom they would be missed by; packed, as there
+    /// are as many as nodes.
+    Pod,
+}
+
+/// How what is kept is held in memory.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Form {
+    /// As text, which is read anew each time: ten times smaller.
+    Text,
+    /// Ready to be looked at: for kinds of which every decision reads all.
+    Object,
 }
 
 /// Whether a server may lack the kind.
@@ -73,6 +90,8 @@ pub enum Use {
     MakeAndReconcile,
     /// They are made and then left alone, since they hold data.
     MakeOnce,
+    /// They are asked for and withdrawn: somebody else acts on them.
+    Request,
     /// They are pruned: no plan wants them, but an earlier operator made them for the same owner.
     Prune,
 }
@@ -86,6 +105,7 @@ impl Use {
             // An apply is a patch, and a create where there is nothing to patch.
             Self::Make | Self::MakeAndReconcile => &["create", "delete", "get", "list", "patch", "watch"],
             Self::MakeOnce => &["create", "get", "list", "patch", "watch"],
+            Self::Request => &["create", "delete", "list", "patch", "watch"],
             Self::Prune => &["delete", "list", "watch"],
         }
     }
@@ -118,10 +138,15 @@ pub struct Kind {
     pub select: Select,
     /// How much of them is kept.
     pub keep: Keep,
+    /// In which form.
+    pub form: Form,
     /// Whether a server may lack it.
     pub presence: Presence,
     /// What is done with it.
     pub purpose: Use,
+    /// Name of a slice of a kind that has a row of its own; empty for the row of the kind itself. Objects of a slice are
+    /// found by that name only.
+    pub slice: &'static str,
 }
 
 const fn built_in(group: &'static str, version: &'static str, kind: &'static str, plural: &'static str) -> Kind {
@@ -133,8 +158,10 @@ const fn built_in(group: &'static str, version: &'static str, kind: &'static str
         scope: Scope::Namespaced,
         select: Select::All,
         keep: Keep::Full,
+        form: Form::Text,
         presence: Presence::BuiltIn,
         purpose: Use::Read,
+        slice: "",
     }
 }
 
@@ -151,8 +178,20 @@ impl Kind {
         Self { select: Select::Fields(selector), ..self }
     }
 
+    const fn labels(self, selector: &'static str) -> Self {
+        Self { select: Select::Labels(selector), ..self }
+    }
+
+    const fn slice(self, slice: &'static str) -> Self {
+        Self { slice, ..self }
+    }
+
     const fn keep(self, keep: Keep) -> Self {
         Self { keep, ..self }
+    }
+
+    const fn read_all_the_time(self) -> Self {
+        Self { form: Form::Object, ..self }
     }
 
     const fn cluster(self) -> Self {
@@ -169,7 +208,48 @@ const NVIDIA: &str = "apps.nvidia.com";
 /// Secrets that are many, large and never of interest: Helm's releases and tokens of service accounts.
 const SECRETS: &str = "type!=helm.sh/release.v1,type!=kubernetes.io/service-account-token";
 
-use Use::{Change, Make, MakeAndReconcile, MakeOnce, Prune, Reconcile, Report};
+/// What is read of nodes. There are thousands, and most of what they say is about images and processors.
+const NODE: &[Part] = {
+    use Part::{All, Besides, Of, Starting, Typed};
+    &[
+        All("apiVersion"),
+        All("kind"),
+        Of(
+            "metadata",
+            &[
+                All("name"),
+                All("uid"),
+                All("resourceVersion"),
+                All("creationTimestamp"),
+                All("deletionTimestamp"),
+                Besides("labels", &[CPU_FEATURES]),
+                Starting("annotations", &["nvidia.com/", "capstan.dev/"]),
+            ],
+        ),
+        Of("spec", &[All("unschedulable"), All("taints")]),
+        Of(
+            "status",
+            &[
+                Starting("allocatable", &["nvidia.com/"]),
+                Typed("conditions", &["Ready", "GPUReady"]),
+                Of("nodeInfo", &[All("containerRuntimeVersion")]),
+            ],
+        ),
+    ]
+};
+
+/// The slice of pods that are drivers.
+pub const DRIVERS: &str = "driver-pods";
+/// The slice of pods that check drivers.
+pub const VALIDATORS: &str = "validator-pods";
+
+const DRIVER_LABELS: &str = "app.kubernetes.io/component in (nvidia-driver,nvidia-vgpu-host-manager)";
+const VALIDATOR_LABELS: &str = "app in (nvidia-operator-validator,nvidia-sandbox-validator)";
+
+/// All pods of a node, for as long as somebody wants to know them: see [`crate::cache::Cache::follow`].
+pub static NODE_PODS: Kind = built_in("", "v1", "Pod", "pods").keep(Keep::Pod).slice("node-pods");
+
+use Use::{Change, Make, MakeAndReconcile, MakeOnce, Prune, Reconcile, Report, Request};
 
 /// The table.
 pub const KINDS: &[Kind] = &[
@@ -185,7 +265,7 @@ pub const KINDS: &[Kind] = &[
     optional(NVIDIA, "v1alpha1", "NemoGuardrail", "nemoguardrails"),
     optional("nvidia.com", "v1", "ClusterPolicy", "clusterpolicies").cluster().to(Report),
     optional("nvidia.com", "v1alpha1", "NVIDIADriver", "nvidiadrivers").cluster().to(Report),
-    optional("nvidia.com", "v1alpha1", "GPUCluster", "gpuclusters").cluster(),
+    optional("nvidia.com", "v1alpha1", "GPUCluster", "gpuclusters").cluster().to(Reconcile),
     // Workloads that we make.
     built_in("apps", "v1", "DaemonSet", "daemonsets").ours().to(Make),
     built_in("apps", "v1", "Deployment", "deployments").ours().to(Make),
@@ -210,6 +290,7 @@ pub const KINDS: &[Kind] = &[
     built_in("", "v1", "PersistentVolumeClaim", "persistentvolumeclaims").to(MakeOnce),
     optional("inference.networking.k8s.io", "v1", "InferencePool", "inferencepools").to(Make),
     optional("resource.k8s.io", "v1", "ResourceClaimTemplate", "resourceclaimtemplates").to(Make),
+    optional("resource.k8s.io", "v1", "DeviceClass", "deviceclasses").ours().cluster().to(Make),
     optional("resource.k8s.io", "v1", "ResourceClaim", "resourceclaims"),
     optional("resource.nvidia.com", "v1beta1", "ComputeDomain", "computedomains").to(Make),
     built_in("rbac.authorization.k8s.io", "v1", "ClusterRole", "clusterroles").ours().cluster().to(Make),
@@ -220,11 +301,30 @@ pub const KINDS: &[Kind] = &[
         .ours()
         .cluster()
         .to(Make),
+    built_in("admissionregistration.k8s.io", "v1", "ValidatingAdmissionPolicy", "validatingadmissionpolicies")
+        .ours()
+        .cluster()
+        .to(Make),
+    built_in(
+        "admissionregistration.k8s.io",
+        "v1",
+        "ValidatingAdmissionPolicyBinding",
+        "validatingadmissionpolicybindings",
+    )
+    .ours()
+    .cluster()
+    .to(Make),
+    // Drivers and what upgrades need to know of them.
+    built_in("", "v1", "Pod", "pods").labels(DRIVER_LABELS).keep(Keep::Pod).slice(DRIVERS),
+    built_in("", "v1", "Pod", "pods").labels(VALIDATOR_LABELS).keep(Keep::Pod).slice(VALIDATORS),
+    built_in("apps", "v1", "ControllerRevision", "controllerrevisions").labels(DRIVER_LABELS),
+    optional("maintenance.nvidia.com", "v1alpha1", "NodeMaintenance", "nodemaintenances").to(Request),
     // The cluster itself.
+    built_in("", "v1", "Namespace", "namespaces").cluster().keep(Keep::Metadata),
     optional("config.openshift.io", "v1", "ClusterVersion", "clusterversions").cluster(),
     optional("config.openshift.io", "v1", "Proxy", "proxies").cluster(),
     optional("image.openshift.io", "v1", "ImageStream", "imagestreams").fields("metadata.name=driver-toolkit"),
-    built_in("", "v1", "Node", "nodes").cluster().keep(Keep::Without(&["/status/images"])).to(Change),
+    built_in("", "v1", "Node", "nodes").cluster().keep(Keep::Only(NODE)).read_all_the_time().to(Change),
     built_in("apiextensions.k8s.io", "v1", "CustomResourceDefinition", "customresourcedefinitions")
         .cluster()
         .keep(Keep::Metadata),
@@ -236,9 +336,14 @@ impl Kind {
         Gvk { group: self.group.into(), version: self.version.into(), kind: self.kind.into() }
     }
 
-    /// Whether this is the row of `gvk`.
+    /// Whether this is the row of `gvk`; rows of slices are of no kind.
     pub fn is(&self, gvk: &Gvk) -> bool {
-        self.kind == gvk.kind && self.group == gvk.group && self.version == gvk.version
+        self.slice.is_empty() && self.kind == gvk.kind && self.group == gvk.group && self.version == gvk.version
+    }
+
+    /// Its name in logs and metrics.
+    pub fn label(&self) -> &'static str {
+        if self.slice.is_empty() { self.kind } else { self.slice }
     }
 
     /// The object of this kind of that name.
@@ -264,6 +369,7 @@ impl Kind {
         match (self.select, MANAGERS) {
             (Select::Ours, [one]) => Some(format!("{MANAGED_BY}={one}")),
             (Select::Ours, many) => Some(format!("{MANAGED_BY} in ({})", many.join(","))),
+            (Select::Labels(selector), _) => Some(selector.into()),
             _ => None,
         }
     }
@@ -284,7 +390,7 @@ impl Kind {
 
     /// Whether a cached object can be compared with a wanted one.
     pub(crate) fn is_comparable(&self) -> bool {
-        !matches!(self.keep, Keep::Keys | Keep::Metadata)
+        !matches!(self.keep, Keep::Keys | Keep::Metadata | Keep::Pod)
     }
 
     /// Drops what is not kept.
@@ -296,7 +402,12 @@ impl Kind {
         remove(object, "/metadata/annotations/kubectl.kubernetes.io~1last-applied-configuration");
         match self.keep {
             Keep::Full => {}
-            Keep::Without(fields) => fields.iter().for_each(|field| remove(object, field)),
+            Keep::Only(parts) => {
+                if let Some(fields) = object.as_object_mut() {
+                    trim::only(fields, parts);
+                }
+            }
+            Keep::Pod => pods::trim(object),
             Keep::Keys => {
                 for field in ["data", "stringData", "binaryData"] {
                     if let Some(data) = object.get_mut(field).and_then(Value::as_object_mut) {
@@ -315,7 +426,7 @@ impl Kind {
 
 impl fmt::Display for Kind {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(self.kind)
+        f.write_str(self.label())
     }
 }
 
@@ -344,15 +455,14 @@ mod tests {
     }
 
     #[test]
-    fn every_kind_has_one_row() {
-        let names: BTreeSet<_> = KINDS.iter().map(|row| (row.group, row.kind)).collect();
+    fn every_kind_and_every_slice_has_one_row() {
+        let names: BTreeSet<_> = KINDS.iter().map(|row| (row.group, row.kind, row.slice)).collect();
         assert_eq!(names.len(), KINDS.len());
     }
 
     #[test]
     fn what_nobody_reads_is_dropped() {
         let cases = [
-            ("Node", json!({"status": {"images": ["x"], "phase": "y"}}), json!({"status": {"phase": "y"}})),
             (
                 "Secret",
                 json!({"data": {"NGC_API_KEY": "c2VjcmV0"}}),
@@ -371,6 +481,77 @@ mod tests {
             expected["metadata"] = json!({"name": "a", "annotations": {"short": ""}});
             assert_eq!(object, expected, "{kind}");
         }
+    }
+
+    /// A node as they are: feature discovery says a hundred things about its processor, the kubelet fifty about images.
+    fn node() -> Value {
+        let mut labels: serde_json::Map<String, Value> =
+            (0..80).map(|number| (format!("{CPU_FEATURES}FEATURE{number}"), "true".into())).collect();
+        for (key, value) in [
+            ("feature.node.kubernetes.io/pci-10de.present", "true"),
+            ("feature.node.kubernetes.io/kernel-version.full", "6.8.0-45-generic"),
+            ("kubernetes.io/hostname", "gpu-node-0000"),
+            ("nvidia.com/gpu.product", "NVIDIA-H200"),
+        ] {
+            labels.insert(key.into(), value.into());
+        }
+        for number in 0..12 {
+            labels.insert(format!("nvidia.com/gpu.deploy.operand-{number}"), "true".into());
+        }
+        let image =
+            |number: i32| json!({"names": [format!("example.com/{number}@sha256:{number:064}")], "sizeBytes": 1});
+        let condition = |type_: &str| {
+            json!({
+                "type": type_, "status": "True", "reason": "KubeletReady", "message": "kubelet is posting ready status",
+                "lastHeartbeatTime": "2026-01-01T00:00:00Z", "lastTransitionTime": "2026-01-01T00:00:00Z",
+            })
+        };
+        let conditions = ["MemoryPressure", "DiskPressure", "PIDPressure", "Ready"].map(condition);
+        json!({
+            "apiVersion": "v1", "kind": "Node",
+            "metadata": {
+                "name": "gpu-node-0000", "uid": "2269c984-db9a-4b0e-9fd5-86df0ad269f7", "resourceVersion": "1000000",
+                "creationTimestamp": "2026-01-01T00:00:00Z", "labels": labels,
+                "annotations": {"nfd.node.kubernetes.io/feature-labels": "x".repeat(3000), "nvidia.com/a": "b"},
+                "managedFields": [{"fieldsV1": {"f:labels": "x".repeat(5000)}}],
+            },
+            "spec": {"podCIDR": "10.0.0.0/24", "providerID": "x://y", "taints": [{"key": "k", "effect": "NoSchedule"}]},
+            "status": {
+                "images": (0..50).map(image).collect::<Vec<_>>(),
+                "conditions": conditions,
+                "nodeInfo": {"containerRuntimeVersion": "containerd://2.1.0", "bootID": "x".repeat(36)},
+                "allocatable": {"cpu": "32", "memory": "256Gi", "nvidia.com/gpu": "8"},
+            },
+        })
+    }
+
+    #[test]
+    fn of_a_node_that_is_kept_which_decisions_read() {
+        let mut node = node();
+        row("Node").trim(&mut node);
+        for kept in [
+            "/metadata/labels/nvidia.com~1gpu.product",
+            "/metadata/labels/feature.node.kubernetes.io~1kernel-version.full",
+            "/metadata/annotations/nvidia.com~1a",
+            "/spec/taints/0/key",
+            "/status/allocatable/nvidia.com~1gpu",
+            "/status/nodeInfo/containerRuntimeVersion",
+        ] {
+            assert!(node.pointer(kept).is_some(), "{kept} is gone");
+        }
+        assert_eq!(node["status"]["conditions"][0]["type"], "Ready");
+        for dropped in ["/metadata/managedFields", "/status/images", "/status/allocatable/cpu", "/spec/podCIDR"] {
+            assert!(node.pointer(dropped).is_none(), "{dropped} is kept");
+        }
+    }
+
+    #[test]
+    fn a_node_takes_less_than_two_thousand_bytes() {
+        let mut node = node();
+        let before = node.to_string().len();
+        row("Node").trim(&mut node);
+        let after = node.to_string().len();
+        assert!(before > 15_000 && after < 2_000, "{before} bytes, and {after} are kept");
     }
 
     #[test]

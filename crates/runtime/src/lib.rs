@@ -28,10 +28,12 @@ pub mod keys;
 pub mod kinds;
 pub mod leader;
 pub mod metrics;
+mod pods;
 pub mod queue;
 pub mod read;
 pub mod registry;
 pub mod serve;
+pub mod trim;
 pub mod webhook;
 pub mod writer;
 

@@ -42,6 +42,7 @@ type HistogramFamily = Family<Controller, Histogram, fn() -> Histogram>;
 #[derive(Clone, Debug)]
 pub struct Metrics {
     registry: Arc<Registry>,
+    others: Arc<Registry>,
     queue_depth: Family<Controller, Gauge>,
     reconcile_seconds: HistogramFamily,
     reconcile_errors: Family<Failure, Counter>,
@@ -63,7 +64,7 @@ fn reconcile_histogram() -> Histogram {
 }
 
 impl Metrics {
-    /// The metrics, and those that `more` registers.
+    /// The metrics, and those that `more` registers under names of their own.
     pub fn with(more: impl FnOnce(&mut Registry)) -> Self {
         let mut registry = Registry::with_prefix("capstan");
         let queue_depth = Family::default();
@@ -79,9 +80,11 @@ impl Metrics {
         registry.register("watch_restarts", "Watches that were started again", watch_restarts.clone());
         registry.register("cache_objects", "Objects that are kept in memory", cache_objects.clone());
         registry.register("events_dropped", "Events that were too many to record", events_dropped.clone());
-        more(&mut registry);
+        let mut others = Registry::default();
+        more(&mut others);
         Self {
             registry: Arc::new(registry),
+            others: Arc::new(others),
             queue_depth,
             reconcile_seconds,
             reconcile_errors,
@@ -97,7 +100,8 @@ impl Metrics {
     pub fn encode(&self) -> String {
         let mut text = String::new();
         // Writing to a string cannot fail.
-        let _ = text::encode(&mut text, &self.registry);
+        let _ = text::encode_registry(&mut text, &self.registry);
+        let _ = text::encode(&mut text, &self.others);
         text
     }
 

@@ -18,7 +18,10 @@ const READY: Duration = Duration::from_secs(90);
 pub(crate) const AUDIT_LOG: &str = "audit.log";
 
 /// Where services get their addresses.
-const SERVICES: &str = "10.96.0.0/16";
+pub(crate) const SERVICES: &str = "10.96.0.0/16";
+
+/// A user for an operator outside the cluster, without any rights of its own.
+pub(crate) const OPERATOR: &str = "capstan-operator";
 
 /// Clients before servers.
 const ALL: [&Tool; 4] = [&tools::SCHEDULER, &tools::CONTROLLERS, &tools::API_SERVER, &tools::ETCD];
@@ -29,6 +32,7 @@ const USERS: &[(&str, &str, &str)] = &[
     ("kube-controller-manager", "system:kube-controller-manager", ""),
     ("kube-scheduler", "system:kube-scheduler", ""),
     ("kube-proxy", "system:kube-proxy", ""),
+    ("operator", OPERATOR, ""),
     ("kubelet", concat!("system:node:", "capstan"), "system:nodes"),
 ];
 

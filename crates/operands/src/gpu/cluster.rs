@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 
 use crate::gpu::Fleet;
+use crate::gpu::upgrade::Report;
 
 /// The cluster, as far as GPUs are concerned.
 #[derive(Clone, Debug, Default)]
@@ -19,6 +20,9 @@ pub struct Cluster {
     pub gpu_clusters: Vec<String>,
     /// OpenShift, if the cluster is one.
     pub openshift: Option<OpenShift>,
+    /// How far upgrades of drivers are, by NVIDIADriver, or under an empty name for the ClusterPolicy; `None` as long as
+    /// nobody has looked.
+    pub upgrades: Option<BTreeMap<String, Report>>,
 }
 
 /// What matters of an OpenShift cluster.
@@ -37,6 +41,12 @@ pub struct OpenShift {
 }
 
 impl Cluster {
+    /// How far upgrades are of the drivers of that NVIDIADriver, or of the ClusterPolicy if there is no name: see
+    /// [`show`](crate::gpu::upgrade::show).
+    pub fn upgrade(&self, driver: &str) -> Option<Option<&Report>> {
+        self.upgrades.as_ref().map(|all| all.get(driver))
+    }
+
     /// The ClusterPolicy that counts: the oldest, the first by name among equals.
     pub fn active(&self) -> Option<&str> {
         self.policies.iter().min().map(|(_, name)| name.as_str())

@@ -8,6 +8,7 @@ use std::fmt;
 use serde_json::Value;
 
 use super::nodes;
+use super::upgrade::Unfinished;
 
 /// Whether the node has GPUs to be used.
 pub(crate) const PRESENT: &str = "nvidia.com/gpu.present";
@@ -81,6 +82,11 @@ impl ContainerRuntime {
         }
     }
 
+    /// That of a node.
+    pub fn of(node: &Value) -> Option<Self> {
+        Self::parse(node.pointer("/status/nodeInfo/containerRuntimeVersion")?.as_str()?)
+    }
+
     /// From `containerd://2.1.0`.
     fn parse(version: &str) -> Option<Self> {
         match version.split(':').next()? {
@@ -117,6 +123,8 @@ pub struct Fleet {
     pub deploy: BTreeMap<String, usize>,
     /// GPU nodes by the NVIDIADriver that owns their driver, as far as their operating system is known.
     pub owned: BTreeMap<String, BTreeMap<Place, usize>>,
+    /// Nodes whose driver an NVIDIADriver installs and whose upgrade is not over.
+    pub upgrades: Unfinished,
 }
 
 impl Fleet {
@@ -125,6 +133,7 @@ impl Fleet {
         let labels = &node["metadata"]["labels"];
         let label = |key: &str| labels[key].as_str().filter(|value| !value.is_empty());
         let Some(all) = labels.as_object() else { return };
+        self.upgrades.add(&nodes::Node::of(node));
         self.discovered |= all.keys().any(|key| key.starts_with(NFD));
         for (key, value) in all {
             if let Some(operand) = key.strip_prefix(DEPLOY).filter(|_| value == "true") {
@@ -158,8 +167,7 @@ impl Fleet {
             *self.systems.entry(os).or_default() += 1;
         }
         self.rhcos.extend(label(OSTREE).map(String::from));
-        let runtime = node.pointer("/status/nodeInfo/containerRuntimeVersion").and_then(Value::as_str);
-        if let Some(runtime) = runtime.and_then(ContainerRuntime::parse) {
+        if let Some(runtime) = ContainerRuntime::of(node) {
             *self.runtimes.entry(runtime).or_default() += 1;
         }
     }

@@ -212,6 +212,28 @@ profiles:
     }
 
     #[test]
+    fn patterns_with_look_around_are_understood_in_both_layouts() {
+        let cases = [
+            ("H100(?!.*NVL)", "NVIDIA-H100-80GB-HBM3", true),
+            ("H100(?!.*NVL)", "NVIDIA-H100-NVL", false),
+            ("A10(?!0)", "NVIDIA-A10G", true),
+            ("A10(?!0)", "NVIDIA-A100-SXM4-80GB", false),
+            ("(?<!G)H200", "NVIDIA-H200", true),
+            ("(?<!G)H200", "NVIDIA-GH200-480GB", false),
+            ("H100(", "NVIDIA-H100", false),
+        ];
+        for (pattern, product, expected) in cases {
+            let tags = format!("{{llm_engine: tensorrt_llm, product_name_regex: '{pattern}'}}");
+            let first = format!("p: {{tags: {tags}}}");
+            let second = format!("schema_version: 2.0\nprofiles:\n- {{id: p, tags: {tags}}}");
+            for manifest in [first, second] {
+                let found = ids(&manifest, json!({"engine": "tensorrt_llm"}), &[product]);
+                assert_eq!(!found.is_empty(), expected, "{pattern} and {product}: {manifest}");
+            }
+        }
+    }
+
+    #[test]
     fn an_empty_gpu_tag_matches_no_gpu_by_itself() {
         let manifest = "p: {tags: {llm_engine: tensorrt_llm, gpu: ''}}";
         assert!(ids(manifest, json!({"engine": "tensorrt_llm"}), &["NVIDIA-H100"]).is_empty());

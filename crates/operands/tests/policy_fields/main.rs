@@ -16,7 +16,7 @@ use std::sync::Arc;
 use capstan_api::foreign::{PrometheusRule, ServiceMonitor};
 use capstan_api::gpu::ClusterPolicy;
 use capstan_api::ignored;
-use capstan_operands::gpu::{Cluster, Fleet, IMAGES, OpenShift, nodes, policy};
+use capstan_operands::gpu::{Cluster, Fleet, IMAGES, OpenShift, namespace, nodes, policy, upgrade};
 use capstan_plan::{Facts, Gvk, Ref};
 use jiff::Timestamp;
 use serde_json::{Value, json};
@@ -61,7 +61,12 @@ impl Setting {
             return None;
         }
         let bodies: Vec<&Value> = objects.iter().map(|object| &object.body).collect();
-        Some(json!({"objects": bodies, "status": plan.status, "node": labels(&policy)}))
+        let upgrades = upgrade::Settings::of(policy.spec.driver.upgrade_policy.as_ref(), None);
+        let namespace = namespace::wanted(Some(&policy), None, self.cluster.openshift.is_some(), "gpu-operator");
+        Some(json!({
+            "objects": bodies, "status": plan.status, "node": labels(&policy), "namespace": namespace,
+            "upgrades": format!("{upgrades:?}"),
+        }))
     }
 
     /// Whether the field at `leaf` changes something of what is seen under `part`.
@@ -175,7 +180,13 @@ fn settings() -> Vec<Setting> {
             "driver",
             with(
                 component(),
-                json!({"rdma": {"enabled": true}, "manager": image(), "licensingConfig": {"secretName": "s"}}),
+                json!({
+                    "rdma": {"enabled": true}, "manager": image(), "licensingConfig": {"secretName": "s"},
+                    "upgradePolicy": {
+                        "autoUpgrade": true, "drain": {"enable": true}, "podDeletion": {},
+                        "waitForCompletion": {"podSelector": "a=b"},
+                    },
+                }),
             ),
         ),
         ("devicePlugin", with(component(), json!({"config": {"name": "walk-one"}}))),

@@ -9,10 +9,11 @@ use capstan_plan::{Gvk, Live};
 use capstan_runtime::{Cache, Key};
 use k8s_openapi::api::core::v1::Node;
 
-use super::Settings;
+use super::Cx;
 
 /// What a decision about GPUs may know besides objects. No requests.
-pub(super) fn cluster(cache: &Cache, settings: &Settings) -> Cluster {
+pub(super) fn cluster(cx: &Cx) -> Cluster {
+    let (cache, settings) = (&cx.runtime.cache, &cx.settings);
     let mut fleet = Fleet::default();
     cache.all(&Gvk::of::<Node>()).iter().for_each(|node| fleet.add(node));
     let staying = |live: &Live| live["metadata"]["deletionTimestamp"].is_null();
@@ -30,10 +31,12 @@ pub(super) fn cluster(cache: &Cache, settings: &Settings) -> Cluster {
             .collect(),
         gpu_clusters: clusters.iter().map(|live| text(live, "name")).collect(),
         openshift: openshift(cache),
+        upgrades: cx.board.reports(),
     }
 }
 
-fn openshift(cache: &Cache) -> Option<OpenShift> {
+/// OpenShift, if the cluster is one.
+pub(super) fn openshift(cache: &Cache) -> Option<OpenShift> {
     let version = cache.typed::<ClusterVersion>(&Key::new("", "version")).ok().flatten()?;
     let history = version.status.unwrap_or_default().history.unwrap_or_default();
     let done = history.into_iter().find(|update| update.state.as_deref() == Some("Completed"))?;

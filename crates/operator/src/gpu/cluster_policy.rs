@@ -3,7 +3,8 @@
 use std::time::Duration;
 
 use capstan_api::gpu::ClusterPolicy;
-use capstan_operands::gpu::policy;
+use capstan_operands::gpu::policy::measures::{Measures, measures};
+use capstan_operands::gpu::{policy, upgrade};
 use capstan_plan::{Gvk, Ref};
 use capstan_runtime::queue::Queue;
 use capstan_runtime::{Action, Cache, Change, Error, Key};
@@ -15,20 +16,30 @@ use crate::settle::settle;
 /// Makes the cluster what the policy says, and says how far it is.
 pub(super) async fn reconcile(cx: Cx, key: Key) -> Result<Action, Error> {
     let runtime = &cx.runtime;
-    let Some(one) = runtime.cache.typed::<ClusterPolicy>(&key)? else { return Ok(Action::Wait) };
-    if one.metadata.deletion_timestamp.is_some() {
+    let one = runtime.cache.typed::<ClusterPolicy>(&key)?.filter(|one| one.metadata.deletion_timestamp.is_none());
+    let Some(one) = one else {
+        let cluster = cluster::cluster(&cx);
+        if cluster.active().is_none() {
+            cx.settings.metrics.saw(&Measures::without_policy(&cluster), runtime.clock.now());
+        }
         return Ok(Action::Wait);
-    }
+    };
     let uid = one.uid().unwrap_or_default();
     let reference = Ref::of::<ClusterPolicy>("", &key.name);
     let mut view = runtime.cache.view().owned_by(&uid);
     for named in policy::references(&one, &cx.settings.namespace) {
         view = view.object(&named);
     }
+    for revision in upgrade::kept_revisions(&runtime.cache.owned_by(&uid)) {
+        view = view.object(&revision);
+    }
     let mut facts = view.facts(runtime.clock.now());
     facts.skew = cx.schemas.skew(&reference);
-    let cluster = cluster::cluster(&runtime.cache, &cx.settings);
+    let cluster = cluster::cluster(&cx);
     let plan = policy::plan(&one, &facts, &cluster);
+    if cluster.active() == Some(&*key.name) {
+        cx.settings.metrics.saw(&measures(&one, &plan.status, &cluster), facts.now);
+    }
     let blocked = |reason: &str, message: &str| policy::blocked(&one, &facts, &cluster, reason, message);
     settle(runtime, &reference, &uid, &facts, plan, blocked).await
 }

@@ -1,20 +1,29 @@
-//! GPU nodes: the controllers of ClusterPolicies, of NVIDIADrivers and of node labels.
+//! GPU nodes: the controllers of ClusterPolicies, of GPUClusters, of NVIDIADrivers, and of labels of nodes and of the
+//! namespace of operands.
 
 mod cluster;
 mod cluster_policy;
+mod gpu_cluster;
+mod metrics;
+mod namespace;
 mod nodes;
 mod nvidia_driver;
+mod upgrade;
 
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-use capstan_api::gpu::{ClusterPolicy, NvidiaDriver};
+use capstan_api::gpu::{ClusterPolicy, GpuCluster, NvidiaDriver};
 pub use capstan_operands::gpu::IMAGES;
+pub use capstan_operands::gpu::upgrade::Requestor;
+use capstan_plan::Gvk;
 use capstan_runtime::queue::Queue;
 use capstan_runtime::{Action, Cache, Change, Controller, Error, Key, Runtime};
+pub use metrics::Metrics;
 use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
 
+use self::upgrade::Board;
 use crate::schemas::Schemas;
 
 /// What the operator was started with, as far as GPUs are concerned.
@@ -24,6 +33,10 @@ pub struct Settings {
     pub namespace: String,
     /// Images of operands by variable: `DRIVER_IMAGE` …
     pub images: BTreeMap<String, String>,
+    /// What is measured.
+    pub metrics: Metrics,
+    /// As whom we ask another operator to take nodes out of use for upgrades; we do it ourselves when unset.
+    pub requestor: Option<Requestor>,
 }
 
 /// Nodes come in crowds: an object is looked at once for all that change within this time.
@@ -35,6 +48,7 @@ struct Cx {
     runtime: Runtime,
     schemas: Schemas,
     settings: Settings,
+    board: Board,
 }
 
 /// Looks at custom resources again when something changed that they depend on and do not own. The text is the namespace
@@ -49,7 +63,8 @@ pub(crate) fn start(
     settings: &Settings,
     stop: &CancellationToken,
 ) {
-    let cx = Cx { runtime: runtime.clone(), schemas: schemas.clone(), settings: settings.clone() };
+    let cx =
+        Cx { runtime: runtime.clone(), schemas: schemas.clone(), settings: settings.clone(), board: Board::default() };
     controller::<ClusterPolicy, _, _>(
         tasks,
         &cx,
@@ -66,7 +81,10 @@ pub(crate) fn start(
         nvidia_driver::reconcile,
         stop,
     );
-    nodes::start(tasks, runtime, stop);
+    controller::<GpuCluster, _, _>(tasks, &cx, "gpucluster", gpu_cluster::concern, gpu_cluster::reconcile, stop);
+    nodes::start(tasks, &cx, stop);
+    upgrade::start(tasks, &cx, stop);
+    namespace::start(tasks, &cx, stop);
 }
 
 /// Runs the controller of a cluster-wide kind, one object at a time.
@@ -84,6 +102,7 @@ fn controller<K, F, Fut>(
 {
     let controller = Controller::of::<K>(name, &cx.runtime).concurrency(1);
     let queue = controller.queue();
+    cx.board.tell(Gvk::of::<K>(), &cx.runtime.cache, &queue);
     cx.schemas.wake::<K>(queue.clone(), &cx.runtime.cache);
     let (cache, namespace) = (cx.runtime.cache.clone(), cx.settings.namespace.clone());
     // Every object is looked at when the cache is complete.

@@ -3,12 +3,18 @@
 use std::sync::{Arc, Mutex, PoisonError};
 
 use capstan_api::gpu::{ClusterPolicy, GpuCluster, NvidiaDriver};
-use capstan_operands::gpu::nodes::{Node as View, NodeFacts, Wanted, decide, needs_claims};
+use capstan_operands::gpu::nodes::{Node as View, NodeFacts, Wanted, claims, decide, needs_claims};
+use capstan_operands::gpu::nvidia_driver;
+use capstan_operands::gpu::upgrade::{Requestor, Rulers};
 use capstan_plan::{Gvk, Live, Ref};
-use capstan_runtime::{Action, Cache, Controller, Error, Key, Runtime};
+use capstan_runtime::kinds::DRIVERS;
+use capstan_runtime::{Action, Cache, Controller, Error, Key};
 use k8s_openapi::api::core::v1::Node;
+use k8s_openapi::api::resource::v1::ResourceClaim;
 use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
+
+use super::Cx;
 
 /// Nodes that are patched at once.
 const WINDOW: usize = 16;
@@ -33,7 +39,8 @@ impl Memo {
 }
 
 /// Runs the controller until `stop`.
-pub(super) fn start(tasks: &mut JoinSet<()>, runtime: &Runtime, stop: &CancellationToken) {
+pub(super) fn start(tasks: &mut JoinSet<()>, cx: &Cx, stop: &CancellationToken) {
+    let runtime = &cx.runtime;
     let memo = Memo { cache: runtime.cache.clone(), wanted: Arc::default() };
     let (forgetful, cache) = (memo.clone(), runtime.cache.clone());
     let all = move |change: &capstan_runtime::Change<'_>| {
@@ -41,6 +48,11 @@ pub(super) fn start(tasks: &mut JoinSet<()>, runtime: &Runtime, stop: &Cancellat
         let generation = |live: Option<&Live>| live.map(|live| live["metadata"]["generation"].clone());
         let going = |live: Option<&Live>| live.map(|live| live["metadata"]["deletionTimestamp"].is_null());
         let changed = generation(change.old) != generation(change.new) || going(change.old) != going(change.new);
+        if change.kind.kind == "ResourceClaim" {
+            // Who waits for the last claim of its node is looked at when that goes.
+            let nodes = [change.old, change.new].into_iter().flatten().flat_map(|live| claims::nodes_of(live));
+            return nodes.map(|node| Key::new("", node)).collect();
+        }
         if !(ours && changed) {
             // Which driver owns a node depends on the labels of all of them, if there are several.
             let labels = |live: Option<&Live>| live.map(|live| live["metadata"]["labels"].clone());
@@ -48,18 +60,23 @@ pub(super) fn start(tasks: &mut JoinSet<()>, runtime: &Runtime, stop: &Cancellat
             if change.kind.kind == "Node" && drivers() && labels(change.old) != labels(change.new) {
                 forgetful.forget();
             }
-            return Vec::new();
+            // Whose driver runs on a node decides whether the node may change hands.
+            let owner = |live: Option<&Live>| live.map(|live| live["metadata"]["ownerReferences"][0]["uid"].clone());
+            let pod = (change.kind.slice == DRIVERS && owner(change.old) != owner(change.new) && drivers())
+                .then(|| change.last()["spec"]["nodeName"].as_str().map(|node| Key::new("", node)));
+            return pod.flatten().into_iter().collect();
         }
         forgetful.forget();
         if cache.is_synced() { cache.keys(&Gvk::of::<Node>()) } else { Vec::new() }
     };
     let controller = Controller::of::<Node>("gpu-node", runtime).watching(all).concurrency(WINDOW);
-    let runtime = runtime.clone();
-    tasks.spawn(controller.run(stop.clone(), move |key| reconcile(runtime.clone(), memo.clone(), key)));
+    let cx = cx.clone();
+    tasks.spawn(controller.run(stop.clone(), move |key| reconcile(cx.clone(), memo.clone(), key)));
 }
 
 /// Labels one node.
-async fn reconcile(runtime: Runtime, memo: Memo, key: Key) -> Result<Action, Error> {
+async fn reconcile(cx: Cx, memo: Memo, key: Key) -> Result<Action, Error> {
+    let runtime = &cx.runtime;
     let reference = Ref::of::<Node>("", &key.name);
     let Some(live) = runtime.cache.get(&reference) else { return Ok(Action::Wait) };
     if !live["metadata"]["deletionTimestamp"].is_null() {
@@ -67,7 +84,9 @@ async fn reconcile(runtime: Runtime, memo: Memo, key: Key) -> Result<Action, Err
     }
     let wanted = memo.get();
     let node = View::of(&live);
-    let facts = NodeFacts { claims_in_use: needs_claims(&wanted, &node).then_some(true), ..NodeFacts::default() };
+    let claims_in_use = needs_claims(&wanted, &node).then(|| claims_in_use(&runtime.cache, node.name));
+    let facts =
+        NodeFacts { claims_in_use, ..if wanted.assigns() { drivers(&cx, node.name) } else { NodeFacts::default() } };
     let decision = decide(&wanted, &node, &facts);
     if !decision.patch.is_empty() {
         let version = live["metadata"]["resourceVersion"].as_str().filter(|_| decision.patch.needs_lock());
@@ -78,28 +97,68 @@ async fn reconcile(runtime: Runtime, memo: Memo, key: Key) -> Result<Action, Err
     Ok(decision.requeue.map_or(Action::Wait, Action::Again))
 }
 
+/// Whether somebody holds GPUs of the node through a claim.
+fn claims_in_use(cache: &Cache, node: &str) -> bool {
+    let all = cache.all(&Gvk::of::<ResourceClaim>());
+    claims::in_use(node, all.iter().map(|claim| &**claim))
+}
+
+/// Whose drivers run on a node.
+fn drivers(cx: &Cx, node: &str) -> NodeFacts {
+    let mut facts = NodeFacts::default();
+    for pod in cx.runtime.cache.on_node(DRIVERS, node) {
+        let meta = &pod["metadata"];
+        let staying = meta["namespace"] == *cx.settings.namespace && meta["deletionTimestamp"].is_null();
+        let owned = meta["ownerReferences"].is_array();
+        facts.orphaned_driver |= staying && !owned;
+        facts.owned_driver |= staying && owned && nvidia_driver::is_own_pod(&pod);
+    }
+    facts
+}
+
+/// Whose policy rules the upgrades of which nodes.
+pub(super) fn rulers(cache: &Cache, requestor: Option<&Requestor>) -> Rulers {
+    let policies: Vec<ClusterPolicy> = staying(cache);
+    let clusters: Vec<GpuCluster> = staying(cache);
+    Rulers::of(active(&policies), clusters.first(), &staying::<NvidiaDriver>(cache), requestor)
+}
+
 /// What the custom resources of the cluster want.
 pub(super) fn wanted(cache: &Cache) -> Wanted {
-    fn all<K>(cache: &Cache) -> Vec<K>
-    where
-        K: kube::Resource<DynamicType = ()> + serde::de::DeserializeOwned,
-    {
-        // One that cannot be read counts for nothing, as everywhere.
-        let live = cache.all(&Gvk::of::<K>());
-        let staying = live.iter().filter(|one| one["metadata"]["deletionTimestamp"].is_null());
-        staying.filter_map(|one| K::deserialize(&**one).ok()).collect()
-    }
-    let age = |policy: &ClusterPolicy| {
-        (policy.metadata.creation_timestamp.clone(), policy.metadata.name.clone().unwrap_or_default())
-    };
-    let policies: Vec<ClusterPolicy> = all(cache);
-    let active = policies.iter().min_by_key(|policy| age(policy));
+    let policies: Vec<ClusterPolicy> = staying(cache);
+    // One that is going keeps its driver until the last claim is given back.
     let clusters: Vec<GpuCluster> = all(cache);
-    let drivers: Vec<NvidiaDriver> = all(cache);
-    let mut wanted = Wanted::of(active, clusters.first(), &drivers);
+    let drivers: Vec<NvidiaDriver> = staying(cache);
+    let mut wanted = Wanted::of(active(&policies), clusters.first(), &drivers);
     if !drivers.is_empty() {
         let nodes = cache.all(&Gvk::of::<Node>());
         wanted.check(nodes.iter().map(|node| View::of(node)));
     }
     wanted
+}
+
+/// Every custom resource of a kind. One that cannot be read counts for nothing, as everywhere.
+pub(super) fn all<K>(cache: &Cache) -> Vec<K>
+where
+    K: kube::Resource<DynamicType = ()> + serde::de::DeserializeOwned,
+{
+    cache.all(&Gvk::of::<K>()).iter().filter_map(|one| K::deserialize(&**one).ok()).collect()
+}
+
+/// Those that are not being deleted.
+pub(super) fn staying<K>(cache: &Cache) -> Vec<K>
+where
+    K: kube::Resource<DynamicType = ()> + serde::de::DeserializeOwned,
+{
+    let mut all: Vec<K> = all(cache);
+    all.retain(|one| one.meta().deletion_timestamp.is_none());
+    all
+}
+
+/// The policy that counts: the oldest.
+pub(super) fn active(policies: &[ClusterPolicy]) -> Option<&ClusterPolicy> {
+    let age = |policy: &&ClusterPolicy| {
+        (policy.metadata.creation_timestamp.clone(), policy.metadata.name.clone().unwrap_or_default())
+    };
+    policies.iter().min_by_key(age)
 }

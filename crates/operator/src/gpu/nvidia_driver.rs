@@ -4,6 +4,7 @@ use std::time::Duration;
 
 use capstan_api::gpu::{ClusterPolicy, NvidiaDriver};
 use capstan_operands::gpu::nvidia_driver::{self, Surroundings};
+use capstan_operands::gpu::upgrade;
 use capstan_plan::{Gvk, Ref};
 use capstan_runtime::queue::Queue;
 use capstan_runtime::{Action, Cache, Change, Error, Key};
@@ -25,9 +26,12 @@ pub(super) async fn reconcile(cx: Cx, key: Key) -> Result<Action, Error> {
     for named in nvidia_driver::references(&one, &cx.settings.namespace) {
         view = view.object(&named);
     }
+    for revision in upgrade::kept_revisions(&runtime.cache.owned_by(&uid)) {
+        view = view.object(&revision);
+    }
     let mut facts = view.facts(runtime.clock.now());
     facts.skew = cx.schemas.skew(&reference);
-    let cluster = cluster::cluster(&runtime.cache, &cx.settings);
+    let cluster = cluster::cluster(&cx);
     let around = surroundings(&runtime.cache, cluster.active());
     let plan = nvidia_driver::plan(&one, &facts, &cluster, &around);
     let blocked =

@@ -35,14 +35,18 @@ const WORTH_A_WARNING: u32 = 5;
 
 /// Follows one kind for ever.
 pub(super) async fn run(cache: Cache, client: Client, index: usize) {
-    let feed = &cache.shared.tables[index];
-    let mut watch = Watch { cache: &cache, client, feed, resume: None, streams: true, failures: 0, busy: false };
+    follow(&cache, client, &cache.shared.tables[index]).await;
+}
+
+/// Follows what a feed shows for ever.
+pub(super) async fn follow(cache: &Cache, client: Client, feed: &Feed) {
+    let mut watch = Watch { cache, client, feed, resume: None, streams: true, failures: 0, busy: false };
     loop {
         let ended = watch.turn().await;
         watch.failures = if watch.busy { 1 } else { watch.failures.saturating_add(1) };
         watch.busy = false;
         let class = watch.report(ended);
-        cache.shared.metrics.watch_restarted(feed.table.kind.kind);
+        cache.shared.metrics.watch_restarted(feed.table.kind.label());
         tokio::time::sleep(class.delay(watch.failures)).await;
     }
 }
@@ -105,7 +109,7 @@ impl Watch<'_> {
         let kind = self.feed.table.kind;
         let mut params = ListParams::default().limit(PAGE);
         params.label_selector = kind.label_selector();
-        params.field_selector = kind.field_selector().map(Into::into);
+        params.field_selector = self.feed.field_selector();
         let request = Request::new(kind.path(""));
         self.feed.table.begin();
         let mut seen = BTreeSet::new();
@@ -116,7 +120,7 @@ impl Watch<'_> {
             };
             let request = self.client.request::<List>(request.map_err(kube::Error::BuildRequest)?);
             let answer = timeout(SILENCE, request).await.map_err(silent)?;
-            self.cache.shared.metrics.request("list", kind.kind, answer.is_ok());
+            self.cache.shared.metrics.request("list", kind.label(), answer.is_ok());
             let List { metadata, items } = answer?;
             for item in &items {
                 if let Some(key) = self.take(item, Source::List) {
@@ -139,7 +143,7 @@ impl Watch<'_> {
         let mut params = if list.is_some() { WatchParams::streaming_lists() } else { WatchParams::default() };
         params.timeout = Some(fastrand::u32(200..290));
         params.label_selector = kind.label_selector();
-        params.field_selector = kind.field_selector().map(Into::into);
+        params.field_selector = self.feed.field_selector();
         let version = self.resume.clone().unwrap_or_default();
         let request = Request::new(kind.path(""));
         let request = match kind.keep {
@@ -150,7 +154,7 @@ impl Watch<'_> {
         // Servers from 1.37 on compress events one by one, which clients cannot undo.
         request.headers_mut().insert(http::header::ACCEPT_ENCODING, http::HeaderValue::from_static("identity"));
         let answer = timeout(SILENCE, self.client.request_stream(request)).await.map_err(silent)?;
-        self.cache.shared.metrics.request("watch", kind.kind, answer.is_ok());
+        self.cache.shared.metrics.request("watch", kind.label(), answer.is_ok());
         let stream = match answer {
             Ok(stream) => stream,
             Err(error) => return Err(self.refused(error, list.is_some())),
@@ -252,7 +256,7 @@ impl Watch<'_> {
         let table = &self.feed.table;
         self.cache.changes(self.feed, false, || table.finish(&seen, version.as_deref()));
         self.resume = version;
-        self.cache.shared.metrics.cached(table.kind.kind, table.len());
+        self.cache.shared.metrics.cached(table.kind.label(), table.len());
         self.busy = true;
         self.cache.set_absent(self.feed, false);
     }

@@ -6,6 +6,7 @@
 
 mod discovery;
 mod feed;
+mod follow;
 mod table;
 mod view;
 
@@ -25,6 +26,7 @@ use crate::error::Error;
 use crate::kinds::{self, Kind, Presence};
 use crate::metrics::Metrics;
 
+pub use follow::Followed;
 pub use table::Key;
 pub(crate) use table::{Replaced, Source, owner, uid};
 pub use view::View;
@@ -94,19 +96,26 @@ struct Feed {
     order: Mutex<()>,
     /// Whether the server was found to lack the kind, or to keep it from us.
     absent: AtomicBool,
+    /// Field selector, where it is not that of the kind.
+    narrowed: Option<String>,
+}
+
+impl Feed {
+    fn new(kind: &'static Kind, narrowed: Option<String>) -> Self {
+        Self { table: Table::new(kind), order: Mutex::default(), absent: AtomicBool::new(false), narrowed }
+    }
+
+    fn field_selector(&self) -> Option<String> {
+        self.narrowed.clone().or_else(|| self.table.kind.field_selector().map(Into::into))
+    }
 }
 
 impl Cache {
     /// An empty cache of the kinds in `table`; [`crate::kinds::KINDS`] is the table of the operator.
     pub fn new(table: &'static [Kind], metrics: Metrics) -> Self {
-        let feeds = table.iter().map(|kind| Feed {
-            table: Table::new(kind),
-            order: Mutex::default(),
-            absent: AtomicBool::new(false),
-        });
         let shared = Shared {
             kinds: table,
-            tables: feeds.collect(),
+            tables: table.iter().map(|kind| Feed::new(kind, None)).collect(),
             subscribers: RwLock::default(),
             on_poison: RwLock::default(),
             server: watch::Sender::new(None),
@@ -170,6 +179,11 @@ impl Cache {
         self.table(gvk).map(Table::all).unwrap_or_default()
     }
 
+    /// How many objects of a kind there are.
+    pub fn count(&self, gvk: &Gvk) -> usize {
+        self.table(gvk).map_or(0, Table::len)
+    }
+
     /// Names of all objects of a kind.
     pub fn keys(&self, gvk: &Gvk) -> Vec<Key> {
         self.table(gvk).map(Table::keys).unwrap_or_default()
@@ -178,6 +192,21 @@ impl Cache {
     /// The objects of a kind in a namespace.
     pub fn in_namespace(&self, gvk: &Gvk, namespace: &str) -> Vec<Live> {
         self.table(gvk).map(|table| table.in_namespace(namespace)).unwrap_or_default()
+    }
+
+    /// The objects of a kind in a namespace in which some text is `text`, and maybe others: what need not be read is not.
+    pub fn mentioning(&self, gvk: &Gvk, namespace: &str, text: &str) -> Vec<Live> {
+        self.table(gvk).map(|table| table.mentioning(namespace, text)).unwrap_or_default()
+    }
+
+    /// The objects of a slice of a kind.
+    pub fn slice(&self, slice: &str) -> Vec<Live> {
+        self.sliced(slice).map(Table::all).unwrap_or_default()
+    }
+
+    /// The pods of a slice that are on a node.
+    pub fn on_node(&self, slice: &str, node: &str) -> Vec<Live> {
+        self.sliced(slice).map(|table| table.on_node(node)).unwrap_or_default()
     }
 
     /// What the owner with this uid controls, of all kinds.
@@ -197,7 +226,9 @@ impl Cache {
 
     /// The kinds that the server serves and whose objects are all here.
     pub fn served(&self) -> BTreeSet<Gvk> {
-        self.shared.tables.iter().filter(|feed| feed.table.synced()).map(|feed| feed.table.kind.gvk()).collect()
+        let tables = self.shared.tables.iter().map(|feed| &feed.table);
+        let whole = tables.filter(|table| table.kind.slice.is_empty() && table.synced());
+        whole.map(|table| table.kind.gvk()).collect()
     }
 
     /// Waits until other kinds are served than `known`, and says which.
@@ -255,6 +286,10 @@ impl Cache {
         self.shared.tables.iter().map(|feed| &feed.table).find(|table| table.kind.is(gvk))
     }
 
+    fn sliced(&self, slice: &str) -> Option<&Table> {
+        self.shared.tables.iter().map(|feed| &feed.table).find(|table| table.kind.slice == slice)
+    }
+
     fn feed(&self, kind: &'static Kind) -> Option<&Feed> {
         self.shared.tables.iter().find(|feed| std::ptr::eq(feed.table.kind, kind))
     }
@@ -278,7 +313,7 @@ impl Cache {
             }
         }
         if !replaced.is_empty() {
-            self.shared.metrics.cached(feed.table.kind.kind, feed.table.len());
+            self.shared.metrics.cached(feed.table.kind.label(), feed.table.len());
         }
     }
 

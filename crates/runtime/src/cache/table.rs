@@ -10,7 +10,7 @@ use std::sync::{Arc, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
 use capstan_plan::Live;
 use serde_json::Value;
 
-use crate::kinds::Kind;
+use crate::kinds::{Form, Keep, Kind};
 
 /// Name of an object of a known kind.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -70,6 +70,8 @@ pub(crate) struct Table {
 struct State {
     objects: BTreeMap<Key, Entry>,
     by_owner: HashMap<Box<str>, BTreeSet<Key>>,
+    /// Where packed objects are.
+    by_node: HashMap<Box<str>, BTreeSet<Key>>,
     /// Uids of objects that we deleted and that the watch may still show.
     gone: HashMap<Key, String>,
     /// Number of the list that is being read or was read last.
@@ -81,10 +83,53 @@ struct State {
 }
 
 struct Entry {
-    object: Live,
+    object: Kept,
+    uid: Box<str>,
     version: Option<u64>,
     /// The list during or after which we wrote it; 0 if it came from the server.
     written: u64,
+}
+
+/// An object as it is kept. An object in memory takes ten times the room of its text, so that what is not read all the
+/// time is text.
+enum Kept {
+    Object(Live),
+    Text(Box<str>),
+}
+
+impl Kept {
+    fn new(keep: Form, object: &Live) -> Self {
+        match keep {
+            Form::Object => Self::Object(object.clone()),
+            Form::Text => Self::Text(object.to_string().into()),
+        }
+    }
+
+    fn live(&self) -> Live {
+        match self {
+            Self::Object(object) => object.clone(),
+            Self::Text(text) => Arc::new(serde_json::from_str(text).unwrap_or_default()),
+        }
+    }
+
+    /// The object, if any text in it can be `text`: others need not be read.
+    fn with(&self, text: &Needle) -> Option<Live> {
+        match self {
+            Self::Text(kept) if !kept.contains(&*text.quoted) => None,
+            _ => Some(self.live()),
+        }
+    }
+}
+
+/// A text to look for, as it is written in JSON.
+struct Needle {
+    quoted: String,
+}
+
+impl Needle {
+    fn new(text: &str) -> Self {
+        Self { quoted: Value::from(text).to_string() }
+    }
 }
 
 impl Table {
@@ -93,11 +138,11 @@ impl Table {
     }
 
     pub(crate) fn get(&self, key: &Key) -> Option<Live> {
-        self.read().objects.get(key).map(|entry| entry.object.clone())
+        self.read().objects.get(key).map(|entry| entry.object.live())
     }
 
     pub(crate) fn all(&self) -> Vec<Live> {
-        self.read().objects.values().map(|entry| entry.object.clone()).collect()
+        self.read().objects.values().map(|entry| entry.object.live()).collect()
     }
 
     pub(crate) fn keys(&self) -> Vec<Key> {
@@ -105,17 +150,31 @@ impl Table {
     }
 
     pub(crate) fn in_namespace(&self, namespace: &str) -> Vec<Live> {
+        self.select(namespace, |kept| Some(kept.live()))
+    }
+
+    /// The objects in a namespace, without some of those in which no text is `text`.
+    pub(crate) fn mentioning(&self, namespace: &str, text: &str) -> Vec<Live> {
+        let needle = Needle::new(text);
+        self.select(namespace, |kept| kept.with(&needle))
+    }
+
+    fn select(&self, namespace: &str, select: impl Fn(&Kept) -> Option<Live>) -> Vec<Live> {
         let first = Key::new(namespace, "");
         let state = self.read();
         let range = state.objects.range((Bound::Included(&first), Bound::Unbounded));
         let here = range.take_while(|(key, _)| key.namespace == first.namespace);
-        here.map(|(_, entry)| entry.object.clone()).collect()
+        here.filter_map(|(_, entry)| select(&entry.object)).collect()
     }
 
     pub(crate) fn owned_by(&self, uid: &str) -> Vec<Live> {
         let state = self.read();
-        let keys = state.by_owner.get(uid).into_iter().flatten();
-        keys.filter_map(|key| state.objects.get(key)).map(|entry| entry.object.clone()).collect()
+        state.found(state.by_owner.get(uid))
+    }
+
+    pub(crate) fn on_node(&self, node: &str) -> Vec<Live> {
+        let state = self.read();
+        state.found(state.by_node.get(node))
     }
 
     pub(crate) fn len(&self) -> usize {
@@ -144,7 +203,7 @@ impl Table {
         };
         let lost = state.objects.iter().filter(|(key, entry)| !seen.contains(*key) && !ahead(entry));
         let lost: Vec<Key> = lost.map(|(key, _)| key.clone()).collect();
-        lost.into_iter().map(|key| state.replace(key, None)).collect()
+        lost.into_iter().map(|key| state.replace(key, None, self.kind.keep == Keep::Pod)).collect()
     }
 
     /// Notes that the server has told everything up to a version.
@@ -161,7 +220,7 @@ impl Table {
         state.told = None;
         state.gone.clear();
         let keys: Vec<Key> = state.objects.keys().cloned().collect();
-        keys.into_iter().map(|key| state.replace(key, None)).collect()
+        keys.into_iter().map(|key| state.replace(key, None, self.kind.keep == Keep::Pod)).collect()
     }
 
     /// Takes in a version of an object, unless a newer one is there.
@@ -180,9 +239,9 @@ impl Table {
             let trusted = source == Source::List && entry.written < list;
             let newer = match (version, entry.version) {
                 (Some(new), Some(old)) => new > old,
-                _ => entry.object["metadata"]["resourceVersion"] != object["metadata"]["resourceVersion"],
+                _ => entry.object.live()["metadata"]["resourceVersion"] != object["metadata"]["resourceVersion"],
             };
-            let same = version == entry.version && self::uid(&entry.object) == uid;
+            let same = version == entry.version && *entry.uid == *uid;
             if same || !(trusted || newer) {
                 return None;
             }
@@ -192,8 +251,9 @@ impl Table {
         }
         self.kind.trim(&mut object);
         let written = if source == Source::Write { list } else { 0 };
-        let replaced = state.replace(key, Some(Entry { object: Arc::new(object), version, written }));
-        Some(replaced)
+        let live = Arc::new(object);
+        let entry = Entry { object: Kept::new(self.kind.form, &live), uid: uid.into(), version, written };
+        Some(state.replace(key, Some((entry, live)), self.kind.keep == Keep::Pod))
     }
 
     /// Takes in that an object is gone, unless a newer one is there.
@@ -205,7 +265,7 @@ impl Table {
             entry.is_some_and(|entry| matches!((version, entry.version), (Some(gone), Some(kept)) if kept > gone));
         if source == Source::Write {
             // The version is that of what we asked to delete: only the identity tells.
-            if entry.is_none_or(|entry| uid(&entry.object) != uid(object)) {
+            if entry.is_none_or(|entry| *entry.uid != *uid(object)) {
                 return None;
             }
             state.gone.insert(key.clone(), uid(object).to_owned());
@@ -217,7 +277,7 @@ impl Table {
                 return None;
             }
         }
-        Some(state.replace(key, None))
+        Some(state.replace(key, None, self.kind.keep == Keep::Pod))
     }
 
     fn read(&self) -> RwLockReadGuard<'_, State> {
@@ -230,28 +290,41 @@ impl Table {
 }
 
 impl State {
-    fn replace(&mut self, key: Key, new: Option<Entry>) -> Replaced {
-        let now = new.as_ref().map(|entry| entry.object.clone());
-        let old = match new {
-            Some(entry) => self.objects.insert(key.clone(), entry),
-            None => self.objects.remove(&key),
+    fn found(&self, keys: Option<&BTreeSet<Key>>) -> Vec<Live> {
+        let keys = keys.into_iter().flatten();
+        keys.filter_map(|key| self.objects.get(key)).map(|entry| entry.object.live()).collect()
+    }
+
+    fn replace(&mut self, key: Key, new: Option<(Entry, Live)>, pods: bool) -> Replaced {
+        let (old, now) = match new {
+            Some((entry, now)) => (self.objects.insert(key.clone(), entry), Some(now)),
+            None => (self.objects.remove(&key), None),
         };
-        let old = old.map(|entry| entry.object);
-        let (before, after) = (old.as_deref().and_then(owner), now.as_deref().and_then(owner));
-        if before != after {
-            if let Some(uid) = before
-                && let Some(keys) = self.by_owner.get_mut(uid)
-            {
-                keys.remove(&key);
-                if keys.is_empty() {
-                    self.by_owner.remove(uid);
-                }
-            }
-            if let Some(uid) = after {
-                self.by_owner.entry(uid.into()).or_default().insert(key.clone());
-            }
+        let old = old.map(|entry| entry.object.live());
+        let (before, after) = (old.as_deref(), now.as_deref());
+        move_key(&mut self.by_owner, &key, before.and_then(owner), after.and_then(owner));
+        if pods {
+            move_key(&mut self.by_node, &key, before.and_then(node), after.and_then(node));
         }
         Replaced { key, old, new: now }
+    }
+}
+
+/// Notes that what a key stands for has changed hands.
+fn move_key(index: &mut HashMap<Box<str>, BTreeSet<Key>>, key: &Key, before: Option<&str>, after: Option<&str>) {
+    if before == after {
+        return;
+    }
+    if let Some(before) = before
+        && let Some(keys) = index.get_mut(before)
+    {
+        keys.remove(key);
+        if keys.is_empty() {
+            index.remove(before);
+        }
+    }
+    if let Some(after) = after {
+        index.entry(after.into()).or_default().insert(key.clone());
     }
 }
 
@@ -264,6 +337,11 @@ pub(crate) fn uid(object: &Value) -> &str {
 pub(crate) fn owner(object: &Value) -> Option<&str> {
     let owners = object["metadata"]["ownerReferences"].as_array()?;
     owners.iter().find(|owner| owner["controller"] == true)?["uid"].as_str()
+}
+
+/// The node that a pod is on, or is meant for.
+fn node(pod: &Value) -> Option<&str> {
+    pod["spec"]["nodeName"].as_str().filter(|node| !node.is_empty())
 }
 
 /// Resource versions are numbers that grow: <https://kubernetes.io/docs/reference/using-api/api-concepts/#resource-versions>.
@@ -367,6 +445,41 @@ mod tests {
         table.put(Source::Watch, object("a", "u", 2));
         assert!(table.owned_by("me").is_empty());
         assert!(table.read().by_owner.is_empty());
+    }
+
+    #[test]
+    fn what_is_kept_as_text_reads_the_same_and_is_found_by_what_it_says() {
+        let table = table("ConfigMap");
+        assert_eq!(table.kind.form, Form::Text);
+        for (name, text) in [("a", "one \"quoted\" line\n"), ("b", "another")] {
+            let mut object = object(name, name, 1);
+            object["data"] = json!({"text": text, "number": 1.5, "none": null, "list": [1, {"x": true}]});
+            table.put(Source::Watch, object.clone());
+            table.kind.trim(&mut object);
+            assert_eq!(*table.get(&Key::new("ns", name)).unwrap(), object);
+        }
+        let found = |text: &str| table.mentioning("ns", text).iter().map(|one| Key::of(one).name).collect::<Vec<_>>();
+        assert_eq!(found("one \"quoted\" line\n"), ["a".into()]);
+        assert_eq!(found("one"), Vec::<Arc<str>>::new());
+        assert_eq!(found("b"), ["b".into()]);
+    }
+
+    #[test]
+    fn packed_pods_are_found_by_their_node() {
+        let table = Table::new(KINDS.iter().find(|row| row.slice == crate::kinds::DRIVERS).unwrap());
+        let pod = |node: &str, version: u64| {
+            let mut pod = object("a", "u", version);
+            pod["spec"] = json!({"nodeName": node, "dnsPolicy": "Default"});
+            pod
+        };
+        table.put(Source::Watch, pod("", 1));
+        assert!(table.read().by_node.is_empty());
+        table.put(Source::Watch, pod("n", 2));
+        let found = table.on_node("n");
+        assert_eq!(found[0]["spec"], json!({"nodeName": "n"}));
+        assert!(table.put(Source::Watch, pod("n", 2)).is_none());
+        table.remove(Source::Watch, &pod("n", 3));
+        assert!(table.on_node("n").is_empty() && table.read().by_node.is_empty());
     }
 
     #[test]

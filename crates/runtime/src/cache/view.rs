@@ -39,7 +39,7 @@ impl<'a> View<'a> {
     /// Adds the objects of a kind in a namespace that carry a label.
     pub fn labelled(mut self, gvk: &Gvk, namespace: &str, label: (&str, &str)) -> Self {
         let Some(table) = self.cache.table(gvk) else { return self };
-        for object in table.in_namespace(namespace) {
+        for object in table.mentioning(namespace, label.1) {
             if object["metadata"]["labels"][label.0] == label.1 {
                 self.live.insert(reference(table.kind, &object), object);
             }

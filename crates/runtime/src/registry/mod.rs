@@ -5,6 +5,7 @@
 //! shares one answer, so that a thousand services do not storm a registry.
 
 mod credentials;
+mod name;
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -83,8 +84,8 @@ impl Registries {
     }
 
     async fn in_time(&self, image: &Image) -> Result<Vec<Labels>, Silence> {
-        let reference: Reference =
-            image.name.parse().map_err(|error| format!("{:?} is no name of an image: {error}", image.name))?;
+        let reference =
+            name::parse(&image.name).map_err(|error| format!("{:?} is no name of an image: {error}", image.name))?;
         let prepare = async {
             let auth = self.credentials(image, reference.registry()).await?;
             Ok::<_, Silence>((auth, self.connect(image, &reference).await?))

@@ -7,16 +7,18 @@
 //! it changes, so that a cache which is behind cannot make us overwrite or delete something newer; its answer goes into
 //! the cache, so that the next decision does not repeat it.
 
+mod pods;
 mod request;
 pub(crate) use request::PATIENCE;
 mod status;
 
-pub use status::Sent;
+pub use pods::Evicted;
+pub use status::{Expected, Sent};
 
 use std::collections::HashSet;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use capstan_plan::{Conflict, Deletion, Diff, Object, Policy, Ref, holds, kit, same_manager};
+use capstan_plan::{Conflict, Deletion, Diff, Object, Owned, Policy, Ref, holds, kit, same_manager};
 use http::Request;
 use kube::Client;
 use kube::api::{DeleteParams, Patch, PatchParams, Preconditions};
@@ -229,10 +231,14 @@ impl Writer {
 
     /// Deletes an object, if it still is what was seen.
     async fn delete(&self, deletion: &Deletion) -> Result<(), Error> {
-        let Deletion { reference, uid, resource_version, orphan } = deletion;
+        let Deletion { reference, uid, resource_version, owned } = deletion;
         let kind = self.cache.kind(&reference.gvk)?;
         let preconditions = Preconditions { uid: Some(uid.clone()), resource_version: Some(resource_version.clone()) };
-        let how = if *orphan { DeleteParams::orphan() } else { DeleteParams::background() };
+        let how = match owned {
+            Owned::Follows => DeleteParams::background(),
+            Owned::Stays => DeleteParams::orphan(),
+            Owned::Leads => DeleteParams::foreground(),
+        };
         let params = how.preconditions(preconditions);
         let request = kube::core::Request::new(kind.path(&reference.namespace)).delete(&reference.name, &params);
         let identity = json!({"metadata": {"namespace": reference.namespace, "name": reference.name, "uid": uid}});

@@ -27,7 +27,7 @@ pub(super) async fn send(
     let request = request.map_err(|error| Error::request(verb, what, kube::Error::BuildRequest(error)))?;
     let answer = writer.gate.pass(verb, what, writer.client.request::<Value>(request)).await;
     if !matches!(answer, Err(Error::NotLeader)) {
-        writer.metrics.request(verb, kind.kind, answer.is_ok());
+        writer.metrics.request(verb, kind.label(), answer.is_ok());
     }
     match &answer {
         Ok(_) => tracing::debug!(verb, object = %what, "wrote"),
@@ -41,7 +41,7 @@ pub(super) async fn get(writer: &Writer, kind: &'static Kind, what: &Ref) -> Res
     let request = path.get(&what.name, &GetParams::default());
     let request = request.map_err(|error| Error::request("get", what, kube::Error::BuildRequest(error)))?;
     let answer = timeout(PATIENCE, writer.client.request::<Value>(request)).await;
-    writer.metrics.request("get", kind.kind, matches!(answer, Ok(Ok(_))));
+    writer.metrics.request("get", kind.label(), matches!(answer, Ok(Ok(_))));
     match answer {
         Err(_) => Err(Error::Timeout { verb: "get", what: what.to_string() }),
         Ok(Ok(object)) => Ok(Some(object)),

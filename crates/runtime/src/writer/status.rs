@@ -45,13 +45,24 @@ impl Writer {
         Ok(Sent::Yes)
     }
 
-    /// The same, but a change that is progress only waits a little for the next one: a model that starts says something
-    /// new every second. Returns when to look again.
-    pub async fn status_at_leisure(&self, reference: &Ref, status: &impl Serialize) -> Result<Option<Duration>, Error> {
+    /// The same, but a change waits a little where more will be known soon: for an answer that is `expected`, or for the
+    /// next step if it is progress only, since a model that starts says something new every second. Returns when to look
+    /// again.
+    pub async fn status_at_leisure(
+        &self,
+        reference: &Ref,
+        status: &impl Serialize,
+        expected: Expected,
+    ) -> Result<Option<Duration>, Error> {
         let wanted = serde_json::to_value(status).map(without_nulls).unwrap_or_default();
         let live = self.cache.get(reference);
         let live = live.as_deref().map_or(&Value::Null, |live| &live["status"]);
-        match self.pace.delay(reference, is_progress(live, &wanted)) {
+        let wait = match expected {
+            _ if *live == wanted => None,
+            Expected::Answer => Some(ANSWER),
+            Expected::Nothing => is_progress(live, &wanted).then_some(PACE),
+        };
+        match self.pace.delay(reference, wait) {
             Some(delay) => Ok(Some(delay)),
             None => self.status(reference, status).await.map(|_| None),
         }
@@ -125,19 +136,30 @@ fn merge_patch(live: &Value, wanted: &Value) -> Option<Value> {
     (!patch.is_empty()).then_some(Value::Object(patch))
 }
 
+/// Whether more will be known soon.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Expected {
+    /// A question was asked whose answer may change the status.
+    Answer,
+    /// All is known that was asked for.
+    Nothing,
+}
+
 /// How long progress waits.
 const PACE: Duration = Duration::from_secs(5);
+/// How long an answer is waited for: a model server says its name in milliseconds, or not at all.
+const ANSWER: Duration = Duration::from_secs(1);
 
 /// When the progress of objects is written at the latest. Clones share one state.
 #[derive(Clone, Default)]
 pub(super) struct Pace(Arc<Mutex<HashMap<Ref, Instant>>>);
 
 impl Pace {
-    /// How long the write of a status has to wait; not at all if it is more than progress, or has waited.
-    fn delay(&self, reference: &Ref, progress: bool) -> Option<Duration> {
+    /// How long the write of a status that may wait has to wait still; nothing if it need not, or has waited.
+    fn delay(&self, reference: &Ref, wait: Option<Duration>) -> Option<Duration> {
         let mut due = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        if progress {
-            let at = *due.entry(reference.clone()).or_insert_with(|| Instant::now() + PACE);
+        if let Some(wait) = wait {
+            let at = *due.entry(reference.clone()).or_insert_with(|| Instant::now() + wait);
             let left = at.saturating_duration_since(Instant::now());
             if !left.is_zero() {
                 return Some(left);

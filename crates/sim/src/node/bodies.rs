@@ -99,7 +99,7 @@ impl Nodes {
             files: Files { mounts, server: server.clone(), namespace: namespace.clone(), own: Directory::default() },
             node: NodeHandle { nodes: self.clone(), node: tracked.node.clone() },
             log: inner.logs.sink(key, &container.name, run, inner.context.clock()),
-            user: UserInfo::service_account(&namespace, account, ""),
+            user: pod_user(&namespace, account, &tracked.node.name),
             server,
             control,
             env,
@@ -128,4 +128,11 @@ impl Nodes {
         };
         (Abortable::new(task, registration).map(drop), abort)
     }
+}
+
+/// Who a pod is: its account, on a node. Tokens of pods say where they were issued.
+fn pod_user(namespace: &str, account: &str, node: &str) -> UserInfo {
+    let mut user = UserInfo::service_account(namespace, account, "");
+    user.extra.insert("authentication.kubernetes.io/node-name".into(), vec![node.into()]);
+    user
 }

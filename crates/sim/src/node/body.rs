@@ -12,6 +12,7 @@ use tokio::sync::watch;
 use super::files::Files;
 use super::logs::LogSink;
 use super::nodes::NodeHandle;
+use crate::writer::Writer;
 
 /// How a body ended: 0 is well.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -113,6 +114,11 @@ impl ContainerContext {
     /// The variable of the environment.
     pub fn var(&self, name: &str) -> Option<&str> {
         self.env.get(name).map(String::as_str)
+    }
+
+    /// Writes objects as the pod.
+    pub fn writer(&self) -> Writer {
+        self.node.writer_of(self.user.clone())
     }
 
     /// Waits until the container is told to end. It is killed if it does not within the pod's grace period.

@@ -60,6 +60,16 @@ impl Directory {
         files.keys().filter_map(|name| within(name, clean(path))).map(str::to_owned).collect()
     }
 
+    /// Waits until a file is gone.
+    pub async fn wait_until_gone(&self, path: &str) {
+        let mut changed = self.shared.changed.subscribe();
+        while self.read(path).is_some() {
+            if changed.changed().await.is_err() {
+                return;
+            }
+        }
+    }
+
     /// Waits until a file is there.
     pub async fn wait_for(&self, path: &str) -> Bytes {
         let mut changed = self.shared.changed.subscribe();

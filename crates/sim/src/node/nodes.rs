@@ -269,10 +269,39 @@ impl NodeHandle {
         &self.nodes
     }
 
+    /// Writes objects as a user of this node.
+    pub(super) fn writer_of(&self, user: UserInfo) -> Writer {
+        self.nodes.inner.context.writer(user, "pod")
+    }
+
     /// Changes how much there is of a resource; nothing takes it away.
     pub async fn set_capacity(&self, resource: &str, amount: Option<&str>) -> Result<()> {
         let body = json!({"status": {"capacity": {resource: amount}, "allocatable": {resource: amount}}});
         self.patch_status(body).await
+    }
+
+    /// Takes back what a DRA driver offered here, as a kubelet does once the driver is gone.
+    pub async fn withdraw_slices(&self, driver: &str) -> Result<()> {
+        let context = &self.nodes.inner.context;
+        // A kubelet deletes them all in one request, which needs a right for each when done one by one.
+        let writer = context.writer(UserInfo::new("system:kubelet", &["system:masters"]), "kubelet");
+        for slice in context.caches.resource_slices.list() {
+            if slice.spec.driver == driver && slice.spec.node_name.as_deref() == Some(&*self.node.name) {
+                match writer.delete(&*slice, DeleteOptions::default()).await {
+                    Err(error) if !is_not_found(&error) => return Err(error),
+                    _ => {}
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// Sets labels of the node.
+    pub async fn set_labels(&self, labels: &[(&str, &str)]) -> Result<()> {
+        let labels: serde_json::Map<String, serde_json::Value> =
+            labels.iter().map(|(key, value)| ((*key).to_owned(), (*value).into())).collect();
+        let body = json!({"metadata": {"labels": labels}});
+        self.node.writer.patch::<Node>(None, &self.node.name, None, PatchKind::Merge, body).await.map(drop)
     }
 
     /// Sets a condition of the node, such as `DiskPressure`.

@@ -31,6 +31,9 @@ pub const AUTO_UPGRADE: &str = "nvidia.com/gpu-driver-upgrade-enabled";
 /// Annotation: we chose the MIG layout, so that it goes with us.
 pub const MIG_CONFIG_IS_OURS: &str = "capstan.dev/mig-config-by-default";
 
+/// What runs the containers of the node, unless it is containerd: operands that depend on it are chosen by this.
+pub const RUNTIME: &str = "capstan.dev/container-runtime";
+
 macro_rules! deploy {
     ($($name:literal),*) => { &[$(concat!("nvidia.com/gpu.deploy.", $name)),*] };
 }

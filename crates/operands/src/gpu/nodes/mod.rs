@@ -4,6 +4,7 @@
 //! change are written; what a user set is never overwritten and never removed; a value by which a manager paused an
 //! operand stays; when nothing is installed any more, nothing of ours is left.
 
+pub mod claims;
 pub mod keys;
 mod owners;
 mod patch;
@@ -27,6 +28,7 @@ pub use wanted::{Refusal, Wanted, deploys_cc_manager};
 use self::owners::{Assigned, Driver, Owners};
 pub(super) use self::wanted::has_gpu;
 use self::wanted::{AutoUpgrade, Stack};
+use super::fleet::ContainerRuntime;
 use super::upgrade::{self, State, keys as upgrade_keys};
 
 /// When to look again at a node that still uses what would be removed.
@@ -35,7 +37,7 @@ const IN_USE: Duration = Duration::from_secs(30);
 /// What a decision needs to know of a node besides its metadata.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct NodeFacts {
-    /// Whether a pod on the node holds a claim of the DRA driver, see [`upgrade::claims_in_use`]; unknown counts as yes.
+    /// Whether a pod on the node holds a claim of the DRA driver, see [`claims::in_use`]; unknown counts as yes.
     /// Only needed where [`needs_claims`] says so.
     pub claims_in_use: Option<bool>,
     /// Whether a driver pod runs there that belongs to nobody, left by a DaemonSet that was deleted around it.
@@ -79,6 +81,7 @@ pub fn decide(wanted: &Wanted, node: &Node<'_>, facts: &NodeFacts) -> Decision {
         }
         operands(wanted, node, facts, &mut decision);
         drivers(wanted, node, facts, &mut decision);
+        runtime(wanted, node, &mut decision.patch);
     } else {
         if node.labels.is(keys::PRESENT, "true") {
             decision.patch.set(keys::PRESENT, "false");
@@ -109,11 +112,24 @@ fn leave(node: &Node<'_>, patch: &mut NodePatch) {
     for key in keys::all() {
         withdraw(node, patch, key);
     }
-    if node.labels.get(keys::OWNER).is_some() {
-        patch.remove(keys::OWNER);
+    for key in [keys::OWNER, keys::RUNTIME] {
+        if node.labels.get(key).is_some() {
+            patch.remove(key);
+        }
     }
     annotate(node, patch, keys::AUTO_UPGRADE, None);
     patch.merge(upgrade::abandon(node));
+}
+
+/// What operands have to know of the node's runtime: it is no label otherwise.
+fn runtime(wanted: &Wanted, node: &Node<'_>, patch: &mut NodePatch) {
+    let plugins = matches!(wanted.stack, Stack::DevicePlugin { .. });
+    let unusual = node.runtime.filter(|runtime| plugins && *runtime != ContainerRuntime::Containerd);
+    match (unusual.map(ContainerRuntime::name), node.labels.get(keys::RUNTIME)) {
+        (Some(name), found) if found != Some(name) => patch.set(keys::RUNTIME, name),
+        (None, Some(_)) => patch.remove(keys::RUNTIME),
+        _ => {}
+    }
 }
 
 /// Where operands run.

@@ -2,6 +2,7 @@
 //! same node are refused, and nothing changes until that is solved.
 
 use capstan_api::gpu::NvidiaDriver;
+use capstan_plan::CPU_FEATURES;
 
 use super::keys;
 use super::wanted::{Refusal, Selector};
@@ -97,6 +98,12 @@ fn validate(name: &str, default: bool, selector: &Selector) -> Result<(), Refusa
     let Some(selector) = selector else { return Ok(()) };
     if selector.contains_key(keys::OWNER) {
         return conflict(format!("NVIDIADriver \"{name}\" nodeSelector cannot use reserved label \"{}\"", keys::OWNER));
+    }
+    if let Some(key) = selector.keys().find(|key| key.starts_with(CPU_FEATURES)) {
+        return conflict(format!(
+            "NVIDIADriver \"{name}\" nodeSelector uses label \"{key}\": features of processors cannot select drivers; label \
+             the nodes with a key of your own"
+        ));
     }
     if default && !selector.is_empty() {
         return conflict(format!(

@@ -4,6 +4,8 @@ use std::collections::BTreeMap;
 
 use serde_json::{Map, Value};
 
+use crate::gpu::fleet::ContainerRuntime;
+
 /// Labels or annotations of a live object.
 #[derive(Clone, Copy, Debug, Default)]
 pub enum Entries<'a> {
@@ -57,6 +59,8 @@ pub struct Node<'a> {
     pub annotations: Entries<'a>,
     /// Whether it takes no new pods.
     pub unschedulable: bool,
+    /// What runs its containers.
+    pub runtime: Option<ContainerRuntime>,
 }
 
 impl<'a> Node<'a> {
@@ -67,6 +71,7 @@ impl<'a> Node<'a> {
             labels: Entries::of(&node["metadata"]["labels"]),
             annotations: Entries::of(&node["metadata"]["annotations"]),
             unschedulable: node["spec"]["unschedulable"] == true,
+            runtime: ContainerRuntime::of(node),
         }
     }
 }

@@ -70,6 +70,11 @@ pub fn deploys_cc_manager(spec: &ClusterPolicySpec) -> bool {
 }
 
 impl Wanted {
+    /// Whether NVIDIADrivers install drivers, so that it matters whose driver runs on a node.
+    pub fn assigns(&self) -> bool {
+        matches!(self.owners, Owners::Assigned(_))
+    }
+
     /// What the active ClusterPolicy or GPUCluster and the NVIDIADrivers want. Those that are being deleted are
     /// ignored, as they cannot keep anything.
     pub fn of(policy: Option<&ClusterPolicy>, cluster: Option<&GpuCluster>, drivers: &[NvidiaDriver]) -> Self {

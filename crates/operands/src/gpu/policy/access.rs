@@ -81,6 +81,25 @@ pub(super) fn access(cx: &Cx<'_>, account: &str, rights: Rights) -> Vec<Object> 
     objects
 }
 
+/// A Role and its binding to an account, both in the operator's namespace.
+pub(super) fn role(cx: &Cx<'_>, name: &str, account: &str, rules: Vec<PolicyRule>) -> Vec<Object> {
+    let metadata = || meta(cx, name, true);
+    let subject = Subject {
+        kind: "ServiceAccount".into(),
+        name: account.into(),
+        namespace: Some(cx.namespace().into()),
+        ..Subject::default()
+    };
+    vec![
+        Object::new(&Role { metadata: metadata(), rules: Some(rules) }),
+        Object::new(&RoleBinding {
+            metadata: metadata(),
+            role_ref: RoleRef { api_group: Some(RBAC.into()), kind: "Role".into(), name: name.into() },
+            subjects: Some(vec![subject]),
+        }),
+    ]
+}
+
 /// A ClusterRole and its binding to an account of the operator's namespace.
 pub(super) fn cluster_role(cx: &Cx<'_>, name: &str, account: &str, rules: Vec<PolicyRule>) -> Vec<Object> {
     let metadata = || meta(cx, name, false);

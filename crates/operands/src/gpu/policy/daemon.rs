@@ -65,6 +65,14 @@ impl Daemon {
         self
     }
 
+    /// Under another name, with pods of its own.
+    pub(super) fn rename(&mut self, name: &str) {
+        self.name = name.into();
+        for labels in [&mut self.labels, &mut self.selector, &mut self.pod_labels] {
+            labels.insert("app".into(), name.into());
+        }
+    }
+
     /// The same with a label that also selects.
     pub(super) fn part_of(mut self, whole: &str) -> Self {
         for labels in [&mut self.labels, &mut self.selector, &mut self.pod_labels] {

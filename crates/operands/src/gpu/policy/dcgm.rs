@@ -20,8 +20,8 @@ pub(super) const OPERAND: Operand = Operand {
 };
 
 const NAME: &str = "nvidia-dcgm";
-const MAIN: &str = "nvidia-dcgm-ctr";
-const PORT: i32 = 5555;
+pub(super) const MAIN: &str = "nvidia-dcgm-ctr";
+pub(super) const PORT: i32 = 5555;
 
 fn objects(cx: &Cx<'_>) -> Outcome<Vec<Object>> {
     let mut objects = access(cx, NAME, Rights::default());
@@ -53,7 +53,7 @@ fn template() -> Daemon {
     Daemon::new(NAME, NAME, "dcgm").constrained("hostmount-anyuid").with(vec![toolkit], vec![main], volumes)
 }
 
-fn daemon(cx: &Cx<'_>) -> Outcome<Daemon> {
+pub(super) fn daemon(cx: &Cx<'_>) -> Outcome<Daemon> {
     let dcgm = &cx.spec().dcgm.component;
     let mut daemon = template();
     daemon.common(cx)?;

@@ -21,12 +21,14 @@ pub(super) const OPERAND: Operand = Operand {
     objects,
 };
 
-const NAME: &str = "nvidia-dcgm-exporter";
+pub(super) const NAME: &str = "nvidia-dcgm-exporter";
 const READER: &str = "nvidia-dcgm-exporter-read-pods";
-const PORT: i32 = 9400;
+pub(super) const PORT: i32 = 9400;
 const POD_LABELS: &str = "DCGM_EXPORTER_KUBERNETES_ENABLE_POD_LABELS";
 const POD_UID: &str = "DCGM_EXPORTER_KUBERNETES_ENABLE_POD_UID";
-const REMOTE: &str = "DCGM_REMOTE_HOSTENGINE_INFO";
+pub(super) const REMOTE: &str = "DCGM_REMOTE_HOSTENGINE_INFO";
+/// The engine beside the exporter.
+pub(super) const ENGINE: &str = "nvidia-dcgm:5555";
 
 fn objects(cx: &Cx<'_>) -> Outcome<Vec<Object>> {
     let exporter = &cx.spec().dcgm_exporter;
@@ -98,7 +100,7 @@ fn template() -> Daemon {
     daemon
 }
 
-fn daemon(cx: &Cx<'_>) -> Outcome<Daemon> {
+pub(super) fn daemon(cx: &Cx<'_>) -> Outcome<Daemon> {
     let exporter = &cx.spec().dcgm_exporter;
     let mut daemon = template();
     daemon.common(cx)?;
@@ -106,7 +108,7 @@ fn daemon(cx: &Cx<'_>) -> Outcome<Daemon> {
     daemon.runs_as(cx, &exporter.component, "DCGM_EXPORTER_IMAGE")?;
     daemon.pod_annotations.extend(exporter.annotations.clone().unwrap_or_default());
     if enabled(&cx.spec().dcgm.component) {
-        set_env(daemon.main(), REMOTE, "nvidia-dcgm:5555");
+        set_env(daemon.main(), REMOTE, ENGINE);
     }
     daemon.host_network(exporter.component.host_network);
     daemon.sees_gpus(cx, NAME);

@@ -11,7 +11,9 @@ mod dcgm_exporter;
 mod device_plugin;
 mod driver;
 mod feature_discovery;
+pub mod gpu_cluster;
 mod kata_device_plugin;
+pub mod measures;
 mod mig_manager;
 mod mig_parted;
 mod monitor;
@@ -96,7 +98,12 @@ struct Cx<'a> {
     policy: &'a ClusterPolicy,
     facts: &'a Facts,
     cluster: &'a Cluster,
+    /// What messages call the custom resource.
+    source: &'static str,
 }
+
+/// What messages call a ClusterPolicy.
+const SOURCE: &str = "ClusterPolicy CR";
 
 impl<'a> Cx<'a> {
     fn spec(&self) -> &'a ClusterPolicySpec {
@@ -112,7 +119,7 @@ impl<'a> Cx<'a> {
     }
 
     fn image(&self, image: &Image, variable: &str) -> Outcome<String> {
-        image::path(image, variable, &self.cluster.images, "ClusterPolicy CR")
+        image::path(image, variable, &self.cluster.images, self.source)
     }
 
     fn runtime_class(&self) -> &'a str {
@@ -219,7 +226,7 @@ fn switched_on(component: Option<&Component>) -> bool {
 
 /// What this policy should look like. A mistake of the user is part of the answer, never an error.
 pub fn plan(policy: &ClusterPolicy, facts: &Facts, cluster: &Cluster) -> Plan<ClusterPolicyStatus> {
-    let cx = Cx { policy, facts, cluster };
+    let cx = Cx { policy, facts, cluster, source: SOURCE };
     if let Some(refused) = status::refused(&cx) {
         return refused;
     }
@@ -247,7 +254,7 @@ pub fn blocked(
     reason: &str,
     message: &str,
 ) -> Plan<ClusterPolicyStatus> {
-    status::failed(&Cx { policy, facts, cluster }, reason, message)
+    status::failed(&Cx { policy, facts, cluster, source: SOURCE }, reason, message)
 }
 
 /// Objects that a policy names: when one changes, the policy is looked at again.
@@ -286,15 +293,28 @@ pub fn granted() -> (Vec<PolicyRule>, Vec<PolicyRule>) {
             "ccManager": on, "sandboxWorkloads": {"enabled": true, "mode": mode},
         }});
         let policy: ClusterPolicy = serde_json::from_value(policy).expect("the policy is written here");
-        let cx = Cx { policy: &policy, facts: &facts, cluster: &cluster };
+        let cx = Cx { policy: &policy, facts: &facts, cluster: &cluster, source: SOURCE };
         let enabled = OPERANDS.iter().filter(|operand| (operand.enabled)(&cx));
-        for object in enabled.flat_map(|operand| (operand.objects)(&cx).unwrap_or_default()) {
-            let rules = || serde_json::from_value::<Vec<PolicyRule>>(object.body["rules"].clone()).unwrap_or_default();
-            match object.reference.gvk.kind.as_str() {
-                "Role" => here.extend(rules()),
-                "ClusterRole" => everywhere.extend(rules()),
-                _ => {}
-            }
+        let objects = enabled.flat_map(|operand| (operand.objects)(&cx).unwrap_or_default()).collect();
+        let (one, other) = rules_of(objects);
+        here.extend(one);
+        everywhere.extend(other);
+    }
+    let (one, other) = gpu_cluster::granted(&cluster);
+    here.extend(one);
+    everywhere.extend(other);
+    (here, everywhere)
+}
+
+/// The rules of all roles among `objects`: in the operator's namespace, and in the cluster.
+fn rules_of(objects: Vec<Object>) -> (Vec<PolicyRule>, Vec<PolicyRule>) {
+    let (mut here, mut everywhere) = (Vec::new(), Vec::new());
+    for object in objects {
+        let rules = || serde_json::from_value::<Vec<PolicyRule>>(object.body["rules"].clone()).unwrap_or_default();
+        match object.reference.gvk.kind.as_str() {
+            "Role" => here.extend(rules()),
+            "ClusterRole" => everywhere.extend(rules()),
+            _ => {}
         }
     }
     (here, everywhere)

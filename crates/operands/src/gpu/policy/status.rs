@@ -9,6 +9,7 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
 use serde_json::Value;
 
 use super::{Cx, OPERANDS, Operand, Outcome};
+use crate::gpu::upgrade;
 use crate::shown;
 
 /// Labels of feature discovery may come from somewhere that we do not see.
@@ -21,13 +22,24 @@ const MANY: i64 = 20;
 type Part<'a> = (&'a Operand, Outcome<Vec<Object>>);
 
 /// How far one operand is.
-enum Progress {
+pub(super) enum Progress {
     /// Wherever it should be.
     Ready(String),
     /// Not yet.
     Waiting(String),
     /// It cannot be decided.
     Failed(String),
+}
+
+impl Progress {
+    /// Status, reason and message of the operand's condition.
+    pub(super) fn condition(&self) -> (bool, &'static str, &str) {
+        match self {
+            Self::Ready(message) => (true, "Ready", message),
+            Self::Waiting(message) => (false, "NotReady", message),
+            Self::Failed(message) => (false, "Failed", message),
+        }
+    }
 }
 
 /// The answer for a policy that is not acted on, with the reason.
@@ -57,7 +69,7 @@ pub(super) fn failed(cx: &Cx<'_>, reason: &str, message: &str) -> Plan<ClusterPo
 /// The answer from what is there.
 pub(super) fn observed(cx: &Cx<'_>, parts: &[Part<'_>]) -> Plan<ClusterPolicyStatus> {
     let progress: Vec<(&Operand, Progress)> =
-        parts.iter().map(|(operand, part)| (*operand, of(cx, operand, part))).collect();
+        parts.iter().map(|(operand, part)| (*operand, judge(cx, operand.deploy, part))).collect();
     let errors: Vec<String> = progress
         .iter()
         .filter_map(|(operand, progress)| match progress {
@@ -75,9 +87,13 @@ pub(super) fn observed(cx: &Cx<'_>, parts: &[Part<'_>]) -> Plan<ClusterPolicySta
             _ => None,
         })
         .collect();
-    if !waiting.is_empty() {
+    let unfinished = cx.cluster.fleet.upgrades.reasons().filter(|_| cx.drivers_apart());
+    if !waiting.is_empty() || unfinished.is_some() {
         let names: Vec<&str> = waiting.iter().map(|(name, _)| *name).collect();
-        let message = format!("ClusterPolicy is not ready; states not ready: [{}]", names.join(" "));
+        let states = (!names.is_empty()).then(|| format!("states not ready: [{}]", names.join(" ")));
+        let reasons = states.into_iter().chain(unfinished.into_iter().flatten());
+        let parts: Vec<String> = std::iter::once("ClusterPolicy is not ready".to_owned()).chain(reasons).collect();
+        let message = parts.join("; ");
         return show(cx, ClusterPolicyState::NotReady, Err(("OperandNotReady", message)), &progress);
     }
     let fleet = &cx.cluster.fleet;
@@ -96,8 +112,8 @@ pub(super) fn observed(cx: &Cx<'_>, parts: &[Part<'_>]) -> Plan<ClusterPolicySta
     Plan { requeue, ..show(cx, ClusterPolicyState::Ready, Ok((reason, message)), &progress) }
 }
 
-/// How far an operand is, from the DaemonSets that it consists of.
-fn of(cx: &Cx<'_>, operand: &Operand, part: &Outcome<Vec<Object>>) -> Progress {
+/// How far an operand is, from the workloads that it consists of. `deploy` is the label of the nodes that should have it.
+pub(super) fn judge(cx: &Cx<'_>, deploy: Option<&str>, part: &Outcome<Vec<Object>>) -> Progress {
     let objects = match part {
         Ok(objects) => objects,
         Err(error) => return Progress::Failed(error.clone()),
@@ -106,6 +122,13 @@ fn of(cx: &Cx<'_>, operand: &Operand, part: &Outcome<Vec<Object>>) -> Progress {
     if let Some(object) = objects.iter().find(|object| !is_current(object, live)) {
         return Progress::Waiting(format!("{} is being written", object.reference));
     }
+    let deployments = objects.iter().filter(|object| object.reference.gvk.kind == "Deployment");
+    for there in deployments.filter_map(|object| live.get(&object.reference)) {
+        if there["status"]["availableReplicas"].as_i64() < there["spec"]["replicas"].as_i64() {
+            let name = there["metadata"]["name"].as_str().unwrap_or_default();
+            return Progress::Waiting(format!("Deployment {name} is not available"));
+        }
+    }
     let mut counts = Counts::default();
     for object in objects.iter().filter(|object| object.reference.gvk.kind == "DaemonSet") {
         let Some(there) = live.get(&object.reference) else {
@@ -113,7 +136,7 @@ fn of(cx: &Cx<'_>, operand: &Operand, part: &Outcome<Vec<Object>>) -> Progress {
         };
         counts.add(there);
     }
-    let wanted = operand.deploy.map_or(counts.desired, |label| cx.cluster.fleet.wanting(label) as i64);
+    let wanted = deploy.map_or(counts.desired, |label| cx.cluster.fleet.wanting(label) as i64);
     let deployed = objects.iter().any(|object| object.reference.gvk.kind == "DaemonSet");
     match deployed {
         true => counts.judge(wanted.max(counts.desired)),
@@ -179,17 +202,14 @@ fn show(
     }
     for operand in OPERANDS {
         let type_ = operand.condition;
-        let wanted = match progress.iter().find(|(one, _)| one.name == operand.name) {
-            Some((_, Progress::Ready(message))) => Wanted { type_, status: true, reason: "Ready", message },
-            Some((_, Progress::Waiting(message))) => Wanted { type_, status: false, reason: "NotReady", message },
-            Some((_, Progress::Failed(message))) => Wanted { type_, status: false, reason: "Failed", message },
-            None => {
-                conditions::clear(&mut list, type_);
-                continue;
+        match progress.iter().find(|(one, _)| one.name == operand.name).map(|(_, progress)| progress.condition()) {
+            Some((status, reason, message)) => {
+                conditions::set(&mut list, Wanted { type_, status, reason, message }, generation, now);
             }
-        };
-        conditions::set(&mut list, wanted, generation, now);
+            None => conditions::clear(&mut list, type_),
+        }
     }
+    let upgrade = upgrade::show(&mut list, cx.cluster.upgrade(""), generation, now);
     shown::remarks(&mut list, "ClusterPolicy", cx.spec(), cx.facts, generation);
     let event = match &verdict {
         Ok((reason, message)) if before.is_none_or(|status| status.state != state) => {
@@ -203,7 +223,7 @@ fn show(
     Plan {
         objects: None,
         status: ClusterPolicyStatus { state, namespace: Some(cx.namespace().into()), conditions: Some(list) },
-        events: event.into_iter().collect(),
+        events: event.into_iter().chain(upgrade).collect(),
         requeue: None,
         questions: Vec::new(),
     }

@@ -1,7 +1,9 @@
 //! Container toolkit: teaches the container runtime of a node about GPUs.
 
 use capstan_plan::Object;
-use k8s_openapi::api::core::v1::{ConfigMap, Container};
+use k8s_openapi::api::core::v1::{
+    Affinity, ConfigMap, Container, NodeAffinity, NodeSelector, NodeSelectorRequirement, NodeSelectorTerm,
+};
 
 use super::access::{Rights, access, meta, rule};
 use super::daemon::Daemon;
@@ -9,6 +11,7 @@ use super::pod::{Build, Mount, at, config, container, env_of, host, host_make, s
 use super::snippets::set_all;
 use super::{Cx, Operand, Outcome, enabled};
 use crate::gpu::fleet::ContainerRuntime;
+use crate::gpu::nodes::keys::RUNTIME;
 
 pub(super) const OPERAND: Operand = Operand {
     name: "state-container-toolkit",
@@ -30,8 +33,42 @@ fn objects(cx: &Cx<'_>) -> Outcome<Vec<Object>> {
     let rights = Rights { here: vec![rule("apps", &["daemonsets"], &["list"])], ..Rights::default() };
     let mut objects = access(cx, ACCOUNT, rights);
     objects.push(entrypoint(cx, ENTRYPOINT, NAME, "sleep 5\nexec nvidia-toolkit"));
-    objects.push(daemon(cx)?.object(cx));
+    let others = others(cx);
+    let mut main = daemon(cx, cx.runtime())?;
+    if !others.is_empty() {
+        main.pod.affinity = Some(without(&others));
+    }
+    objects.push(main.object(cx));
+    for runtime in others {
+        let mut daemon = daemon(cx, runtime)?;
+        daemon.rename(&format!("{NAME}-{}", runtime.name()));
+        daemon.pod.node_selector.get_or_insert_default().insert(RUNTIME.into(), runtime.name().into());
+        objects.push(daemon.object(cx));
+    }
     Ok(objects)
+}
+
+/// Runtimes of nodes besides the one that most operands are set up for: each gets a toolkit of its own.
+fn others(cx: &Cx<'_>) -> Vec<ContainerRuntime> {
+    let all = cx.cluster.fleet.runtimes.keys().copied();
+    all.filter(|one| cx.cluster.openshift.is_none() && *one != cx.runtime()).collect()
+}
+
+/// Nodes with none of these runtimes.
+fn without(runtimes: &[ContainerRuntime]) -> Affinity {
+    let requirement = NodeSelectorRequirement {
+        key: RUNTIME.into(),
+        operator: "NotIn".into(),
+        values: Some(runtimes.iter().map(|runtime| runtime.name().into()).collect()),
+    };
+    let term = NodeSelectorTerm { match_expressions: Some(vec![requirement]), ..NodeSelectorTerm::default() };
+    Affinity {
+        node_affinity: Some(NodeAffinity {
+            required_during_scheduling_ignored_during_execution: Some(NodeSelector { node_selector_terms: vec![term] }),
+            ..NodeAffinity::default()
+        }),
+        ..Affinity::default()
+    }
 }
 
 /// A ConfigMap with a script that waits for the driver, takes over what its validation found, and then runs `then`.
@@ -103,7 +140,7 @@ fn template() -> Daemon {
     daemon
 }
 
-fn daemon(cx: &Cx<'_>) -> Outcome<Daemon> {
+fn daemon(cx: &Cx<'_>, of: ContainerRuntime) -> Outcome<Daemon> {
     let toolkit = &cx.spec().toolkit;
     let mut daemon = template();
     daemon.common(cx)?;
@@ -120,7 +157,7 @@ fn daemon(cx: &Cx<'_>) -> Outcome<Daemon> {
         if cx.nri() {
             set_env(main, "ENABLE_NRI_PLUGIN", "true");
         }
-    } else if cx.runtime() == ContainerRuntime::Crio {
+    } else if of == ContainerRuntime::Crio {
         set_env(main, "CRIO_CONFIG_MODE", "hook");
     }
     let dir = cx.toolkit_dir();
@@ -131,15 +168,15 @@ fn daemon(cx: &Cx<'_>) -> Outcome<Daemon> {
         }
         daemon.move_volume("toolkit-install-dir", dir);
     }
-    if cx.runtime() == ContainerRuntime::Crio && cx.cluster.openshift.is_none() {
+    if of == ContainerRuntime::Crio && cx.cluster.openshift.is_none() {
         daemon.move_volume("crio-hooks", "/usr/share/containers/oci/hooks.d");
     }
     set_all(daemon.main(), toolkit.component.env.as_ref());
-    set_env(daemon.main(), "RUNTIME", cx.runtime().name());
+    set_env(daemon.main(), "RUNTIME", of.name());
     if cx.nri() {
         nri(&mut daemon)
     } else {
-        runtime(cx, &mut daemon)
+        runtime(cx, of, &mut daemon)
     }
     daemon.host_network(toolkit.component.host_network);
     Ok(daemon)
@@ -154,8 +191,7 @@ fn nri(daemon: &mut Daemon) {
 }
 
 /// Settings of the runtime: its file, the file that we drop in, its socket.
-fn runtime(cx: &Cx<'_>, daemon: &mut Daemon) {
-    let runtime = cx.runtime();
+fn runtime(cx: &Cx<'_>, runtime: ContainerRuntime, daemon: &mut Daemon) {
     let name = runtime.name();
     let specific = |suffix: &str| format!("{}_{suffix}", name.to_uppercase());
     let main = daemon.main();

@@ -8,8 +8,8 @@ use super::node::Work;
 use super::pods::{Keeper, PodView};
 use super::settings::Eviction;
 
-/// Pods of users are not watched: how soon to look at them again, and to try an eviction that was refused.
-const LOOK: i64 = 15;
+/// How soon, in seconds, to look at pods again, and to try an eviction that was refused.
+pub const LOOK: i64 = 15;
 
 /// Waits for pods, at most `until`.
 fn look_again(work: &mut Work<'_>, why: String, until: Option<i64>) -> bool {

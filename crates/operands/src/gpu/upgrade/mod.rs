@@ -12,10 +12,13 @@ mod journal;
 pub mod keys;
 mod node;
 mod pods;
+mod report;
 mod requestor;
+mod rulers;
 mod selector;
 mod settings;
 mod slots;
+mod stock;
 mod summary;
 mod view;
 
@@ -25,14 +28,18 @@ mod tests;
 use capstan_plan::Note;
 use jiff::Timestamp;
 
+pub use evict::LOOK;
 pub use failure::Failure;
 pub use journal::{State, abandon};
 pub use pods::{Keeper, PodView, claims_in_use, uses_gpu};
+pub use report::{CONDITION, Report, show};
 pub use requestor::{Maintenance, MaintenanceAction, Requestor, release};
+pub use rulers::Rulers;
 pub use selector::Selector;
 pub use settings::{Amount, Canary, Drain, Eviction, PREFIX, Settings, Wait, drain_selector};
 pub use slots::Fleet;
-pub use summary::{Counts, Example, Summary, incomplete};
+pub use stock::{Note as StockNote, REJECTED, Stock, hold_back, is_driver, kept_revisions};
+pub use summary::{Counts, Example, Summary, Unfinished};
 pub use view::{DriverPod, Health, NodeView, PodName, Target, Validator, digest};
 
 use self::node::{Work, advance, begin};
@@ -91,6 +98,8 @@ pub struct Pass {
     pub summary: Summary,
     /// Why no further node begins, if none does.
     pub halted: Option<String>,
+    /// What is expected of the nodes that go first, while others wait for them.
+    pub canary: Option<String>,
     /// Revision of the DaemonSet to go back to, if the user wants that and the wanted driver has failed too often. Who
     /// goes back has to remember which one failed, or the next pass wants it again.
     pub roll_back_to: Option<String>,
@@ -111,6 +120,7 @@ pub fn step(settings: &Settings, views: &[NodeView<'_>], now: Timestamp) -> Pass
     let halted = slots::halted(settings, &works, total);
     let roll_back_to = slots::last_good(settings, &works, total);
     let gate = slots::canaries(settings, &works, total, now);
+    let expected = gate.why().map(str::to_owned);
     let free = fleet.slots(settings.max_parallel, settings.max_unavailable);
 
     let mut turns = Vec::new();
@@ -135,7 +145,8 @@ pub fn step(settings: &Settings, views: &[NodeView<'_>], now: Timestamp) -> Pass
     let wake = wakes.min().and_then(|until| Timestamp::from_second(until + 1).ok());
     let counts = Counts::of(&works, &fleet, free);
     let summary = Summary::of(&works);
-    Pass { steps: works.into_iter().filter_map(finish).collect(), wake, counts, summary, halted, roll_back_to }
+    let canary = expected.filter(|_| summary.states.contains_key(&State::Required));
+    Pass { steps: works.into_iter().filter_map(finish).collect(), wake, counts, summary, halted, canary, roll_back_to }
 }
 
 /// A node that waits for its turn: when it comes, if it can.

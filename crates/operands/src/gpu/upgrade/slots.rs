@@ -1,5 +1,7 @@
 //! How many nodes may begin now, and which: the budget, canaries first, and when to stop.
 
+use jiff::Timestamp;
+
 use super::failure::Failure;
 use super::journal::State;
 use super::keys;
@@ -54,6 +56,16 @@ pub(super) enum Gate {
     Closed(String, Option<i64>),
 }
 
+impl Gate {
+    /// What is waited for.
+    pub(super) fn why(&self) -> Option<&str> {
+        match self {
+            Self::Open => None,
+            Self::Canaries(_, why) | Self::Closed(why, _) => Some(why),
+        }
+    }
+}
+
 /// Whether the canaries let the others follow.
 pub(super) fn canaries(settings: &Settings, works: &[Work<'_>], total: usize, now: i64) -> Gate {
     let Some(canary) = settings.canary else { return Gate::Open };
@@ -69,7 +81,8 @@ pub(super) fn canaries(settings: &Settings, works: &[Work<'_>], total: usize, no
     }
     let until = done.iter().filter_map(|work| work.old.since).max().unwrap_or(now) + canary.soak;
     if until > now {
-        return Gate::Closed(format!("waits for canaries to prove themselves for {} s more", until - now), Some(until));
+        let when = Timestamp::from_second(until).unwrap_or(Timestamp::MAX);
+        return Gate::Closed(format!("waits for canaries to prove themselves until {when}"), Some(until));
     }
     Gate::Open
 }

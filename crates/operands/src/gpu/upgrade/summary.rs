@@ -131,24 +131,39 @@ impl fmt::Display for Summary {
     }
 }
 
-/// Why a ClusterPolicy whose drivers NVIDIADrivers install is not ready, if an upgrade is the cause: two sentences.
-/// Nodes without an owner and nodes that users keep out of upgrades do not count.
-pub fn incomplete<'a>(nodes: impl IntoIterator<Item = Node<'a>>) -> Option<[String; 2]> {
-    let (mut pending, mut active, mut failed) = (0, 0, 0);
-    for node in nodes {
+/// Nodes whose driver an NVIDIADriver installs and whose upgrade is not over.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Unfinished {
+    /// Nodes that wait for their turn.
+    pub pending: usize,
+    /// Nodes under way.
+    pub active: usize,
+    /// Nodes on which it failed.
+    pub failed: usize,
+}
+
+impl Unfinished {
+    /// Counts a node. Those without an owner and those that users keep out of upgrades do not count.
+    pub fn add(&mut self, node: &Node<'_>) {
         let owned = node.labels.get(OWNER).is_some_and(|owner| !owner.is_empty());
         if !owned || node.labels.is(keys::SKIP, "true") {
-            continue;
+            return;
         }
         match State::of(node.labels) {
             State::Unset | State::Done => {}
-            State::Required => pending += 1,
-            State::Failed => failed += 1,
-            _ => active += 1,
+            State::Required => self.pending += 1,
+            State::Failed => self.failed += 1,
+            _ => self.active += 1,
         }
     }
-    (pending + active + failed > 0).then(|| {
-        let counts = format!("nodes owned by NVIDIADrivers: {pending} pending, {active} in progress, {failed} failed");
-        ["driver upgrade is not completed".into(), counts]
-    })
+
+    /// Why a ClusterPolicy whose drivers NVIDIADrivers install is not ready, if an upgrade is the cause: two sentences.
+    pub fn reasons(&self) -> Option<[String; 2]> {
+        let Self { pending, active, failed } = self;
+        (pending + active + failed > 0).then(|| {
+            let counts =
+                format!("nodes owned by NVIDIADrivers: {pending} pending, {active} in progress, {failed} failed");
+            ["driver upgrade is not completed".into(), counts]
+        })
+    }
 }

@@ -11,7 +11,7 @@ use super::requestor::Maintenance;
 use crate::gpu::nodes::Node;
 use crate::inference::pods;
 
-const REVISION: &str = "controller-revision-hash";
+pub(super) const REVISION: &str = "controller-revision-hash";
 const DIGEST: &str = "DRIVER_CONFIG_DIGEST";
 
 /// A node that should have a driver.

@@ -244,3 +244,33 @@ fn a_build_that_left_nothing_is_not_ready() {
         "the build has left no profile with the tag model_name \"other\""
     );
 }
+
+#[test]
+fn a_build_that_takes_too_long_is_failed() {
+    let mut world = World::new(json!({})).one_profile();
+    world.turn();
+    let begin = world.facts.now;
+    for (hours, state) in [(5, "InProgress"), (6, "Failed")] {
+        world.facts.now = begin + jiff::SignedDuration::from_hours(hours);
+        world.turn();
+        assert_eq!(world.state(), state);
+    }
+    assert_eq!(world.condition("RECONCILE_FAILED").unwrap().1, "BuildTimeout");
+}
+
+#[test]
+fn a_manifest_pod_of_a_build_that_tells_nothing_is_failed() {
+    let mut world = World::new(json!({})).one_profile();
+    world.turn();
+    world.pod_status(
+        "b-engine-build-pod",
+        json!({"phase": "Running", "conditions": [{"type": "Ready", "status": "True"}]}),
+    );
+    world.turn();
+    world.turn();
+    assert!(world.has("b-local-manifest-pod"));
+    world.facts.now += jiff::SignedDuration::from_mins(15);
+    world.turn();
+    assert_eq!(world.state(), "Failed");
+    assert_eq!(world.condition("RECONCILE_FAILED").unwrap().1, "ManifestTimeout");
+}

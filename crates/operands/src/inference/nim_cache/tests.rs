@@ -607,3 +607,33 @@ fn who_leads_next_goes_on_with_the_pod_that_is_there() {
     assert!(world.has("Pod", "llama-pod"));
     assert_eq!(world.cache.status, before, "nobody has been asked yet");
 }
+
+#[test]
+fn a_manifest_pod_that_tells_nothing_fails_after_a_while_and_is_still_listened_to() {
+    let mut world = World::new(ngc());
+    world.turn();
+    world.turn();
+    world.set("Pod", "llama-pod", |pod| pod["status"] = json!({"phase": "Running"}));
+    world.facts.now = Timestamp::from_second(1_800_000_000 + 899).unwrap();
+    world.turn();
+    assert_ne!(world.state(), "Failed");
+    world.facts.now = Timestamp::from_second(1_800_000_000 + 900).unwrap();
+    world.turn();
+    assert_eq!(world.state(), "Failed");
+    assert_eq!(world.condition("NIM_CACHE_RECONCILE_FAILED").1, "ManifestTimeout");
+    assert!(world.has("Pod", "llama-pod"), "it may print its list yet");
+    world.seen.manifest = Some(MANIFEST.into());
+    world.turn();
+    world.turn();
+    assert!(world.has("Job", "llama-job"));
+}
+
+#[test]
+fn a_refused_account_is_told_and_the_cache_is_not_ready() {
+    let world = World::new(ngc());
+    let told = blocked(&world.cache, &world.facts, &world.seen, "ServiceAccountFailed", "no");
+    assert_eq!(told.status.state.as_deref(), Some("NotReady"));
+    let conditions = told.status.conditions.unwrap();
+    let failed = conditions.iter().find(|one| one.type_ == "NIM_CACHE_RECONCILE_FAILED").unwrap();
+    assert_eq!((failed.reason.as_str(), failed.message.as_str()), ("ServiceAccountFailed", "no"));
+}

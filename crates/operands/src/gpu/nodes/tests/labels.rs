@@ -291,3 +291,15 @@ fn a_cached_node_is_read_and_its_patch_names_only_what_changes() {
     assert!(uncordon.needs_lock() && !patch.needs_lock());
     assert_eq!(uncordon.to_json(None), json!({"metadata": {}, "spec": {"unschedulable": null}}));
 }
+
+#[test]
+fn a_runtime_other_than_containerd_is_a_label_as_long_as_it_matters() {
+    let host = |runtime| Host { runtime: Some(runtime), ..Host::gpu() };
+    let plugins = policy(json!({}));
+    assert_eq!(host(ContainerRuntime::Containerd).settle(&plugins, &QUIET).get(keys::RUNTIME), None);
+    let crio = host(ContainerRuntime::Crio).settle(&plugins, &QUIET);
+    assert_eq!(crio.get(keys::RUNTIME), Some("crio"));
+    let moved = Host { runtime: Some(ContainerRuntime::Containerd), ..crio.clone() };
+    assert_eq!(moved.settle(&plugins, &QUIET).get(keys::RUNTIME), None);
+    assert_eq!(crio.settle(&Wanted::of(None, None, &[]), &QUIET).get(keys::RUNTIME), None);
+}

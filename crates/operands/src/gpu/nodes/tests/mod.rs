@@ -19,6 +19,7 @@ pub(super) struct Host {
     pub(super) labels: BTreeMap<String, String>,
     pub(super) annotations: BTreeMap<String, String>,
     pub(super) unschedulable: bool,
+    pub(super) runtime: Option<ContainerRuntime>,
 }
 
 impl Host {
@@ -48,6 +49,7 @@ impl Host {
             labels: Entries::Map(&self.labels),
             annotations: Entries::Map(&self.annotations),
             unschedulable: self.unschedulable,
+            runtime: self.runtime,
         }
     }
 

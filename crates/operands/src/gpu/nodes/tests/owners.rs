@@ -60,6 +60,10 @@ fn mistakes_change_no_owner() {
             "NVIDIADriver \"a\" nodeSelector cannot use reserved label \"nvidia.com/gpu-operator.driver.owner\"",
         ),
         (
+            vec![driver("a", json!({"nodeSelector": {"feature.node.kubernetes.io/cpu-cpuid.AVX2": "true"}}))],
+            "NVIDIADriver \"a\" nodeSelector uses label \"feature.node.kubernetes.io/cpu-cpuid.AVX2\": features of processors cannot select drivers; label the nodes with a key of your own",
+        ),
+        (
             vec![driver("a", json!({"default": true, "nodeSelector": {"x": "y"}}))],
             "NVIDIADriver \"a\" is the default and has a nodeSelector: the default serves the nodes that no other selects; remove nodeSelector or default",
         ),

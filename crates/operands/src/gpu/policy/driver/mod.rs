@@ -27,6 +27,7 @@ use super::access::{Rights, Shares, access, constraints, meta, rule};
 use super::daemon::Daemon;
 use super::{Cx, Operand, Outcome, vgpu_manager};
 use crate::gpu::fleet::{KERNEL, OS_ID, OS_VERSION, Os};
+use crate::gpu::upgrade::hold_back;
 
 pub(super) const OPERAND: Operand = Operand {
     name: "state-driver",
@@ -75,9 +76,9 @@ fn objects(cx: &Cx<'_>) -> Outcome<Vec<Object>> {
     objects.push(startup_probe(cx));
     objects.extend(files::trusted_ca(cx));
     for flavour in flavours(cx)? {
-        objects.push(
-            daemon(cx, &flavour)?.object(cx).follow("/spec/selector").follow("/spec/template/metadata/labels/app"),
-        );
+        let set = daemon(cx, &flavour)?.object(cx);
+        let set = set.follow("/spec/selector").follow("/spec/template/metadata/labels/app");
+        objects.push(hold_back(set, &cx.facts.live));
     }
     Ok(objects)
 }

@@ -7,6 +7,7 @@ mod digest;
 mod driver;
 mod driver_files;
 mod driver_template;
+mod measures;
 mod mig;
 mod openshift;
 mod plugin;

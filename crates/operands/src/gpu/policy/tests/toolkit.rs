@@ -181,3 +181,23 @@ fn arguments_that_have_no_effect_are_told() {
     let told = condition(&plan, "IgnoredFields").unwrap().2;
     assert!(told.contains("spec.toolkit.args") && told.contains("spec.gds.args"), "{told}");
 }
+
+#[test]
+fn nodes_with_different_runtimes_get_a_toolkit_each() {
+    let runtime = |version: &str| {
+        let mut node = node("n", ("ubuntu", "24.04"), "k");
+        node["status"]["nodeInfo"]["containerRuntimeVersion"] = version.into();
+        node
+    };
+    let mixed = cluster(&[runtime("containerd://2.1"), runtime("cri-o://1.32")]);
+    let plan = fresh(&policy(json!({})), &mixed);
+    let main = daemon(&plan, "nvidia-container-toolkit-daemonset");
+    let terms = &pod(main)["affinity"]["nodeAffinity"]["requiredDuringSchedulingIgnoredDuringExecution"];
+    let wanted = json!([{"key": "capstan.dev/container-runtime", "operator": "NotIn", "values": ["crio"]}]);
+    assert_eq!(terms["nodeSelectorTerms"][0]["matchExpressions"], wanted);
+    let other = daemon(&plan, "nvidia-container-toolkit-daemonset-crio");
+    assert_eq!(pod(other)["nodeSelector"]["capstan.dev/container-runtime"], "crio");
+    assert_eq!(env(container(other, "nvidia-container-toolkit-ctr").unwrap())["RUNTIME"], "crio");
+    assert_eq!(other["spec"]["selector"]["matchLabels"]["app"], "nvidia-container-toolkit-daemonset-crio");
+    assert!(pod(daemon(&on_ubuntu(json!({})), "nvidia-container-toolkit-daemonset"))["affinity"].is_null());
+}

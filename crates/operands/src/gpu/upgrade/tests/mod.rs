@@ -5,9 +5,11 @@ mod gates;
 mod laws;
 mod pods;
 mod requestor;
+mod rulers;
 mod scale;
 mod settings;
 mod slots;
+mod stock;
 mod taking_over;
 mod transitions;
 
@@ -142,6 +144,7 @@ impl Machine {
                 labels: Entries::Map(&self.labels),
                 annotations: Entries::Map(&self.annotations),
                 unschedulable: self.unschedulable,
+                runtime: None,
             },
             resource_version: &self.version,
             ready: self.ready,

@@ -150,7 +150,9 @@ fn a_policy_is_not_ready_while_drivers_are_upgraded() {
             .iter()
             .map(|labels| json!({"metadata": {"labels": labels.iter().copied().collect::<BTreeMap<_, _>>()}}))
             .collect();
-        incomplete(nodes.iter().map(Node::of))
+        let mut unfinished = Unfinished::default();
+        nodes.iter().for_each(|node| unfinished.add(&Node::of(node)));
+        unfinished.reasons()
     };
     let owned = |state| [(OWNER, "nvd"), (keys::STATE, state)];
     assert_eq!(nodes(&[&[(OWNER, "nvd")], &owned(""), &owned("upgrade-done")]), None);

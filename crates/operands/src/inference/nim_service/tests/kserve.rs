@@ -1,6 +1,7 @@
 //! Services that KServe runs.
 
 use capstan_api::foreign::{InferenceService, ServiceMonitor};
+use k8s_openapi::api::resource::v1::ResourceClaimTemplate;
 
 use super::*;
 
@@ -189,4 +190,33 @@ fn the_other_platform_leaves_nothing_behind() {
     let gone: Vec<_> = changes.delete.iter().map(|deletion| deletion.reference.gvk.kind.as_str()).collect();
     assert_eq!(gone, ["Deployment", "Service"]);
     assert!(kinds(&moved).contains(&"InferenceService"));
+}
+
+#[test]
+fn devices_helpers_and_certificates_are_in_the_predictor() {
+    let service = kserve(|spec| {
+        spec["image"]["pullPolicy"] = "Always".into();
+        spec["draResources"] = json!([{"resourceClaimName": "gpu", "requests": ["a", "b"]}]);
+        spec["proxy"] = json!({"httpProxy": "http://proxy:3128", "certConfigMap": "ca"});
+        let helper = |name: &str| json!({"name": name, "image": {"repository": "helper", "tag": "1"}});
+        spec["initContainers"] = json!([helper("first")]);
+        spec["sidecarContainers"] = json!([helper("beside")]);
+        spec["sidecarContainers"][0]["image"]["pullPolicy"] = "Never".into();
+    });
+    let plan = plan(&service, &serving::<ResourceClaimTemplate>(served([])));
+    let predictor = &object(&plan, "InferenceService")["spec"]["predictor"];
+    let named = |list: &str, field: &str| -> Vec<String> {
+        let all = predictor[list].as_array().unwrap().iter();
+        all.map(|one| one[field].as_str().unwrap_or_default().to_owned()).collect()
+    };
+    assert_eq!(named("initContainers", "name"), ["update-ca-certificates", "first"]);
+    assert_eq!(named("initContainers", "imagePullPolicy"), ["Always", "Always"]);
+    assert_eq!(named("containers", "imagePullPolicy"), ["Always", "Never"]);
+    assert_eq!(predictor["resourceClaims"][0]["resourceClaimName"], "gpu");
+    for container in predictor["containers"].as_array().unwrap() {
+        let claims = container["resources"]["claims"].as_array().unwrap();
+        assert_eq!(claims.iter().map(|claim| &claim["request"]).collect::<Vec<_>>(), ["a", "b"]);
+    }
+    let volumes = named("volumes", "name");
+    assert!(volumes.contains(&"custom-ca".to_owned()) && volumes.contains(&"scratch".to_owned()), "{volumes:?}");
 }

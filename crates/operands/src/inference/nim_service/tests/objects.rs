@@ -307,3 +307,43 @@ fn annotations_of_the_user_are_on_the_account() {
     let plan = plan(&service, &facts());
     assert_eq!(object(&plan, "ServiceAccount")["metadata"]["annotations"], json!({"iam.example.com/role": "models"}));
 }
+
+#[test]
+fn a_directory_of_the_host_is_made_if_need_be_and_needs_its_constraint() {
+    let service = edited(|spec| spec["storage"] = json!({"hostPath": "/models"}));
+    let plan = plan(&service, &facts());
+    let pod = &object(&plan, "Deployment")["spec"]["template"];
+    let volumes = pod["spec"]["volumes"].as_array().unwrap();
+    let store = volumes.iter().find(|volume| volume["name"] == "model-store").unwrap();
+    assert_eq!(store["hostPath"], json!({"path": "/models", "type": "DirectoryOrCreate"}));
+    assert_eq!(pod["metadata"]["annotations"]["openshift.io/required-scc"], "hostmount-anyuid");
+    assert_eq!(object(&plan, "Role")["rules"][0]["resourceNames"], json!(["hostmount-anyuid"]));
+}
+
+#[test]
+fn words_that_look_like_something_else_stay_words() {
+    let service =
+        edited(|spec| spec["nodeSelector"] = json!({"gpu": "true", "rack": "1", "zone": "1e3", "none": "null"}));
+    let plan = plan(&service, &facts());
+    let selector = &object(&plan, "Deployment")["spec"]["template"]["spec"]["nodeSelector"];
+    assert_eq!(*selector, json!({"gpu": "true", "rack": "1", "zone": "1e3", "none": "null"}));
+}
+
+#[test]
+fn a_label_that_selects_pods_cannot_be_replaced() {
+    let service = edited(|spec| spec["labels"] = json!({"app": "mine", "team": "search"}));
+    let plan = plan(&service, &facts());
+    let deployment = &object(&plan, "Deployment")["spec"];
+    assert_eq!(deployment["selector"]["matchLabels"], json!({"app": "llama"}));
+    let labels = &deployment["template"]["metadata"]["labels"];
+    assert_eq!((&labels["app"], &labels["team"]), (&json!("llama"), &json!("search")));
+}
+
+#[test]
+fn a_name_that_leaves_no_room_for_suffixes_is_refused() {
+    let mut service = service(plain());
+    for (length, errors) in [(59, 0), (60, 1)] {
+        service.metadata.name = Some("m".repeat(length));
+        assert_eq!(check(&service, None, &facts()).errors.len(), errors, "{length} characters");
+    }
+}

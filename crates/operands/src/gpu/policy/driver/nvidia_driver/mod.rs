@@ -23,10 +23,19 @@ use crate::gpu::policy::access::{Rights, Shares, access, constraints};
 use crate::gpu::policy::daemon::Daemon;
 use crate::gpu::policy::pod::{at, host_dir, set_env};
 use crate::gpu::policy::{Cx, Outcome};
+use crate::gpu::upgrade::hold_back;
 use pools::Pool;
 
 /// Label of everything that an NVIDIADriver makes.
 const STATE: (&str, &str) = ("nvidia.com/gpu-operator.state", "state-driver");
+
+/// Label of pods of NVIDIADrivers: the operating system that they are made for.
+const SYSTEM: &str = "nvidia.com/node.os-version";
+
+/// Whether a driver pod comes from an NVIDIADriver.
+pub fn is_own_pod(pod: &serde_json::Value) -> bool {
+    pod["metadata"]["labels"][SYSTEM].is_string()
+}
 
 /// What an NVIDIADriver needs to know of the others.
 #[derive(Clone, Debug, Default)]
@@ -51,7 +60,7 @@ struct Driver<'a> {
 
 impl<'a> Driver<'a> {
     fn cx(&'a self) -> Cx<'a> {
-        Cx { policy: &self.policy, facts: self.facts, cluster: self.cluster }
+        Cx { policy: &self.policy, facts: self.facts, cluster: self.cluster, source: "NVIDIADriver CR" }
     }
 }
 
@@ -119,7 +128,7 @@ fn objects(one: &Driver<'_>) -> Outcome<Vec<Object>> {
         access(&cx, &account, rights).into_iter().for_each(&mut add);
         let shares = Shares { pid: true, anything: true, ..Shares::default() };
         constraints(&cx, &account, shares).into_iter().for_each(&mut add);
-        add(daemon_set(one, &cx, &pool, &account)?);
+        add(hold_back(daemon_set(one, &cx, &pool, &account)?, &one.facts.live));
     }
     let mut objects: Vec<Object> = objects.into_values().collect();
     for object in &mut objects {
@@ -207,7 +216,7 @@ fn identify(one: &Driver<'_>, daemon: &mut Daemon, pool: &Pool, account: &str) {
     let component = if host_manager { "nvidia-vgpu-host-manager" } else { "nvidia-driver" };
     for labels in [&mut daemon.labels, &mut daemon.pod_labels] {
         labels.insert("app".into(), daemon.name.clone());
-        labels.insert("nvidia.com/node.os-version".into(), pool.os.tag());
+        labels.insert(SYSTEM.into(), pool.os.tag());
         labels.insert("nvidia.com/precompiled".into(), precompiled.into());
         labels.insert("app.kubernetes.io/component".into(), component.into());
         if let Some(kernel) = &pool.kernel {

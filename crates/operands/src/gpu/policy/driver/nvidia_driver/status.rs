@@ -6,6 +6,7 @@ use capstan_plan::conditions::{self, Wanted};
 use capstan_plan::{Note, Object, Plan, Severity, is_current};
 
 use super::Driver;
+use crate::gpu::upgrade;
 use crate::shown;
 
 /// The answer for a driver that is not acted on, with the reason.
@@ -111,6 +112,8 @@ fn show(
     for (type_, (status, reason, message)) in [("Ready", ready), ("Error", error)] {
         conditions::set(&mut list, Wanted { type_, status, reason, message }, generation, now);
     }
+    let name = one.driver.metadata.name.as_deref().unwrap_or_default();
+    let upgrade = upgrade::show(&mut list, one.cluster.upgrade(name), generation, now);
     shown::remarks(&mut list, "NVIDIADriver", &one.driver.spec, one.facts, generation);
     let event = match &verdict {
         Ok((_, message)) if before.is_none_or(|status| status.state != state) => {
@@ -124,7 +127,7 @@ fn show(
     Plan {
         objects: None,
         status: NvidiaDriverStatus { state, namespace: Some(one.cluster.namespace.clone()), conditions: Some(list) },
-        events: event.into_iter().collect(),
+        events: event.into_iter().chain(upgrade).collect(),
         requeue: None,
         questions: Vec::new(),
     }

@@ -135,3 +135,153 @@ fn a_newer_operator_alone_rolls_no_driver() {
     let manager = &daemon_sets(&rolled)[0].body["spec"]["template"]["spec"]["initContainers"][0]["image"];
     assert_eq!(manager, "manager:2");
 }
+
+/// The pod of the only DaemonSet that `more` makes of one Ubuntu node.
+fn pod_of(more: Value) -> Value {
+    let plan = planned(&driver(more), &[node("a", ("ubuntu", "22.04"), "5.15.0-70-generic")]);
+    let sets = daemon_sets(&plan);
+    assert_eq!(sets.len(), 1, "{:?}", plan.status);
+    sets[0].body["spec"]["template"]["spec"].clone()
+}
+
+fn main_of(pod: &Value) -> &Value {
+    let is_main = |one: &&Value| one["name"] == MAIN;
+    pod["containers"].as_array().unwrap().iter().find(is_main).unwrap()
+}
+
+fn value<'a>(container: &'a Value, name: &str) -> Option<&'a str> {
+    container["env"].as_array()?.iter().find(|one| one["name"] == name)?["value"].as_str()
+}
+
+#[test]
+fn images_are_named_in_parts_or_as_a_whole() {
+    let parts = |repository: &str, image: &str, version: &str| json!({"repository": repository, "image": image, "version": version});
+    let table = [
+        (parts("nvcr.io/nvidia", "driver", "580"), Ok("nvcr.io/nvidia/driver:580-ubuntu22.04")),
+        (parts("", "r.io/driver:580", ""), Ok("r.io/driver:580-ubuntu22.04")),
+        (parts("r.io", "driver", "sha256:ab"), Ok("r.io/driver@sha256:ab")),
+        (parts("", "r.io/driver@sha256:ab", ""), Ok("r.io/driver@sha256:ab")),
+        (parts("r.io", "driver", ""), Err("invalid image specification")),
+        (parts("", "driver", "580"), Err("invalid image specification")),
+        (parts("", "r.io/driver", ""), Err("without a tag")),
+    ];
+    for (image, expected) in table {
+        let plan = planned(&driver(image.clone()), &[node("a", ("ubuntu", "22.04"), "k")]);
+        match expected {
+            Ok(path) => {
+                let pod = &daemon_sets(&plan)[0].body["spec"]["template"]["spec"];
+                assert_eq!(main_of(pod)["image"], path, "{image}");
+            }
+            Err(text) => assert!(error(&plan).1.contains(text), "{image}: {}", error(&plan).1),
+        }
+    }
+}
+
+#[test]
+fn selectors_of_users_cannot_take_nodes_of_others() {
+    let owner = "nvidia.com/gpu-operator.driver.owner";
+    let pod = pod_of(json!({"default": false, "nodeSelector": {"pool": "a", "nvidia.com/gpu.present": "false"}}));
+    assert_eq!(pod["nodeSelector"]["pool"], "a");
+    assert_eq!(
+        (&pod["nodeSelector"][owner], &pod["nodeSelector"]["nvidia.com/gpu.present"]),
+        (&json!("default"), &json!("true"))
+    );
+}
+
+#[test]
+fn nodes_that_lack_a_label_are_in_no_pool() {
+    let mut bare = node("b", ("ubuntu", "22.04"), "k");
+    bare["metadata"]["labels"]["feature.node.kubernetes.io/kernel-version.full"] = Value::Null;
+    let nodes = [node("a", ("ubuntu", "22.04"), "k"), bare.clone()];
+    assert_eq!(daemon_sets(&planned(&driver(json!({"usePrecompiled": true})), &nodes)).len(), 1);
+    assert_eq!(daemon_sets(&planned(&driver(json!({"usePrecompiled": true})), &[bare])).len(), 0);
+}
+
+#[test]
+fn labels_by_which_drivers_are_known_are_not_the_users() {
+    let labels = json!({"labels": {"app": "mine", "app.kubernetes.io/component": "mine", "team": "a"}});
+    let plan = planned(&driver(labels), &[node("a", ("ubuntu", "22.04"), "k")]);
+    for labels in ["/metadata/labels", "/spec/template/metadata/labels"] {
+        let labels = daemon_sets(&plan)[0].body.pointer(labels).unwrap();
+        assert_eq!((&labels["team"], &labels["app.kubernetes.io/component"]), (&json!("a"), &json!("nvidia-driver")));
+        assert!(labels["app"].as_str().unwrap().starts_with("nvidia-gpu-driver-ubuntu22.04-"));
+    }
+}
+
+#[test]
+fn arguments_and_tolerations_come_after_ours() {
+    let pod = pod_of(json!({"args": ["8", "true"], "tolerations": [{"key": "mine", "operator": "Exists"}]}));
+    assert_eq!(main_of(&pod)["args"], json!(["init", "8", "true"]));
+    assert_eq!(
+        (&pod["tolerations"][0]["key"], &pod["tolerations"][1]["key"]),
+        (&json!("nvidia.com/gpu"), &json!("mine"))
+    );
+}
+
+#[test]
+fn variables_are_text_whatever_they_look_like() {
+    let pod = pod_of(json!({"env": [{"name": "Y", "value": "on"}, {"name": "N", "value": "8"}]}));
+    let main = main_of(&pod);
+    assert_eq!((value(main, "Y"), value(main, "N")), (Some("on"), Some("8")));
+}
+
+#[test]
+fn the_numbers_of_a_startup_probe_replace_ours_as_a_whole() {
+    let delay = |more: Value| main_of(&pod_of(more))["startupProbe"]["initialDelaySeconds"].clone();
+    assert_eq!((delay(json!({})), delay(json!({"usePrecompiled": true}))), (json!(60), json!(5)));
+    let pod = pod_of(json!({"startupProbe": {"periodSeconds": 7}}));
+    let probe = &main_of(&pod)["startupProbe"];
+    assert_eq!(
+        (&probe["periodSeconds"], &probe["initialDelaySeconds"], &probe["failureThreshold"]),
+        (&json!(7), &Value::Null, &Value::Null)
+    );
+}
+
+#[test]
+fn managers_of_vgpu_hosts_run_where_their_label_is() {
+    let pod = pod_of(json!({"driverType": "vgpu-host-manager"}));
+    assert_eq!(pod["nodeSelector"]["nvidia.com/gpu.deploy.vgpu-manager"], "true");
+    let main = main_of(&pod);
+    assert!(main["startupProbe"].is_null() && main["lifecycle"].is_null());
+    assert_eq!(pod["terminationGracePeriodSeconds"], 120);
+    let mounts: Vec<&str> =
+        main["volumeMounts"].as_array().unwrap().iter().filter_map(|one| one["mountPath"].as_str()).collect();
+    assert!(mounts.contains(&"/dev/vfio") && mounts.contains(&"/sys/fs/cgroup"), "{mounts:?}");
+}
+
+#[test]
+fn sidecars_and_networks_are_those_that_were_asked_for() {
+    let names = |pod: &Value| -> Vec<String> {
+        pod["containers"].as_array().unwrap().iter().map(|one| one["name"].as_str().unwrap().to_owned()).collect()
+    };
+    assert_eq!(names(&pod_of(json!({}))), [MAIN]);
+    let sidecar = |name: &str| json!({"enabled": true, "repository": "r.io", "image": name, "version": "v2.0.0"});
+    let all = json!({"rdma": {"enabled": true}, "gds": sidecar("fs"), "gdrcopy": sidecar("gdr"), "hostNetwork": true});
+    let pod = pod_of(all);
+    assert_eq!(names(&pod).len(), 4);
+    assert_eq!((&pod["hostNetwork"], &pod["dnsPolicy"]), (&json!(true), &json!("ClusterFirstWithHostNet")));
+}
+
+#[test]
+fn each_driver_has_a_probe_of_its_own() {
+    let probe = |name: &str| {
+        let mut driver = driver(json!({}));
+        driver.metadata.name = Some(name.into());
+        let mut node = node("a", ("ubuntu", "22.04"), "k");
+        node["metadata"]["labels"]["nvidia.com/gpu-operator.driver.owner"] = name.into();
+        let plan = planned(&driver, &[node]);
+        let maps = plan.objects.iter().flatten().filter(|object| object.reference.gvk.kind == "ConfigMap");
+        maps.map(|object| object.reference.name.clone()).collect::<Vec<_>>()
+    };
+    assert_eq!(probe("a").len(), 1);
+    assert_ne!(probe("a"), probe("b"));
+}
+
+#[test]
+fn a_mistake_of_all_drivers_is_told_by_each() {
+    let refusal = Some(("ConflictingNodeSelector", "multiple NVIDIADrivers match the same node n: [a b]".to_owned()));
+    let around = Surroundings { refusal, ..Surroundings::default() };
+    let plan = plan(&driver(json!({})), &facts(), &cluster(&[]), &around);
+    assert_eq!(error(&plan), ("ConflictingNodeSelector", "multiple NVIDIADrivers match the same node n: [a b]"));
+    assert_eq!((plan.status.state, plan.objects), (NvidiaDriverState::NotReady, None));
+}

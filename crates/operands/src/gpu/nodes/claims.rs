@@ -1,0 +1,43 @@
+//! Claims of the DRA driver, by the node whose GPUs they got.
+
+use serde_json::Value;
+
+/// Name of the driver.
+pub const DRIVER: &str = "gpu.nvidia.com";
+
+/// Nodes whose GPUs a claim got. All served versions of the claim have the same shape here; the driver has one pool per
+/// node, of the same name.
+pub fn nodes_of(claim: &Value) -> impl Iterator<Item = &str> {
+    let results = claim["status"]["allocation"]["devices"]["results"].as_array().into_iter().flatten();
+    results.filter(|result| result["driver"] == DRIVER).filter_map(|result| result["pool"].as_str())
+}
+
+/// Whether a pod holds GPUs of the node through one of `claims`. Access of an administrator counts: it has to be given
+/// back, too.
+pub fn in_use<'a>(node: &str, claims: impl IntoIterator<Item = &'a Value>) -> bool {
+    let held = |claim: &&Value| claim["status"]["reservedFor"].as_array().is_some_and(|pods| !pods.is_empty());
+    claims.into_iter().filter(held).any(|claim| nodes_of(claim).any(|one| one == node))
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    fn claim(driver: &str, node: &str, holders: Value) -> Value {
+        json!({"status": {
+            "reservedFor": holders, "allocation": {"devices": {"results": [{"driver": driver, "pool": node, "device": "d"}]}},
+        }})
+    }
+
+    #[test]
+    fn a_claim_counts_on_its_node_while_somebody_holds_it() {
+        let pods = json!([{"resource": "pods", "name": "p", "uid": "u"}]);
+        let held = claim(DRIVER, "a", pods.clone());
+        assert!(in_use("a", [&held]) && !in_use("b", [&held]));
+        assert!(!in_use("a", [&claim(DRIVER, "a", json!([])), &claim(DRIVER, "a", Value::Null)]));
+        assert!(!in_use("a", [&claim("net.example.com", "a", pods)]), "others give back what is theirs");
+        assert!(!in_use("a", [&json!({"status": {}})]), "not allocated yet");
+    }
+}

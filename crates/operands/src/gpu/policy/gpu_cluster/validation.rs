@@ -1,0 +1,56 @@
+//! Validator: asks for a GPU through a claim and looks at it.
+
+use std::collections::BTreeMap;
+
+use capstan_plan::Object;
+use serde_json::json;
+
+use super::plugin::{all_at_once, on_nodes};
+use super::{Dra, Part, claim_template};
+use crate::gpu::image;
+use crate::gpu::policy::Outcome;
+use crate::gpu::policy::access::{Rights, Shares, access, constraints};
+use crate::gpu::policy::daemon::Daemon;
+use crate::gpu::policy::pod::{Build, container};
+
+pub(super) const PART: Part =
+    Part { name: "state-dra-validation", condition: "Validation", deploy: "dra-validator", enabled: |_| true, objects };
+
+const NAME: &str = "nvidia-dra-validator";
+const CHECK: &str = "gpu-validation";
+const TEMPLATE: &str = "nvidia-dra-validator-gpu";
+const CLAIM: &str = "validation-gpu";
+
+fn objects(dra: &Dra<'_>) -> Outcome<Vec<Object>> {
+    let cx = &dra.cx();
+    let mut objects = access(cx, NAME, Rights::default());
+    objects.push(claim_template(cx, TEMPLATE, CLAIM, json!({"allocationMode": "ExactCount", "count": 1})));
+    objects.extend(constraints(cx, NAME, Shares::default()));
+    objects.push(daemon(dra)?.object(cx));
+    Ok(objects)
+}
+
+fn daemon(dra: &Dra<'_>) -> Outcome<Daemon> {
+    let cx = &dra.cx();
+    let validator = cx.validator().image;
+    let path = cx.image(&validator, "VALIDATOR_IMAGE")?;
+    let mut check = container(CHECK).runs(&["nvidia-smi", "-L"], &[]);
+    let mut main = container(NAME).runs(&["sh", "-c"], &["echo a GPU was used through a claim; sleep infinity"]);
+    for container in [&mut check, &mut main] {
+        container.image = Some(path.clone());
+        container.image_pull_policy = Some(image::pull_policy(&validator).into());
+    }
+    let mut daemon =
+        Daemon::new(NAME, NAME, PART.deploy).without_defaults().constrained(NAME).with(vec![check], vec![main], vec![]);
+    daemon.pod.volumes = None;
+    daemon.selector = BTreeMap::from([("app.kubernetes.io/name".to_owned(), NAME.to_owned())]);
+    // Upgrades of drivers look for validators by this label, whatever made them.
+    daemon.pod_labels = daemon.selector.clone();
+    daemon.pod_labels.insert("app".into(), "nvidia-operator-validator".into());
+    daemon.strategy = all_at_once();
+    daemon.pod.affinity = Some(on_nodes(&[("nvidia.com/gpu.present", "true")]));
+    daemon.common(cx)?;
+    daemon.pull_with(validator.image_pull_secrets.as_ref());
+    daemon.claims(CHECK, CLAIM, TEMPLATE);
+    Ok(daemon)
+}

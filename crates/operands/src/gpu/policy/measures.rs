@@ -1,0 +1,76 @@
+//! A policy in numbers, for the metrics by which clusters are watched today.
+
+use capstan_api::gpu::ClusterPolicy;
+use capstan_api::gpu::cluster_policy::{ClusterPolicyState, ClusterPolicyStatus};
+
+use crate::gpu::Cluster;
+
+/// What there is to measure, under the names of the metrics.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Measures {
+    /// Nodes with GPUs to be used.
+    pub gpu_nodes_total: i64,
+    /// 1 all is well, 0 something is not ready, -1 nothing can be done.
+    pub reconciliation_status: i64,
+    /// Whether feature discovery has labelled any node.
+    pub reconciliation_has_nfd_labels: i64,
+    /// 1 drivers are built with OpenShift's toolkit, 0 nobody asked for that, -1 it is not possible.
+    pub openshift_driver_toolkit_enabled: i64,
+    /// Whether nodes do not say which version of OpenShift's system they run.
+    pub openshift_driver_toolkit_nfd_too_old: i64,
+    /// Whether the image stream of the toolkit is missing.
+    pub openshift_driver_toolkit_imagestream_missing: i64,
+    /// Whether a version that nodes run is missing in it.
+    pub openshift_driver_toolkit_rhcos_tags_missing: i64,
+    /// Whether it has a tag without a name.
+    pub openshift_driver_toolkit_imagestream_broken: i64,
+    /// Whether drivers are upgraded automatically.
+    pub driver_auto_upgrade_enabled: i64,
+}
+
+impl Measures {
+    /// Of a cluster without a policy.
+    pub fn without_policy(cluster: &Cluster) -> Self {
+        Self {
+            gpu_nodes_total: cluster.fleet.gpu_nodes as i64,
+            reconciliation_status: -1,
+            reconciliation_has_nfd_labels: cluster.fleet.discovered.into(),
+            ..Self::default()
+        }
+    }
+}
+
+/// The policy that counts, with the status that it gets.
+pub fn measures(policy: &ClusterPolicy, status: &ClusterPolicyStatus, cluster: &Cluster) -> Measures {
+    let (spec, fleet) = (&policy.spec, &cluster.fleet);
+    let error = status.conditions.iter().flatten().find(|one| one.type_ == "Error").map(|one| one.reason.as_str());
+    let decided = status.conditions.iter().flatten().any(|one| !["Ready", "Error"].contains(&one.type_.as_str()));
+    let reconciliation_status = match (status.state, error) {
+        (ClusterPolicyState::Ready, _) => 1,
+        (_, Some("OperandNotReady")) => 0,
+        (_, Some("ReconcileFailed")) if decided => 0,
+        _ => -1,
+    };
+    let auto = spec.driver.upgrade_policy.as_ref().and_then(|policy| policy.auto_upgrade) == Some(true);
+    let driver = spec.driver.component.enabled != Some(false);
+    let sandboxes = spec.sandbox_workloads.as_ref().and_then(|sandbox| sandbox.enabled) == Some(true);
+    let mut measures = Measures {
+        gpu_nodes_total: fleet.gpu_nodes as i64,
+        reconciliation_status,
+        reconciliation_has_nfd_labels: fleet.discovered.into(),
+        driver_auto_upgrade_enabled: (auto && driver && !sandboxes).into(),
+        ..Measures::default()
+    };
+    let asked = spec.operator.use_ocp_driver_toolkit != Some(false) && spec.driver.use_precompiled != Some(true);
+    if let Some(openshift) = cluster.openshift.as_ref().filter(|_| asked) {
+        let possible = openshift.toolkits.is_some() && !fleet.rhcos.is_empty();
+        let known = openshift.toolkits.clone().unwrap_or_default();
+        measures.openshift_driver_toolkit_enabled = if possible { 1 } else { -1 };
+        measures.openshift_driver_toolkit_nfd_too_old = (fleet.gpu_nodes > 0 && fleet.rhcos.is_empty()).into();
+        measures.openshift_driver_toolkit_imagestream_missing = openshift.toolkits.is_none().into();
+        let missing = possible && fleet.rhcos.iter().any(|version| !known.contains_key(version));
+        measures.openshift_driver_toolkit_rhcos_tags_missing = missing.into();
+        measures.openshift_driver_toolkit_imagestream_broken = openshift.broken.into();
+    }
+    measures
+}

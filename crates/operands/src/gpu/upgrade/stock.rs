@@ -1,0 +1,148 @@
+//! The DaemonSets of drivers: which of them a node should have a pod of, and which revision is the newest.
+//!
+//! A revision that failed is remembered on its DaemonSet, by the identity of the driver in it: as long as the wanted
+//! driver is that one, the DaemonSet keeps the template of the revision before. See [`hold_back`].
+
+use capstan_plan::{Gvk, LiveObjects, Object, Ref};
+use k8s_openapi::api::apps::v1::{ControllerRevision, DaemonSet};
+use serde_json::Value;
+
+use super::view::{REVISION, Target, digest};
+use crate::gpu::nodes::{Entries, Node};
+
+/// Annotation of a DaemonSet: identity of the driver that failed, and name of the revision to keep in its place.
+pub const REJECTED: &str = "capstan.dev/upgrade-rejected";
+
+/// Label of what belongs to a driver.
+const COMPONENT: &str = "app.kubernetes.io/component";
+const DRIVERS: [&str; 2] = ["nvidia-driver", "nvidia-vgpu-host-manager"];
+
+/// Whether an object is a driver's, by its labels.
+pub fn is_driver(object: &Value) -> bool {
+    Entries::of(&object["metadata"]["labels"]).get(COMPONENT).is_some_and(|value| DRIVERS.contains(&value))
+}
+
+/// The DaemonSets of drivers.
+#[derive(Clone, Debug, Default)]
+pub struct Stock<'a> {
+    sets: Vec<Set<'a>>,
+}
+
+#[derive(Clone, Debug)]
+struct Set<'a> {
+    name: &'a str,
+    /// Who made it.
+    owner: &'a str,
+    selector: Vec<(&'a str, &'a str)>,
+    target: Target<'a>,
+    /// Hash, name and identity of all revisions.
+    revisions: Vec<(&'a str, &'a str, &'a str)>,
+    rejected: Option<(&'a str, &'a str)>,
+}
+
+/// What to write on a DaemonSet.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Note {
+    /// Its name.
+    pub daemon_set: String,
+    /// Value of [`REJECTED`]; `None` removes it.
+    pub rejected: Option<String>,
+}
+
+impl<'a> Stock<'a> {
+    /// From what a cache holds in one namespace.
+    pub fn of(
+        sets: impl IntoIterator<Item = &'a Value>,
+        revisions: impl IntoIterator<Item = &'a Value> + Clone,
+    ) -> Self {
+        let staying = |set: &&Value| is_driver(set) && set["metadata"]["deletionTimestamp"].is_null();
+        let sets = sets.into_iter().filter(staying).filter_map(|set| {
+            let meta = &set["metadata"];
+            let uid = meta["uid"].as_str()?;
+            let owned = |one: &&Value| one["metadata"]["ownerReferences"][0]["uid"] == uid;
+            let mut own: Vec<&Value> = revisions.clone().into_iter().filter(owned).collect();
+            own.sort_by_key(|one| one["revision"].as_i64());
+            let told = |one: &'a Value| {
+                let meta = &one["metadata"];
+                let hash = meta["labels"][REVISION].as_str().unwrap_or_default();
+                (hash, meta["name"].as_str().unwrap_or_default(), digest(&one["data"]["spec"]["template"]["spec"]))
+            };
+            let revisions: Vec<_> = own.into_iter().map(told).collect();
+            let (revision, _, digest) = *revisions.last()?;
+            let selector = set.pointer("/spec/template/spec/nodeSelector").and_then(Value::as_object);
+            let selector = selector.into_iter().flatten();
+            Some(Set {
+                name: meta["name"].as_str().unwrap_or_default(),
+                owner: meta["ownerReferences"][0]["name"].as_str().unwrap_or_default(),
+                selector: selector.map(|(key, value)| (key.as_str(), value.as_str().unwrap_or_default())).collect(),
+                target: Target { daemon_set: uid, revision, digest },
+                revisions,
+                rejected: meta["annotations"][REJECTED].as_str().and_then(|text| text.split_once(' ')),
+            })
+        });
+        Self { sets: sets.collect() }
+    }
+
+    /// What the driver pod of a node should be.
+    pub fn wanted(&self, node: &Node<'_>) -> Option<Target<'a>> {
+        let selects = |set: &&Set<'_>| set.selector.iter().all(|(key, value)| node.labels.is(key, value));
+        self.sets.iter().find(selects).map(|set| set.target)
+    }
+
+    /// Notes that the newest revision failed, and that the one with this hash is to come back. Nothing if that would
+    /// bring back the same driver.
+    pub fn reject(&self, back_to: &str) -> Option<Note> {
+        let back = |set: &Set<'a>| set.revisions.iter().find(|(hash, ..)| *hash == back_to).copied();
+        let (set, (_, name, digest)) = self.sets.iter().find_map(|set| Some((set, back(set)?)))?;
+        let failed = set.target.digest;
+        let useful = !failed.is_empty() && digest != failed && set.rejected != Some((failed, name));
+        useful.then(|| Note { daemon_set: set.name.into(), rejected: Some(format!("{failed} {name}")) })
+    }
+
+    /// Forgets failures of drivers that nobody wants any more.
+    pub fn forgive(&self) -> Vec<Note> {
+        let over = |set: &&Set<'_>| {
+            set.rejected.is_some_and(|(failed, name)| {
+                let kept = set.revisions.iter().find(|(_, one, _)| *one == name).map(|(.., digest)| *digest);
+                set.target.digest != failed && Some(set.target.digest) != kept
+            })
+        };
+        let sets = self.sets.iter().filter(over);
+        sets.map(|set| Note { daemon_set: set.name.into(), rejected: None }).collect()
+    }
+
+    /// DaemonSets of an NVIDIADriver, or all if there is no name, that keep an older driver.
+    pub fn held_back<'b>(&'b self, driver: &'b str) -> impl Iterator<Item = &'a str> + use<'a, 'b> {
+        let sets = self.sets.iter().filter(move |set| driver.is_empty() || set.owner == driver);
+        sets.filter(|set| set.rejected.is_some_and(|(failed, _)| failed != set.target.digest)).map(|set| set.name)
+    }
+}
+
+/// The revisions that DaemonSets of drivers are held back to: a plan has to know them.
+pub fn kept_revisions(live: &LiveObjects) -> Vec<Ref> {
+    let sets = live.iter().filter(|(reference, _)| reference.gvk == Gvk::of::<DaemonSet>());
+    let kept = sets.filter_map(|(reference, set)| {
+        let (_, name) = set["metadata"]["annotations"][REJECTED].as_str()?.split_once(' ')?;
+        Some(Ref::of::<ControllerRevision>(&reference.namespace, name))
+    });
+    kept.collect()
+}
+
+/// The DaemonSet with the template of the revision before, if the driver that is wanted has failed.
+pub fn hold_back(mut set: Object, live: &LiveObjects) -> Object {
+    let template = |set: &Object| -> Option<Value> {
+        let there = live.get(&set.reference)?;
+        let (failed, name) = there["metadata"]["annotations"][REJECTED].as_str()?.split_once(' ')?;
+        if digest(&set.body["spec"]["template"]["spec"]) != failed {
+            return None;
+        }
+        let revision = live.get(&Ref::of::<ControllerRevision>(&set.reference.namespace, name))?;
+        let mut template = revision.pointer("/data/spec/template")?.clone();
+        template.as_object_mut()?.remove("$patch");
+        Some(template)
+    };
+    if let Some(template) = template(&set) {
+        set.body["spec"]["template"] = template;
+    }
+    set
+}

@@ -1,0 +1,80 @@
+//! Pods that go: by an eviction, which a disruption budget may refuse, or by a deletion; and requests that somebody else
+//! acts on.
+
+use capstan_plan::Ref;
+use http::Request;
+use kube::api::{DeleteParams, PostParams, Preconditions};
+use serde_json::{Value, json};
+
+use super::{FIELD_MANAGER, Writer};
+use crate::error::{Class, Error};
+use crate::kinds::Kind;
+
+/// What became of an eviction.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Evicted {
+    /// The pod goes, or has gone.
+    Yes,
+    /// The server does not let it go now, for this reason.
+    Refused(String),
+}
+
+impl Writer {
+    /// Evicts a pod, if it still is the one that was seen. A namesake that came later is left alone.
+    pub async fn evict(&self, pod: &Ref, uid: &str) -> Result<Evicted, Error> {
+        let kind = self.cache.kind(&pod.gvk)?;
+        let body = json!({
+            "apiVersion": "policy/v1", "kind": "Eviction",
+            "metadata": {"name": pod.name, "namespace": pod.namespace},
+            "deleteOptions": {"preconditions": {"uid": uid}},
+        });
+        let path = format!("{}/{}/eviction?fieldManager={FIELD_MANAGER}", kind.path(&pod.namespace), pod.name);
+        let request = Request::post(path)
+            .header(http::header::CONTENT_TYPE, "application/json")
+            .body(body.to_string().into_bytes())
+            .map_err(kube::core::request::Error::BuildRequest);
+        match self.write("evict", kind, pod, request).await {
+            Ok(_) => Ok(Evicted::Yes),
+            Err(error) => match error.class() {
+                Class::NotFound | Class::Conflict => Ok(Evicted::Yes),
+                _ => error.status().map(|status| Evicted::Refused(refusal(status))).ok_or(error),
+            },
+        }
+    }
+
+    /// Deletes an object of the row `kind`, if it still is the one that was seen.
+    pub async fn remove(&self, kind: &'static Kind, reference: &Ref, uid: &str) -> Result<(), Error> {
+        let preconditions = Preconditions { uid: Some(uid.into()), resource_version: None };
+        let params = DeleteParams::background().preconditions(preconditions);
+        let request = kube::core::Request::new(kind.path(&reference.namespace)).delete(&reference.name, &params);
+        let identity = json!({"metadata": {"namespace": reference.namespace, "name": reference.name, "uid": uid}});
+        match self.write("delete", kind, reference, request).await {
+            // With a grace period or finalizers the object stays for a while, and is the answer.
+            Ok(answer) if answer["kind"] != "Status" => self.cache.wrote(kind, answer),
+            Ok(_) => self.cache.deleted(kind, &identity),
+            Err(error) if matches!(error.class(), Class::NotFound | Class::Conflict) => {
+                self.cache.deleted(kind, &identity);
+            }
+            Err(error) => return Err(error),
+        }
+        Ok(())
+    }
+
+    /// Makes an object that must not be there.
+    pub async fn create(&self, reference: &Ref, body: &Value) -> Result<(), Error> {
+        let kind = self.cache.kind(&reference.gvk)?;
+        let params = PostParams { field_manager: Some(FIELD_MANAGER.into()), ..PostParams::default() };
+        let path = kube::core::Request::new(kind.path(&reference.namespace));
+        let request = path.create(&params, body.to_string().into_bytes());
+        let answer = self.write("create", kind, reference, request).await?;
+        self.cache.wrote(kind, answer);
+        Ok(())
+    }
+}
+
+/// What the server said, with the budget that it names.
+fn refusal(status: &kube::core::Status) -> String {
+    let causes = status.details.iter().flat_map(|details| &details.causes);
+    let budget = causes.into_iter().find(|cause| cause.reason == "DisruptionBudget");
+    budget.map_or_else(|| status.message.clone(), |cause| cause.message.clone())
+}

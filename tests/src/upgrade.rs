@@ -1,0 +1,162 @@
+//! What the stories of driver upgrades have in common.
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use capstan_sim::node::{Behaviour, Body, ExitCode, Match, RuleId};
+use serde_json::{Value, json};
+
+use crate::nim::state;
+use crate::wire::Fault;
+use crate::world::World;
+
+/// The API of ClusterPolicies.
+pub const API: &str = "nvidia.com/v1";
+/// The policy of the stories.
+pub const POLICY: &str = "cluster-policy";
+/// Label with the state of a node.
+pub const STATE: &str = "nvidia.com/gpu-driver-upgrade-state";
+
+/// A policy with that driver, whose upgrades go as `upgrade` says; `annotations` without their prefix.
+pub fn policy(version: &str, upgrade: &Value, annotations: &[(&str, &str)]) -> Value {
+    let annotations: BTreeMap<String, &str> =
+        annotations.iter().map(|(key, value)| (format!("capstan.dev/upgrade-{key}"), *value)).collect();
+    let off = json!({"enabled": false});
+    json!({
+        "apiVersion": API, "kind": "ClusterPolicy", "metadata": {"name": POLICY, "annotations": annotations},
+        "spec": {
+            "operator": {}, "daemonsets": {}, "toolkit": {}, "devicePlugin": {}, "gfd": {}, "nodeStatusExporter": {},
+            // Fewer pods, the same story.
+            "dcgm": off, "dcgmExporter": off, "migManager": off,
+            "driver": {"repository": "example.com", "image": "driver", "version": version, "upgradePolicy": upgrade},
+        },
+    })
+}
+
+/// The policy, installed on all nodes.
+pub async fn install(world: &World, policy: Value) {
+    world.apply(policy).await;
+    world.until(API, "ClusterPolicy", POLICY, state("ready")).await;
+}
+
+/// Another driver, for everybody.
+pub async fn change_driver(world: &World, version: &str) {
+    world.patch(API, "ClusterPolicy", POLICY, json!({"spec": {"driver": {"version": version}}})).await;
+}
+
+/// What the policy says about the upgrade.
+pub fn told(policy: &Value) -> (&str, &str) {
+    let conditions = policy["status"]["conditions"].as_array().into_iter().flatten();
+    let found = conditions.into_iter().find(|one| one["type"] == "DriverUpgrade");
+    let text = |field: &str| found.and_then(|found| found[field].as_str()).unwrap_or_default();
+    (text("reason"), text("message"))
+}
+
+/// Driver pods by node: their UIDs and images.
+pub async fn drivers(world: &World) -> BTreeMap<String, (String, String)> {
+    let pods = world.list("v1", "Pod").await;
+    let drivers = pods.iter().filter(|pod| pod["metadata"]["labels"]["app.kubernetes.io/component"] == "nvidia-driver");
+    let text = |value: &Value| value.as_str().unwrap_or_default().to_owned();
+    let one = |pod: &Value| {
+        let containers = pod["spec"]["containers"].as_array().into_iter().flatten();
+        let driver = containers.into_iter().find(|one| one["name"] == "nvidia-driver-ctr");
+        let image = driver.map(|driver| text(&driver["image"])).unwrap_or_default();
+        (text(&pod["spec"]["nodeName"]), (text(&pod["metadata"]["uid"]), image))
+    };
+    drivers.map(one).collect()
+}
+
+/// The state of each node and whether it takes pods.
+pub async fn nodes(world: &World) -> BTreeMap<String, (String, bool)> {
+    let nodes = world.list("v1", "Node").await;
+    let text = |value: &Value| value.as_str().unwrap_or_default().to_owned();
+    let one = |node: &Value| {
+        let state = text(&node["metadata"]["labels"][STATE]);
+        (text(&node["metadata"]["name"]), (state, node["spec"]["unschedulable"] != true))
+    };
+    nodes.iter().map(one).collect()
+}
+
+/// Whether the driver with that version runs, by the policy's word, on every node.
+pub fn is_over(policy: &Value) -> bool {
+    told(policy).0 == "Complete" && policy["status"]["state"] == "ready"
+}
+
+/// Waits until every node runs that version and takes pods again, and looks at the nodes now and then meanwhile.
+pub async fn until_upgraded(world: &World, version: &str, mut look: impl FnMut(&BTreeMap<String, (String, bool)>)) {
+    let wait = async {
+        loop {
+            let (nodes, drivers) = (nodes(world).await, drivers(world).await);
+            look(&nodes);
+            let done = nodes.values().all(|(state, free)| state == "upgrade-done" && *free);
+            let new = drivers.values().all(|(_, image)| image.contains(&format!(":{version}-")));
+            if done && new && drivers.len() == nodes.len() {
+                return;
+            }
+            tokio::time::sleep(Duration::from_millis(500)).await;
+        }
+    };
+    if tokio::time::timeout(Duration::from_secs(3600), wait).await.is_err() {
+        let policies = world.list(API, "ClusterPolicy").await;
+        panic!("not upgraded: {:#?} {:#?} {:#?}", nodes(world).await, drivers(world).await, policies[0]["status"]);
+    }
+}
+
+/// The driver with that version crashes on nodes with a name like this.
+pub fn breaks(world: &World, version: &str, nodes: &str) -> RuleId {
+    let which = Match { image: Some(format!("*driver:{version}-*")), ..Match::container("nvidia-driver-ctr") };
+    let body = Body::new(|cx| async move {
+        cx.log.line("the kernel module does not load");
+        ExitCode(1)
+    });
+    world.nodes().rule(which.on_node(nodes), Behaviour { body: Some(body), ..Behaviour::default() })
+}
+
+/// A pod with a GPU on a node, with labels.
+pub fn gpu_pod(name: &str, node: &str, labels: &Value) -> Value {
+    json!({
+        "apiVersion": "v1", "kind": "Pod", "metadata": {"name": name, "namespace": "default", "labels": labels},
+        "spec": {
+            "restartPolicy": "Never", "nodeSelector": {"kubernetes.io/hostname": node},
+            "containers": [{"name": "work", "image": "work:1", "resources": {"limits": {"nvidia.com/gpu": "1"}}}],
+        },
+    })
+}
+
+/// What the upgrade of a fleet has cost.
+#[derive(Clone, Debug)]
+pub struct Cost {
+    /// Nodes.
+    pub nodes: u16,
+    /// Requests by method and resource.
+    pub requests: BTreeMap<String, usize>,
+    /// Most nodes that were out of use at a time.
+    pub most: usize,
+    /// Virtual time.
+    pub took: Duration,
+}
+
+/// Upgrades the drivers of so many nodes, 5 % at a time.
+pub async fn fleet(nodes: u16) -> Cost {
+    let world = World::start_bare_in_virtual_time(nodes).await;
+    let operator = world.operator(Fault::None).await;
+    let upgrade = json!({"autoUpgrade": true, "maxParallelUpgrades": 0, "maxUnavailable": "5%"});
+    let mut policy = policy("1", &upgrade, &[]);
+    for operand in ["devicePlugin", "gfd"] {
+        policy["spec"][operand] = json!({"enabled": false});
+    }
+    install(&world, policy).await;
+    world.settled(&operator).await;
+    let (before, began) = (operator.wire.requests(), tokio::time::Instant::now());
+    change_driver(&world, "2").await;
+    let mut most = 0;
+    until_upgraded(&world, "2", |nodes| most = most.max(nodes.values().filter(|(_, free)| !free).count())).await;
+    let took = began.elapsed();
+    world.settled(&operator).await;
+    let change = |(kind, count): (String, usize)| {
+        let change = count - before.get(&kind).copied().unwrap_or(0);
+        (change > 0).then_some((kind, change))
+    };
+    let requests = operator.wire.requests().into_iter().filter_map(change).collect();
+    Cost { nodes, requests, most, took }
+}

@@ -1,0 +1,109 @@
+//! The crash matrix of driver upgrades: whatever write is the last one before a crash, every node ends with the right
+//! driver and is given back, and the policy says the same.
+//!
+//! Every write gets one of the three troubles, in turn; with `CRASH_MATRIX=all` it gets all of them.
+
+#![allow(clippy::unwrap_used, reason = "a failed unwrap is a failed test")]
+
+use capstan_tests::crash::{self, Trouble};
+use capstan_tests::upgrade::{API, POLICY, breaks, change_driver, drivers, install, nodes, policy, until_upgraded};
+use capstan_tests::wire::Fault;
+use capstan_tests::world::World;
+use serde_json::{Value, json};
+
+/// How an upgrade ends.
+#[derive(Clone, Copy, Debug)]
+enum Story {
+    /// The driver works.
+    Upgrade,
+    /// It does not, and the one before comes back.
+    Rollback,
+}
+
+/// What the story leaves behind, without identities and times.
+async fn end(world: &World) -> Value {
+    let images: Vec<_> = drivers(world).await.into_iter().map(|(node, (_, image))| (node, image)).collect();
+    let annotations: Vec<Value> = world
+        .list("v1", "Node")
+        .await
+        .iter()
+        .map(|node| {
+            let all = node["metadata"]["annotations"].as_object().into_iter().flatten();
+            all.filter(|(key, _)| key.contains("upgrade")).map(|(key, value)| json!([key, value])).collect()
+        })
+        .collect();
+    let policies = world.list(API, "ClusterPolicy").await;
+    let conditions = policies[0]["status"]["conditions"].as_array().unwrap().iter();
+    let conditions: Vec<Value> =
+        conditions.map(|one| json!([one["type"], one["status"], one["reason"], one["message"]])).collect();
+    json!({"drivers": images, "nodes": nodes(world).await, "annotations": annotations, "conditions": conditions})
+}
+
+async fn story(story: Story, trouble: Trouble) -> (Value, usize) {
+    println!("{story:?}: {trouble:?}");
+    let world = World::start_bare_in_virtual_time(3).await;
+    let upgrade = json!({"autoUpgrade": true, "maxParallelUpgrades": 1, "maxUnavailable": 1});
+    let annotations: &[_] = match story {
+        Story::Upgrade => &[],
+        Story::Rollback => &[
+            ("canary-size", "1"),
+            ("max-failures", "0"),
+            ("rollback", "true"),
+            ("retries", "0"),
+            ("restart-threshold", "1"),
+        ],
+    };
+    let calm = world.operator(Fault::None).await;
+    install(&world, policy("1", &upgrade, annotations)).await;
+    world.settled(&calm).await;
+    calm.kill();
+    let told = async {
+        match story {
+            Story::Upgrade => {
+                change_driver(&world, "2").await;
+                let one_at_a_time = |nodes: &std::collections::BTreeMap<String, (String, bool)>| {
+                    let away = nodes.values().filter(|(_, free)| !free).count();
+                    assert!(away <= 1, "{trouble:?}: {nodes:?}");
+                };
+                until_upgraded(&world, "2", one_at_a_time).await;
+            }
+            Story::Rollback => {
+                breaks(&world, "2", "*");
+                change_driver(&world, "2").await;
+                let back = |policy: &Value| capstan_tests::upgrade::told(policy).0 == "RolledBack";
+                world.until(API, "ClusterPolicy", POLICY, back).await;
+                until_upgraded(&world, "1", |_| {}).await;
+            }
+        }
+        world.rest().await;
+    };
+    let writes = crash::run(&world, trouble, told).await;
+    (end(&world).await, writes)
+}
+
+async fn matrix(which: Story, most: usize) {
+    let (undisturbed, writes) = story(which, Trouble::None).await;
+    assert!(writes >= 15, "the story has only {writes} writes: something is not counted");
+    let all = std::env::var("CRASH_MATRIX").is_ok_and(|value| value == "all");
+    let step = if all { 1 } else { writes.div_ceil(most) };
+    let mut cells = 0;
+    for k in (1..=writes).step_by(step) {
+        let troubles = Trouble::all(k);
+        for trouble in if all { &troubles[..] } else { &troubles[cells % 3..][..1] } {
+            let (end, _) = story(which, *trouble).await;
+            crash::assert_same_end(*trouble, writes, &end, &undisturbed);
+            cells += 1;
+        }
+    }
+    println!("crash matrix of {which:?}: {writes} writes, {cells} runs with trouble, all with the same end");
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_upgrade_goes_on_after_any_write() {
+    matrix(Story::Upgrade, 12).await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_rollback_goes_on_after_any_write() {
+    matrix(Story::Rollback, 6).await;
+}

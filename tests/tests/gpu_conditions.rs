@@ -1,0 +1,112 @@
+//! What a cluster lacks is named in a condition, and everything goes on by itself once it is there.
+
+#![allow(clippy::unwrap_used, reason = "a failed unwrap is a failed test")]
+
+use capstan_sim::NodeTemplate;
+use capstan_tests::gpu::{ALPHA, API, POLICY, driver, policy};
+use capstan_tests::nim::{condition, state};
+use capstan_tests::wire::Fault;
+use capstan_tests::world::{Operator, World};
+use serde_json::{Value, json};
+
+async fn started(nodes: u16) -> (World, Operator) {
+    let world = World::start_bare_in_virtual_time(nodes).await;
+    let operator = world.operator(Fault::None).await;
+    (world, operator)
+}
+
+/// Whether a condition has that reason and says that.
+fn says(type_: &'static str, reason: &'static str, text: &'static str) -> impl Fn(&Value) -> bool {
+    move |object| {
+        let one = condition(object, type_);
+        one["reason"] == reason && one["message"].as_str().unwrap_or_default().contains(text)
+    }
+}
+
+async fn until(world: &World, wanted: impl Fn(&Value) -> bool) -> Value {
+    world.until(API, "ClusterPolicy", POLICY, wanted).await
+}
+
+#[tokio::test(start_paused = true)]
+async fn without_feature_discovery_the_policy_waits_for_it() {
+    let (world, _operator) = started(0).await;
+    world.apply(policy()).await;
+    until(&world, says("Ready", "NFDLabelsMissing", "No NFD labels found")).await;
+    let nodes = world.nodes().clone();
+    let plain = NodeTemplate::new("plain").label("feature.node.kubernetes.io/kernel-version.full", "6.8.0");
+    nodes.add(plain).await.unwrap();
+    until(&world, says("Ready", "NoGPUNodes", "No GPU node found")).await;
+    nodes.add(capstan_gpu_sim::gpu_node("gpu", 8)).await.unwrap();
+    until(&world, says("Ready", "Reconciled", "")).await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_missing_config_map_is_named_with_its_field_and_awaited() {
+    let (world, _operator) = started(1).await;
+    let mut one = policy();
+    one["spec"]["driver"]["kernelModuleConfig"] = json!({"name": "parameters"});
+    world.apply(one).await;
+    until(&world, says("Driver", "Failed", "\"parameters\"")).await;
+    let map = json!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "parameters"}, "data": {"nvidia.conf": "x"}});
+    world.apply(map).await;
+    until(&world, state("ready")).await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_missing_secret_is_named_with_its_field_and_awaited() {
+    let (world, _operator) = started(1).await;
+    let mut one = policy();
+    one["spec"]["driver"]["secretEnv"] = "proxy".into();
+    world.apply(one).await;
+    until(&world, says("Driver", "Failed", "no Secret of that name")).await;
+    let secret = json!({"apiVersion": "v1", "kind": "Secret", "metadata": {"name": "proxy"}, "stringData": {"A": "b"}});
+    world.apply(secret).await;
+    until(&world, state("ready")).await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_kernel_without_a_precompiled_driver_is_named() {
+    let (world, _operator) = started(1).await;
+    let kernel = "feature.node.kubernetes.io/kernel-version.full";
+    world.patch("v1", "Node", "gpu-0", json!({"metadata": {"labels": {kernel: null}}})).await;
+    let mut one = policy();
+    one["spec"]["driver"] =
+        json!({"usePrecompiled": true, "repository": "example.com", "image": "driver", "version": "580"});
+    world.apply(one).await;
+    let failed = until(&world, says("Driver", "Failed", kernel)).await;
+    assert!(condition(&failed, "Driver")["message"].as_str().unwrap().contains("gpu-0"), "{failed:#}");
+    world.patch("v1", "Node", "gpu-0", json!({"metadata": {"labels": {kernel: "6.8.0-45-generic"}}})).await;
+    until(&world, state("ready")).await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn the_second_of_two_policies_says_who_is_first_and_follows_it() {
+    let (world, _operator) = started(1).await;
+    world.apply(policy()).await;
+    until(&world, state("ready")).await;
+    let mut second = policy();
+    second["metadata"]["name"] = "second".into();
+    world.apply(second).await;
+    let ignored = world.until(API, "ClusterPolicy", "second", state("ignored")).await;
+    assert!(says("Error", "Ignored", "\"cluster-policy\" is older")(&ignored), "{ignored:#}");
+    world.delete(API, "ClusterPolicy", POLICY).await;
+    world.until(API, "ClusterPolicy", "second", state("ready")).await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn two_drivers_that_select_one_node_are_refused_with_both_names() {
+    let (world, _operator) = started(1).await;
+    let mut one = policy();
+    one["spec"]["driver"]["useNvidiaDriverCRD"] = true.into();
+    world.apply(one).await;
+    for name in ["b", "a"] {
+        world.apply(driver(name, json!({"nodeSelector": {"kubernetes.io/hostname": "gpu-0"}}))).await;
+    }
+    let text = "multiple NVIDIADrivers match the same node gpu-0: [a b]";
+    for name in ["a", "b"] {
+        world.until(ALPHA, "NVIDIADriver", name, says("Error", "ConflictingNodeSelector", text)).await;
+    }
+    world.delete(ALPHA, "NVIDIADriver", "b").await;
+    world.until(ALPHA, "NVIDIADriver", "a", state("ready")).await;
+    until(&world, state("ready")).await;
+}
