@@ -16,6 +16,7 @@ pub mod questions;
 pub mod rights;
 mod schemas;
 mod settle;
+mod states;
 
 use std::net::SocketAddr;
 use std::path::PathBuf;
@@ -35,6 +36,7 @@ use tokio_util::sync::CancellationToken;
 use orchestrator::Nodes;
 use questions::Ask;
 use schemas::{Install, Schemas};
+use states::States;
 
 /// Why the operator does not run.
 #[derive(Debug, thiserror::Error)]
@@ -137,16 +139,22 @@ pub async fn run(
         return Err(Error::Lease(fault));
     }
     let gate = if options.leader.is_some() { Gate::closed() } else { Gate::open() };
+    let states = States::new(gate.clone());
+    let metrics = Metrics::with(|registry| {
+        options.gpu.metrics.register(registry);
+        registry.register_collector(Box::new(states.clone()));
+    });
     let settings = capstan_runtime::Settings {
         gate: gate.clone(),
         clock: options.clock,
         instance: options.instance.clone(),
-        metrics: Metrics::with(|registry| options.gpu.metrics.register(registry)),
+        metrics,
         ..capstan_runtime::Settings::default()
     };
     // Controllers and servers end first, then the watches and the lease: so a last write is never refused.
     let (early, late) = (stop.child_token(), CancellationToken::new());
     let runtime = Runtime::start(client.clone(), settings, &late);
+    states.follow(&runtime.cache);
     let schemas = Schemas::new(&runtime);
     let mut tasks = JoinSet::new();
     listen(&mut tasks, &runtime, &options, &early).await?;
