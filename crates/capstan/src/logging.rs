@@ -30,7 +30,11 @@ pub(crate) struct Flags {
 pub(crate) fn init(args: &Flags) -> Result<()> {
     let filter = match EnvFilter::try_from_default_env() {
         Ok(filter) => filter,
-        Err(_) => level(args)?.into(),
+        Err(_) => match level(args)? {
+            "debug" => "debug".into(),
+            // Every request that fails, beside our own line that says what it was for.
+            level => format!("{level},kube_client::client::builder=off").into(),
+        },
     };
     let log = tracing_subscriber::fmt().with_env_filter(filter).with_writer(std::io::stderr);
     let json = args.log_json || args.zap_encoder.as_deref() == Some("json");

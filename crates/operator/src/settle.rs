@@ -9,6 +9,8 @@ use serde::Serialize;
 
 /// What is in the way is looked at again after this long: we are told of our own objects only.
 const IN_THE_WAY: Duration = Duration::from_secs(30);
+/// The same when it is about to go.
+const GOING: Duration = Duration::from_secs(1);
 
 /// Applies what `plan` wants, prunes what it no longer wants, and writes the status. What only a person can make
 /// possible is told by `blocked`, from a reason and a message.
@@ -25,8 +27,8 @@ pub(crate) async fn settle<S: Serialize>(
     let expected = if open { Expected::Answer } else { Expected::Nothing };
     if let Some(wanted) = &plan.objects {
         let outcome = runtime.writer.apply(diff(uid, wanted, &facts.live)).await;
-        if let Some((reason, message)) = refused(&outcome) {
-            plan = Plan { requeue: Some(IN_THE_WAY), ..blocked(&reason, &message) };
+        if let Some(Refusal { reason, message, again }) = refused(reference, &outcome) {
+            plan = Plan { requeue: Some(again), ..blocked(&reason, &message) };
         }
         failed = outcome.result().err();
     }
@@ -38,13 +40,67 @@ pub(crate) async fn settle<S: Serialize>(
     }
 }
 
-/// What to tell the user about writes that only a person can make possible.
-fn refused(outcome: &writer::Outcome) -> Option<(String, String)> {
-    if !outcome.conflicts.is_empty() {
-        let messages: Vec<String> = outcome.conflicts.iter().map(writer::refusal).collect();
-        return Some(("NameConflict".into(), messages.join("; ")));
+/// What to tell the user about writes that could not be, and when to try again.
+#[derive(Debug, PartialEq, Eq)]
+struct Refusal {
+    reason: String,
+    message: String,
+    again: Duration,
+}
+
+fn refused(reference: &Ref, outcome: &writer::Outcome) -> Option<Refusal> {
+    let predecessor = format!("{} {}", reference.gvk.kind, reference.name);
+    let (going, others): (Vec<_>, Vec<_>) =
+        outcome.conflicts.iter().partition(|conflict| conflict.holder == predecessor);
+    if !others.is_empty() {
+        let messages: Vec<String> = others.into_iter().map(writer::refusal).collect();
+        return Some(Refusal { reason: "NameConflict".into(), message: messages.join("; "), again: IN_THE_WAY });
+    }
+    if let Some(first) = going.first() {
+        let message = format!(
+            "waits until Kubernetes has removed what the deleted {predecessor} of the same name left: {} objects, such as {}",
+            going.len(),
+            first.reference,
+        );
+        return Some(Refusal { reason: "PredecessorGoing".into(), message, again: GOING });
     }
     let failure =
         outcome.failures.iter().find(|failure| matches!(failure.error.class(), Class::Invalid | Class::Forbidden))?;
-    Some((format!("{}Failed", failure.reference.gvk.kind), failure.error.chain()))
+    let reason = format!("{}Failed", failure.reference.gvk.kind);
+    Some(Refusal { reason, message: failure.error.chain(), again: IN_THE_WAY })
+}
+
+#[cfg(test)]
+mod tests {
+    use capstan_api::nim::NimService;
+    use capstan_plan::Conflict;
+    use k8s_openapi::api::core::v1::Service;
+
+    use super::*;
+
+    fn refused_by(holders: &[&str]) -> Refusal {
+        let conflict =
+            |holder: &&str| Conflict { reference: Ref::of::<Service>("team", "llama"), holder: (*holder).to_owned() };
+        let outcome =
+            writer::Outcome { conflicts: holders.iter().map(conflict).collect(), ..writer::Outcome::default() };
+        refused(&Ref::of::<NimService>("team", "llama"), &outcome).expect("a refusal")
+    }
+
+    #[test]
+    fn what_a_deleted_namesake_left_is_waited_for() {
+        let refusal = refused_by(&["NIMService llama", "NIMService llama"]);
+        assert_eq!(refusal.reason, "PredecessorGoing");
+        assert_eq!(
+            refusal.message,
+            "waits until Kubernetes has removed what the deleted NIMService llama of the same name left: 2 objects, such as Service team/llama"
+        );
+        assert_eq!(refusal.again, GOING);
+    }
+
+    #[test]
+    fn what_belongs_to_somebody_else_is_a_conflict() {
+        let refusal = refused_by(&["NIMService llama", "NIMCache llama"]);
+        assert_eq!(refusal.reason, "NameConflict");
+        assert_eq!(refusal.message, "refuses to overwrite Service team/llama, which belongs to NIMCache llama");
+    }
 }

@@ -63,6 +63,24 @@ struct Asked {
     _task: AbortOnDropHandle<()>,
 }
 
+/// How often in a row there was no answer.
+#[derive(Default)]
+struct Failures {
+    times: u32,
+    why: String,
+}
+
+impl Failures {
+    /// Counts one more. A reason other than the one that was told is no news until it has come as often: a server that
+    /// starts says things that are not so a moment later.
+    fn another(&mut self, why: &str) -> u32 {
+        let told = self.times >= PATIENCE;
+        self.times = if told && self.why != why { 1 } else { self.times.saturating_add(1) };
+        why.clone_into(&mut self.why);
+        self.times
+    }
+}
+
 impl Asker {
     /// Asks as `how` says, and adds a key to `queue` when an answer for it changes.
     pub fn new(how: How, queue: Queue<Key>) -> Self {
@@ -99,7 +117,7 @@ impl Asker {
         // Weak, because the state holds the task.
         let (shared, key, question) = (Arc::downgrade(&self.shared), key.clone(), question.clone());
         let task = tokio::spawn(async move {
-            let mut failures = 0;
+            let mut failures = Failures::default();
             while let Some(shared) = shared.upgrade() {
                 let pause = shared.turn(&key, &question, &mut failures).await;
                 drop(shared);
@@ -119,14 +137,14 @@ impl Asker {
 
 impl Shared {
     /// Asks once, and says when to ask again.
-    async fn turn(&self, key: &Key, question: &Question, failures: &mut u32) -> Option<Duration> {
+    async fn turn(&self, key: &Key, question: &Question, failures: &mut Failures) -> Option<Duration> {
         let result = {
             let _turn = self.limit.acquire().await.ok()?;
             (self.how)(question.clone()).await
         };
         match result {
             Ok(answer) => {
-                *failures = 0;
+                *failures = Failures::default();
                 self.keep(key, question, answer);
                 (!question.is_lasting()).then_some(AGAIN)
             }
@@ -136,14 +154,14 @@ impl Shared {
                 Some(SOON)
             }
             Err(Silence::Theirs(why)) => {
-                *failures = failures.saturating_add(1);
-                tracing::debug!(object = %key, ?question, why, failures = *failures, "no answer");
-                if *failures >= PATIENCE
+                let times = failures.another(&why);
+                tracing::debug!(object = %key, ?question, why, times, "no answer");
+                if times >= PATIENCE
                     && let Some(answer) = question.unanswered(why)
                 {
                     self.keep(key, question, answer);
                 }
-                Some(AGAIN.min(SOON * 2_u32.saturating_pow(failures.saturating_sub(1).min(8))))
+                Some(AGAIN.min(SOON * 2_u32.saturating_pow(times.saturating_sub(1).min(8))))
             }
         }
     }
@@ -193,6 +211,20 @@ mod tests {
         queue.done(&key);
         assert!(tokio::time::timeout(Duration::from_secs(3600), queue.next()).await.is_err());
         assert_eq!(asker.answers(&key)[&model()], Answer::Model(Err("refused".into())));
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn another_reason_is_told_only_when_it_lasts() {
+        let (asker, queue, key) = asker(|turn| {
+            Err(Silence::Theirs(if turn == 4 || turn > 6 { "forbidden" } else { "no such Secret" }.into()))
+        });
+        asker.ask(&key, &[model()]);
+        for expected in ["no such Secret", "forbidden"] {
+            assert_eq!(queue.next().await, key);
+            queue.done(&key);
+            assert_eq!(asker.answers(&key)[&model()], Answer::Model(Err(expected.into())));
+        }
+        assert!(tokio::time::timeout(Duration::from_secs(3600), queue.next()).await.is_err());
     }
 
     #[tokio::test(start_paused = true)]

@@ -1,7 +1,9 @@
 //! etcd, kube-apiserver, kube-controller-manager and kube-scheduler: flags, keys, tokens and kubeconfigs.
 
 use std::net::{IpAddr, TcpListener};
+use std::ops::Range;
 use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicU16, Ordering};
 use std::time::Duration;
 
 use anyhow::{Context, Result, bail};
@@ -13,6 +15,10 @@ use super::tools::{self, Tool};
 
 /// How long the control plane may take to answer.
 const READY: Duration = Duration::from_secs(90);
+
+/// Ports of servers: none that the kernel gives to clients, or one that tries to reach a server that is away gets its
+/// port, and the server cannot come back. Nor any that Services have on nodes.
+const PORTS: Range<u16> = 20_000..30_000;
 
 /// Requests as JSON lines: who asked for what.
 pub(crate) const AUDIT_LOG: &str = "audit.log";
@@ -246,5 +252,14 @@ fn write_kubelet_client(home: &Path) -> Result<()> {
 }
 
 fn free_port(address: IpAddr) -> Result<u16> {
-    Ok(TcpListener::bind((address, 0)).with_context(|| format!("no free port on {address}"))?.local_addr()?.port())
+    static NEXT: AtomicU16 = AtomicU16::new(0);
+    let first = u16::try_from(std::process::id() % u32::from(PORTS.end - PORTS.start))?;
+    for _ in PORTS {
+        let step = NEXT.fetch_add(1, Ordering::Relaxed).wrapping_add(first);
+        let port = PORTS.start + step % (PORTS.end - PORTS.start);
+        if TcpListener::bind((address, port)).is_ok() {
+            return Ok(port);
+        }
+    }
+    bail!("no port of {} to {} is free on {address}", PORTS.start, PORTS.end)
 }

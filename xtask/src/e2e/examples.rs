@@ -25,7 +25,6 @@ const HOST_FOLDER: &str = "/var/lib/models";
 
 /// Examples that need what this cluster does not have, and what they must say meanwhile.
 const WAITING: &[(&str, &str)] = &[
-    ("cluster-policy", "ClusterPolicy is not ready; states not ready: ["),
     ("cached", "NIMCache llama-3-1-8b not found"),
     ("devices", "Waiting for deployment \"devices\""),
     ("kserve", "InferenceService"),
@@ -91,12 +90,14 @@ pub(super) fn objects(suite: &Suite, files: &[&str]) -> Result<Vec<Value>> {
     objects.collect::<Result<_, _>>().context("kubectl printed no JSON")
 }
 
+/// Whether an object is of one of our kinds.
+pub(super) fn is_ours(object: &Value) -> bool {
+    let group = object["apiVersion"].as_str().unwrap_or_default().split_once('/').map_or("", |(group, _)| group);
+    group.contains('.') && !group.ends_with(BUILT_IN)
+}
+
 /// Objects of our kinds.
 fn ours(suite: &Suite) -> Result<Vec<Value>> {
-    let is_ours = |object: &Value| {
-        let group = object["apiVersion"].as_str().unwrap_or_default().split_once('/').map_or("", |(group, _)| group);
-        group.contains('.') && !group.ends_with(BUILT_IN)
-    };
     let [service, folder] = files(suite);
     Ok(objects(suite, &[&service, &folder])?.into_iter().filter(is_ours).collect())
 }
@@ -182,13 +183,26 @@ fn texts(object: &Value, field: &str) -> Vec<String> {
 
 /// Waits until a condition of an object has these words.
 pub(super) fn says(suite: &Suite, object: &Value, words: &str) -> Result<()> {
+    conditions(suite, object, &format!("say {words:?}"), |one| {
+        one["message"].as_str().is_some_and(|text| text.contains(words))
+    })
+}
+
+/// Waits until an object is ready, or says why not.
+pub(super) fn speaks(suite: &Suite, object: &Value) -> Result<()> {
+    conditions(suite, object, "say how it is", |one| {
+        one["message"].as_str().is_some_and(|text| !text.is_empty()) && one["reason"] != "PredecessorGoing"
+    })
+}
+
+/// Waits until a condition of an object is as it should be.
+fn conditions(suite: &Suite, object: &Value, what: &str, good: impl Fn(&Value) -> bool) -> Result<()> {
     let place = place(object);
     let args: Vec<&str> = ["get"].into_iter().chain(place.iter().map(String::as_str)).collect();
     let mut last = Value::Null;
-    let result = suite.wait(&format!("{} does not say {words:?}", place.join(" ")), || {
+    let result = suite.wait(&format!("{} does not {what}", place.join(" ")), || {
         last = suite.json(&args)?;
-        let conditions = last["status"]["conditions"].as_array().into_iter().flatten();
-        Ok(conditions.into_iter().any(|one| one["message"].as_str().is_some_and(|text| text.contains(words))))
+        Ok(last["status"]["conditions"].as_array().into_iter().flatten().any(&good))
     });
     result.with_context(|| format!("status: {}", last["status"]))
 }

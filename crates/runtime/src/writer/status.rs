@@ -60,7 +60,7 @@ impl Writer {
         let wait = match expected {
             _ if *live == wanted => None,
             Expected::Answer => Some(ANSWER),
-            Expected::Nothing => is_progress(live, &wanted).then_some(PACE),
+            Expected::Nothing => is_progress(live, &wanted).then(|| self.pace.progress()),
         };
         match self.pace.delay(reference, wait) {
             Some(delay) => Ok(Some(delay)),
@@ -147,6 +147,9 @@ pub enum Expected {
 
 /// How long progress waits.
 const PACE: Duration = Duration::from_secs(5);
+/// How much longer it waits for each object that waits already: so it never takes more than five writes in a second,
+/// and of many that start together most are Ready before.
+const EACH: Duration = Duration::from_millis(200);
 /// How long an answer is waited for: a model server says its name in milliseconds, or not at all.
 const ANSWER: Duration = Duration::from_secs(1);
 
@@ -155,6 +158,15 @@ const ANSWER: Duration = Duration::from_secs(1);
 pub(super) struct Pace(Arc<Mutex<HashMap<Ref, Instant>>>);
 
 impl Pace {
+    /// How long progress has to wait that is new now.
+    fn progress(&self) -> Duration {
+        let mut due = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        // What was deleted meanwhile is never asked for again.
+        let now = Instant::now();
+        due.retain(|_, at| *at + PACE > now);
+        PACE + EACH * u32::try_from(due.len()).unwrap_or(u32::MAX)
+    }
+
     /// How long the write of a status that may wait has to wait still; nothing if it need not, or has waited.
     fn delay(&self, reference: &Ref, wait: Option<Duration>) -> Option<Duration> {
         let mut due = self.0.lock().unwrap_or_else(PoisonError::into_inner);
@@ -209,6 +221,29 @@ mod tests {
         assert_eq!(merge_patch(&live, &wanted), Some(patch));
         assert_eq!(merge_patch(&wanted, &wanted), None);
         assert_eq!(merge_patch(&Value::Null, &json!({"a": 1})), Some(json!({"a": 1})));
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn progress_of_many_waits_longer_than_that_of_one() {
+        let pace = Pace::default();
+        let named = |number: u32| Ref::of::<k8s_openapi::api::core::v1::ConfigMap>("default", &number.to_string());
+        for number in 0..100 {
+            let wait = pace.progress();
+            assert_eq!(wait, PACE + EACH * number);
+            assert_eq!(pace.delay(&named(number), Some(wait)), Some(wait));
+        }
+        tokio::time::advance(PACE + EACH * 50).await;
+        let due = |number: &u32| pace.delay(&named(*number), Some(PACE)).is_none();
+        assert_eq!((0..100).filter(due).count(), 51);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn what_was_deleted_while_it_waited_is_forgotten() {
+        let pace = Pace::default();
+        let gone = Ref::of::<k8s_openapi::api::core::v1::ConfigMap>("default", "gone");
+        pace.delay(&gone, Some(pace.progress()));
+        tokio::time::advance(PACE * 2).await;
+        assert_eq!(pace.progress(), PACE);
     }
 
     #[test]

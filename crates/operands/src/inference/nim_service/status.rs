@@ -102,8 +102,13 @@ fn progress(cx: &Cx<'_>) -> Progress {
 
 fn deployment(cx: &Cx<'_>) -> Progress {
     let (name, live) = (&cx.name, cx.facts.live.typed::<Deployment>(&cx.namespace, &cx.name));
+    let available_of = |available: i32, updated: i32| {
+        let count = format!("{available} of {updated} updated replicas are available...");
+        format!("Waiting for deployment \"{name}\" rollout to finish: {count}")
+    };
     let Some(live) = live else {
-        let message = format!("deployment \"{name}\" is not there yet");
+        // What is true a moment later as well need not be written again.
+        let message = available_of(0, cx.service.spec.replicas.unwrap_or(1));
         return Progress { exists: false, ready: false, available: 0, message };
     };
     let status = live.status.clone().unwrap_or_default();
@@ -118,14 +123,15 @@ fn deployment(cx: &Cx<'_>) -> Progress {
         (false, format!("deployment \"{name}\" is scaled down"))
     } else if stuck {
         (false, format!("deployment \"{name}\" exceeded its progress deadline"))
+    } else if status.observed_generation.is_none() {
+        (false, available_of(0, wanted))
     } else if !seen {
         (false, format!("Waiting for deployment \"{name}\" spec update to be observed..."))
     } else if updated < wanted {
         let count = format!("{updated} out of {wanted} new replicas have been updated...");
         (false, format!("Waiting for deployment \"{name}\" rollout to finish: {count}"))
     } else if available < updated {
-        let count = format!("{available} of {updated} updated replicas are available...");
-        (false, format!("Waiting for deployment \"{name}\" rollout to finish: {count}"))
+        (false, available_of(available, updated))
     } else {
         (true, format!("deployment \"{name}\" successfully rolled out"))
     };

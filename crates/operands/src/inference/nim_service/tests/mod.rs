@@ -207,7 +207,10 @@ fn readiness_follows_the_rollout() {
     let service = service(plain());
     let first = plan(&service, &facts());
     assert_eq!(first.status.state.as_deref(), Some("NotReady"));
+    let soon = "0 of 1 updated replicas are available...";
+    assert!(condition(&first, "Ready").2.ends_with(soon), "{:?}", condition(&first, "Ready"));
     let cases = [
+        (json!({}), "NotReady", soon),
         (json!({"observedGeneration": 1}), "NotReady", "0 out of 1 new replicas have been updated..."),
         (
             json!({"observedGeneration": 1, "updatedReplicas": 1}),
