@@ -32,7 +32,7 @@ pub(crate) struct Args {
 /// Namespace and name of the release.
 const RELEASE: &str = "capstan";
 /// How long anything may take that takes no longer on a healthy machine.
-const PATIENCE: Duration = Duration::from_secs(120);
+const PATIENCE: Duration = Duration::from_secs(240);
 
 /// What steps work with.
 struct Suite {
