@@ -2,14 +2,18 @@
 //! is labelled.
 //!
 //!     cargo run --release -p capstan-tests --example gpu_scale -- [--nodes 1000]
+//!     cargo run --release -p capstan-tests --example gpu_scale -- --requests 1000
 //!
-//! The operator runs in a process of its own, so that its memory can be told from that of the cluster.
+//! With `--nodes` the operator runs in a process of its own, so that its memory can be told from that of the cluster. With
+//! `--requests` it runs in virtual time, and its requests are counted: with nodes that are told nothing, and with nodes
+//! that are told everything.
 
 use std::process::Stdio;
 use std::time::{Duration, Instant};
 
 use capstan_apiserver::serve::Listen;
 use capstan_operator::Options;
+use capstan_operator::gpu::{Readiness, StartupTaint};
 use capstan_sim::{Cluster, controllers, node};
 use capstan_tests::gpu::{self, POLICY};
 use capstan_tests::world::operands_in;
@@ -28,10 +32,29 @@ fn main() -> Result<(), Error> {
     let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build()?;
     match words.as_slice() {
         [mode, kubeconfig] if mode == "--operator" => runtime.block_on(operator(kubeconfig)),
+        [option, nodes] if option == "--requests" => requests(nodes.parse()?),
         [option, nodes] if option == "--nodes" => runtime.block_on(run(nodes.parse()?)),
         [] => runtime.block_on(run(1000)),
-        _ => Err("give --nodes NUMBER or nothing".into()),
+        _ => Err("give --nodes NUMBER, --requests NUMBER or nothing".into()),
     }
+}
+
+/// Requests from nothing to ready, for one more node, and while nothing changes.
+fn requests(nodes: u16) -> Result<(), Error> {
+    let everything = Readiness { condition: true, taint: Some(StartupTaint::parse("capstan.dev/starting")?) };
+    let mut kept = Vec::new();
+    for (name, readiness, limited) in [("nothing", Readiness::default(), true), ("everything", everything, false)] {
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().start_paused(true).build()?;
+        let start = Instant::now();
+        let cost = runtime.block_on(gpu::fleet_telling(nodes, readiness));
+        let total: usize = cost.install.values().sum();
+        println!("nodes are told {name}, in {:.0} s of real time", start.elapsed().as_secs_f64());
+        println!("  install {total} requests: {:?}", cost.install);
+        println!("  one more node, labelled after {:?}: {:?}", cost.labelled, cost.join);
+        println!("  idle for ten minutes: {:?}", cost.idle);
+        kept.push(!limited || within("requests to ready", total as f64, cost.budget() as f64 + 1.0, ""));
+    }
+    if kept.iter().all(|kept| *kept) { Ok(()) } else { Err("a limit does not hold".into()) }
 }
 
 /// The operator alone.

@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
+use capstan_operator::gpu::Readiness;
 use serde_json::{Value, json};
 use tokio::time::Instant;
 
@@ -123,7 +124,12 @@ impl Cost {
 
 /// Makes the GPUs of so many nodes usable, then of one more.
 pub async fn fleet(nodes: u16) -> Cost {
-    let world = World::start_fleet(nodes).await;
+    fleet_telling(nodes, Readiness::default()).await
+}
+
+/// The same, with nodes that are told how their GPUs do.
+pub async fn fleet_telling(nodes: u16, readiness: Readiness) -> Cost {
+    let world = World::start_fleet(nodes).await.telling(readiness);
     let operator = world.operator(Fault::None).await;
     let begin = operator.wire.requests();
     world.apply(policy()).await;

@@ -139,6 +139,12 @@ impl World {
         self
     }
 
+    /// The same, with operators that tell nodes how their GPUs do.
+    pub fn telling(mut self, readiness: gpu::Readiness) -> Self {
+        self.gpu.readiness = readiness;
+        self
+    }
+
     async fn embedded(nodes: node::Settings) -> Self {
         Self::controlled(nodes, controllers::Settings::default()).await
     }

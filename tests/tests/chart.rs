@@ -230,6 +230,33 @@ fn the_roles_are_what_the_operator_needs() {
 }
 
 #[test]
+fn what_nodes_are_told_and_who_takes_them_out_of_use_reach_the_operator() {
+    let Some(helm) = helm() else { return };
+    let container = |case: &str| {
+        let objects = objects(&template(&helm, case, &[]).unwrap());
+        of_kind(&objects, "Deployment").remove(0)["spec"]["template"]["spec"]["containers"][0].clone()
+    };
+    let (plain, full) = (container(""), container("everything"));
+    let args = |container: &Value| container["args"].as_array().unwrap().clone();
+    for argument in ["--node-ready-condition", "--startup-taint=example.com/starting=yes:NoSchedule"] {
+        assert!(args(&full).contains(&argument.into()), "{full:#}");
+    }
+    assert!(!args(&plain).iter().any(|one| one.as_str().unwrap().contains("startup-taint")));
+    let variable = |container: &Value, name: &str| {
+        let all = container["env"].as_array().unwrap().clone();
+        all.into_iter()
+            .find(|one| one["name"] == format!("MAINTENANCE_OPERATOR_{name}"))
+            .map(|one| one["value"].clone())
+    };
+    assert_eq!(variable(&full, "ENABLED"), Some("true".into()));
+    assert_eq!(variable(&full, "REQUESTOR_NAMESPACE"), Some("maintenance".into()));
+    assert_eq!(variable(&full, "NODE_MAINTENANCE_PREFIX"), Some("nvidia-operator".into()));
+    assert_eq!(variable(&plain, "ENABLED"), None);
+    let refused = template(&helm, "", &["--set", "nodes.startupTaint=a:Never"]).unwrap_err();
+    assert!(refused.contains("/nodes/startupTaint"), "{refused}");
+}
+
+#[test]
 fn pods_are_restricted_and_spread() {
     let Some(helm) = helm() else { return };
     let objects = objects(&template(&helm, "", &[]).unwrap());

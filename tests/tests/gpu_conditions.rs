@@ -3,6 +3,7 @@
 #![allow(clippy::unwrap_used, reason = "a failed unwrap is a failed test")]
 
 use capstan_sim::NodeTemplate;
+use capstan_sim::node::{Behaviour, Match, PullFailure};
 use capstan_tests::gpu::{ALPHA, API, POLICY, driver, policy};
 use capstan_tests::nim::{condition, state};
 use capstan_tests::wire::Fault;
@@ -77,6 +78,23 @@ async fn a_kernel_without_a_precompiled_driver_is_named() {
     assert!(condition(&failed, "Driver")["message"].as_str().unwrap().contains("gpu-0"), "{failed:#}");
     world.patch("v1", "Node", "gpu-0", json!({"metadata": {"labels": {kernel: "6.8.0-45-generic"}}})).await;
     until(&world, state("ready")).await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_kernel_whose_driver_is_in_no_registry_is_named_until_it_is() {
+    let (world, _operator) = started(1).await;
+    let absent = PullFailure { message: "not found".into(), times: None };
+    let absent = Behaviour { pull_failure: Some(absent), ..Behaviour::default() };
+    let rule = world.nodes().rule(Match::image("*driver:580-6.8.0-45-generic-*"), absent);
+    let mut one = policy();
+    one["spec"]["driver"] =
+        json!({"usePrecompiled": true, "repository": "example.com", "image": "driver", "version": "580"});
+    world.apply(one).await;
+    let text = "there is no precompiled driver for kernel 6.8.0-45-generic on 1 nodes, such as gpu-0: ";
+    until(&world, says("UnsupportedKernel", "NoPrecompiledDriver", text)).await;
+    world.nodes().remove_rule(rule);
+    let ready = until(&world, state("ready")).await;
+    assert!(condition(&ready, "UnsupportedKernel").is_null(), "{ready:#}");
 }
 
 #[tokio::test(start_paused = true)]

@@ -6,6 +6,8 @@ use std::time::Duration;
 
 use capstan_operator::gpu::Requestor;
 use capstan_sim::node::{Behaviour, Exit, Match};
+use capstan_tests::gpu::{ALPHA, driver};
+use capstan_tests::nim::state;
 use capstan_tests::upgrade::{
     API, POLICY, STATE, breaks, change_driver, drivers, fleet, gpu_pod, install, is_over, nodes, policy, told,
     until_upgraded,
@@ -266,6 +268,9 @@ async fn a_fleet_is_upgraded_five_percent_at_a_time_with_a_few_requests_per_node
     let count = |kind: &str| cost.requests.get(kind).copied().unwrap_or(0);
     assert_eq!((count("DELETE pods"), count("POST pods/eviction")), (40, 0));
     assert!(count("PATCH nodes") <= 6 * 40, "{:?}", cost.requests);
+    let turns = cost.took.as_secs() as usize / 5 + 5;
+    let told = count("PATCH clusterpolicies/status");
+    assert!(told <= turns, "the status was written {told} times in {:?}", cost.took);
 }
 
 #[tokio::test(start_paused = true)]
@@ -361,4 +366,79 @@ async fn another_operator_takes_nodes_out_of_use_where_it_is_asked_to() {
     let [(name, data)] = &left[..] else { panic!("{left:?}") };
     assert_eq!((name.as_str(), &data["spec"]["requestorID"]), ("nvidia-operator-gpu-1", &json!("them")));
     assert!(data["spec"]["additionalRequestors"].as_array().is_none_or(Vec::is_empty), "{data}");
+}
+
+/// Drivers by name, beside a policy that leaves drivers to them.
+async fn with_drivers(world: &World, names: &[(&str, Value)]) {
+    let mut policy = policy("1", &json!({}), &[]);
+    policy["spec"]["driver"] = json!({"useNvidiaDriverCRD": true});
+    world.apply(policy).await;
+    for (name, more) in names {
+        world.apply(driver(name, more.clone())).await;
+    }
+    for (name, _) in names {
+        world.until(ALPHA, "NVIDIADriver", name, state("ready")).await;
+    }
+    world.until(API, "ClusterPolicy", POLICY, state("ready")).await;
+}
+
+fn owned_by(name: &'static str) -> impl Fn(&Value) -> bool {
+    move |node| node["metadata"]["labels"]["nvidia.com/gpu-operator.driver.owner"] == name
+}
+
+#[tokio::test(start_paused = true)]
+async fn nodes_of_a_deleted_driver_move_one_after_the_other_before_it_goes() {
+    let world = World::start_bare_in_virtual_time(3).await;
+    let operator = world.operator(Fault::None).await;
+    let special = json!({
+        "version": "2", "nodeSelector": {"feature.node.kubernetes.io/pci-10de.present": "true"},
+        "upgradePolicy": {
+            "autoUpgrade": true, "maxParallelUpgrades": 1, "maxUnavailable": "100%", "podDeletion": {"force": true},
+        },
+    });
+    let rest = json!({"default": true, "upgradePolicy": special["upgradePolicy"]});
+    with_drivers(&world, &[("rest", rest), ("special", special)]).await;
+    world.until("v1", "Node", "gpu-0", owned_by("special")).await;
+    world.settled(&operator).await;
+    world.apply(gpu_pod("work", "gpu-1", &json!({}))).await;
+    world.delete(ALPHA, "NVIDIADriver", "special").await;
+    let mut most = 0;
+    let moved = async {
+        loop {
+            let nodes = nodes(&world).await;
+            most = most.max(nodes.values().filter(|(_, free)| !free).count());
+            let all = world.list("v1", "Node").await;
+            if all.iter().all(|node| owned_by("rest")(node) && in_state("upgrade-done")(node)) {
+                return;
+            }
+            let there = world.list(ALPHA, "NVIDIADriver").await.len();
+            assert!(there == 2 || all.iter().all(owned_by("rest")), "it stays until its last node has moved");
+            tokio::time::sleep(Duration::from_millis(500)).await;
+        }
+    };
+    tokio::time::timeout(Duration::from_secs(3600), moved).await.unwrap();
+    assert_eq!(most, 1, "one node after the other is out of use");
+    world.until_gone(ALPHA, "NVIDIADriver", "special").await;
+    world.settled(&operator).await;
+    assert!(drivers(&world).await.values().all(|(_, image)| image.contains(":1-")));
+    let rest = world.until(ALPHA, "NVIDIADriver", "rest", state("ready")).await;
+    assert!(rest["metadata"]["finalizers"].is_null(), "the only one has nobody to wait for");
+}
+
+#[tokio::test(start_paused = true)]
+async fn the_only_driver_goes_at_once_and_so_does_one_that_upgrades_nothing() {
+    let world = World::start_bare_in_virtual_time(2).await;
+    let _operator = world.operator(Fault::None).await;
+    let by_hand = json!({
+        "nodeSelector": {"kubernetes.io/hostname": "gpu-1"}, "upgradePolicy": {"autoUpgrade": false},
+    });
+    with_drivers(&world, &[("rest", json!({"default": true})), ("special", by_hand)]).await;
+    world.delete(ALPHA, "NVIDIADriver", "special").await;
+    world.until_gone(ALPHA, "NVIDIADriver", "special").await;
+    world.until("v1", "Node", "gpu-1", owned_by("rest")).await;
+    let alone = |driver: &Value| driver["metadata"]["finalizers"].is_null() && driver["status"]["state"] == "ready";
+    world.until(ALPHA, "NVIDIADriver", "rest", alone).await;
+    world.delete(ALPHA, "NVIDIADriver", "rest").await;
+    world.until_gone(ALPHA, "NVIDIADriver", "rest").await;
+    world.until("v1", "Node", "gpu-0", |node| !owned_by("rest")(node)).await;
 }

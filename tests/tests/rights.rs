@@ -107,7 +107,11 @@ impl Place {
                 anchor,
             }),
             crds_go_with,
-            gpu: gpu::Settings { requestor: Some(requestor()), ..capstan_tests::world::operands_in(HOME) },
+            gpu: gpu::Settings {
+                requestor: Some(requestor()),
+                readiness: gpu::Readiness { condition: true, taint: None },
+                ..capstan_tests::world::operands_in(HOME)
+            },
             ..Options::in_process()
         };
         let client = Client::new(self.recorder.beside(streams), "default");
@@ -358,6 +362,14 @@ async fn gpus(place: &Place) {
     let policy = policy("kata");
     place.api(&policy).delete("cluster-policy", &DeleteParams::default()).await.unwrap();
     place.until(&manager, Value::is_null).await;
+    // One of two drivers goes only when its nodes have moved.
+    let mut spare = driver.clone();
+    spare["metadata"]["name"] = "spare".into();
+    (spare["spec"]["default"], spare["spec"]["nodeSelector"]) = (false.into(), json!({"nobody": "has it"}));
+    place.apply(spare.clone()).await;
+    place.until(&spare, |live| live["metadata"]["finalizers"].is_array()).await;
+    place.api(&spare).delete("spare", &DeleteParams::default()).await.unwrap();
+    place.until(&spare, Value::is_null).await;
     claims(place).await;
 }
 

@@ -6,6 +6,7 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use anyhow::{Result, anyhow};
+use capstan_operator::gpu::{Readiness, StartupTaint};
 use capstan_operator::questions::Ask;
 use capstan_operator::{Certificate, Endpoint, Options};
 use capstan_runtime::webhook::keeper;
@@ -71,6 +72,12 @@ pub(crate) struct Args {
     /// Name of the webhook's Service
     #[arg(long, default_value = "capstan-webhook-service", value_name = "NAME")]
     webhook_service: String,
+    /// Tell on each GPU node, in the condition GPUReady, how far it is
+    #[arg(long)]
+    node_ready_condition: bool,
+    /// Taint of new GPU nodes until their GPUs work: key, key:Effect or key=value:Effect
+    #[arg(long, value_parser = StartupTaint::parse, value_name = "TAINT")]
+    startup_taint: Option<StartupTaint>,
     /// Namespace of the lease and of the webhook's Secret
     #[arg(long, env = "OPERATOR_NAMESPACE", default_value = "capstan", value_name = "NAMESPACE")]
     namespace: String,
@@ -161,6 +168,7 @@ fn options(args: &Args) -> Result<Options> {
         gpu: capstan_operator::gpu::Settings {
             namespace: args.namespace.clone(),
             images: images(),
+            readiness: Readiness { condition: args.node_ready_condition, taint: args.startup_taint.clone() },
             requestor: capstan_operator::gpu::Requestor::of(|name| std::env::var(name).ok()),
             ..Default::default()
         },

@@ -90,6 +90,8 @@ pub fn rights(release: &Release) -> Vec<Right> {
     add(Cluster, Always, constraints, &owned(CONSTRAINTS), &["use"]);
     // What operands may do is said by labels of their namespace.
     add(Cluster, Always, ("", "namespaces"), std::slice::from_ref(&release.namespace), &["patch"]);
+    // How the GPUs of a node do; the right is needed to take that back when nobody asks for it any more.
+    add(Cluster, Always, ("", "nodes/status"), &[], &["patch"]);
     // Pods that use a driver which is replaced.
     add(Cluster, Always, ("", "pods/eviction"), &[], &["create"]);
     // What caches and builds print: manifests and progress.

@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use capstan_operands::gpu::upgrade;
 use capstan_plan::{Facts, Plan, Ref, diff};
 use capstan_runtime::writer::{self, Expected};
 use capstan_runtime::{Action, Class, Error, Runtime};
@@ -24,7 +25,12 @@ pub(crate) async fn settle<S: Serialize>(
 ) -> Result<Action, Error> {
     let mut failed = None;
     let open = plan.questions.iter().any(|question| !facts.answers.contains_key(question));
-    let expected = if open { Expected::Answer } else { Expected::Nothing };
+    let status = serde_json::to_value(&plan.status).unwrap_or_default();
+    let expected = match open {
+        true => Expected::Answer,
+        false if upgrade::is_under_way(&status) => Expected::Turns,
+        false => Expected::Nothing,
+    };
     if let Some(wanted) = &plan.objects {
         let outcome = runtime.writer.apply(diff(uid, wanted, &facts.live)).await;
         if let Some(Refusal { reason, message, again }) = refused(reference, &outcome) {

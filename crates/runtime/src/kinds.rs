@@ -264,7 +264,7 @@ pub const KINDS: &[Kind] = &[
     optional(NVIDIA, "v1alpha1", "NemoEvaluator", "nemoevaluators"),
     optional(NVIDIA, "v1alpha1", "NemoGuardrail", "nemoguardrails"),
     optional("nvidia.com", "v1", "ClusterPolicy", "clusterpolicies").cluster().to(Report),
-    optional("nvidia.com", "v1alpha1", "NVIDIADriver", "nvidiadrivers").cluster().to(Report),
+    optional("nvidia.com", "v1alpha1", "NVIDIADriver", "nvidiadrivers").cluster().to(Reconcile),
     optional("nvidia.com", "v1alpha1", "GPUCluster", "gpuclusters").cluster().to(Reconcile),
     // Workloads that we make.
     built_in("apps", "v1", "DaemonSet", "daemonsets").ours().to(Make),

@@ -3,6 +3,8 @@
 use std::collections::BTreeMap;
 
 use crate::gpu::Fleet;
+use crate::gpu::kernels::Unsupported;
+use crate::gpu::nodes::StartupTaint;
 use crate::gpu::upgrade::Report;
 
 /// The cluster, as far as GPUs are concerned.
@@ -20,6 +22,10 @@ pub struct Cluster {
     pub gpu_clusters: Vec<String>,
     /// OpenShift, if the cluster is one.
     pub openshift: Option<OpenShift>,
+    /// Driver pods that have no image for their kernel; looked for where drivers are precompiled.
+    pub unsupported: Vec<Unsupported>,
+    /// The taint of nodes whose GPUs do not work yet, which operands have to tolerate.
+    pub startup_taint: Option<StartupTaint>,
     /// How far upgrades of drivers are, by NVIDIADriver, or under an empty name for the ClusterPolicy; `None` as long as
     /// nobody has looked.
     pub upgrades: Option<BTreeMap<String, Report>>,

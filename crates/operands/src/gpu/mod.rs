@@ -7,6 +7,7 @@
 pub mod cluster;
 pub mod fleet;
 mod image;
+pub mod kernels;
 pub mod namespace;
 pub mod nodes;
 pub mod policy;

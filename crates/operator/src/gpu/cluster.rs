@@ -4,9 +4,11 @@ use std::collections::BTreeMap;
 
 use capstan_api::foreign::{ClusterVersion, ImageStream, Proxy};
 use capstan_api::gpu::{ClusterPolicy, GpuCluster};
+use capstan_operands::gpu::kernels::Unsupported;
 use capstan_operands::gpu::{Cluster, Fleet, OpenShift};
-use capstan_plan::{Gvk, Live};
-use capstan_runtime::{Cache, Key};
+use capstan_plan::{Gvk, Live, Ref};
+use capstan_runtime::kinds::DRIVERS;
+use capstan_runtime::{Cache, Change, Key};
 use k8s_openapi::api::core::v1::Node;
 
 use super::Cx;
@@ -31,8 +33,23 @@ pub(super) fn cluster(cx: &Cx) -> Cluster {
             .collect(),
         gpu_clusters: clusters.iter().map(|live| text(live, "name")).collect(),
         openshift: openshift(cache),
+        unsupported: Vec::new(),
+        startup_taint: settings.readiness.taint.clone(),
         upgrades: cx.board.reports(),
     }
+}
+
+/// Driver pods that have no image for their kernel.
+pub(super) fn unsupported(cache: &Cache) -> Vec<Unsupported> {
+    let node = |pod: &Live| cache.get(&Ref::of::<Node>("", pod["spec"]["nodeName"].as_str()?));
+    let pods = cache.slice(DRIVERS);
+    pods.iter().filter_map(|pod| Unsupported::of(pod, node(pod).as_deref())).collect()
+}
+
+/// Whether a driver pod got an image for its kernel, or lost it.
+pub(super) fn is_about_kernels(change: &Change<'_>) -> bool {
+    let of = |pod: Option<&Live>| pod.and_then(|pod| Unsupported::of(pod, None));
+    change.kind.slice == DRIVERS && of(change.old) != of(change.new)
 }
 
 /// OpenShift, if the cluster is one.

@@ -35,7 +35,10 @@ pub(super) async fn reconcile(cx: Cx, key: Key) -> Result<Action, Error> {
     }
     let mut facts = view.facts(runtime.clock.now());
     facts.skew = cx.schemas.skew(&reference);
-    let cluster = cluster::cluster(&cx);
+    let mut cluster = cluster::cluster(&cx);
+    if one.spec.driver.use_precompiled == Some(true) {
+        cluster.unsupported = cluster::unsupported(&runtime.cache);
+    }
     let plan = policy::plan(&one, &facts, &cluster);
     if cluster.active() == Some(&*key.name) {
         cx.settings.metrics.saw(&measures(&one, &plan.status, &cluster), facts.now);
@@ -55,6 +58,7 @@ pub(super) fn concern(cache: &Cache, queue: &Queue<Key>, namespace: &str, change
         }
     };
     match change.kind.kind {
+        _ if cluster::is_about_kernels(change) => all(Some(CROWD)),
         "Node" if cluster::counted(change.old) != cluster::counted(change.new) => all(Some(CROWD)),
         // Which policy counts depends on the others.
         "ClusterPolicy" | "GPUCluster" if !change.ours => all(None),

@@ -3,6 +3,7 @@
 use std::sync::atomic::AtomicU64;
 
 use capstan_operands::gpu::policy::measures::Measures;
+use capstan_operands::gpu::upgrade::Counts;
 use jiff::Timestamp;
 use prometheus_client::metrics::counter::Counter;
 use prometheus_client::metrics::gauge::Gauge;
@@ -11,14 +12,15 @@ use prometheus_client::registry::Registry;
 /// One gauge per field of [`Measures`], and what is counted. Clones share one state.
 #[derive(Clone, Debug, Default)]
 pub struct Metrics {
-    gauges: [Gauge; 9],
+    gauges: [Gauge; 8],
+    upgrades: [Gauge; 6],
     last_success: Gauge<f64, AtomicU64>,
     total: Counter,
     failed: Counter,
 }
 
 /// Names and meanings, in the order of [`values`].
-const GAUGES: [(&str, &str); 9] = [
+const GAUGES: [(&str, &str); 8] = [
     ("gpu_nodes_total", "Nodes with GPUs"),
     ("reconciliation_status", "1 all is well, 0 something is not ready, -1 nothing can be done"),
     ("reconciliation_has_nfd_labels", "Whether feature discovery has labelled any node"),
@@ -27,10 +29,19 @@ const GAUGES: [(&str, &str); 9] = [
     ("openshift_driver_toolkit_imagestream_missing", "Whether the image stream of the driver toolkit is missing"),
     ("openshift_driver_toolkit_rhcos_tags_missing", "Whether a version that nodes run is missing in it"),
     ("openshift_driver_toolkit_imagestream_broken", "Whether it has a tag without a name"),
-    ("driver_auto_upgrade_enabled", "Whether drivers are upgraded automatically"),
 ];
 
-fn values(measures: &Measures) -> [i64; 9] {
+/// The same, in the order of [`Metrics::upgraded`].
+const UPGRADES: [(&str, &str); 6] = [
+    ("driver_auto_upgrade_enabled", "Whether drivers are upgraded automatically"),
+    ("nodes_upgrades_in_progress", "Nodes whose driver is being upgraded"),
+    ("nodes_upgrades_done", "Nodes with the wanted driver"),
+    ("nodes_upgrades_failed", "Nodes on which the upgrade failed"),
+    ("nodes_upgrades_available", "Nodes whose upgrade may begin now"),
+    ("nodes_upgrades_pending", "Nodes that wait for their turn"),
+];
+
+fn values(measures: &Measures) -> [i64; 8] {
     [
         measures.gpu_nodes_total,
         measures.reconciliation_status,
@@ -40,7 +51,6 @@ fn values(measures: &Measures) -> [i64; 9] {
         measures.openshift_driver_toolkit_imagestream_missing,
         measures.openshift_driver_toolkit_rhcos_tags_missing,
         measures.openshift_driver_toolkit_imagestream_broken,
-        measures.driver_auto_upgrade_enabled,
     ]
 }
 
@@ -51,10 +61,23 @@ impl Metrics {
         for ((name, help), gauge) in GAUGES.into_iter().zip(&self.gauges) {
             registry.register(name, help, gauge.clone());
         }
+        for ((name, help), gauge) in UPGRADES.into_iter().zip(&self.upgrades) {
+            registry.register(name, help, gauge.clone());
+        }
         let success = self.last_success.clone();
         registry.register("reconciliation_last_success_ts_seconds", "When all was well last", success);
         registry.register("reconciliation", "How often policies were looked at", self.total.clone());
         registry.register("reconciliation_failed", "How often all was not well then", self.failed.clone());
+    }
+
+    /// Takes in one look at all nodes, whoever rules their upgrades; `None` if nothing is upgraded automatically.
+    pub(super) fn upgraded(&self, counts: Option<Counts>) {
+        let on = counts.is_some();
+        let Counts { in_progress, done, available, failed, pending } = counts.unwrap_or_default();
+        let values = [usize::from(on), in_progress, done, failed, available, pending];
+        for (gauge, value) in self.upgrades.iter().zip(values) {
+            gauge.set(value as i64);
+        }
     }
 
     /// Takes in one look at the policy that counts, or at its absence.
@@ -98,5 +121,54 @@ mod tests {
             assert!(text.lines().any(|one| one == line), "{line} is not in\n{text}");
         }
         assert_eq!(text.matches("# EOF").count(), 1);
+    }
+
+    #[test]
+    fn there_is_each_metric_of_the_operator_that_this_one_replaces_and_no_other() {
+        let metrics = Metrics::default();
+        let all = capstan_runtime::Metrics::with(|registry| metrics.register(registry));
+        let text = all.encode();
+        let names = text.lines().filter_map(|line| line.strip_prefix("gpu_operator_")?.split([' ', '{']).next());
+        let names: std::collections::BTreeSet<&str> = names.collect();
+        let reference = [
+            "driver_auto_upgrade_enabled",
+            "gpu_nodes_total",
+            "nodes_upgrades_available",
+            "nodes_upgrades_done",
+            "nodes_upgrades_failed",
+            "nodes_upgrades_in_progress",
+            "nodes_upgrades_pending",
+            "openshift_driver_toolkit_enabled",
+            "openshift_driver_toolkit_imagestream_broken",
+            "openshift_driver_toolkit_imagestream_missing",
+            "openshift_driver_toolkit_nfd_too_old",
+            "openshift_driver_toolkit_rhcos_tags_missing",
+            "reconciliation_failed_total",
+            "reconciliation_has_nfd_labels",
+            "reconciliation_last_success_ts_seconds",
+            "reconciliation_status",
+            "reconciliation_total",
+        ];
+        assert_eq!(names.into_iter().collect::<Vec<_>>(), reference);
+    }
+
+    #[test]
+    fn upgrades_are_counted_as_long_as_there_are_any() {
+        let metrics = Metrics::default();
+        let all = capstan_runtime::Metrics::with(|registry| metrics.register(registry));
+        metrics.upgraded(Some(Counts { in_progress: 2, done: 3, available: 4, failed: 5, pending: 6 }));
+        let text = all.encode();
+        for line in [
+            "gpu_operator_driver_auto_upgrade_enabled 1",
+            "gpu_operator_nodes_upgrades_in_progress 2",
+            "gpu_operator_nodes_upgrades_done 3",
+            "gpu_operator_nodes_upgrades_available 4",
+            "gpu_operator_nodes_upgrades_failed 5",
+            "gpu_operator_nodes_upgrades_pending 6",
+        ] {
+            assert!(text.lines().any(|one| one == line), "{line} is not in\n{text}");
+        }
+        metrics.upgraded(None);
+        assert!(all.encode().lines().any(|one| one == "gpu_operator_nodes_upgrades_failed 0"));
     }
 }

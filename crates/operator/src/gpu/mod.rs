@@ -15,6 +15,7 @@ use std::time::Duration;
 
 use capstan_api::gpu::{ClusterPolicy, GpuCluster, NvidiaDriver};
 pub use capstan_operands::gpu::IMAGES;
+pub use capstan_operands::gpu::nodes::{Readiness, StartupTaint};
 pub use capstan_operands::gpu::upgrade::Requestor;
 use capstan_plan::Gvk;
 use capstan_runtime::queue::Queue;
@@ -37,6 +38,8 @@ pub struct Settings {
     pub metrics: Metrics,
     /// As whom we ask another operator to take nodes out of use for upgrades; we do it ourselves when unset.
     pub requestor: Option<Requestor>,
+    /// What nodes are told about their GPUs.
+    pub readiness: Readiness,
 }
 
 /// Nodes come in crowds: an object is looked at once for all that change within this time.

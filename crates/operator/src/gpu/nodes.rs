@@ -1,13 +1,18 @@
-//! The controller of nodes: labels and annotations that say what runs where. One patch per node and change.
+//! The controller of nodes: labels and annotations that say what runs where, in one patch per node and change; and, where
+//! that is asked for, whether their GPUs work.
 
+use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, PoisonError};
 
 use capstan_api::gpu::{ClusterPolicy, GpuCluster, NvidiaDriver};
-use capstan_operands::gpu::nodes::{Node as View, NodeFacts, Wanted, claims, decide, needs_claims};
+use capstan_operands::gpu::nodes::{
+    Decision, Evidence, FINALIZER, Node as View, NodeFacts, Wanted, claims, decide, faults, needs_claims,
+};
 use capstan_operands::gpu::nvidia_driver;
 use capstan_operands::gpu::upgrade::{Requestor, Rulers};
 use capstan_plan::{Gvk, Live, Ref};
-use capstan_runtime::kinds::DRIVERS;
+use capstan_runtime::kinds::{DRIVERS, VALIDATORS};
+use capstan_runtime::writer::Sent;
 use capstan_runtime::{Action, Cache, Controller, Error, Key};
 use k8s_openapi::api::core::v1::Node;
 use k8s_openapi::api::resource::v1::ResourceClaim;
@@ -25,23 +30,38 @@ const WINDOW: usize = 16;
 struct Memo {
     cache: Cache,
     wanted: Arc<Mutex<Option<Arc<Wanted>>>>,
+    faults: Arc<Mutex<Option<Arc<Faults>>>>,
 }
 
+/// Why operands cannot be decided, by the type of their condition.
+type Faults = BTreeMap<String, String>;
+
 impl Memo {
-    fn get(&self) -> Arc<Wanted> {
+    fn wanted(&self) -> Arc<Wanted> {
         let mut known = self.wanted.lock().unwrap_or_else(PoisonError::into_inner);
         known.get_or_insert_with(|| Arc::new(wanted(&self.cache))).clone()
     }
 
+    fn faults(&self) -> Arc<Faults> {
+        let mut known = self.faults.lock().unwrap_or_else(PoisonError::into_inner);
+        let kinds = || [Gvk::of::<ClusterPolicy>(), Gvk::of::<GpuCluster>()].into_iter();
+        let read = || kinds().flat_map(|kind| self.cache.all(&kind)).flat_map(|live| faults(&live)).collect();
+        known.get_or_insert_with(|| Arc::new(read())).clone()
+    }
+
     fn forget(&self) {
         *self.wanted.lock().unwrap_or_else(PoisonError::into_inner) = None;
+    }
+
+    fn forget_faults(&self) {
+        *self.faults.lock().unwrap_or_else(PoisonError::into_inner) = None;
     }
 }
 
 /// Runs the controller until `stop`.
 pub(super) fn start(tasks: &mut JoinSet<()>, cx: &Cx, stop: &CancellationToken) {
     let runtime = &cx.runtime;
-    let memo = Memo { cache: runtime.cache.clone(), wanted: Arc::default() };
+    let memo = Memo { cache: runtime.cache.clone(), wanted: Arc::default(), faults: Arc::default() };
     let (forgetful, cache) = (memo.clone(), runtime.cache.clone());
     let all = move |change: &capstan_runtime::Change<'_>| {
         let ours = ["ClusterPolicy", "GPUCluster", "NVIDIADriver"].contains(&change.kind.kind);
@@ -69,12 +89,31 @@ pub(super) fn start(tasks: &mut JoinSet<()>, cx: &Cx, stop: &CancellationToken) 
         forgetful.forget();
         if cache.is_synced() { cache.keys(&Gvk::of::<Node>()) } else { Vec::new() }
     };
-    let controller = Controller::of::<Node>("gpu-node", runtime).watching(all).concurrency(WINDOW);
+    let mut controller = Controller::of::<Node>("gpu-node", runtime).watching(all).concurrency(WINDOW);
+    if cx.settings.readiness.is_on() {
+        controller = controller.watching(progressed(memo.clone()));
+    }
     let cx = cx.clone();
     tasks.spawn(controller.run(stop.clone(), move |key| reconcile(cx.clone(), memo.clone(), key)));
 }
 
-/// Labels one node.
+/// Nodes that may be further, or less far, than before: by the pods that tell, and by why there are none.
+fn progressed(memo: Memo) -> impl Fn(&capstan_runtime::Change<'_>) -> Vec<Key> {
+    move |change| {
+        if [DRIVERS, VALIDATORS].contains(&change.kind.slice) {
+            let node = change.last()["spec"]["nodeName"].as_str();
+            return node.map(|node| Key::new("", node)).into_iter().collect();
+        }
+        let told = |live: Option<&Live>| live.map(|live| faults(live)).unwrap_or_default();
+        if !["ClusterPolicy", "GPUCluster"].contains(&change.kind.kind) || told(change.old) == told(change.new) {
+            return Vec::new();
+        }
+        memo.forget_faults();
+        if memo.cache.is_synced() { memo.cache.keys(&Gvk::of::<Node>()) } else { Vec::new() }
+    }
+}
+
+/// Labels one node, and says how its GPUs do.
 async fn reconcile(cx: Cx, memo: Memo, key: Key) -> Result<Action, Error> {
     let runtime = &cx.runtime;
     let reference = Ref::of::<Node>("", &key.name);
@@ -82,19 +121,59 @@ async fn reconcile(cx: Cx, memo: Memo, key: Key) -> Result<Action, Error> {
     if !live["metadata"]["deletionTimestamp"].is_null() {
         return Ok(Action::Wait);
     }
-    let wanted = memo.get();
+    let wanted = memo.wanted();
     let node = View::of(&live);
     let claims_in_use = needs_claims(&wanted, &node).then(|| claims_in_use(&runtime.cache, node.name));
     let facts =
         NodeFacts { claims_in_use, ..if wanted.assigns() { drivers(&cx, node.name) } else { NodeFacts::default() } };
-    let decision = decide(&wanted, &node, &facts);
-    if !decision.patch.is_empty() {
-        let version = live["metadata"]["resourceVersion"].as_str().filter(|_| decision.patch.needs_lock());
-        runtime.writer.merge(&reference, decision.patch.to_json(version)).await?;
+    let Decision { mut patch, requeue, mut notes } = decide(&wanted, &node, &facts);
+    let pods = Pods::on(&cx, &memo, node.name);
+    let evidence = pods.evidence();
+    cx.settings.readiness.taint(&wanted, &live, &evidence, &mut patch);
+    if !patch.is_empty() {
+        let version = live["metadata"]["resourceVersion"].as_str().filter(|_| patch.needs_lock());
+        runtime.writer.merge(&reference, patch.to_json(version)).await?;
+    }
+    let Some(live) = runtime.cache.get(&reference) else { return Ok(Action::Wait) };
+    let outlook = cx.settings.readiness.outlook(&wanted, &live, &evidence, runtime.clock.now());
+    if let Some(body) = outlook.patch
+        && runtime.writer.merge_status(&reference, body).await? == Sent::Yes
+    {
+        notes.extend(outlook.note);
     }
     let uid = live["metadata"]["uid"].as_str().unwrap_or_default();
-    runtime.events.record_all(&reference, uid, &decision.notes);
-    Ok(decision.requeue.map_or(Action::Wait, Action::Again))
+    runtime.events.record_all(&reference, uid, &notes);
+    Ok(requeue.into_iter().chain(outlook.requeue).min().map_or(Action::Wait, Action::Again))
+}
+
+/// What tells how far a node is; nothing if nobody asks.
+#[derive(Default)]
+struct Pods {
+    drivers: Vec<Live>,
+    validators: Vec<Live>,
+    faults: Arc<Faults>,
+}
+
+impl Pods {
+    fn on(cx: &Cx, memo: &Memo, node: &str) -> Self {
+        if !cx.settings.readiness.is_on() {
+            return Self::default();
+        }
+        let here = |slice: &str| {
+            let mut pods = cx.runtime.cache.on_node(slice, node);
+            pods.retain(|pod| pod["metadata"]["namespace"] == *cx.settings.namespace);
+            pods
+        };
+        Self { drivers: here(DRIVERS), validators: here(VALIDATORS), faults: memo.faults() }
+    }
+
+    fn evidence(&self) -> Evidence<'_> {
+        Evidence {
+            drivers: self.drivers.iter().map(|pod| &**pod).collect(),
+            validators: self.validators.iter().map(|pod| &**pod).collect(),
+            faults: Some(&self.faults),
+        }
+    }
 }
 
 /// Whether somebody holds GPUs of the node through a claim.
@@ -120,7 +199,7 @@ fn drivers(cx: &Cx, node: &str) -> NodeFacts {
 pub(super) fn rulers(cache: &Cache, requestor: Option<&Requestor>) -> Rulers {
     let policies: Vec<ClusterPolicy> = staying(cache);
     let clusters: Vec<GpuCluster> = staying(cache);
-    Rulers::of(active(&policies), clusters.first(), &staying::<NvidiaDriver>(cache), requestor)
+    Rulers::of(active(&policies), clusters.first(), &drivers_that_count(cache), requestor)
 }
 
 /// What the custom resources of the cluster want.
@@ -128,13 +207,21 @@ pub(super) fn wanted(cache: &Cache) -> Wanted {
     let policies: Vec<ClusterPolicy> = staying(cache);
     // One that is going keeps its driver until the last claim is given back.
     let clusters: Vec<GpuCluster> = all(cache);
-    let drivers: Vec<NvidiaDriver> = staying(cache);
+    let drivers = drivers_that_count(cache);
     let mut wanted = Wanted::of(active(&policies), clusters.first(), &drivers);
     if !drivers.is_empty() {
         let nodes = cache.all(&Gvk::of::<Node>());
         wanted.check(nodes.iter().map(|node| View::of(node)));
     }
     wanted
+}
+
+/// NVIDIADrivers, and of those that are going the ones that keep their nodes until these have moved.
+fn drivers_that_count(cache: &Cache) -> Vec<NvidiaDriver> {
+    let mut drivers: Vec<NvidiaDriver> = all(cache);
+    let kept = |one: &NvidiaDriver| one.metadata.finalizers.iter().flatten().any(|one| one == FINALIZER);
+    drivers.retain(|one| one.metadata.deletion_timestamp.is_none() || kept(one));
+    drivers
 }
 
 /// Every custom resource of a kind. One that cannot be read counts for nothing, as everywhere.

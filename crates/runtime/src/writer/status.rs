@@ -60,6 +60,7 @@ impl Writer {
         let wait = match expected {
             _ if *live == wanted => None,
             Expected::Answer => Some(ANSWER),
+            Expected::Turns => Some(self.pace.progress()),
             Expected::Nothing => is_progress(live, &wanted).then(|| self.pace.progress()),
         };
         match self.pace.delay(reference, wait) {
@@ -104,6 +105,20 @@ impl Writer {
         Ok(Sent::Yes)
     }
 
+    /// Changes the status of an object that is not ours with a strategic merge patch, in which items of some lists are
+    /// told apart by a key: conditions of others stay. It names the object by its uid, as above.
+    pub async fn merge_status(&self, reference: &Ref, mut body: Value) -> Result<Sent, Error> {
+        let kind = self.cache.kind(&reference.gvk)?;
+        let Some(live) = self.cache.get(reference) else { return Ok(Sent::No) };
+        body["metadata"]["uid"] = live["metadata"]["uid"].clone();
+        let params = PatchParams { field_manager: Some(FIELD_MANAGER.into()), ..PatchParams::default() };
+        let path = kube::core::Request::new(kind.path(&reference.namespace));
+        let request = path.patch_subresource("status", &reference.name, &params, &Patch::Strategic(body));
+        let answer = self.write("patch_status", kind, reference, request).await?;
+        self.cache.wrote(kind, answer);
+        Ok(Sent::Yes)
+    }
+
     /// Makes one change to the version that was seen. The test fails, and the patch with it, on any other.
     async fn patch_metadata(&self, reference: &Ref, live: &Value, change: Value) -> Result<Sent, Error> {
         let kind = self.cache.kind(&reference.gvk)?;
@@ -141,6 +156,8 @@ fn merge_patch(live: &Value, wanted: &Value) -> Option<Value> {
 pub enum Expected {
     /// A question was asked whose answer may change the status.
     Answer,
+    /// Things go to and fro for a while, as everybody knows: what they are like at each turn is no news.
+    Turns,
     /// All is known that was asked for.
     Nothing,
 }

@@ -31,6 +31,9 @@ pub const AUTO_UPGRADE: &str = "nvidia.com/gpu-driver-upgrade-enabled";
 /// Annotation: we chose the MIG layout, so that it goes with us.
 pub const MIG_CONFIG_IS_OURS: &str = "capstan.dev/mig-config-by-default";
 
+/// Annotation: the startup taint that we gave the node, or found there, and will lift.
+pub const STARTUP_TAINT: &str = "capstan.dev/startup-taint";
+
 /// What runs the containers of the node, unless it is containerd: operands that depend on it are chosen by this.
 pub const RUNTIME: &str = "capstan.dev/container-runtime";
 
@@ -66,6 +69,10 @@ pub const CC_MANAGER: &str = "nvidia.com/gpu.deploy.cc-manager";
 pub const MIG_MANAGER: &str = "nvidia.com/gpu.deploy.mig-manager";
 /// The DRA driver, which has to outlive the claims that it prepared.
 pub const DRA_DRIVER: &str = "nvidia.com/gpu.deploy.dra-driver";
+/// The driver.
+pub const DRIVER: &str = "nvidia.com/gpu.deploy.driver";
+/// What offers GPUs to the kubelet.
+pub const DEVICE_PLUGIN: &str = "nvidia.com/gpu.deploy.device-plugin";
 const VGPU_MANAGER: &str = "nvidia.com/gpu.deploy.vgpu-manager";
 
 /// Every key that says where an operand runs, each once.

@@ -5,10 +5,12 @@
 //! operand stays; when nothing is installed any more, nothing of ours is left.
 
 pub mod claims;
+mod evidence;
 pub mod keys;
 mod owners;
 mod patch;
 pub mod ready;
+mod taint;
 mod view;
 mod wanted;
 
@@ -20,8 +22,11 @@ use std::time::Duration;
 use capstan_api::gpu::cluster_policy::sandbox::Workload;
 use capstan_plan::{Note, Severity};
 
+pub use evidence::{Evidence, Readiness, faults};
 pub use keys::OWNER;
+pub use owners::{FINALIZER, outlives_its_deletion};
 pub use patch::NodePatch;
+pub use taint::StartupTaint;
 pub use view::{Entries, Node};
 pub use wanted::{Refusal, Wanted, deploys_cc_manager};
 

@@ -23,6 +23,8 @@ pub(super) enum Owners {
 pub(super) struct Assigned {
     specific: Vec<Driver>,
     default: Option<Driver>,
+    /// Those that are going: they get no node, and keep those that they have until these have moved.
+    leaving: Vec<Driver>,
 }
 
 /// What matters of an NVIDIADriver.
@@ -38,14 +40,18 @@ impl Owners {
     pub(super) fn of(drivers: &[NvidiaDriver]) -> Result<Self, Refusal> {
         let mut assigned = Assigned::default();
         let mut defaults = Vec::new();
-        for driver in drivers.iter().filter(|driver| driver.metadata.deletion_timestamp.is_none()) {
+        for driver in drivers {
             let name = driver.metadata.name.clone().unwrap_or_default();
             let selector = driver.spec.node_selector.clone();
-            validate(&name, driver.spec.default, &selector)?;
-            let policy = driver.spec.upgrade_policy.as_ref();
-            let auto_upgrade = policy.is_none_or(|policy| policy.auto_upgrade != Some(false));
+            let auto_upgrade = upgrades(driver);
+            let going = driver.metadata.deletion_timestamp.is_some();
+            if !going {
+                validate(&name, driver.spec.default, &selector)?;
+            }
             let one = Driver { name, selector, auto_upgrade };
-            if driver.spec.default {
+            if going {
+                assigned.leaving.push(one);
+            } else if driver.spec.default {
                 defaults.push(one);
             } else {
                 assigned.specific.push(one);
@@ -85,8 +91,24 @@ impl Assigned {
 
     /// The one of that name.
     pub(super) fn named(&self, name: &str) -> Option<&Driver> {
-        self.specific.iter().chain(&self.default).find(|driver| driver.name == name)
+        self.specific.iter().chain(&self.default).chain(&self.leaving).find(|driver| driver.name == name)
     }
+}
+
+/// Finalizer of an NVIDIADriver whose nodes others may take over.
+pub const FINALIZER: &str = "capstan.dev/nodes-move-first";
+
+/// Whether the driver's nodes are to move before it goes, as an upgrade of each. That takes somebody to move to: whoever
+/// deletes the only one wants no drivers, and must not have to wait for an operator that goes as well.
+pub fn outlives_its_deletion(driver: &NvidiaDriver, all: &[NvidiaDriver]) -> bool {
+    let other =
+        |one: &NvidiaDriver| one.metadata.deletion_timestamp.is_none() && one.metadata.name != driver.metadata.name;
+    upgrades(driver) && all.iter().any(other)
+}
+
+/// Whether drivers are upgraded automatically: yes, unless its policy says no.
+fn upgrades(driver: &NvidiaDriver) -> bool {
+    driver.spec.upgrade_policy.as_ref().is_none_or(|policy| policy.auto_upgrade != Some(false))
 }
 
 /// Several NVIDIADrivers select the same node.

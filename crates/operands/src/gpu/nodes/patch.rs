@@ -17,17 +17,20 @@ pub struct NodePatch {
     pub annotations: BTreeMap<String, Option<String>>,
     /// Cordon or uncordon.
     pub unschedulable: Option<bool>,
+    /// All taints: a list that is written as a whole.
+    pub taints: Option<Vec<Value>>,
 }
 
 impl NodePatch {
     /// Whether nothing changes.
     pub fn is_empty(&self) -> bool {
-        self.labels.is_empty() && self.annotations.is_empty() && self.unschedulable.is_none()
+        self.labels.is_empty() && self.annotations.is_empty() && self.unschedulable.is_none() && self.taints.is_none()
     }
 
-    /// Whether it writes what upgrades remember, and so must fail if the node has changed since it was read.
+    /// Whether it writes what upgrades remember or what others write too, and so must fail if the node has changed since
+    /// it was read.
     pub fn needs_lock(&self) -> bool {
-        self.unschedulable.is_some() || self.labels.contains_key(STATE)
+        self.unschedulable.is_some() || self.taints.is_some() || self.labels.contains_key(STATE)
     }
 
     /// Sets a label.
@@ -55,6 +58,7 @@ impl NodePatch {
         self.labels.extend(other.labels);
         self.annotations.extend(other.annotations);
         self.unschedulable = other.unschedulable.or(self.unschedulable);
+        self.taints = other.taints.or(self.taints.take());
     }
 
     /// The body of the request. With `resource_version` it fails when the node has changed since it was read.
@@ -76,6 +80,9 @@ impl NodePatch {
         if let Some(unschedulable) = self.unschedulable {
             // The API server stores "schedulable" as the absence of the field.
             body["spec"] = json!({"unschedulable": unschedulable.then_some(true)});
+        }
+        if let Some(taints) = &self.taints {
+            body["spec"]["taints"] = if taints.is_empty() { Value::Null } else { taints.clone().into() };
         }
         body
     }

@@ -1,8 +1,11 @@
-//! Whether the GPUs of a node work: the node condition `GPUReady`, the startup taint that is lifted then, and how long
-//! each phase took.
+//! Whether the GPUs of a node work: the node condition `GPUReady`, and how long each phase took once they do.
+//!
+//! All is derived anew from the node and its pods. What has to be remembered is the condition itself: since when it
+//! holds, and that the GPUs have worked before.
+
+use std::time::Duration;
 
 use jiff::Timestamp;
-use k8s_openapi::api::core::v1::Taint;
 use serde_json::{Value, json};
 
 use capstan_plan::{Note, Severity};
@@ -11,12 +14,17 @@ use capstan_plan::{Note, Severity};
 pub const GPU_READY: &str = "GPUReady";
 /// Reason of the event with the timeline.
 pub const TIMELINE: &str = "GPUReady";
-/// Annotation of a ClusterPolicy or GPUCluster that names the startup taint: `key`, `key:Effect` or `key=value:Effect`.
-pub const STARTUP_TAINT: &str = "capstan.dev/startup-taint";
+/// What the message of a node begins with that has worked before.
+const AGAIN: &str = "GPUs worked before: ";
+/// Another word about a node that waits is written after this time at the earliest: a pod that starts says something new
+/// every second.
+const PACE: Duration = Duration::from_secs(30);
 
 /// A phase on the way from a new node to working GPUs, in their order.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Phase {
+    /// The kubelet reports.
+    Kubelet,
     /// The node carries our labels.
     Labels,
     /// The driver is loaded.
@@ -30,87 +38,123 @@ pub enum Phase {
 }
 
 impl Phase {
+    const ALL: [Self; 6] = [Self::Kubelet, Self::Labels, Self::Driver, Self::Toolkit, Self::Plugin, Self::Validation];
+
     fn name(self) -> &'static str {
         match self {
+            Self::Kubelet => "kubelet",
             Self::Labels => "labels",
             Self::Driver => "driver",
-            Self::Toolkit => "toolkit",
+            Self::Toolkit => "container toolkit",
             Self::Plugin => "device plugin",
             Self::Validation => "validation",
         }
     }
 
-    fn waiting(self) -> &'static str {
+    /// The operand's condition in the status of a ClusterPolicy.
+    pub fn condition(self) -> &'static str {
         match self {
-            Self::Labels => "WaitingForLabels",
-            Self::Driver => "WaitingForDriver",
-            Self::Toolkit => "WaitingForToolkit",
-            Self::Plugin => "WaitingForDevicePlugin",
-            Self::Validation => "WaitingForValidation",
+            Self::Kubelet => "Kubelet",
+            Self::Labels => "Labels",
+            Self::Driver => "Driver",
+            Self::Toolkit => "ContainerToolkit",
+            Self::Plugin => "DevicePlugin",
+            Self::Validation => "Validation",
         }
+    }
+
+    fn reason(self) -> String {
+        format!("{}NotReady", self.condition())
     }
 }
 
 /// How far a node is.
-#[derive(Clone, Debug)]
-pub struct Progress<'a> {
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Progress {
+    /// The first phase that is not over, and what holds it up; `None` if the GPUs can be used.
+    pub open: Option<(Phase, String)>,
     /// When it became a GPU node.
     pub began: Timestamp,
-    /// The phases of this node, in their order, and since when each one is over. Operands that are switched off have none.
-    pub phases: &'a [(Phase, Option<Timestamp>)],
-    /// What holds the first open phase up, in the words of the pod concerned.
-    pub waits: Option<&'a str>,
+    /// Phases that are over, in their order, and since when.
+    pub over: Vec<(Phase, Timestamp)>,
 }
 
-impl Progress<'_> {
-    /// The first phase that is not over.
-    pub fn open(&self) -> Option<Phase> {
-        self.phases.iter().find(|(_, over)| over.is_none()).map(|(phase, _)| *phase)
+/// What to do about the condition.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Outlook {
+    /// Strategic merge patch of the node's status, whose conditions are merged by type.
+    pub patch: Option<Value>,
+    /// What to say once the patch is written.
+    pub note: Option<Note>,
+    /// When to look again though nothing changed.
+    pub requeue: Option<Duration>,
+}
+
+impl Progress {
+    /// Whether the GPUs can be used.
+    pub fn is_ready(&self) -> bool {
+        self.open.is_none()
     }
 
-    fn reason(&self) -> (&'static str, String) {
-        match self.open() {
-            None => ("Ready", "GPUs can be used".into()),
-            Some(phase) => {
-                let why = self.waits.map(|why| format!(": {why}")).unwrap_or_default();
-                (phase.waiting(), format!("waits for {}{why}", phase.name()))
-            }
-        }
-    }
-
-    /// Patch of the node's status; `None` if the condition says this already. `now` is only written on a change.
-    pub fn condition(&self, node: &Value, now: Timestamp) -> Option<Value> {
-        let status = if self.open().is_none() { "True" } else { "False" };
-        let (reason, message) = self.reason();
+    /// What makes the condition of `node` say this. `now` is only written on a change.
+    pub fn outlook(&self, node: &Value, now: Timestamp) -> Outlook {
         let old = condition(node);
-        let same = |old: &&Value| old["status"] == status && old["reason"] == reason && old["message"] == message;
-        if old.filter(same).is_some() {
-            return None;
+        let was = |status: &str| old.is_some_and(|old| old["status"] == status);
+        let worked = was("True") || text(old, "message").starts_with(AGAIN);
+        let (status, reason, message) = match &self.open {
+            None if was("True") => return Outlook::default(),
+            None => ("True", "Ready".to_owned(), self.timeline(old, worked)),
+            Some((phase, why)) => {
+                let before = if worked { AGAIN } else { "" };
+                ("False", phase.reason(), format!("{before}waits for {}: {why}", phase.name()))
+            }
+        };
+        if was(status) && text(old, "reason") == reason && text(old, "message") == message {
+            return Outlook::default();
+        }
+        let told =
+            text(old, "lastHeartbeatTime").parse::<Timestamp>().ok().filter(|_| was("False") && status == "False");
+        let waited = told.map(|told| Duration::try_from(now.duration_since(told)).unwrap_or_default());
+        if let Some(left) = waited.and_then(|waited| PACE.checked_sub(waited)).filter(|left| !left.is_zero()) {
+            return Outlook { requeue: Some(left), ..Outlook::default() };
         }
         let now = Timestamp::from_second(now.as_second()).unwrap_or(now).to_string();
-        let since = old.filter(|old| old["status"] == status).and_then(|old| old["lastTransitionTime"].as_str());
-        Some(conditions(json!({
+        let since = Some(text(old, "lastTransitionTime")).filter(|since| was(status) && !since.is_empty());
+        // A node that was not seen waiting has not become ready: it was.
+        let note = (status == "True" && was("False")).then(|| Note {
+            severity: Severity::Normal,
+            reason: TIMELINE,
+            message: message.clone(),
+        });
+        let patch = conditions(json!({
             "type": GPU_READY, "status": status, "reason": reason, "message": message,
             "lastHeartbeatTime": now, "lastTransitionTime": since.unwrap_or(&now),
-        })))
+        }));
+        Outlook { patch: Some(patch), note, requeue: None }
     }
 
     /// What to say once the node works: seconds per phase. Phases that ran side by side count from the one before.
-    pub fn timeline(&self) -> Option<Note> {
-        if self.open().is_some() || self.phases.is_empty() {
-            return None;
-        }
-        let mut before = self.began;
+    fn timeline(&self, old: Option<&Value>, worked: bool) -> String {
+        let waiting = text(old, "lastTransitionTime").parse::<Timestamp>().ok();
+        let Some(waiting) = waiting.filter(|_| old.is_some_and(|old| old["status"] == "False")) else {
+            return "GPUs can be used".into();
+        };
+        let labelled = Some((Phase::Labels, waiting)).filter(|_| !worked);
+        let began = if worked { waiting } else { self.began.min(waiting) };
+        let mut before = began;
         let mut parts = Vec::new();
-        for (phase, over) in self.phases {
-            let over = over.unwrap_or(before).max(before);
+        for (phase, over) in labelled.into_iter().chain(self.over.iter().copied()) {
+            let over = over.max(before);
             parts.push(format!("{} {} s", phase.name(), over.as_second() - before.as_second()));
             before = over;
         }
-        let total = before.as_second() - self.began.as_second();
-        let message = format!("GPUs can be used after {total} s: {}", parts.join(", "));
-        Some(Note { severity: Severity::Normal, reason: TIMELINE, message })
+        let (total, again) = (before.as_second() - began.as_second(), if worked { "again " } else { "" });
+        format!("GPUs can be used {again}after {total} s: {}", parts.join(", "))
     }
+}
+
+fn text<'a>(condition: Option<&'a Value>, field: &str) -> &'a str {
+    condition.and_then(|condition| condition[field].as_str()).unwrap_or_default()
 }
 
 fn condition(node: &Value) -> Option<&Value> {
@@ -122,66 +166,14 @@ fn conditions(one: Value) -> Value {
     json!({"status": {"conditions": [one]}})
 }
 
-/// Whether the node's GPUs have ever worked.
-pub fn ever_ready(node: &Value) -> bool {
-    condition(node).is_some_and(|condition| condition["status"] == "True")
+/// Whether the node says how its GPUs do.
+pub fn is_told(node: &Value) -> bool {
+    condition(node).is_some()
 }
 
 /// Strategic merge patch of the status that removes our condition; `None` if there is none.
 pub fn forget(node: &Value) -> Option<Value> {
-    condition(node)?;
-    Some(conditions(json!({"type": GPU_READY, "$patch": "delete"})))
-}
-
-/// Keeps pods off a node until its GPUs work.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct StartupTaint {
-    key: String,
-    value: Option<String>,
-    effect: String,
-}
-
-impl StartupTaint {
-    /// Reads the annotation's value.
-    pub fn parse(text: &str) -> Result<Self, String> {
-        let (name, effect) = text.trim().split_once(':').unwrap_or((text.trim(), "NoSchedule"));
-        let (key, value) = name.split_once('=').map_or((name, None), |(key, value)| (key, Some(value)));
-        let legal = |text: &str| text.bytes().all(|byte| byte.is_ascii_alphanumeric() || b"-_./".contains(&byte));
-        if key.is_empty() || !legal(key) || !legal(value.unwrap_or_default()) {
-            return Err(format!(
-                "annotation {STARTUP_TAINT}: {text:?} has no valid key; write key:Effect, such as capstan.dev/gpu-not-ready:NoSchedule"
-            ));
-        }
-        if !["NoSchedule", "PreferNoSchedule", "NoExecute"].contains(&effect) {
-            return Err(format!(
-                "annotation {STARTUP_TAINT}: {effect:?} is no effect of a taint; write NoSchedule, PreferNoSchedule or NoExecute"
-            ));
-        }
-        Ok(Self { key: key.into(), value: value.map(Into::into), effect: effect.into() })
-    }
-
-    /// Strategic merge patch that adds the taint to a node whose GPUs have never worked, or lifts it from one that works.
-    /// A node whose GPUs fail later keeps its pods: that is for the scheduler and the device plugin to handle.
-    pub fn change(&self, node: &Value, ready: bool) -> Option<Value> {
-        let there =
-            node["spec"]["taints"].as_array().into_iter().flatten().any(|taint| taint["key"] == self.key.as_str());
-        match (there, ready) {
-            (true, true) => Some(self.lift()),
-            (false, false) if !ever_ready(node) && condition(node).is_none() => {
-                let taint = Taint {
-                    key: self.key.clone(),
-                    value: self.value.clone(),
-                    effect: self.effect.clone(),
-                    ..Taint::default()
-                };
-                Some(json!({"spec": {"taints": [taint]}}))
-            }
-            _ => None,
-        }
-    }
-
-    /// Strategic merge patch that lifts the taint; for uninstalling, too.
-    pub fn lift(&self) -> Value {
-        json!({"spec": {"taints": [{"$patch": "delete", "key": self.key}]}})
-    }
+    let reason = text(condition(node), "reason");
+    let ours = reason == "Ready" || Phase::ALL.iter().any(|phase| phase.reason() == reason);
+    (is_told(node) && ours).then(|| conditions(json!({"type": GPU_READY, "$patch": "delete"})))
 }

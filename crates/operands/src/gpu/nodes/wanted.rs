@@ -7,6 +7,8 @@ use capstan_api::gpu::cluster_policy::sandbox::{SandboxMode, Workload};
 use capstan_api::gpu::cluster_policy::stack::DefaultMigLayout;
 use capstan_api::gpu::{ClusterPolicy, GpuCluster, NvidiaDriver};
 
+use jiff::Timestamp;
+
 use super::keys;
 use super::owners::Owners;
 use super::view::{Entries, Node};
@@ -17,6 +19,12 @@ pub struct Wanted {
     pub(super) stack: Stack,
     pub(super) owners: Owners,
     pub(super) auto_upgrade: AutoUpgrade,
+    /// Whether drivers are installed by us, and not by whoever made the nodes.
+    pub(super) installs_drivers: bool,
+    /// Whether a device plugin offers GPUs.
+    pub(super) plugs_in: bool,
+    /// Since when there is somebody who wants something.
+    pub(super) since: Option<Timestamp>,
     /// What is wrong with the custom resources, if something is. Asking again does not help: it waits for a change.
     pub refusal: Option<Refusal>,
 }
@@ -75,11 +83,20 @@ impl Wanted {
         matches!(self.owners, Owners::Assigned(_))
     }
 
-    /// What the active ClusterPolicy or GPUCluster and the NVIDIADrivers want. Those that are being deleted are
-    /// ignored, as they cannot keep anything.
+    /// What the active ClusterPolicy or GPUCluster and the NVIDIADrivers want. Of these, those that are being deleted keep
+    /// their nodes until these have moved; give none that nobody keeps.
     pub fn of(policy: Option<&ClusterPolicy>, cluster: Option<&GpuCluster>, drivers: &[NvidiaDriver]) -> Self {
-        let nothing =
-            Self { stack: Stack::Nothing, owners: Owners::Unused, auto_upgrade: AutoUpgrade::Off, refusal: None };
+        let metas = [policy.map(|one| &one.metadata), cluster.map(|one| &one.metadata)];
+        let since = metas.into_iter().flatten().filter_map(|meta| Some(meta.creation_timestamp.as_ref()?.0)).max();
+        let nothing = Self {
+            stack: Stack::Nothing,
+            owners: Owners::Unused,
+            auto_upgrade: AutoUpgrade::Off,
+            installs_drivers: !drivers.is_empty(),
+            plugs_in: false,
+            since,
+            refusal: None,
+        };
         match (policy, cluster) {
             (None, None) => nothing,
             (Some(policy), Some(cluster)) => {
@@ -99,7 +116,8 @@ impl Wanted {
             }
             (Some(policy), None) => {
                 let spec = &policy.spec;
-                let wanted = Self { stack: Stack::of(spec), ..nothing };
+                let plugs_in = spec.device_plugin.component.enabled != Some(false);
+                let wanted = Self { stack: Stack::of(spec), plugs_in, ..nothing };
                 if spec.driver.use_nvidia_driver_crd == Some(true) {
                     let auto_upgrade = AutoUpgrade::PerDriver { annotated: !sandboxed(spec) };
                     Self { auto_upgrade, ..wanted }.with_owners(drivers)
@@ -108,7 +126,8 @@ impl Wanted {
                     let policy = spec.driver.upgrade_policy.as_ref();
                     let auto = policy.is_some_and(|policy| policy.auto_upgrade == Some(true));
                     let on = driver && auto && !sandboxed(spec);
-                    Self { auto_upgrade: if on { AutoUpgrade::On } else { AutoUpgrade::Off }, ..wanted }
+                    let auto_upgrade = if on { AutoUpgrade::On } else { AutoUpgrade::Off };
+                    Self { auto_upgrade, installs_drivers: driver, ..wanted }
                 }
             }
         }

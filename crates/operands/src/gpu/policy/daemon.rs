@@ -222,6 +222,13 @@ impl Daemon {
         extend(&mut self.pod_annotations, annotations());
         // By this label we watch what is ours.
         self.labels.insert("app.kubernetes.io/managed-by".into(), MANAGER.into());
+        // A node that waits for operands must let them in.
+        if let Some(taint) = &cx.cluster.startup_taint {
+            let tolerations = self.pod.tolerations.get_or_insert_default();
+            if !taint.is_tolerated(tolerations) {
+                tolerations.push(taint.toleration());
+            }
+        }
         let some = |map: BTreeMap<String, String>| (!map.is_empty()).then_some(map);
         Object::new(&DaemonSet {
             metadata: ObjectMeta {

@@ -24,8 +24,6 @@ pub struct Measures {
     pub openshift_driver_toolkit_rhcos_tags_missing: i64,
     /// Whether it has a tag without a name.
     pub openshift_driver_toolkit_imagestream_broken: i64,
-    /// Whether drivers are upgraded automatically.
-    pub driver_auto_upgrade_enabled: i64,
 }
 
 impl Measures {
@@ -51,14 +49,10 @@ pub fn measures(policy: &ClusterPolicy, status: &ClusterPolicyStatus, cluster: &
         (_, Some("ReconcileFailed")) if decided => 0,
         _ => -1,
     };
-    let auto = spec.driver.upgrade_policy.as_ref().and_then(|policy| policy.auto_upgrade) == Some(true);
-    let driver = spec.driver.component.enabled != Some(false);
-    let sandboxes = spec.sandbox_workloads.as_ref().and_then(|sandbox| sandbox.enabled) == Some(true);
     let mut measures = Measures {
         gpu_nodes_total: fleet.gpu_nodes as i64,
         reconciliation_status,
         reconciliation_has_nfd_labels: fleet.discovered.into(),
-        driver_auto_upgrade_enabled: (auto && driver && !sandboxes).into(),
         ..Measures::default()
     };
     let asked = spec.operator.use_ocp_driver_toolkit != Some(false) && spec.driver.use_precompiled != Some(true);

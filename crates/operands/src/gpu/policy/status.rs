@@ -9,7 +9,7 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
 use serde_json::Value;
 
 use super::{Cx, OPERANDS, Operand, Outcome};
-use crate::gpu::upgrade;
+use crate::gpu::{kernels, upgrade};
 use crate::shown;
 
 /// Labels of feature discovery may come from somewhere that we do not see.
@@ -209,6 +209,7 @@ fn show(
             None => conditions::clear(&mut list, type_),
         }
     }
+    kernels::show(&mut list, &cx.cluster.unsupported, &cx.facts.live, generation, now);
     let upgrade = upgrade::show(&mut list, cx.cluster.upgrade(""), generation, now);
     shown::remarks(&mut list, "ClusterPolicy", cx.spec(), cx.facts, generation);
     let event = match &verdict {

@@ -32,7 +32,7 @@ pub use evict::LOOK;
 pub use failure::Failure;
 pub use journal::{State, abandon};
 pub use pods::{Keeper, PodView, claims_in_use, uses_gpu};
-pub use report::{CONDITION, Report, show};
+pub use report::{CONDITION, Report, is_under_way, show};
 pub use requestor::{Maintenance, MaintenanceAction, Requestor, release};
 pub use rulers::Rulers;
 pub use selector::Selector;

@@ -4,6 +4,7 @@ use capstan_plan::conditions::{self, Wanted};
 use capstan_plan::{Note, Severity};
 use jiff::Timestamp;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
+use serde_json::Value;
 
 use super::journal::State;
 use super::settings::Settings;
@@ -58,6 +59,13 @@ impl Report {
         let severity = if fine { Severity::Normal } else { Severity::Warning };
         Note { severity, reason: EVENT, message: self.message.clone() }
     }
+}
+
+/// Whether a status says that an upgrade is under way, during which operands come and go on every node.
+pub fn is_under_way(status: &Value) -> bool {
+    let mut conditions = status["conditions"].as_array().into_iter().flatten();
+    let fine = |reason: &Value| reason == "InProgress" || reason == "Canary";
+    conditions.any(|one| one["type"] == CONDITION && one["status"] == "False" && fine(&one["reason"]))
 }
 
 /// Sets the condition or, where nothing is upgraded automatically, clears it. As long as nobody has looked at the nodes

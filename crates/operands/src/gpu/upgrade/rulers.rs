@@ -22,7 +22,7 @@ pub enum Rulers {
 }
 
 impl Rulers {
-    /// What the custom resources say. Those that are being deleted say nothing.
+    /// What the custom resources say. An NVIDIADriver that is being deleted rules the nodes that leave it for no other.
     pub fn of(
         policy: Option<&ClusterPolicy>,
         cluster: Option<&GpuCluster>,
@@ -45,8 +45,7 @@ impl Rulers {
                 }
             }
             _ => {
-                let staying = drivers.iter().filter(|driver| driver.metadata.deletion_timestamp.is_none());
-                let automatic = staying.filter(|driver| {
+                let automatic = drivers.iter().filter(|driver| {
                     driver.spec.upgrade_policy.as_ref().is_none_or(|rule| rule.auto_upgrade != Some(false))
                 });
                 let settings = automatic.map(|driver| {

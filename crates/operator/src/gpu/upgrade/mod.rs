@@ -53,6 +53,7 @@ async fn reconcile(cx: Cx, crew: Arc<Crew>) -> Result<Action, Error> {
     let decided = scene::decide(&cx, &crew, now);
     crew.follow(&cx.runtime, &decided.to_empty);
     let wake = decided.wake.map(|wake| Duration::try_from(wake.duration_since(now)).unwrap_or_default());
+    cx.settings.metrics.upgraded(decided.counts);
     cx.board.publish(decided.reports);
     let refused = act::act(&cx, &crew, decided.steps, decided.notes, decided.releases).await?;
     // What was refused is told at once.

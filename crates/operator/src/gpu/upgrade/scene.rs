@@ -4,8 +4,8 @@ use std::collections::{BTreeMap, BTreeSet, HashMap};
 
 use capstan_api::foreign::NodeMaintenance;
 use capstan_operands::gpu::upgrade::{
-    self, DriverPod, Health, Maintenance, MaintenanceAction, NodeView, PodView, Report, Requestor, State, Step, Stock,
-    StockNote, Validator, keys,
+    self, Counts, DriverPod, Health, Maintenance, MaintenanceAction, NodeView, PodView, Report, Requestor, State, Step,
+    Stock, StockNote, Validator, keys,
 };
 use capstan_plan::{Gvk, Live};
 use capstan_runtime::Cache;
@@ -32,6 +32,8 @@ pub(super) struct Decided {
     pub(super) to_empty: BTreeSet<String>,
     /// What to show.
     pub(super) reports: BTreeMap<String, Report>,
+    /// The nodes in numbers; `None` where nothing is upgraded automatically.
+    pub(super) counts: Option<Counts>,
     /// When to look again though nothing changed.
     pub(super) wake: Option<Timestamp>,
 }
@@ -55,6 +57,7 @@ pub(super) fn decide(cx: &Cx, crew: &Crew, now: Timestamp) -> Decided {
     let drivers = pods.drivers();
 
     let mut decided = Decided::default();
+    let mut counts = Counts::default();
     let mut groups: BTreeMap<&str, Vec<NodeView<'_>>> = BTreeMap::new();
     let mut asked_for: BTreeSet<&str> = BTreeSet::new();
     for live in nodes.iter().filter(|live| live["metadata"]["deletionTimestamp"].is_null()) {
@@ -82,10 +85,12 @@ pub(super) fn decide(cx: &Cx, crew: &Crew, now: Timestamp) -> Decided {
         let pass = upgrade::step(settings, views, now);
         let held_back: Vec<&str> = stock.held_back(ruler).collect();
         decided.reports.insert((*ruler).into(), Report::of(&pass, settings, &held_back));
+        counts += pass.counts;
         decided.notes.extend(pass.roll_back_to.as_deref().and_then(|back_to| stock.reject(back_to)));
         decided.wake = decided.wake.into_iter().chain(pass.wake).min();
         decided.steps.extend(pass.steps);
     }
+    decided.counts = (rulers != upgrade::Rulers::Nobody).then_some(counts);
     decided.notes.extend(stock.forgive());
     if let Some(us) = requestor {
         let idle = maintenances.iter().filter(|(node, _)| !asked_for.contains(node.as_str()));

@@ -1,8 +1,10 @@
 //! Labels of nodes, decision by decision.
 
+mod evidence;
 mod labels;
 mod owners;
 mod ready;
+mod taint;
 
 use std::collections::BTreeMap;
 

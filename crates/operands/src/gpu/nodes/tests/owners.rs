@@ -52,6 +52,20 @@ fn one_that_is_being_deleted_owns_nothing() {
 }
 
 #[test]
+fn nodes_of_one_that_is_being_deleted_leave_it_as_an_upgrade() {
+    let mut going = default("going");
+    going.metadata.deletion_timestamp =
+        Some(k8s_openapi::apimachinery::pkg::apis::meta::v1::Time(jiff::Timestamp::UNIX_EPOCH));
+    let busy = NodeFacts { owned_driver: true, ..QUIET };
+    for (drivers, next) in [(vec![going.clone(), default("stays")], "stays"), (vec![going], "")] {
+        let host = Host::gpu().label(keys::OWNER, "going").settle(&wanted(&drivers), &busy);
+        assert_eq!(host.get(keys::OWNER), Some("going"), "its driver is in use");
+        assert_eq!(host.annotations.get(upgrade_keys::NEXT_OWNER).map(String::as_str), Some(next));
+        assert_eq!(host.get(upgrade_keys::STATE), Some("upgrade-required"));
+    }
+}
+
+#[test]
 fn mistakes_change_no_owner() {
     let cases = [
         (vec![default("b"), default("a")], "multiple default NVIDIADrivers found: [a b]"),

@@ -1,4 +1,6 @@
-//! Condition, taint and timeline.
+//! Condition and timeline.
+
+use std::time::Duration;
 
 use jiff::Timestamp;
 
@@ -9,78 +11,75 @@ fn at(second: i64) -> Timestamp {
     Timestamp::from_second(second).unwrap()
 }
 
-fn progress<'a>(phases: &'a [(Phase, Option<Timestamp>)], waits: Option<&'a str>) -> Progress<'a> {
-    Progress { began: at(100), phases, waits }
+fn waits(phase: Phase, why: &str) -> Progress {
+    Progress { open: Some((phase, why.into())), began: at(100), over: Vec::new() }
+}
+
+fn works(over: &[(Phase, i64)]) -> Progress {
+    Progress { open: None, began: at(100), over: over.iter().map(|(phase, end)| (*phase, at(*end))).collect() }
+}
+
+/// The node after a patch of its status that has to be made.
+fn told(progress: &Progress, node: &Value, now: i64) -> Value {
+    progress.outlook(node, at(now)).patch.unwrap()
 }
 
 #[test]
-fn the_condition_says_what_is_missing() {
-    let phases = [(Phase::Driver, Some(at(160))), (Phase::Plugin, None), (Phase::Validation, None)];
-    let patch = progress(&phases, Some("pod p: ImagePullBackOff")).condition(&json!({}), at(200)).unwrap();
-    let condition = &patch["status"]["conditions"][0];
+fn the_condition_names_the_operand_and_what_it_waits_for() {
+    let node = told(&waits(Phase::Plugin, "pod p: ImagePullBackOff"), &json!({}), 200);
+    let condition = &node["status"]["conditions"][0];
     assert_eq!((condition["type"].as_str(), condition["status"].as_str()), (Some("GPUReady"), Some("False")));
-    assert_eq!(condition["reason"], "WaitingForDevicePlugin");
+    assert_eq!(condition["reason"], "DevicePluginNotReady");
     assert_eq!(condition["message"], "waits for device plugin: pod p: ImagePullBackOff");
     assert_eq!(condition["lastTransitionTime"], "1970-01-01T00:03:20Z");
 }
 
 #[test]
-fn the_condition_is_written_only_when_it_changes() {
-    let waiting = [(Phase::Driver, None)];
-    let first = progress(&waiting, None).condition(&json!({}), at(200)).unwrap();
-    assert_eq!(progress(&waiting, None).condition(&first, at(300)), None);
-    let other = progress(&waiting, Some("slow")).condition(&first, at(300)).unwrap();
-    assert_eq!(other["status"]["conditions"][0]["lastTransitionTime"], "1970-01-01T00:03:20Z", "it is still not ready");
-    let ready = progress(&[(Phase::Driver, Some(at(400)))], None).condition(&first, at(400)).unwrap();
-    assert_eq!(ready["status"]["conditions"][0]["lastTransitionTime"], "1970-01-01T00:06:40Z");
-    assert!(ever_ready(&ready) && !ever_ready(&first));
+fn another_word_about_a_node_that_waits_is_written_twice_a_minute_at_most() {
+    let first = told(&waits(Phase::Driver, "a"), &json!({}), 200);
+    assert_eq!(waits(Phase::Driver, "a").outlook(&first, at(900)), Outlook::default());
+    let soon = waits(Phase::Toolkit, "b").outlook(&first, at(210));
+    assert_eq!((soon.patch, soon.requeue), (None, Some(Duration::from_secs(20))));
+    let later = told(&waits(Phase::Toolkit, "b"), &first, 230);
+    assert_eq!(later["status"]["conditions"][0]["reason"], "ContainerToolkitNotReady");
+    assert_eq!(later["status"]["conditions"][0]["lastTransitionTime"], "1970-01-01T00:03:20Z", "it is still not ready");
+    let ready = told(&works(&[]), &later, 231);
+    assert_eq!(ready["status"]["conditions"][0]["lastTransitionTime"], "1970-01-01T00:03:51Z");
 }
 
 #[test]
 fn the_timeline_has_seconds_per_phase() {
-    let phases = [
-        (Phase::Labels, Some(at(101))),
-        (Phase::Driver, Some(at(161))),
-        (Phase::Toolkit, Some(at(150))),
-        (Phase::Validation, Some(at(190))),
-    ];
-    let note = progress(&phases, None).timeline().unwrap();
-    assert_eq!(note.message, "GPUs can be used after 90 s: labels 1 s, driver 60 s, toolkit 0 s, validation 29 s");
-    assert_eq!(progress(&[(Phase::Driver, None)], None).timeline(), None);
-}
-
-#[test]
-fn the_startup_taint_comes_once_and_goes_when_the_node_works() {
-    let taint = StartupTaint::parse("example.com/starting=yes:NoExecute").unwrap();
-    let added = taint.change(&json!({}), false).unwrap();
+    let waiting = told(&waits(Phase::Driver, "a"), &json!({}), 101);
+    let phases = [(Phase::Driver, 161), (Phase::Toolkit, 150), (Phase::Validation, 190)];
+    let note = works(&phases).outlook(&waiting, at(190)).note.unwrap();
     assert_eq!(
-        added["spec"]["taints"][0],
-        json!({"key": "example.com/starting", "value": "yes", "effect": "NoExecute"})
+        note.message,
+        "GPUs can be used after 90 s: labels 1 s, driver 60 s, container toolkit 0 s, validation 29 s"
     );
-    assert_eq!(taint.change(&added, false), None);
-    assert_eq!(taint.change(&added, true), Some(taint.lift()));
-    let failing = progress(&[(Phase::Driver, None)], None).condition(&json!({}), at(200)).unwrap();
-    assert_eq!(taint.change(&failing, false), None, "a node that was seen before keeps its pods");
+    assert_eq!(waits(Phase::Driver, "b").outlook(&waiting, at(190)).note, None);
 }
 
 #[test]
-fn a_startup_taint_that_cannot_be_read_is_named() {
-    assert_eq!(StartupTaint::parse("key").unwrap(), StartupTaint::parse("key:NoSchedule").unwrap());
-    for (text, fix) in [
-        ("key:Never", "write NoSchedule, PreferNoSchedule or NoExecute"),
-        (":NoSchedule", "write key:Effect"),
-        ("a b", "write key:Effect"),
-    ] {
-        let error = StartupTaint::parse(text).unwrap_err();
-        assert!(error.starts_with("annotation capstan.dev/startup-taint: ") && error.contains(fix), "{error}");
-    }
+fn a_node_that_works_again_counts_from_when_it_stopped() {
+    let ready = told(&works(&[]), &told(&waits(Phase::Driver, "a"), &json!({}), 101), 190);
+    let stopped = told(&waits(Phase::Driver, "b"), &ready, 500);
+    assert_eq!(stopped["status"]["conditions"][0]["message"], "GPUs worked before: waits for driver: b");
+    let note = works(&[(Phase::Driver, 520), (Phase::Validation, 530)]).outlook(&stopped, at(530)).note.unwrap();
+    assert_eq!(note.message, "GPUs can be used again after 30 s: driver 20 s, validation 10 s");
 }
 
 #[test]
-fn uninstalling_removes_condition_and_taint() {
-    let node = progress(&[(Phase::Driver, None)], None).condition(&json!({}), at(200)).unwrap();
+fn a_node_that_was_ready_all_the_time_is_no_news() {
+    let first = works(&[(Phase::Validation, 50)]).outlook(&json!({}), at(500));
+    assert_eq!(first.note, None);
+    assert_eq!(first.patch.unwrap()["status"]["conditions"][0]["message"], "GPUs can be used");
+}
+
+#[test]
+fn only_a_condition_of_ours_is_taken_away() {
+    let node = told(&waits(Phase::Driver, "a"), &json!({}), 200);
     assert_eq!(forget(&node).unwrap()["status"]["conditions"][0], json!({"type": "GPUReady", "$patch": "delete"}));
     assert_eq!(forget(&json!({})), None);
-    let lift = StartupTaint::parse("key").unwrap().lift();
-    assert_eq!(lift["spec"]["taints"][0], json!({"$patch": "delete", "key": "key"}));
+    let others = json!({"status": {"conditions": [{"type": "GPUReady", "status": "True", "reason": "SomeProbe"}]}});
+    assert_eq!(forget(&others), None);
 }

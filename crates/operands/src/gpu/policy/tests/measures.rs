@@ -51,12 +51,3 @@ fn a_version_without_a_toolkit_is_counted_by_what_nodes_run() {
     cluster.openshift = stream("420.1");
     assert_eq!(measured(json!({}), &cluster).openshift_driver_toolkit_rhcos_tags_missing, 1);
 }
-
-#[test]
-fn upgrades_are_on_only_where_they_happen() {
-    let auto = json!({"upgradePolicy": {"autoUpgrade": true}});
-    let on = |more: Value| measured(more, &ubuntu()).driver_auto_upgrade_enabled;
-    assert_eq!(on(json!({"driver": auto})), 1);
-    assert_eq!(on(json!({})), 0);
-    assert_eq!(on(json!({"driver": auto, "sandboxWorkloads": {"enabled": true}})), 0);
-}

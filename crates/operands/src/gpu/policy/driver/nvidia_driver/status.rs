@@ -6,7 +6,7 @@ use capstan_plan::conditions::{self, Wanted};
 use capstan_plan::{Note, Object, Plan, Severity, is_current};
 
 use super::Driver;
-use crate::gpu::upgrade;
+use crate::gpu::{kernels, upgrade};
 use crate::shown;
 
 /// The answer for a driver that is not acted on, with the reason.
@@ -113,6 +113,7 @@ fn show(
         conditions::set(&mut list, Wanted { type_, status, reason, message }, generation, now);
     }
     let name = one.driver.metadata.name.as_deref().unwrap_or_default();
+    kernels::show(&mut list, &one.cluster.unsupported, &one.facts.live, generation, now);
     let upgrade = upgrade::show(&mut list, one.cluster.upgrade(name), generation, now);
     shown::remarks(&mut list, "NVIDIADriver", &one.driver.spec, one.facts, generation);
     let event = match &verdict {
