@@ -54,6 +54,7 @@ const LAYERS: &[Layer] = &[
     Layer {
         name: "capstan-tests",
         may_use: &[
+            "capstan-agent",
             "capstan-api",
             "capstan-apiserver",
             "capstan-gpu-sim",

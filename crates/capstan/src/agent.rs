@@ -2,17 +2,19 @@
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use std::time::Duration;
 
 use anyhow::{Context, Result, anyhow, bail};
 use capstan_agent::Cx;
+use capstan_agent::files::Changes;
 use capstan_agent::roles::{Role, run_all};
 use capstan_hw::Source;
 use capstan_hw::driver::Roots;
-use capstan_hw::fake::{Fake, Model, Recording, node};
+use capstan_hw::fake::{Fake, Faults, Model, Recording, node};
 use tokio::signal::unix::{SignalKind, signal};
 use tokio_util::sync::CancellationToken;
 
-use crate::logging;
+use crate::{logging, memory};
 
 #[derive(clap::Args)]
 pub(crate) struct Args {
@@ -31,6 +33,9 @@ pub(crate) struct Args {
     /// Pretend to have GPUs: 8xH200, or the file of a recording
     #[arg(long, env = "CAPSTAN_FAKE_GPUS", value_name = "GPUS")]
     fake: Option<String>,
+    /// File with what is wrong with pretended GPUs, followed as it changes: lines of `3 xid 48`, `3 lost`, `3 reset`
+    #[arg(long, env = "CAPSTAN_FAKE_FAULTS", value_name = "FILE", requires = "fake")]
+    fake_faults: Option<PathBuf>,
     #[command(flatten)]
     log: logging::Flags,
     #[command(subcommand)]
@@ -54,12 +59,19 @@ pub(crate) async fn run(args: Args) -> Result<()> {
         if mounted.is_dir() { mounted.into() } else { "/".into() }
     });
     let roots = Roots::new(args.host_driver_root, here, args.host_dev_root);
-    let hardware = match &args.fake {
-        None => Source::nvml(roots.clone()),
-        Some(text) => Source::of(Arc::new(Fake::new(pretended(text)?))),
-    };
     let stop = CancellationToken::new();
     tokio::spawn(until_told(stop.clone()));
+    tokio::spawn(memory::keep_small(stop.clone()));
+    let hardware = match &args.fake {
+        None => Source::nvml(roots.clone()),
+        Some(text) => {
+            let fake = Arc::new(Fake::new(pretended(text)?));
+            if let Some(file) = args.fake_faults {
+                tokio::spawn(stop.clone().run_until_cancelled_owned(suffer(fake.clone(), file)));
+            }
+            Source::of(fake)
+        }
+    };
     let cx = Cx { hardware: Arc::new(hardware), roots, root: "/".into(), stop };
     let mut roles = roles;
     let result = match (roles.len(), roles.pop()) {
@@ -94,6 +106,23 @@ async fn until_told(stop: CancellationToken) {
         _ = quit.recv() => {}
     }
     stop.cancel();
+}
+
+/// Breaks and mends pretended GPUs as a file says, now and whenever it changes.
+async fn suffer(fake: Arc<Fake>, file: PathBuf) {
+    let dir = file.parent().map(Path::to_owned).unwrap_or_default();
+    let mut before = Faults::default();
+    loop {
+        let mut changes = Changes::of(&[&dir]);
+        match std::fs::read_to_string(&file).unwrap_or_default().parse::<Faults>() {
+            Ok(now) => {
+                fake.suffer(&before, &now);
+                before = now;
+            }
+            Err(why) => tracing::warn!(file = %file.display(), why, "faults stay as they are"),
+        }
+        changes.next(Duration::from_secs(3600)).await;
+    }
 }
 
 /// `8xH200`, or a recording's file.

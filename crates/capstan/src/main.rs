@@ -35,10 +35,14 @@ enum Command {
 
 fn main() -> std::process::ExitCode {
     let command = Cli::parse_from(agent::called_as(std::env::args().collect())).command;
-    if matches!(command, Command::Operator(_)) {
+    if matches!(command, Command::Operator(_) | Command::Agent(_)) {
         memory::be_frugal();
     }
-    let mut runtime = tokio::runtime::Builder::new_multi_thread();
+    let mut runtime = match command {
+        // An agent waits: what takes its time, such as a question to the driver, has threads of its own.
+        Command::Agent(_) => tokio::runtime::Builder::new_current_thread(),
+        _ => tokio::runtime::Builder::new_multi_thread(),
+    };
     if matches!(command, Command::Operator(_)) {
         runtime.worker_threads(workers());
     }

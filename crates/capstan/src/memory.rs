@@ -49,8 +49,8 @@ mod system {
             libc::malloc_trim(0);
         }
         for (begin, end) in code() {
-            // SAFETY: the range is a mapping of our own program that can be executed and not be written. Its pages are
-            // those of the file, and come back from there when they are needed.
+            // SAFETY: the range is a mapping of our own program that was never written: its code, or what is before it.
+            // Its pages are those of the file, and come back from there when they are needed.
             unsafe {
                 libc::madvise(begin as *mut libc::c_void, end - begin, libc::MADV_DONTNEED);
             }
@@ -65,12 +65,18 @@ mod system {
     }
 }
 
-/// The addresses in a line of `/proc/self/maps`, if it is code of `program` that nobody can have changed.
+/// The addresses in a line of `/proc/self/maps`, if it is a part of `program` that nobody can have changed.
 #[cfg_attr(not(all(target_os = "linux", target_env = "gnu")), allow(dead_code, reason = "only used there"))]
 fn code_in(line: &str, program: &str) -> Option<(usize, usize)> {
     let mut parts = line.split_whitespace();
     let (begin, end) = parts.next()?.split_once('-')?;
-    let is_code = parts.next() == Some("r-xp") && parts.nth(3) == Some(program);
+    let is_code = match (parts.next(), parts.next()) {
+        (Some("r-xp"), _) => true,
+        // Names, tables and constants. What is behind the code looks the same, but was written when it was loaded.
+        (Some("r--p"), Some(offset)) => offset.bytes().all(|digit| digit == b'0'),
+        _ => false,
+    };
+    let is_code = is_code && parts.nth(2) == Some(program);
     let number = |text: &str| usize::from_str_radix(text, 16).ok();
     if is_code { Some((number(begin)?, number(end)?)) } else { None }
 }
@@ -90,6 +96,8 @@ mod tests {
     fn only_code_of_the_program_is_given_back() {
         let line = |rights: &str, file: &str| format!("7f10-7f20 {rights} 00001000 fe:00 42                 {file}");
         assert_eq!(code_in(&line("r-xp", "/bin/capstan"), "/bin/capstan"), Some((0x7f10, 0x7f20)));
+        let first = "7f10-7f20 r--p 00000000 fe:00 42                 /bin/capstan";
+        assert_eq!(code_in(first, "/bin/capstan"), Some((0x7f10, 0x7f20)));
         for (rights, file) in
             [("r--p", "/bin/capstan"), ("rwxp", "/bin/capstan"), ("r-xp", "/lib/libc.so.6"), ("r-xp", "")]
         {

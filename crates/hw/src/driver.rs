@@ -230,4 +230,15 @@ mod tests {
         assert_eq!(roots.on_host(Path::new("/driver-root2/x")), Path::new("/driver-root2/x"));
         assert_eq!(roots.on_host(Path::new("/driver-root")), Path::new("/run/nvidia/driver"));
     }
+
+    proptest::proptest! {
+        #![proptest_config(proptest::prelude::ProptestConfig::with_cases(64))]
+        #[test]
+        fn any_configuration_of_the_loader_is_answered(text in "[ -~\n]{0,80}") {
+            let root = root_with(&["etc/ld.so.conf"]);
+            std::fs::write(root.path().join("etc/ld.so.conf"), text).expect("a file");
+            let found = loader_dirs(root.path());
+            proptest::prop_assert!(found.iter().all(|dir| dir.starts_with(root.path())));
+        }
+    }
 }

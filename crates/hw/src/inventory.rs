@@ -15,6 +15,27 @@ pub struct Inventory {
     pub cuda: CudaVersion,
     /// GPUs in NVML's order.
     pub gpus: Vec<Gpu>,
+    /// GPUs that NVML counts and that do not answer: the others are none the worse for it.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub lost: Vec<LostGpu>,
+}
+
+/// A GPU that fell off the bus.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct LostGpu {
+    /// Place in NVML's order.
+    pub index: u32,
+    /// `GPU-…`, where it could still be told.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub uuid: Option<String>,
+}
+
+impl Inventory {
+    /// A node of which nothing is known.
+    pub fn nothing() -> Self {
+        let cuda = CudaVersion { major: 0, minor: 0 };
+        Self { driver: String::new(), nvml: String::new(), cuda, gpus: Vec::new(), lost: Vec::new() }
+    }
 }
 
 /// A CUDA version.
@@ -270,5 +291,19 @@ mod tests {
     fn cuda_numbers_are_read() {
         let shown: Vec<String> = [13000, 12080, 12010].map(|n| CudaVersion::from_number(n).to_string()).into();
         assert_eq!(shown, ["13.0", "12.8", "12.1"]);
+    }
+
+    proptest::proptest! {
+        #[test]
+        fn an_address_is_read_as_it_is_written(domain in 0u32..0x1_0000, bus in 0u32..0x100, device in 0u32..0x20, function in 0u32..8) {
+            let at = PciAddress::parse(&format!("{domain:08X}:{bus:02X}:{device:02X}.{function}")).expect("an address");
+            proptest::prop_assert_eq!(PciAddress::parse(at.as_str()), Some(at.clone()));
+            proptest::prop_assert_eq!(PciAddress::parse(&at.long()), Some(at));
+        }
+
+        #[test]
+        fn any_text_is_answered(text in ".{0,24}") {
+            let _ = PciAddress::parse(&text);
+        }
     }
 }

@@ -24,7 +24,8 @@ use std::time::Duration;
 pub use error::Error;
 pub use event::{Event, EventKind, Watched};
 pub use inventory::{
-    Addressing, ComputeCapability, CudaVersion, Fabric, Gpu, Inventory, MigDevice, MigMode, MigSlices, PciAddress,
+    Addressing, ComputeCapability, CudaVersion, Fabric, Gpu, Inventory, LostGpu, MigDevice, MigMode, MigSlices,
+    PciAddress,
 };
 pub use reading::{EccCounts, NvLinkErrors, Profiling, Reading, Recovery, Retired, ThrottleReasons, Violations};
 pub use topology::{Relation, Topology};
@@ -37,8 +38,14 @@ pub type Result<T, E = Error> = std::result::Result<T, E>;
 /// A call may take milliseconds and must not be made on an executor's thread. Every call asks the driver again:
 /// an answer is never older than the question.
 pub trait Hardware: Send + Sync {
-    /// What there is: driver, GPUs, their MIG devices.
+    /// What there is: driver, GPUs, their MIG devices. A lost GPU is listed as such; it fails nothing else.
     fn inventory(&self) -> Result<Inventory>;
+    /// The same without MIG devices, which take a driver ten milliseconds each to name.
+    fn whole_gpus(&self) -> Result<Inventory> {
+        let mut inventory = self.inventory()?;
+        inventory.gpus.iter_mut().for_each(|gpu| gpu.mig_devices.clear());
+        Ok(inventory)
+    }
     /// How near two GPUs are to each other, for every pair.
     fn topology(&self) -> Result<Topology>;
     /// What the sensors and counters of a GPU or MIG device say now.
@@ -52,6 +59,8 @@ pub trait Hardware: Send + Sync {
     fn watch(&self) -> Result<Watched>;
     /// Processes that hold memory of a GPU: process id and bytes.
     fn processes(&self, uuid: &str) -> Result<Vec<(u32, u64)>>;
+    /// How busy processes kept a GPU in the last seconds: process id and percent. None where it cannot tell.
+    fn process_activity(&self, uuid: &str) -> Result<Vec<(u32, u32)>>;
     /// Lets one process at a time use a GPU (what MPS needs), or any number.
     fn set_exclusive(&self, uuid: &str, exclusive: bool) -> Result<()>;
 }

@@ -141,6 +141,13 @@ fn attributes(text: &str) -> Option<BTreeSet<String>> {
     names.iter().all(plain).then(|| names.into_iter().map(str::to_owned).collect())
 }
 
+/// GPU, GPU instance and compute instance in the name that old drivers gave a MIG device: `MIG-GPU-<uuid>/<gi>/<ci>`.
+pub fn legacy(name: &str) -> Option<(&str, u32, u32)> {
+    let mut parts = name.strip_prefix("MIG-")?.split('/');
+    let (gpu, gi, ci) = (parts.next()?, parts.next()?.parse().ok()?, parts.next()?.parse().ok()?);
+    (gpu.starts_with("GPU-") && parts.next().is_none()).then_some((gpu, gi, ci))
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -222,6 +229,21 @@ mod tests {
         #[test]
         fn any_text_is_answered(text in ".{0,24}") {
             let _ = text.parse::<Profile>();
+        }
+    }
+
+    #[test]
+    fn old_names_say_where_a_mig_device_is() {
+        assert_eq!(legacy("MIG-GPU-5a/7/0"), Some(("GPU-5a", 7, 0)));
+        for name in ["MIG-5a", "GPU-5a/7/0", "MIG-GPU-5a/7", "MIG-GPU-5a/7/0/1", "MIG-GPU-5a/x/0", ""] {
+            assert_eq!(legacy(name), None, "{name}");
+        }
+    }
+
+    proptest! {
+        #[test]
+        fn any_old_name_is_answered(name in "(MIG-)?(GPU-)?[0-9a-f/-]{0,24}") {
+            let _ = legacy(&name);
         }
     }
 }

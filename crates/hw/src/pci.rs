@@ -124,4 +124,19 @@ mod tests {
         assert!(gpu.is_gpu());
         assert_eq!((gpu.driver.as_deref(), gpu.numa, gpu.sriov), (Some("vfio-pci"), None, Some((16, 0))));
     }
+
+    proptest::proptest! {
+        #![proptest_config(proptest::prelude::ProptestConfig::with_cases(64))]
+        #[test]
+        fn any_file_of_the_kernel_is_answered(name in "[0-9a-f][0-9a-f:.x]{0,13}", text in "[ -~\n]{0,20}") {
+            let root = tempfile::tempdir().expect("a directory");
+            let dir = root.path().join("sys/bus/pci/devices").join(&name);
+            std::fs::create_dir_all(&dir).expect("a directory");
+            for file in ["vendor", "device", "class", "numa_node", "sriov_totalvfs", "sriov_numvfs"] {
+                std::fs::write(dir.join(file), &text).expect("a file");
+            }
+            let found = devices(root.path()).expect("readable");
+            proptest::prop_assert!(found.len() <= 1);
+        }
+    }
 }

@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 
 use capstan_cdi::{DIRECTORIES, Format, RelativeTo, RootMove, Spec, split_coherent};
 use capstan_hw::driver::Roots;
-use capstan_hw::{CudaVersion, Inventory, Source};
+use capstan_hw::{Inventory, Source};
 
 use super::settings::hook_names;
 use super::{FeatureFlags, HookName, Mode, NameStrategy, Settings, generate, write};
@@ -202,10 +202,7 @@ fn inventory(settings: &Settings, source: Source) -> Result<Inventory> {
     match source.get().and_then(|hardware| hardware.inventory()) {
         Ok(inventory) => Ok(inventory),
         Err(error) if needed => Err(error.into()),
-        Err(_) => {
-            let cuda = CudaVersion { major: 0, minor: 0 };
-            Ok(Inventory { driver: String::new(), nvml: String::new(), cuda, gpus: Vec::new() })
-        }
+        Err(_) => Ok(Inventory::nothing()),
     }
 }
 

@@ -426,6 +426,11 @@ fn gpus_that_share_memory_are_marked_on_demand() {
 
 proptest! {
     #[test]
+    fn any_list_of_a_tegra_system_is_answered(text in "[ -~\n]{0,120}") {
+        prop_assert!(csv::parse(&text).iter().all(|(_, path)| path.starts_with('/')));
+    }
+
+    #[test]
     fn any_list_of_minors_is_answered(text in "[ -~\n]{0,80}", key in "[a-z0-9/]{0,12}") {
         let _ = devices::minor(&text, &key);
         let _ = csv::parse(&text);

@@ -152,6 +152,13 @@ pub(crate) fn offer(
                     by_name.entry(name).or_default().push(device);
                 }
             }
+            let whole = settings.mig == MigStrategy::None || !inventory.gpus.iter().any(Gpu::mig_enabled);
+            for lost in inventory.lost.iter().filter(|_| whole) {
+                // It was lost before anyone asked what it is: it is named, so that the node's owner sees it missing.
+                let Some(uuid) = &lost.uuid else { continue };
+                let device = single(uuid, &lost.index.to_string(), &[]);
+                by_name.entry(ResourceName::gpu()).or_default().push(device);
+            }
         }
     }
     for (name, devices) in by_name {

@@ -179,7 +179,10 @@ pub(crate) fn judge(
             }
             _ => None,
         });
-        let well = conditions.get(&device.gpu).is_some_and(|condition| condition.recovery == Ok(Recovery::None));
+        let well = conditions.get(&device.gpu).is_some_and(|condition| {
+            // A driver that does not know the question wants nothing.
+            matches!(condition.recovery, Ok(Recovery::None) | Err(Error::NotSupported))
+        });
         let stays = |sick: &&Sick| match sick.cause {
             // Someone else takes these away.
             Cause::Driver(_) | Cause::Mps(_) => true,

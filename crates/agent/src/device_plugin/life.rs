@@ -77,6 +77,7 @@ pub(super) async fn run(options: Options, cx: Cx, mut edges: Edges) -> Result<()
         if let Err(error) = life.turn(wake).await {
             break Err(error);
         }
+        let well_again = life.well_again();
         wake = tokio::select! {
             () = life.cx.stop.cancelled() => break Ok(()),
             Some(error) = life.failed.1.recv() => break Err(error),
@@ -86,6 +87,7 @@ pub(super) async fn run(options: Options, cx: Cx, mut edges: Edges) -> Result<()
             () = changes.next(EVER) => Wake::Files,
             () = nodes.next(EVER) => Wake::Files,
             _ = tick.tick() => Wake::Tick,
+            () = tokio::time::sleep_until(well_again.into()) => Wake::Tick,
         };
     };
     life.stop().await;
@@ -151,7 +153,7 @@ impl Life {
             (ask, look) = (ask || again, look || again);
         }
         if look {
-            let known = self.found.as_ref().filter(|_| ask).map(|found| found.inventory.clone());
+            let known = self.found.as_ref().map(|found| found.inventory.clone());
             let looked = look::look(&self.cx, &node, known, ask).await;
             self.decide(looked, &mut node, reload).await?;
         }
@@ -165,6 +167,15 @@ impl Life {
             self.kubelet.send_modify(|starts| *starts += 1);
         }
         Ok(())
+    }
+
+    /// When a device may be well again, if no fault comes until then.
+    fn well_again(&self) -> Instant {
+        let (now, quiet) = (Instant::now(), self.edges.timing.quiet);
+        let node = self.node.borrow();
+        // One whose time has come and that is not well is looked at with the others.
+        let times = node.sick.values().map(|sick| sick.since + quiet).filter(|time| *time > now);
+        times.min().unwrap_or(now + EVER)
     }
 
     /// Listens wherever something may happen: to files, and to device nodes.
@@ -264,15 +275,17 @@ impl Life {
                 return Ok(());
             }
         };
-        if let Some(found) = found {
-            let before = self.found.as_ref().map(|found| (found.platform, &found.inventory));
-            let changed = before != Some((found.platform, &found.inventory));
-            node.topology = found.topology.clone();
-            self.found = Some(found);
-            if changed || reload {
-                self.listen_again.store(true, Ordering::Relaxed);
-                self.build(node, reload).await?;
-            }
+        let before = self.found.as_ref().map(|found| (found.platform, &found.inventory));
+        let changed = before != Some((found.platform, &found.inventory));
+        node.topology = found.topology.clone();
+        let lost: Vec<String> = found.inventory.lost.iter().filter_map(|lost| lost.uuid.clone()).collect();
+        self.found = Some(found);
+        if changed || reload {
+            self.listen_again.store(true, Ordering::Relaxed);
+            self.build(node, reload).await?;
+        }
+        for id in lost.into_iter().filter(|id| health::all(&node.resources).any(|device| device.id == *id)) {
+            node.sick.entry(id).or_insert(Sick { cause: Cause::Lost, since: Instant::now() });
         }
         if !conditions.is_empty() && self.xids != Xids::Off {
             let quiet = self.edges.timing.quiet;

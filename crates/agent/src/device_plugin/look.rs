@@ -5,14 +5,14 @@ use std::os::unix::fs::{FileTypeExt, MetadataExt};
 use std::path::{Path, PathBuf};
 
 use capstan_hw::driver::Roots;
-use capstan_hw::{Inventory, Topology};
+use capstan_hw::{Gpu, Inventory, Topology};
 
 use super::devices::Kernel;
 use super::health::{self, Condition};
 use super::platform::{Platform, Signs, after_nvml};
 use super::plugin::Place;
 use super::{Node, Settings, allocate};
-use crate::config::Wrong;
+use crate::config::{MigStrategy, Wrong};
 use crate::{Cx, Result, mps};
 
 /// What files showed at the last look.
@@ -56,33 +56,31 @@ pub(super) struct Found {
     pub(super) kernel: Kernel,
 }
 
-/// What the hardware said, and how the GPUs are; no list when a lost GPU spoils it.
-pub(super) type Looked = capstan_hw::Result<(Option<Found>, BTreeMap<String, Condition>)>;
+/// What the hardware said, and how the GPUs are.
+pub(super) type Looked = capstan_hw::Result<(Found, BTreeMap<String, Condition>)>;
 
 /// Looks at the hardware, and asks the GPUs how they are where that is wanted.
 pub(super) async fn look(cx: &Cx, node: &Node, known: Option<Inventory>, ask: bool) -> Looked {
     let (source, roots, root) = (cx.hardware.clone(), node.roots.clone(), cx.root.clone());
     let discovery = node.settings.discovery;
+    // Naming MIG devices takes its time; where they are neither offered nor part of a spec, nobody needs to know.
+    let parts = node.settings.mig != MigStrategy::None || node.settings.cdi();
     let looked = tokio::task::spawn_blocking(move || {
         let platform = Signs::read(&roots, &root).platform(discovery);
         if platform != Platform::Nvml {
-            return Ok((Some(Found::alone(platform)), BTreeMap::new()));
+            return Ok((Found::alone(platform), BTreeMap::new()));
         }
         let hardware = source.get()?;
-        let found = match hardware.inventory() {
-            Ok(inventory) => Some(Found {
-                platform: after_nvml(discovery, &inventory),
-                topology: hardware.topology()?,
-                kernel: Kernel::read(&root, &inventory),
-                inventory,
-            }),
-            // One that is lost fails the whole list: those that were known are asked one by one.
-            Err(capstan_hw::Error::Lost) if known.is_some() => None,
-            Err(error) => return Err(error),
+        let asked = if parts { hardware.inventory()? } else { hardware.whole_gpus()? };
+        let inventory = keep_lost(asked, known.as_ref());
+        let conditions = if ask { health::conditions(&*hardware, &inventory) } else { BTreeMap::new() };
+        let found = Found {
+            platform: after_nvml(discovery, &inventory),
+            topology: hardware.topology()?,
+            kernel: Kernel::read(&root, &inventory),
+            inventory,
         };
-        let inventory = found.as_ref().map(|found| &found.inventory).or(known.as_ref());
-        let conditions = inventory.filter(|_| ask).map(|inventory| health::conditions(&*hardware, inventory));
-        Ok((found, conditions.unwrap_or_default()))
+        Ok((found, conditions))
     });
     looked
         .await
@@ -92,14 +90,24 @@ pub(super) async fn look(cx: &Cx, node: &Node, known: Option<Inventory>, ask: bo
 impl Found {
     /// A machine whose GPUs are one device.
     fn alone(platform: Platform) -> Self {
-        let inventory = Inventory {
-            driver: String::new(),
-            nvml: String::new(),
-            cuda: capstan_hw::CudaVersion { major: 0, minor: 0 },
-            gpus: Vec::new(),
-        };
+        let inventory = Inventory::nothing();
         Self { platform, inventory, topology: Topology::default(), kernel: Kernel::default() }
     }
+}
+
+/// A GPU that was there and is lost stays in the list as it was: it is unfit, but no one takes it for gone.
+fn keep_lost(mut now: Inventory, before: Option<&Inventory>) -> Inventory {
+    let (gpus, lost) = (&mut now.gpus, std::mem::take(&mut now.lost));
+    for one in lost {
+        let same = |gpu: &&Gpu| one.uuid.as_ref().map_or(gpu.index == one.index, |uuid| gpu.uuid == *uuid);
+        let known = before.and_then(|before| before.gpus.iter().find(same));
+        match known.filter(|known| gpus.iter().all(|gpu| gpu.uuid != known.uuid)) {
+            Some(known) => gpus.push(known.clone()),
+            None => now.lost.push(one),
+        }
+    }
+    gpus.sort_by_key(|gpu| gpu.index);
+    now
 }
 
 /// Where the driver is: as the process was told, unless the plugin was told otherwise.

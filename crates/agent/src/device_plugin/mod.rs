@@ -45,7 +45,11 @@ pub async fn run(options: Options, cx: Cx) -> Result<()> {
         None => watch::channel(Label::Known(None)).1,
         Some(_) => label(&OwnNode::connect(&options.node_name).await?, options.node_label.clone(), &cx),
     };
-    let edges = Edges { label, cdi: Arc::new(specs), timing: Timing::default() };
+    let edges = Edges {
+        label,
+        cdi: Arc::new(specs),
+        timing: Timing::healthy_after(Duration::from_secs(options.healthy_after_seconds)),
+    };
     life::run(options, cx, edges).await
 }
 
@@ -76,10 +80,11 @@ pub(crate) struct Timing {
     quiet: Duration,
 }
 
-impl Default for Timing {
-    fn default() -> Self {
+impl Timing {
+    /// A device is well again after `quiet`; a look is never farther off than that.
+    fn healthy_after(quiet: Duration) -> Self {
         let half_a_minute = Duration::from_secs(30);
-        Self { retry: half_a_minute, recheck: half_a_minute, quiet: half_a_minute }
+        Self { retry: half_a_minute, recheck: half_a_minute.min(quiet), quiet }
     }
 }
 

@@ -90,6 +90,9 @@ pub struct Options {
     /// XIDs that do, whatever else is said, or `all`.
     #[arg(long, env = "DP_ENABLE_HEALTHCHECKS", hide = true)]
     pub enable_healthchecks: Option<String>,
+    /// So many seconds without a fault make a GPU healthy again.
+    #[arg(long, env = "HEALTHY_AFTER_SECONDS", default_value_t = 30, value_parser = clap::value_parser!(u64).range(1..=86_400))]
+    pub healthy_after_seconds: u64,
     /// Name of this node, for its label that names a config.
     #[arg(long, env = "NODE_NAME", default_value = "")]
     pub node_name: String,

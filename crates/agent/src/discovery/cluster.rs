@@ -19,7 +19,7 @@ const MANAGER: &str = "capstan-feature-discovery";
 const NODE_NAME: &str = "nfd.node.kubernetes.io/node-name";
 
 /// A NodeFeature object for this node.
-pub(super) struct FeatureObject {
+pub struct FeatureObject {
     api: Api<NodeFeature>,
     node: String,
     owners: Vec<OwnerReference>,
@@ -27,7 +27,7 @@ pub(super) struct FeatureObject {
 
 impl FeatureObject {
     /// For a node; it goes with the pod that says it, or else with the node.
-    pub(super) async fn new(client: Client, node: &str, namespace: &str, pod: &str) -> Self {
+    pub async fn new(client: Client, node: &str, namespace: &str, pod: &str) -> Self {
         let owners = match owners(&client, namespace, pod).await {
             Ok(owners) if !owners.is_empty() => owners,
             Ok(_) => node_owner(&client, node).await.into_iter().collect(),
@@ -145,7 +145,7 @@ async fn node_owner(client: &Client, node: &str) -> Option<OwnerReference> {
 }
 
 /// Labels on the node itself. Those that we said before and do not say now go, others are left alone.
-pub(super) struct NodeLabels {
+pub struct NodeLabels {
     /// All nodes; we touch our own.
     pub api: Api<Node>,
     /// Our own.

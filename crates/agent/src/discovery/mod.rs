@@ -19,17 +19,19 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
-use capstan_hw::{CudaVersion, Inventory, Source, pci};
+use capstan_hw::{Hardware, Inventory, Source, pci};
 use kube::Client;
 use kube::api::Api;
 use tokio::signal::unix::{SignalKind, signal};
 
+pub use cluster::{FeatureObject, NodeLabels};
 pub use facts::{DriverVersion, Facts, Vgpu};
 pub use labels::{Labels, labels};
 pub use node::NodeFeatures;
 pub use options::{Options, Settings, Strategy};
 pub use publish::{File, Publisher, Said, Screen};
 
+use crate::config::MigStrategy;
 use crate::files::Changes;
 use crate::{Cx, Error, Result};
 
@@ -103,6 +105,15 @@ enum Ended {
     Reload,
 }
 
+/// Whether something was said before.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Turn {
+    /// Not by this process.
+    First,
+    /// It was.
+    Later,
+}
+
 /// Says what there is, again and again.
 async fn say(
     options: &Options,
@@ -112,14 +123,15 @@ async fn say(
     cx: &Cx,
 ) -> Result<Ended> {
     let before = config.map(std::fs::read_to_string);
+    let mut turn = Turn::First;
     loop {
         // Listen before looking: what happens in between is not lost.
         let dev = cx.roots.dev_here.join("dev");
         let mut devices = Changes::of_names(&[&dev.join("nvidia-caps"), &dev]);
         let mut edits = Changes::of(&config.and_then(Path::parent).into_iter().collect::<Vec<_>>());
-        match look(options, settings, cx).await? {
+        match look(options, settings, cx, turn).await? {
             Some(said) => match publisher.publish(&said).await {
-                Ok(()) => {}
+                Ok(()) => turn = Turn::Later,
                 Err(error) if settings.oneshot => return Err(error),
                 Err(error) => tracing::warn!(%error, "the labels could not be written; trying again"),
             },
@@ -153,20 +165,36 @@ async fn say(
 }
 
 /// Looks once. `None` when there is no answer for the moment, and what was said shall stay.
-async fn look(options: &Options, settings: &Settings, cx: &Cx) -> Result<Option<Said>> {
+async fn look(options: &Options, settings: &Settings, cx: &Cx, turn: Turn) -> Result<Option<Said>> {
     let (options, settings, cx) = (options.clone(), settings.clone(), cx.clone());
-    let looked = tokio::task::spawn_blocking(move || look_now(&options, &settings, &cx.hardware, &cx.root));
+    let looked = tokio::task::spawn_blocking(move || look_now(&options, &settings, &cx.hardware, &cx.root, turn));
     looked.await.map_err(|error| Error::Outside(error.to_string()))?
 }
 
 /// The same, on this thread.
-fn look_now(options: &Options, settings: &Settings, source: &Arc<Source>, root: &Path) -> Result<Option<Said>> {
+fn look_now(
+    options: &Options,
+    settings: &Settings,
+    source: &Arc<Source>,
+    root: &Path,
+    turn: Turn,
+) -> Result<Option<Said>> {
     let devices = pci::devices(root)?;
     let passthrough = options.device_discovery_strategy == Strategy::Vfio;
     let inventory = if passthrough {
         passthrough::inventory(root, &devices)
     } else {
-        match source.get().and_then(|hardware| hardware.inventory()) {
+        // Parts of GPUs have labels only where they are offered, and naming them takes its time.
+        let ask = |hardware: Arc<dyn Hardware>| match settings.mig {
+            MigStrategy::None => hardware.whole_gpus(),
+            _ => hardware.inventory(),
+        };
+        match source.get().and_then(ask) {
+            // It may be back in a moment; what was said about all of them stays until then.
+            Ok(inventory) if !inventory.lost.is_empty() && (turn == Turn::Later || inventory.gpus.is_empty()) => {
+                tracing::warn!(lost = ?inventory.lost, "a GPU does not answer");
+                return Ok(None);
+            }
             Ok(inventory) => inventory,
             Err(error) => {
                 // The next look shall load the library that is there then.
@@ -179,7 +207,7 @@ fn look_now(options: &Options, settings: &Settings, source: &Arc<Source>, root: 
                 if !gone {
                     return Ok(None);
                 }
-                nothing()
+                Inventory::nothing()
             }
         }
     };
@@ -196,11 +224,6 @@ fn look_now(options: &Options, settings: &Settings, source: &Arc<Source>, root: 
     facts.check()?;
     let node = options.node_features.unwrap_or(false).then(|| node::look(root, &devices));
     Ok(Some(Said { labels: labels(&facts), node }))
-}
-
-fn nothing() -> Inventory {
-    let cuda = CudaVersion { major: 0, minor: 0 };
-    Inventory { driver: String::new(), nvml: String::new(), cuda, gpus: Vec::new() }
 }
 
 fn classes(inventory: &Inventory, devices: &[pci::Device]) -> Vec<Option<u32>> {

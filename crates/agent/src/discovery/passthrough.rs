@@ -3,7 +3,7 @@
 use std::path::Path;
 
 use capstan_hw::pci::{self, NVIDIA};
-use capstan_hw::{ComputeCapability, CudaVersion, Gpu, Inventory, MigMode};
+use capstan_hw::{ComputeCapability, Gpu, Inventory, MigMode};
 
 /// Where distributions keep the table of PCI names.
 const TABLES: [&str; 3] = ["usr/share/misc/pci.ids", "usr/share/hwdata/pci.ids", "usr/share/pci.ids"];
@@ -14,7 +14,7 @@ pub(super) fn inventory(root: &Path, devices: &[pci::Device]) -> Inventory {
         devices.iter().filter(|device| device.is_gpu() && device.driver.as_deref() == Some("vfio-pci")).collect();
     let table = TABLES.iter().find_map(|path| std::fs::read_to_string(root.join(path)).ok()).unwrap_or_default();
     let gpus = (0..).zip(bound).map(|(index, device)| gpu(index, device, &table)).collect();
-    Inventory { driver: String::new(), nvml: String::new(), cuda: CudaVersion { major: 0, minor: 0 }, gpus }
+    Inventory { gpus, ..Inventory::nothing() }
 }
 
 fn gpu(index: u32, device: &pci::Device, table: &str) -> Gpu {

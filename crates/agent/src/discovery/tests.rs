@@ -316,7 +316,7 @@ fn gpus_of_virtual_machines_are_named_by_the_table() {
     let options = Options { device_discovery_strategy: options::Strategy::Vfio, ..Options::default() };
     let settings = options.settings("flags: {useNodeFeatureAPI: false}", |_| None).expect("settings");
     let broken = Arc::new(Source::new(|| Err(capstan_hw::Error::NoDriver("none".into()))));
-    let said = look_now(&options, &settings, &broken, dir.path()).expect("looked").expect("said").labels;
+    let said = look_now(&options, &settings, &broken, dir.path(), Turn::First).expect("looked").expect("said").labels;
     let get = |name: &str| said.get(&format!("nvidia.com/{name}")).map(String::as_str);
     assert_eq!(get("gpu.product"), Some("GH100-H100-SXM5-80GB"));
     assert_eq!(get("cuda.driver-version.full"), Some("unknown.unknown.unknown"));
@@ -398,6 +398,21 @@ async fn labels_follow_the_hardware_until_told_to_stop() {
     }
     cx.stop.cancel();
     assert_eq!(task.await.expect("no panic").expect("an end"), Ended::Told);
+}
+
+#[test]
+fn labels_of_all_gpus_stay_while_one_is_lost() {
+    let dir = machine();
+    let fake = Arc::new(Fake::new(node(Model::H100, 8)));
+    let source = cx(fake.clone(), dir.path()).hardware;
+    let options = Options::default();
+    let settings = options.settings("flags: {useNodeFeatureAPI: false}", |_| None).expect("settings");
+    let look = |turn| look_now(&options, &settings, &source, dir.path(), turn).expect("looked");
+    fake.lose(&node(Model::H100, 8).inventory.gpus[2].uuid);
+    assert_eq!(look(Turn::Later), None);
+    assert_eq!(look(Turn::First).expect("said").labels["nvidia.com/gpu.count"], "7");
+    (0..8).for_each(|gpu| fake.lose(&node(Model::H100, 8).inventory.gpus[gpu].uuid));
+    assert_eq!(look(Turn::First), None, "all of them at once: nothing is known");
 }
 
 #[tokio::test]

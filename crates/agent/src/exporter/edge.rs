@@ -20,6 +20,7 @@ use tokio::net::TcpListener;
 use tokio_util::sync::CancellationToken;
 
 use super::pods::{self, Attributes, Device, Held, Naming, PodFacts};
+use super::web::Web;
 use super::{Exporter, Options};
 use crate::Cx;
 
@@ -40,9 +41,16 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 }
 
 impl Cluster {
+    /// Pods of this node, as far as they are followed.
+    pub(super) fn pods(&self) -> BTreeMap<(String, String), PodFacts> {
+        lock(&self.pods).clone()
+    }
+
     /// Follows what the options ask for, in the background.
     pub(super) async fn follow(&self, options: &Options, cx: &Cx) {
-        let wants_pods = options.kubernetes_enable_pod_labels || options.kubernetes_enable_pod_uid;
+        let wants_pods = options.kubernetes_enable_pod_labels
+            || options.kubernetes_enable_pod_uid
+            || options.kubernetes_virtual_gpus;
         if !options.kubernetes || !(wants_pods || options.kubernetes_enable_dra) {
             return;
         }
@@ -78,7 +86,11 @@ async fn follow_pods(client: Client, options: Options, known: Arc<Mutex<BTreeMap
                 && (allowed.is_empty() || allowed.iter().any(|pattern| pattern.is_match(name)))
         });
         let uid = if options.kubernetes_enable_pod_uid { pod.uid().unwrap_or_default() } else { String::new() };
-        PodFacts { uid, labels: labels.map(|(name, value)| (name.clone(), value.clone())).collect() }
+        PodFacts {
+            id: pod.uid().unwrap_or_default(),
+            uid,
+            labels: labels.map(|(name, value)| (name.clone(), value.clone())).collect(),
+        }
     };
     while let Some(event) = events.next().await {
         match event {
@@ -174,10 +186,10 @@ pub(super) fn hostname(node: &str) -> Option<String> {
 }
 
 /// Answers scrapes until told to stop.
-pub(super) async fn serve(listener: TcpListener, exporter: Arc<Exporter>, stop: CancellationToken) {
+pub(super) async fn serve(listener: TcpListener, web: Web, exporter: Arc<Exporter>, stop: CancellationToken) {
     capstan_http::serve(
         listener,
-        || None,
+        move || web.acceptor(),
         stop,
         move |request| {
             let exporter = exporter.clone();

@@ -11,12 +11,15 @@ mod pods;
 mod render;
 mod sample;
 mod selector;
+mod share;
 #[cfg(test)]
 mod tests;
+mod web;
 mod windows;
 mod xid;
 
 use std::collections::BTreeMap;
+use std::path::Path;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
@@ -32,8 +35,9 @@ pub use options::Options;
 pub use selector::Selector;
 
 use pods::Attributes;
-use render::{Computed, Style};
+use render::{Computed, Style, Users};
 use sample::Look;
+use web::Web;
 use windows::Window;
 
 /// So many looks may fail before the exporter says that it is not well.
@@ -63,19 +67,21 @@ pub async fn run(options: Options, cx: Cx) -> Result<()> {
     let listener = tokio::net::TcpListener::bind(options.address)
         .await
         .map_err(|source| Error::Io { what: format!("cannot listen on {}", options.address), source })?;
+    let web = Web::new(options.web_config_file.as_deref())?;
     let exporter = Arc::new(Exporter::new(options, Cluster::default())?);
     exporter.cluster.follow(&exporter.options, &cx).await;
     let watching = exporter.clone();
     let (source, stop) = (cx.hardware.clone(), cx.stop.clone());
     // A call of the driver may hang for seconds: threads of their own, so that scrapes go on.
     let looks = tokio::task::spawn_blocking({
-        let (exporter, source, stop) = (exporter.clone(), source.clone(), stop.clone());
-        move || exporter.look_on(&source, &|| stop.is_cancelled())
+        let (exporter, source, stop, root) = (exporter.clone(), source.clone(), stop.clone(), cx.root.clone());
+        move || exporter.look_on(&source, &root, &|| stop.is_cancelled())
     });
     let faults = tokio::task::spawn_blocking(move || watching.listen_on(&source, &|| stop.is_cancelled()));
     let reload = reload(exporter.clone(), cx.clone());
-    let serve = edge::serve(listener, exporter, cx.stop.clone());
-    tokio::join!(serve, reload);
+    let secured = web.clone().follow(exporter.options.web_config_file.clone(), cx.stop.clone());
+    let serve = edge::serve(listener, web, exporter, cx.stop.clone());
+    tokio::join!(serve, reload, secured);
     let _ = tokio::join!(looks, faults);
     Ok(())
 }
@@ -180,7 +186,8 @@ impl Exporter {
         // Most lines are this long; asked for once, so that a scrape does not copy itself again and again.
         let mut out = String::with_capacity(counters.metrics.len() * look.inventory.gpus.len() * 320 + 4096);
         let samples = look.samples(&self.options.devices, &last);
-        render::render(&mut out, &samples, &counters, pods, &computed, &self.style);
+        let shares = share::named(&look.shares, &self.cluster.pods());
+        render::render(&mut out, &samples, &counters, &Users { pods, shares: &shares }, &computed, &self.style);
         let profiling = if look.inventory.gpus.iter().any(|gpu| gpu.gpm) { "gpm" } else { "none" };
         out.push_str("# HELP capstan_exporter_info How this exporter reads GPUs\n# TYPE capstan_exporter_info gauge\n");
         out.push_str(&format!(
@@ -191,11 +198,17 @@ impl Exporter {
     }
 
     /// Looks at the GPUs every interval, until told to stop.
-    fn look_on(&self, source: &capstan_hw::Source, stopped: &dyn Fn() -> bool) {
+    fn look_on(&self, source: &capstan_hw::Source, root: &Path, stopped: &dyn Fn() -> bool) {
         let interval = Duration::from_millis(self.options.collect_interval.max(100));
         let mut pause = Duration::from_millis(500).min(interval);
         while !stopped() {
-            let look = source.get().map_err(Error::from).and_then(|hardware| Look::take(hardware.as_ref()));
+            let look = source.get().map_err(Error::from).and_then(|hardware| {
+                let mut look = Look::take(hardware.as_ref())?;
+                if self.options.kubernetes_virtual_gpus {
+                    look.ask_who(hardware.as_ref(), root);
+                }
+                Ok(look)
+            });
             if look.is_err() {
                 // The next one may find another driver.
                 source.forget();

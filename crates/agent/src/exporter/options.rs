@@ -66,6 +66,9 @@ pub struct Options {
     /// Write NVIDIA-H200 for NVIDIA H200
     #[arg(long, visible_alias = "rbmn", env = "DCGM_EXPORTER_REPLACE_BLANKS_IN_MODEL_NAME", num_args = 0..=1, default_value_t = false, default_missing_value = "true")]
     pub replace_blanks_in_model_name: bool,
+    /// File that says how scrapes are secured: certificate, key, and whose clients may ask
+    #[arg(long, env = "DCGM_EXPORTER_WEB_CONFIG_FILE")]
+    pub web_config_file: Option<PathBuf>,
     /// Directory with files that say which job runs on a GPU
     #[arg(long, env = "DCGM_HPC_JOB_MAPPING_DIR")]
     pub hpc_job_mapping_dir: Option<PathBuf>,

@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 
 use capstan_hw::Inventory;
+use capstan_hw::mig::legacy;
 
 /// A device in a container's hands.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
@@ -52,6 +53,8 @@ impl Default for Device {
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(super) struct PodFacts {
     /// Its UID.
+    pub id: String,
+    /// The same as a label of lines, where that is wanted.
     pub uid: String,
     /// Its labels.
     pub labels: BTreeMap<String, String>,
@@ -160,6 +163,10 @@ fn target(
 
 /// The UUID that an id of a device plugin stands for: a UUID, an index, or what other plugins write.
 fn uuid(id: &str, inventory: &Inventory) -> Option<String> {
+    if let Some((gpu, gi, ci)) = legacy(id) {
+        let gpu = inventory.gpus.iter().find(|each| each.uuid == gpu)?;
+        return gpu.mig_devices.iter().find(|part| (part.gi, part.ci) == (gi, ci)).map(|part| part.uuid.clone());
+    }
     if id.starts_with("GPU-") || id.starts_with("MIG-") {
         return Some(id.to_owned());
     }
@@ -247,7 +254,10 @@ mod tests {
         let inventory = node(Model::H200, 1).inventory;
         let gpu = inventory.gpus[0].uuid.clone();
         let labels = BTreeMap::from([("app.kubernetes.io/name".to_owned(), "x".to_owned())]);
-        let facts = BTreeMap::from([(("n".to_owned(), "p".to_owned()), PodFacts { uid: "u".into(), labels })]);
+        let facts = BTreeMap::from([(
+            ("n".to_owned(), "p".to_owned()),
+            PodFacts { uid: "u".into(), labels, ..PodFacts::default() },
+        )]);
         let found = attributes(&[held("p", &gpu)], &inventory, &BTreeMap::new(), &facts, &Naming::default());
         let line = &found[&gpu][0];
         assert_eq!((line["pod_uid"].as_str(), line["app_kubernetes_io_name"].as_str()), ("u", "x"));

@@ -7,6 +7,7 @@ use super::counters::Counters;
 use super::fields::{Kind, Value};
 use super::pods::Attributes;
 use super::sample::Sample;
+use super::share::Share;
 use super::xid;
 
 /// How lines are written.
@@ -32,16 +33,37 @@ pub(super) struct Computed {
     pub lines: BTreeMap<String, Vec<(Attributes, u64)>>,
 }
 
+/// Who uses the devices.
+pub(super) struct Users<'a> {
+    /// Attributes of those that hold a device, by its UUID.
+    pub pods: &'a BTreeMap<String, Vec<Attributes>>,
+    /// What each pod has of a device, by its UUID, then by namespace and name.
+    pub shares: &'a BTreeMap<String, BTreeMap<(String, String), Share>>,
+}
+
+impl Users<'_> {
+    /// What a pod has of a device: nothing, where others are known to use it; `None` where no one's part is known.
+    fn share(&self, uuid: &str, attributes: &Attributes, style: &Style) -> Option<Share> {
+        let keys = if style.old_namespace { ["pod_namespace", "pod_name"] } else { ["namespace", "pod"] };
+        let [namespace, pod] = keys.map(|key| attributes.get(key).cloned().unwrap_or_default());
+        let shares = self.shares.get(uuid)?;
+        Some(shares.get(&(namespace, pod)).copied().unwrap_or_default())
+    }
+}
+
+/// The labels of a line, and the part of a device that it is about.
+type Line = (String, Option<Share>);
+
 /// Writes all metrics of all devices.
 pub(super) fn render(
     out: &mut String,
     samples: &[Sample<'_>],
     counters: &Counters,
-    pods: &BTreeMap<String, Vec<Attributes>>,
+    users: &Users<'_>,
     computed: &[Computed],
     style: &Style,
 ) {
-    let prefixes: Vec<Vec<String>> = samples.iter().map(|sample| prefixes(sample, counters, pods, style)).collect();
+    let prefixes: Vec<Vec<Line>> = samples.iter().map(|sample| prefixes(sample, counters, users, style)).collect();
     for counter in &counters.metrics {
         let mut declared = false;
         for (sample, prefixes) in samples.iter().zip(&prefixes) {
@@ -50,13 +72,17 @@ pub(super) fn render(
                 declare(out, counter.field.name, counter.kind, &counter.help);
                 declared = true;
             }
-            for prefix in prefixes {
+            for (prefix, share) in prefixes {
                 let _ = write!(out, "{}{{{prefix}", counter.field.name);
                 if counter.field.name == "DCGM_FI_DEV_XID_ERRORS" {
                     let _ = write!(out, ",err_code=\"{0}\",err_msg=\"{1}\"", sample.xid, xid::text(sample.xid));
                 }
                 out.push('}');
-                value_of(out, &value);
+                match (counter.field.name, share) {
+                    ("DCGM_FI_DEV_GPU_UTIL", Some(share)) => value_of(out, &Value::Integer(share.busy.into())),
+                    ("DCGM_FI_DEV_FB_USED", Some(share)) => value_of(out, &Value::Integer(share.bytes >> 20)),
+                    _ => value_of(out, &value),
+                }
             }
         }
     }
@@ -64,7 +90,7 @@ pub(super) fn render(
         declare(out, metric.name, Kind::Gauge, &metric.help);
         for (sample, prefixes) in samples.iter().zip(&prefixes) {
             for (labels, value) in metric.lines.get(&sample.gpu.uuid).into_iter().flatten() {
-                for prefix in prefixes {
+                for (prefix, _) in prefixes {
                     let _ = write!(out, "{}{{{prefix}", metric.name);
                     labels.iter().for_each(|(key, value)| label(out, key, value));
                     let _ = writeln!(out, "}} {value}");
@@ -88,12 +114,7 @@ fn value_of(out: &mut String, value: &Value) {
 }
 
 /// The labels of a device, once for every line that it gets.
-fn prefixes(
-    sample: &Sample<'_>,
-    counters: &Counters,
-    pods: &BTreeMap<String, Vec<Attributes>>,
-    style: &Style,
-) -> Vec<String> {
+fn prefixes(sample: &Sample<'_>, counters: &Counters, users: &Users<'_>, style: &Style) -> Vec<Line> {
     let mut base = String::new();
     let gpu = sample.gpu;
     let model = if style.no_blanks_in_model { gpu.name.replace(' ', "-") } else { gpu.name.clone() };
@@ -114,17 +135,19 @@ fn prefixes(
             label(&mut base, field.name, &text);
         }
     }
-    let sharers = pods.get(sample.uuid()).map(Vec::as_slice).unwrap_or_default();
+    let sharers = users.pods.get(sample.uuid()).map(Vec::as_slice).unwrap_or_default();
     let with = |attributes: &Attributes, more: &str| {
         let mut line = base.clone();
         attributes.iter().for_each(|(key, value)| label(&mut line, key, value));
         line + more
     };
     match sharers {
-        [] => vec![base],
-        [one] => vec![with(one, "")],
-        [first, ..] if !style.line_per_pod => vec![with(first, ",shared=\"true\"")],
-        all => all.iter().map(|attributes| with(attributes, "")).collect(),
+        [] => vec![(base, None)],
+        [one] => vec![(with(one, ""), None)],
+        [first, ..] if !style.line_per_pod => vec![(with(first, ",shared=\"true\""), None)],
+        all => {
+            all.iter().map(|attributes| (with(attributes, ""), users.share(sample.uuid(), attributes, style))).collect()
+        }
     }
 }
 
@@ -162,7 +185,8 @@ mod tests {
         let look = Look::take(&Fake::new(recording)).expect("a look");
         let xids = BTreeMap::new();
         let mut out = String::new();
-        render(&mut out, &look.samples(&Selector::Flexible, &xids), counters, pods, &[], style);
+        let users = Users { pods, shares: &BTreeMap::new() };
+        render(&mut out, &look.samples(&Selector::Flexible, &xids), counters, &users, &[], style);
         out
     }
 
@@ -203,5 +227,28 @@ mod tests {
         assert!(one.contains("pod=\"a\",shared=\"true\"") && !one.contains("pod=\"b\""), "{one}");
         let each = text(recording, &counters, &pods, &Style { line_per_pod: true, ..Style::default() });
         assert!(each.contains("pod=\"a\"}") && each.contains("pod=\"b\"}"), "{each}");
+    }
+
+    #[test]
+    fn pods_that_share_a_gpu_have_their_own_part_where_it_is_known() {
+        let recording = Recording::h200();
+        let uuid = recording.inventory.gpus[0].uuid.clone();
+        let of = |name: &str| Attributes::from([("pod".into(), name.into()), ("namespace".into(), "n".into())]);
+        let pods = BTreeMap::from([(uuid.clone(), vec![of("a"), of("b")])]);
+        let counters =
+            Counters::parse("DCGM_FI_DEV_GPU_UTIL, gauge, x\nDCGM_FI_DEV_FB_USED, gauge, y\n").expect("counters");
+        let share = Share { busy: 42, bytes: 3 << 30 };
+        let shares = BTreeMap::from([(uuid, BTreeMap::from([(("n".to_owned(), "a".to_owned()), share)]))]);
+        let look = Look::take(&Fake::new(recording)).expect("a look");
+        let (xids, mut out) = (BTreeMap::new(), String::new());
+        let style = Style { line_per_pod: true, ..Style::default() };
+        let users = Users { pods: &pods, shares: &shares };
+        render(&mut out, &look.samples(&Selector::Flexible, &xids), &counters, &users, &[], &style);
+        let value = |name: &str, pod: &str| {
+            let line = out.lines().find(|line| line.starts_with(name) && line.contains(&format!("pod=\"{pod}\"")));
+            line.and_then(|line| line.rsplit(' ').next()).unwrap_or_default().to_owned()
+        };
+        assert_eq!([value("DCGM_FI_DEV_GPU_UTIL", "a"), value("DCGM_FI_DEV_FB_USED", "a")], ["42", "3072"]);
+        assert_eq!([value("DCGM_FI_DEV_GPU_UTIL", "b"), value("DCGM_FI_DEV_FB_USED", "b")], ["0", "0"]);
     }
 }

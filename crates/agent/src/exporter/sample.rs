@@ -1,10 +1,12 @@
 //! What one look at the GPUs saw, kept until the next one: a scrape never waits for a GPU.
 
 use std::collections::BTreeMap;
+use std::path::Path;
 
 use capstan_hw::{Gpu, Hardware, Inventory, MigDevice, Profiling, Reading};
 
 use super::selector::Selector;
+use super::share::{self, ByPod};
 use crate::Result;
 
 /// One GPU or MIG device in one look, as metrics see it.
@@ -37,6 +39,8 @@ impl Sample<'_> {
 pub struct Look {
     /// What there is.
     pub inventory: Inventory,
+    /// What pods have of each device, where that was asked.
+    pub(super) shares: BTreeMap<String, ByPod>,
     readings: BTreeMap<String, Reading>,
     profiling: BTreeMap<String, Profiling>,
 }
@@ -47,7 +51,11 @@ impl Look {
         let inventory = hardware.inventory()?;
         let (mut readings, mut profiling) = (BTreeMap::new(), BTreeMap::new());
         for gpu in &inventory.gpus {
-            let whole = hardware.reading(&gpu.uuid)?;
+            let whole = match hardware.reading(&gpu.uuid) {
+                // The others have metrics all the same.
+                Err(capstan_hw::Error::Lost) => continue,
+                whole => whole?,
+            };
             for part in &gpu.mig_devices {
                 readings.insert(part.uuid.clone(), of_part(&whole, hardware.reading(&part.uuid)?));
             }
@@ -59,7 +67,16 @@ impl Look {
                 }
             }
         }
-        Ok(Self { inventory, readings, profiling })
+        if readings.is_empty() && !(inventory.gpus.is_empty() && inventory.lost.is_empty()) {
+            return Err(capstan_hw::Error::Lost.into());
+        }
+        Ok(Self { inventory, shares: BTreeMap::new(), readings, profiling })
+    }
+
+    /// Also asks whose processes use each device.
+    pub(super) fn ask_who(&mut self, hardware: &dyn Hardware, root: &Path) {
+        let uuids = self.readings.keys().map(|uuid| (uuid.clone(), share::look(hardware, uuid, root)));
+        self.shares = uuids.collect();
     }
 
     /// The devices that were asked for, in order.

@@ -360,3 +360,19 @@ fn a_library_says_itself_what_it_works_with() {
         assert_eq!(compat::usable(library, compat, host, cuda), wanted, "{case}");
     }
 }
+
+proptest::proptest! {
+    #[test]
+    fn any_state_of_a_container_is_answered(text in "[ -~\n]{0,80}") {
+        let _ = super::state::container_root(None, &mut text.as_bytes());
+    }
+
+    #[test]
+    fn parameters_are_changed_once(lines in proptest::collection::vec("ModifyDeviceFiles: [01]|[A-Za-z]{1,8}: [0-9]", 0..6)) {
+        let text: String = lines.iter().map(|line| format!("{line}\n")).collect();
+        if let Some(changed) = super::params::changed(&text) {
+            proptest::prop_assert_eq!(changed.lines().count(), lines.len());
+            proptest::prop_assert_eq!(super::params::changed(&changed), None);
+        }
+    }
+}

@@ -57,7 +57,8 @@ pub async fn validate(world: &World) -> Result<()> {
 async fn attempts(check: &Check, world: &World) -> Result<Outcome> {
     let options = &world.options;
     let interval = Duration::from_secs(options.sleep_interval_seconds.max(1));
-    let deadline = options.deadline_seconds.map(|seconds| Instant::now() + Duration::from_secs(seconds));
+    let start = Instant::now();
+    let deadline = options.deadline_seconds.map(|seconds| start + Duration::from_secs(seconds));
     let mut told = String::new();
     loop {
         // Listening starts before the look, so that nothing falls between them.
@@ -67,7 +68,7 @@ async fn attempts(check: &Check, world: &World) -> Result<Outcome> {
             Err(error @ Error::Config(_)) => return Err(error),
             Err(error) => error,
         };
-        let may_wait = options.with_wait || check.waits;
+        let may_wait = options.with_wait || start.elapsed() < check.patience;
         let expired = deadline.is_some_and(|deadline| Instant::now() >= deadline);
         if !may_wait || expired {
             return Err(failure);

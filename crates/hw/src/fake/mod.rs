@@ -1,6 +1,7 @@
 //! GPUs that are not there: fed from a recording of a real node or built from a model's public figures, and able to
 //! fail like real ones.
 
+mod faults;
 mod layout;
 mod models;
 
@@ -12,9 +13,11 @@ use std::time::Duration;
 use serde::{Deserialize, Serialize};
 
 use crate::{
-    Error, Event, EventKind, Events, Hardware, Inventory, Profiling, Reading, Recovery, Result, Topology, Watched,
+    Error, Event, EventKind, Events, Gpu, Hardware, Inventory, LostGpu, Profiling, Reading, Recovery, Result, Topology,
+    Watched,
 };
 
+pub use faults::Faults;
 pub use layout::Root;
 pub use models::{Model, node};
 
@@ -92,6 +95,7 @@ struct State {
     recovery: BTreeMap<String, Recovery>,
     exclusive: BTreeMap<String, bool>,
     processes: BTreeMap<String, Vec<(u32, u64)>>,
+    activity: BTreeMap<String, Vec<(u32, u32)>>,
     listeners: Vec<Sender<Result<Event>>>,
     silent: Vec<String>,
 }
@@ -106,6 +110,7 @@ impl Fake {
             recovery: BTreeMap::new(),
             exclusive: BTreeMap::new(),
             processes: BTreeMap::new(),
+            activity: BTreeMap::new(),
             listeners: Vec::new(),
             silent: Vec::new(),
         };
@@ -171,6 +176,11 @@ impl Fake {
         self.state().processes.insert(gpu.to_owned(), processes);
     }
 
+    /// How busy processes keep a GPU.
+    pub fn set_activity(&self, gpu: &str, activity: Vec<(u32, u32)>) {
+        self.state().activity.insert(gpu.to_owned(), activity);
+    }
+
     /// Whether someone listens for faults: a test need not wait for longer than that.
     pub fn listeners(&self) -> usize {
         self.state().listeners.len()
@@ -199,12 +209,16 @@ impl Fake {
 impl Hardware for Fake {
     fn inventory(&self) -> Result<Inventory> {
         let state = self.state();
-        match (&state.broken, state.lost.is_empty()) {
-            (Some(error), _) => Err(error.clone()),
-            (None, true) => Ok(state.recording.inventory.clone()),
-            // NVML still counts a lost GPU, and fails when asked about it.
-            (None, false) => Err(Error::Lost),
+        if let Some(error) = &state.broken {
+            return Err(error.clone());
         }
+        let mut inventory = state.recording.inventory.clone();
+        // NVML still counts a lost GPU, and fails when asked about it.
+        let (lost, gpus) = inventory.gpus.into_iter().partition(|gpu| state.lost.contains(&gpu.uuid));
+        let lost: Vec<Gpu> = lost;
+        inventory.gpus = gpus;
+        inventory.lost.extend(lost.into_iter().map(|gpu| LostGpu { index: gpu.index, uuid: Some(gpu.uuid) }));
+        Ok(inventory)
     }
 
     fn topology(&self) -> Result<Topology> {
@@ -237,6 +251,10 @@ impl Hardware for Fake {
 
     fn processes(&self, uuid: &str) -> Result<Vec<(u32, u64)>> {
         self.about(uuid, |state| state.processes.get(uuid).cloned().unwrap_or_default())
+    }
+
+    fn process_activity(&self, uuid: &str) -> Result<Vec<(u32, u32)>> {
+        self.about(uuid, |state| state.activity.get(uuid).cloned().unwrap_or_default())
     }
 
     fn set_exclusive(&self, uuid: &str, exclusive: bool) -> Result<()> {
@@ -305,6 +323,8 @@ mod tests {
         let (fake, gpu) = h200();
         fake.lose(&gpu);
         assert_eq!(fake.reading(&gpu), Err(Error::Lost));
+        let inventory = fake.inventory().expect("the others");
+        assert!(inventory.gpus.is_empty() && inventory.lost[0].uuid.as_ref() == Some(&gpu));
         fake.find_again(&gpu);
         assert!(fake.reading(&gpu).is_ok());
     }

@@ -79,7 +79,7 @@ pub fn node(model: Model, count: u32) -> Recording {
     let profiled = gpus.iter().filter(|gpu| gpu.gpm).map(|gpu| (gpu.uuid.clone(), Profiling::default()));
     let profiling = profiled.collect();
     let cuda = CudaVersion { major: 13, minor: 0 };
-    let inventory = Inventory { driver: "580.65.06".into(), nvml: "13.580.65.06".into(), cuda, gpus };
+    let inventory = Inventory { driver: "580.65.06".into(), nvml: "13.580.65.06".into(), cuda, gpus, lost: Vec::new() };
     Recording { inventory, topology, readings, profiling }
 }
 
@@ -182,8 +182,14 @@ impl Recording {
 }
 
 fn part(gpu: &Gpu, index: u32, profile: &Profile) -> MigDevice {
-    // Instances are numbered by size: the driver gives small ones the high numbers.
-    let gi = if profile.gpu >= 7 { 0 } else { index + 7 - profile.gpu.min(6) };
+    // Instances are numbered by size: the driver gives small ones the high numbers, and each number once.
+    let first = match profile.gpu {
+        7.. => 0,
+        3..=6 => 1,
+        2 => 3,
+        _ => 7,
+    };
+    let gi = (first..).find(|gi| gpu.mig_devices.iter().all(|part| part.gi != *gi)).unwrap_or(first);
     let media = u32::from(profile.gpu >= 2 || !profile.with.is_empty());
     let slices = MigSlices {
         gpu: profile.gpu,
@@ -215,5 +221,16 @@ mod tests {
             names.dedup();
             assert_eq!(names.len(), count, "{model:?}");
         }
+    }
+
+    #[test]
+    fn every_part_is_an_instance_of_its_own() {
+        let profiles = ["1g.18gb", "2g.35gb", "1g.18gb+me", "2g.35gb", "1g.18gb"];
+        let node = node(Model::H200, 1).with_mig(0, &profiles);
+        let mut numbers: Vec<u32> = node.inventory.gpus[0].mig_devices.iter().map(|part| part.gi).collect();
+        assert_eq!(numbers, [7, 3, 8, 4, 9]);
+        numbers.sort_unstable();
+        numbers.dedup();
+        assert_eq!(numbers.len(), profiles.len());
     }
 }

@@ -1,29 +1,55 @@
 //! What there is: driver, GPUs and their MIG devices.
 
+use std::path::Path;
+
 use nvml_wrapper::Device;
 use nvml_wrapper::enum_wrappers::device::InfoRom;
 use nvml_wrapper::error::NvmlError;
 
 use super::{Library, optional, raw, told};
-use crate::mig::{Profile, attribute_of_index};
-use crate::{ComputeCapability, CudaVersion, Gpu, Inventory, MigDevice, MigMode, MigSlices, PciAddress, Result};
+use crate::mig::{Profile, attribute_of_index, legacy};
+use crate::{
+    ComputeCapability, CudaVersion, Error, Gpu, Inventory, LostGpu, MigDevice, MigMode, MigSlices, PciAddress, Result,
+};
 
 /// NVLinks that a GPU may have.
 const LINKS: u32 = 18;
 
-pub(super) fn read(library: &Library) -> Result<Inventory> {
+/// Whether the parts of GPUs are wanted too.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Parts {
+    /// MIG devices as well.
+    All,
+    /// GPUs alone.
+    None,
+}
+
+pub(super) fn read(library: &Library, parts: Parts) -> Result<Inventory> {
     let nvml = &library.nvml;
-    let gpus = library.devices()?.iter().map(gpu).collect::<Result<Vec<Gpu>>>()?;
+    let (devices, unreachable) = library.devices_and_lost()?;
+    let mut lost: Vec<LostGpu> = unreachable.into_iter().map(|index| LostGpu { index, uuid: None }).collect();
+    let mut gpus = Vec::new();
+    for device in &devices {
+        match gpu(device, parts) {
+            Ok(gpu) => gpus.push(gpu),
+            // Gone since it was counted.
+            Err(Error::Lost) => {
+                lost.push(LostGpu { index: device.index().unwrap_or_default(), uuid: device.uuid().ok() })
+            }
+            Err(other) => return Err(other),
+        }
+    }
     let cuda = nvml.sys_cuda_driver_version().map_err(|error| told("nvmlSystemGetCudaDriverVersion", error))?;
     Ok(Inventory {
         driver: nvml.sys_driver_version().map_err(|error| told("nvmlSystemGetDriverVersion", error))?,
         nvml: nvml.sys_nvml_version().map_err(|error| told("nvmlSystemGetNVMLVersion", error))?,
         cuda: CudaVersion::from_number(cuda),
         gpus,
+        lost,
     })
 }
 
-fn gpu(device: &Device<'_>) -> Result<Gpu> {
+fn gpu(device: &Device<'_>, parts: Parts) -> Result<Gpu> {
     let pci = device.pci_info().map_err(|error| told("nvmlDeviceGetPciInfo", error))?;
     let capability =
         device.cuda_compute_capability().map_err(|error| told("nvmlDeviceGetCudaComputeCapability", error))?;
@@ -31,10 +57,11 @@ fn gpu(device: &Device<'_>) -> Result<Gpu> {
     let mig = mig_mode(device)?;
     let part = |part| optional("nvmlDeviceGetInforomVersion", device.info_rom_version(part));
     let (nvlinks, nvswitch) = links(device);
+    let minor = device.minor_number().map_err(|error| told("nvmlDeviceGetMinorNumber", error))?;
     Ok(Gpu {
         index: device.index().map_err(|error| told("nvmlDeviceGetIndex", error))?,
         uuid: device.uuid().map_err(|error| told("nvmlDeviceGetUUID", error))?,
-        minor: device.minor_number().map_err(|error| told("nvmlDeviceGetMinorNumber", error))?,
+        minor,
         name: device.name().map_err(|error| told("nvmlDeviceGetName", error))?,
         brand: optional("nvmlDeviceGetBrand", device.brand())?.map(|brand| format!("{brand:?}")),
         serial: optional("nvmlDeviceGetSerial", device.serial())?,
@@ -51,10 +78,9 @@ fn gpu(device: &Device<'_>) -> Result<Gpu> {
             minor: u32::try_from(capability.minor).unwrap_or_default(),
         },
         mig,
-        mig_devices: if matches!(mig, MigMode::Enabled { .. }) {
-            mig_devices(device, memory_bytes)?
-        } else {
-            Vec::new()
+        mig_devices: match (mig, parts) {
+            (MigMode::Enabled { .. }, Parts::All) => mig_devices(device, minor, memory_bytes)?,
+            _ => Vec::new(),
         },
         fabric: raw::fabric(device),
         addressing: raw::addressing(device),
@@ -73,12 +99,17 @@ fn mig_mode(device: &Device<'_>) -> Result<MigMode> {
     })
 }
 
-fn mig_devices(device: &Device<'_>, total_bytes: u64) -> Result<Vec<MigDevice>> {
+fn mig_devices(device: &Device<'_>, minor: u32, total_bytes: u64) -> Result<Vec<MigDevice>> {
     let most = optional("nvmlDeviceGetMaxMigDeviceCount", device.mig_device_count())?.unwrap_or(0);
-    let mut devices = Vec::new();
+    // An empty place takes NVML as long to look at as a MIG device: ten milliseconds.
+    let there = instances(Path::new("/proc"), minor);
+    let (mut devices, mut profiles) = (Vec::new(), raw::Profiles::default());
     for index in 0..most {
+        if there.is_some_and(|count| devices.len() >= count) {
+            break;
+        }
         match device.mig_device_by_index(index) {
-            Ok(part) => devices.push(mig_device(device, index, &part, total_bytes)?),
+            Ok(part) => devices.push(mig_device(device, index, &part, total_bytes, &mut profiles)?),
             // A place without a device.
             Err(NvmlError::NotFound | NvmlError::InvalidArg) => {}
             Err(error) => return Err(told("nvmlDeviceGetMigDeviceHandleByIndex", error)),
@@ -87,9 +118,36 @@ fn mig_devices(device: &Device<'_>, total_bytes: u64) -> Result<Vec<MigDevice>> 
     Ok(devices)
 }
 
-fn mig_device(parent: &Device<'_>, index: u32, part: &Device<'_>, total_bytes: u64) -> Result<MigDevice> {
+/// How many compute instances a GPU has, as the kernel lists them: as many as MIG devices. `None` where the list may
+/// not be whole: container runtimes mount one of their own over it, with what was there when the container began.
+fn instances(proc: &Path, minor: u32) -> Option<usize> {
+    let mounts = std::fs::read_to_string(proc.join("self/mountinfo")).ok()?;
+    if mounts.lines().any(|line| line.split(' ').nth(4).is_some_and(|at| at.starts_with("/proc/driver"))) {
+        return None;
+    }
+    let names = |dir: &Path, prefix: &'static str| {
+        let entries = std::fs::read_dir(dir).into_iter().flatten().flatten().map(|entry| entry.path());
+        let wanted = move |path: &std::path::PathBuf| {
+            path.file_name().is_some_and(|name| name.to_string_lossy().starts_with(prefix))
+        };
+        entries.filter(wanted).collect::<Vec<_>>()
+    };
+    let parts = names(&proc.join(format!("driver/nvidia/capabilities/gpu{minor}/mig")), "gi");
+    let count = parts.iter().map(|part| names(part, "ci").len()).sum();
+    (count > 0).then_some(count)
+}
+
+fn mig_device(
+    parent: &Device<'_>,
+    index: u32,
+    part: &Device<'_>,
+    total_bytes: u64,
+    profiles: &mut raw::Profiles,
+) -> Result<MigDevice> {
     let attributes = part.attributes().map_err(|error| told("nvmlDeviceGetAttributes", error))?;
-    let (gi, ci) = raw::instance(part)?;
+    let uuid = part.uuid().map_err(|error| told("nvmlDeviceGetUUID", error))?;
+    // Old drivers say it in the name alone.
+    let (gi, ci) = raw::instance(part).or_else(|error| legacy(&uuid).map(|(_, gi, ci)| (gi, ci)).ok_or(error))?;
     let slices = MigSlices {
         gpu: attributes.gpu_instance_slice_count,
         compute: attributes.compute_instance_slice_count,
@@ -102,15 +160,8 @@ fn mig_device(parent: &Device<'_>, index: u32, part: &Device<'_>, total_bytes: u
         ofa: attributes.shared_ofa_count,
     };
     let profile = Profile::of(slices.compute, slices.gpu, slices.memory_mib, total_bytes)
-        .with_attribute(raw::profile_index(parent, gi).and_then(attribute_of_index));
-    Ok(MigDevice {
-        index,
-        uuid: part.uuid().map_err(|error| told("nvmlDeviceGetUUID", error))?,
-        gi,
-        ci,
-        slices,
-        profile: profile.to_string(),
-    })
+        .with_attribute(profiles.index(parent, gi).and_then(attribute_of_index));
+    Ok(MigDevice { index, uuid, gi, ci, slices, profile: profile.to_string() })
 }
 
 /// NVLinks that are up, and whether they end in a switch.
@@ -139,4 +190,30 @@ pub(super) fn links_between(a: &Device<'_>, b: &Device<'_>) -> u32 {
     let direct = u32::try_from(direct.count()).unwrap_or(LINKS);
     let ((mine, switch), (theirs, their_switch)) = (links(a), links(b));
     if direct == 0 && switch && their_switch { mine.min(theirs) } else { direct }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A kernel's list of instances, and where things are mounted.
+    fn listed(files: &[&str], mounts: &str) -> Option<usize> {
+        let proc = tempfile::tempdir().expect("a directory");
+        let dirs = ["self"].into_iter().chain(files.iter().copied());
+        dirs.for_each(|dir| std::fs::create_dir_all(proc.path().join(dir)).expect("a directory"));
+        std::fs::write(proc.path().join("self/mountinfo"), mounts).expect("a file");
+        instances(proc.path(), 1)
+    }
+
+    #[test]
+    fn instances_are_counted_where_the_list_is_the_kernels_own() {
+        let gpu = "driver/nvidia/capabilities/gpu1/mig";
+        let files = ["gi3/ci0", "gi9/ci0", "gi9/ci1"].map(|name| format!("{gpu}/{name}"));
+        let files = files.each_ref().map(String::as_str);
+        let plain = "25 1 0:22 / /proc rw - proc proc rw\n";
+        let covered = "25 1 0:22 / /proc rw - proc proc rw\n99 25 0:50 / /proc/driver/nvidia rw - tmpfs tmpfs rw\n";
+        assert_eq!(listed(&files, plain), Some(3));
+        assert_eq!(listed(&files, covered), None);
+        assert_eq!(listed(&[], plain), None, "nothing listed says nothing");
+    }
 }

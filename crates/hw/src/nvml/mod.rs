@@ -9,9 +9,10 @@ mod inventory;
 mod raw;
 mod readings;
 
-use std::collections::HashMap;
+use std::collections::{BTreeMap, HashMap};
 use std::path::Path;
 use std::sync::{Arc, Mutex, PoisonError};
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use nvml_wrapper::enum_wrappers::device::{ComputeMode, TopologyLevel};
 use nvml_wrapper::enums::device::UsedGpuMemory;
@@ -23,6 +24,9 @@ use crate::{Error, Hardware, Inventory, Profiling, Reading, Recovery, Relation, 
 
 /// Products that show a picture on a workstation and compute nothing: no one may see them.
 const DISPLAYS: [&str; 2] = ["DGX Display", "NVIDIA DGX Display"];
+
+/// What a process did before that says nothing about what it does.
+const RECENT: Duration = Duration::from_secs(5);
 
 /// The opened library.
 pub struct Library {
@@ -46,17 +50,27 @@ impl Library {
         Ok(Self { nvml: Arc::new(nvml), samples: Mutex::default() })
     }
 
-    /// All GPUs that may be used, in NVML's order.
+    /// All GPUs that may be used, in NVML's order; lost ones are left out.
     fn devices(&self) -> Result<Vec<Device<'_>>> {
+        self.devices_and_lost().map(|(devices, _)| devices)
+    }
+
+    /// All GPUs that may be used, and the places of those that do not answer.
+    fn devices_and_lost(&self) -> Result<(Vec<Device<'_>>, Vec<u32>)> {
         let count = self.nvml.device_count().map_err(|error| told("nvmlDeviceGetCount", error))?;
-        let mut devices = Vec::new();
+        let (mut devices, mut lost) = (Vec::new(), Vec::new());
         for index in 0..count {
-            let device = self.nvml.device_by_index(index).map_err(|error| told("nvmlDeviceGetHandleByIndex", error))?;
-            if !device.name().is_ok_and(|name| DISPLAYS.contains(&name.as_str())) {
-                devices.push(device);
+            match self.nvml.device_by_index(index) {
+                Ok(device) if device.name().is_ok_and(|name| DISPLAYS.contains(&name.as_str())) => {}
+                Ok(device) => devices.push(device),
+                // What NVML says of a GPU that it counts and cannot reach; the others answer all the same.
+                Err(NvmlError::GpuLost | NvmlError::Unknown | NvmlError::IrqIssue | NvmlError::InsufficientPower) => {
+                    lost.push(index)
+                }
+                Err(error) => return Err(told("nvmlDeviceGetHandleByIndex", error)),
             }
         }
-        Ok(devices)
+        Ok((devices, lost))
     }
 
     fn device(&self, uuid: &str) -> Result<Device<'_>> {
@@ -69,7 +83,11 @@ impl Library {
 
 impl Hardware for Library {
     fn inventory(&self) -> Result<Inventory> {
-        inventory::read(self)
+        inventory::read(self, inventory::Parts::All)
+    }
+
+    fn whole_gpus(&self) -> Result<Inventory> {
+        inventory::read(self, inventory::Parts::None)
     }
 
     fn topology(&self) -> Result<Topology> {
@@ -128,6 +146,24 @@ impl Hardware for Library {
             UsedGpuMemory::Unavailable => 0,
         };
         Ok(found.iter().map(|process| (process.pid, bytes(&process.used_gpu_memory))).collect())
+    }
+
+    fn process_activity(&self, uuid: &str) -> Result<Vec<(u32, u32)>> {
+        let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+        let since = now.saturating_sub(RECENT).as_micros();
+        let samples = match self.device(uuid)?.process_utilization_stats(u64::try_from(since).unwrap_or_default()) {
+            Ok(samples) => samples,
+            // No process, no sample; and a MIG device has none at all.
+            Err(NvmlError::NotFound | NvmlError::NotSupported) => Vec::new(),
+            Err(error) => return Err(told("nvmlDeviceGetProcessUtilization", error)),
+        };
+        let mut newest: BTreeMap<u32, (u64, u32)> = BTreeMap::new();
+        for sample in samples {
+            let known = newest.entry(sample.pid).or_default();
+            *known = (*known).max((sample.timestamp, sample.sm_util));
+        }
+        // The driver may leave garbage where a process has just ended.
+        Ok(newest.into_iter().map(|(pid, (_, busy))| (pid, busy)).filter(|(_, busy)| *busy <= 100).collect())
     }
 
     fn set_exclusive(&self, uuid: &str, exclusive: bool) -> Result<()> {

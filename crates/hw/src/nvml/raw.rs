@@ -44,24 +44,40 @@ pub(super) fn instance(device: &Device<'_>) -> Result<(u32, u32)> {
     Ok((gi, ci))
 }
 
-/// The number of the profile that a GPU instance was made from, as NVML's calls take it: it tells what the
-/// instance's slices do not, such as media engines. `None` without the right to look.
-pub(super) fn profile_index(parent: &Device<'_>, gi: u32) -> Option<u32> {
-    const PROFILES: u32 = 17;
-    let lib = parent.nvml().lib();
-    let by_id = symbol(&lib.nvmlDeviceGetGpuInstanceById).ok()?;
-    let (info_of, profile_of) =
-        (symbol(&lib.nvmlGpuInstanceGetInfo).ok()?, symbol(&lib.nvmlDeviceGetGpuInstanceProfileInfo).ok()?);
-    // SAFETY: all structures are plain and ours; the handle of the instance is used only here.
-    unsafe {
-        let mut instance: sys::nvmlGpuInstance_t = mem::zeroed();
-        nvml_try(by_id(parent.handle(), gi, &mut instance)).ok()?;
-        let mut info: sys::nvmlGpuInstanceInfo_t = mem::zeroed();
-        nvml_try(info_of(instance, &mut info)).ok()?;
-        (0..PROFILES).find(|&index| {
-            let mut profile: sys::nvmlGpuInstanceProfileInfo_t = mem::zeroed();
-            nvml_try(profile_of(parent.handle(), index, &mut profile)).is_ok() && profile.id == info.profileId
-        })
+/// The profiles of one GPU, asked for once: NVML takes half a millisecond for each.
+#[derive(Default)]
+pub(super) struct Profiles {
+    /// Number and id of each.
+    known: Option<Vec<(u32, u32)>>,
+}
+
+impl Profiles {
+    /// The number of the profile that a GPU instance was made from, as NVML's calls take it: it tells what the
+    /// instance's slices do not, such as media engines. `None` without the right to look.
+    pub(super) fn index(&mut self, parent: &Device<'_>, gi: u32) -> Option<u32> {
+        const PROFILES: u32 = 17;
+        let lib = parent.nvml().lib();
+        let by_id = symbol(&lib.nvmlDeviceGetGpuInstanceById).ok()?;
+        let (info_of, profile_of) =
+            (symbol(&lib.nvmlGpuInstanceGetInfo).ok()?, symbol(&lib.nvmlDeviceGetGpuInstanceProfileInfo).ok()?);
+        // SAFETY: all structures are plain and ours; the handle of the instance is used only here.
+        let wanted = unsafe {
+            let mut instance: sys::nvmlGpuInstance_t = mem::zeroed();
+            nvml_try(by_id(parent.handle(), gi, &mut instance)).ok()?;
+            let mut info: sys::nvmlGpuInstanceInfo_t = mem::zeroed();
+            nvml_try(info_of(instance, &mut info)).ok()?;
+            info.profileId
+        };
+        let id = |index| {
+            // SAFETY: a plain structure of ours, written by NVML.
+            unsafe {
+                let mut profile: sys::nvmlGpuInstanceProfileInfo_t = mem::zeroed();
+                nvml_try(profile_of(parent.handle(), index, &mut profile)).ok()?;
+                Some((index, profile.id))
+            }
+        };
+        let known = self.known.get_or_insert_with(|| (0..PROFILES).filter_map(id).collect());
+        known.iter().find(|(_, id)| *id == wanted).map(|(index, _)| *index)
     }
 }
 
@@ -147,6 +163,17 @@ pub(super) fn fields<const N: usize>(device: &Device<'_>, asked: [(u32, u32); N]
                 _ => None,
             }
         })
+    }
+}
+
+/// Value of one numbered field, or why there is none.
+pub(super) fn field(device: &Device<'_>, field: u32) -> Result<u64> {
+    let [value] = fields(device, [(field, 0)]);
+    match (value, device.uuid()) {
+        (Some(value), _) => Ok(value),
+        // A GPU that is gone has no fields either.
+        (None, Err(error @ NvmlError::GpuLost)) => Err(told("nvmlDeviceGetFieldValues", error)),
+        (None, _) => Err(Error::NotSupported),
     }
 }
 

@@ -6,7 +6,7 @@ use nvml_wrapper::enum_wrappers::device::{
 };
 
 use super::{optional, raw};
-use crate::{EccCounts, Error, NvLinkErrors, Reading, Recovery, Result, Retired, ThrottleReasons, Violations};
+use crate::{EccCounts, NvLinkErrors, Reading, Recovery, Result, Retired, ThrottleReasons, Violations};
 
 /// Numbers of NVML's field values.
 mod field {
@@ -124,6 +124,5 @@ fn violations(device: &Device<'_>) -> Result<Violations> {
 }
 
 pub(super) fn recovery(device: &Device<'_>) -> Result<Recovery> {
-    let [action] = raw::fields(device, [(field::RECOVERY, 0)]);
-    action.map(Recovery::from_number).ok_or(Error::NotSupported)
+    raw::field(device, field::RECOVERY).map(Recovery::from_number)
 }

@@ -89,6 +89,7 @@ fn a_gpu_is_well_again_when_it_says_so_for_long_enough() {
         ((None, Ok(Recovery::None), true), Some(Cause::Remap)),
         ((None, Err(Error::Lost), false), Some(Cause::Lost)),
         ((None, Err(Error::NotSupported), false), None),
+        ((xid(60), Err(Error::NotSupported), false), None),
         ((Some((Cause::Mps("down".into()), 60)), Ok(Recovery::None), false), Some(Cause::Mps("down".into()))),
     ];
     for ((before, recovery, remap), wanted) in cases {

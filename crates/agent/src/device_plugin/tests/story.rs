@@ -67,9 +67,12 @@ impl Bench {
     }
 
     fn start(&self, options: Options) -> JoinHandle<Result<()>> {
+        self.start_with(options, Arc::new(Specs(watch::Sender::new(0))))
+    }
+
+    fn start_with(&self, options: Options, cdi: Arc<dyn CdiSpecs>) -> JoinHandle<Result<()>> {
         let short = Duration::from_millis(20);
         let timing = Timing { retry: short, recheck: short, quiet: Duration::ZERO };
-        let cdi = Arc::new(Specs(watch::Sender::new(0)));
         tokio::spawn(life::run(options, self.cx.clone(), Edges { label: self.label.subscribe(), cdi, timing }))
     }
 
@@ -161,6 +164,20 @@ async fn a_gpu_that_falls_off_the_bus_takes_all_its_replicas_along() {
     bench.fake.lose(&uuid(0));
     kubelet.until(GPU, healthy(4)).await;
     bench.fake.find_again(&uuid(0));
+    kubelet.until(GPU, healthy(8)).await;
+    bench.stop(plugin).await;
+}
+
+#[tokio::test]
+async fn a_gpu_that_is_lost_at_the_start_keeps_no_other_from_serving() {
+    let bench = Bench::new(gpus(8));
+    bench.fake.lose(&uuid(5));
+    let kubelet = bench.kubelet();
+    let plugin = bench.start(bench.options());
+    let offered = kubelet.until(GPU, healthy(7)).await;
+    assert_eq!(offered.devices.len(), 8, "the lost one is named");
+    assert!(!offered.healthy().contains(&uuid(5).as_str()));
+    bench.fake.find_again(&uuid(5));
     kubelet.until(GPU, healthy(8)).await;
     bench.stop(plugin).await;
 }
@@ -272,6 +289,37 @@ async fn cdi_names_are_told_once_specs_are_there() {
     let answer = kubelet.allocate(GPU, &[&uuid(0)]).await.expect("an answer");
     let names: Vec<&str> = answer.cdi_devices.iter().map(|device| device.name.as_str()).collect();
     assert_eq!(names, [format!("{CDI_VENDOR}/gpu={}", uuid(0)).as_str(), &format!("{CDI_VENDOR}/gds=all")]);
+    bench.stop(plugin).await;
+}
+
+#[tokio::test]
+async fn every_name_that_a_container_gets_is_in_a_spec() {
+    let bench = Bench::new(gpus(2));
+    let libraries = bench.path("usr/lib64");
+    std::fs::create_dir_all(&libraries).expect("a directory");
+    for name in ["libcuda.so.580.65.06", "libnvidia-ml.so.580.65.06"] {
+        std::fs::write(libraries.join(name), "x").expect("a library");
+    }
+    std::fs::write(bench.path("dev/gdrdrv"), "").expect("a node");
+    let kubelet = bench.kubelet();
+    let options = Options {
+        device_list_strategy: Some("cdi-cri".into()),
+        gdrcopy_enabled: Some(true),
+        gds_enabled: Some(true),
+        ..bench.options()
+    };
+    let generator = specs::Generator::new(&options, bench.dir.path()).expect("a generator");
+    let plugin = bench.start_with(options, Arc::new(generator));
+    kubelet.until(GPU, healthy(2)).await;
+    let answer = kubelet.allocate(GPU, &[&uuid(0), &uuid(1)]).await.expect("an answer");
+    assert_eq!(answer.cdi_devices.len(), 3, "two GPUs and GDRCopy; there is no storage: {:?}", answer.cdi_devices);
+    for device in &answer.cdi_devices {
+        let (kind, name) = device.name.split_once('=').expect("a CDI name");
+        let file = bench.path("var/run/cdi").join(format!("{}.json", kind.replace('/', "-")));
+        let spec = capstan_cdi::Spec::parse(&std::fs::read_to_string(file).expect("a spec")).expect("valid");
+        assert_eq!(spec.kind, kind);
+        assert!(spec.devices.iter().any(|device| device.name == name), "{name} is not in {kind}");
+    }
     bench.stop(plugin).await;
 }
 

@@ -79,7 +79,14 @@ fn answers(world: &World, roots: &Roots) -> Result<usize> {
         roots.nvml()?;
         return Ok(world.pci_gpus()?.len());
     }
-    Ok((world.open)(roots)?.inventory()?.gpus.len())
+    let found = (world.open)(roots)?.whole_gpus()?;
+    match found.lost.first() {
+        Some(lost) => {
+            let name = lost.uuid.clone().unwrap_or_else(|| format!("number {}", lost.index));
+            Err(Error::Check(format!("GPU {name} does not answer: it fell off the bus; reset it or reboot the node")))
+        }
+        None => Ok(found.gpus.len()),
+    }
 }
 
 /// Whether the operator runs a driver on this very node: what the node's label says, not what there is elsewhere.

@@ -13,6 +13,8 @@ mod tests;
 mod toolkit;
 mod workload;
 
+use std::time::Duration;
+
 use futures::future::BoxFuture;
 
 use super::World;
@@ -44,17 +46,23 @@ pub struct Check {
     pub name: &'static str,
     /// Files that say that it works: removed before it is checked.
     pub files: &'static [&'static str],
-    /// It waits for a while of its own, whatever the flags say.
-    pub waits: bool,
+    /// So long it waits by itself, whatever the flags say.
+    pub patience: Duration,
     /// The check.
     pub run: fn(&World) -> BoxFuture<'_, Result<Outcome>>,
 }
 
 macro_rules! check {
     ($name:literal, $files:expr, $run:path) => {
-        Check { name: $name, files: $files, waits: false, run: |world| Box::pin($run(world)) }
+        check!($name, $files, $run, Duration::ZERO)
+    };
+    ($name:literal, $files:expr, $run:path, $patience:expr) => {
+        Check { name: $name, files: $files, patience: $patience, run: |world| Box::pin($run(world)) }
     };
 }
+
+/// Virtual functions are made one by one, after the vGPU manager started.
+const FUNCTIONS: Duration = Duration::from_secs(300);
 
 /// Every check.
 pub const CHECKS: &[Check] = &[
@@ -67,7 +75,7 @@ pub const CHECKS: &[Check] = &[
     check!("plugin", &["plugin-ready"], plugin::run),
     check!("mofed", &["mofed-ready"], mofed::run),
     check!("vfio-pci", &["vfio-pci-ready"], sandbox::vfio_pci),
-    check!("vgpu-manager", &["vgpu-manager-ready", "host-vgpu-manager-ready"], sandbox::vgpu_manager),
+    check!("vgpu-manager", &["vgpu-manager-ready", "host-vgpu-manager-ready"], sandbox::vgpu_manager, FUNCTIONS),
     check!("vgpu-devices", &["vgpu-devices-ready"], sandbox::vgpu_devices),
     check!("cc-manager", &["cc-manager-ready"], cc::run),
 ];

@@ -268,7 +268,7 @@ async fn whole_gpus_for_virtual_machines_must_be_bound_to_vfio() {
     assert_eq!(container.ready("vfio-pci-ready"), None);
 }
 
-#[tokio::test]
+#[tokio::test(start_paused = true)]
 async fn vgpus_are_ready_when_every_function_is() {
     let set = |node: &Node, gpu: &str, total: u32, enabled: u32| {
         node.file(&format!("sys/bus/pci/devices/{gpu}/sriov_totalvfs"), &total.to_string());
@@ -280,7 +280,11 @@ async fn vgpus_are_ready_when_every_function_is() {
         let node = Node::new().label("nvidia.com/gpu.workload.config", "vm-vgpu");
         set(&node, "0000:11:00.0", first.0, first.1);
         set(&node, "0000:21:00.0", second.0, second.1);
+        let start = tokio::time::Instant::now();
         assert_eq!(node.check("vgpu-manager", &[]).await.is_ok(), wanted, "{first:?} {second:?}");
+        // Functions are made while it looks: it gives them five minutes, and no more.
+        let waited = start.elapsed().as_secs();
+        assert!(if wanted { waited == 0 } else { (300..310).contains(&waited) }, "{waited} s");
     }
     let node = Node::new().label("nvidia.com/gpu.workload.config", "vm-vgpu");
     node.file("sys/class/mdev_bus/0000:11:00.0/x", "");

@@ -13,7 +13,7 @@ pub(super) async fn run(world: &World) -> Result<Outcome> {
             "this container did not get the driver: {error}; does its runtime class name the NVIDIA runtime, and is the runtime configured on this node?"
         ))
     })?;
-    let gpus = hardware.inventory()?.gpus;
+    let gpus = hardware.whole_gpus()?.gpus;
     if gpus.is_empty() {
         return Err(Error::Check("the container runtime gave this container no GPU".into()));
     }
