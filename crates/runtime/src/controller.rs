@@ -153,7 +153,7 @@ impl Controller {
     }
 
     fn failed(&self, key: &Key, error: &Error) {
-        let failures = self.queue.failed(key);
+        let failures = self.queue.failed(key, error.class());
         let delay = error.delay(failures);
         match error.class() {
             Class::Conflict | Class::NotLeader => tracing::debug!(error = error.chain(), failures, ?delay, "again"),

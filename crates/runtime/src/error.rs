@@ -119,6 +119,24 @@ impl Class {
     }
 }
 
+/// Failures in a row. Those of a server that was away say nothing about how long another one lasts: just after its start
+/// a server forbids what it allows a moment later.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Streak {
+    last: Option<Class>,
+    times: u32,
+}
+
+impl Streak {
+    /// Counts one more failure, and says how many there were.
+    pub(crate) fn another(&mut self, class: Class) -> u32 {
+        let away = matches!(self.last, Some(Class::Unavailable | Class::Throttled | Class::NotLeader));
+        self.times = if away && self.last != Some(class) { 1 } else { self.times.saturating_add(1) };
+        self.last = Some(class);
+        self.times
+    }
+}
+
 impl Error {
     pub(crate) fn request(verb: &'static str, what: impl ToString, source: kube::Error) -> Self {
         Self::Request { verb, what: what.to_string(), source: Box::new(source) }
@@ -215,6 +233,17 @@ mod tests {
             assert!(delay >= Duration::from_millis(50) && delay <= Duration::from_millis(1_500), "{delay:?}");
         }
         assert!(Class::Invalid.delay(9) > Class::Invalid.delay(1));
+    }
+
+    #[test]
+    fn failures_of_a_server_that_was_away_do_not_count_for_others() {
+        let mut streak = Streak::default();
+        for times in 1..=100 {
+            assert_eq!(streak.another(Class::Unavailable), times);
+        }
+        assert_eq!(streak.another(Class::Forbidden), 1);
+        assert_eq!(streak.another(Class::Conflict), 2);
+        assert_eq!(streak.another(Class::Forbidden), 3);
     }
 
     #[test]

@@ -12,6 +12,8 @@ use std::time::Duration;
 use tokio::sync::Notify;
 use tokio::time::{Instant, sleep_until};
 
+use crate::error::{Class, Streak};
+
 /// A queue of keys. Clones share one state.
 #[derive(Debug)]
 pub struct Queue<K> {
@@ -32,7 +34,7 @@ struct State<K> {
     working: HashSet<K>,
     later: BTreeSet<(Instant, K)>,
     due: HashMap<K, Instant>,
-    failures: HashMap<K, u32>,
+    failures: HashMap<K, Streak>,
 }
 
 impl<K> Clone for Queue<K> {
@@ -114,11 +116,8 @@ impl<K: Clone + Eq + Hash + Ord> Queue<K> {
     }
 
     /// Counts a failure and says how many there were in a row.
-    pub fn failed(&self, key: &K) -> u32 {
-        let mut state = self.state();
-        let failures = state.failures.entry(key.clone()).or_default();
-        *failures = failures.saturating_add(1);
-        *failures
+    pub(crate) fn failed(&self, key: &K, class: Class) -> u32 {
+        self.state().failures.entry(key.clone()).or_default().another(class)
     }
 
     /// Forgets the failures of a key, because it succeeded or is gone.

@@ -98,9 +98,10 @@ impl Process {
         Ok(())
     }
 
-    /// Waits a while until it has ended.
+    /// Waits a while until it has ended, and given back its files and ports.
     pub(crate) fn ended(&self) -> Result<()> {
-        until(GRACE, || self.pid().is_none());
+        let last = self.record().and_then(|record| u32::try_from(record["pid"].as_u64()?).ok());
+        until(GRACE, || self.pid().is_none() && last.is_none_or(has_no_files));
         Ok(())
     }
 
@@ -116,6 +117,15 @@ impl Process {
     fn record(&self) -> Option<Value> {
         serde_json::from_slice(&std::fs::read(self.file()).ok()?).ok()
     }
+}
+
+/// Whether what had this number is gone, or waits only to be asked how it ended. Threads end one by one, and the last one
+/// closes the files: until then a program has a number, and no name.
+fn has_no_files(pid: u32) -> bool {
+    let Ok(threads) = std::fs::read_dir(format!("/proc/{pid}/task")) else { return true };
+    let named = std::fs::read_link(format!("/proc/{pid}/exe")).is_ok();
+    let status = std::fs::read_to_string(format!("/proc/{pid}/status")).unwrap_or_default();
+    named || (threads.count() == 1 && status.lines().any(|line| line.starts_with("State:") && line.contains('Z')))
 }
 
 /// Sends a signal to processes. One that has ended meanwhile is no failure.

@@ -18,7 +18,7 @@ use serde_json::value::RawValue;
 use tokio::time::{Instant, timeout};
 
 use super::{Cache, Feed, Key, Poison, Source};
-use crate::error::{Class, class_of, class_of_code};
+use crate::error::{Class, Streak, class_of, class_of_code};
 use crate::kinds::{Keep, Presence};
 
 /// A server that can send a list as a stream of events does so from this version on.
@@ -30,6 +30,9 @@ const PAGE: u32 = 500;
 /// Servers send a bookmark about once a minute: a stream that is silent for longer is taken to be dead.
 const SILENCE: Duration = Duration::from_secs(180);
 
+/// What was seen once is asked for again after this long at the latest.
+const BLIND: Duration = Duration::from_secs(10);
+
 /// After so many failures in a row people should know.
 const WORTH_A_WARNING: u32 = 5;
 
@@ -40,14 +43,17 @@ pub(super) async fn run(cache: Cache, client: Client, index: usize) {
 
 /// Follows what a feed shows for ever.
 pub(super) async fn follow(cache: &Cache, client: Client, feed: &Feed) {
-    let mut watch = Watch { cache, client, feed, resume: None, streams: true, failures: 0, busy: false };
+    let mut watch = Watch { cache, client, feed, resume: None, streams: true, streak: Streak::default(), busy: false };
     loop {
         let ended = watch.turn().await;
-        watch.failures = if watch.busy { 1 } else { watch.failures.saturating_add(1) };
-        watch.busy = false;
-        let class = watch.report(ended);
+        if std::mem::take(&mut watch.busy) {
+            watch.streak = Streak::default();
+        }
+        let (class, failures) = watch.report(ended);
         cache.shared.metrics.watch_restarted(feed.table.kind.label());
-        tokio::time::sleep(class.delay(watch.failures)).await;
+        let delay = class.delay(failures);
+        // Decisions are made with what is known of a kind that could be seen once: that must not be old.
+        tokio::time::sleep(if feed.table.synced() { delay.min(BLIND) } else { delay }).await;
     }
 }
 
@@ -79,7 +85,7 @@ struct Watch<'a> {
     resume: Option<String>,
     /// Whether the server may be asked to stream lists.
     streams: bool,
-    failures: u32,
+    streak: Streak,
     /// Whether this turn brought anything.
     busy: bool,
 }
@@ -261,13 +267,13 @@ impl Watch<'_> {
         self.cache.set_absent(self.feed, false);
     }
 
-    /// Says what happened, once and not every time, and in which class it falls.
-    fn report(&mut self, ended: Ended) -> Class {
+    /// Says what happened, once and not every time, in which class it falls, and how often it did in a row.
+    fn report(&mut self, ended: Ended) -> (Class, u32) {
         let kind = self.feed.table.kind;
         let (class, reason) = match ended {
             Ended::Over => {
                 tracing::debug!(%kind, "watch is over, starting again");
-                return Class::Unavailable;
+                return (Class::Unavailable, self.streak.another(Class::Unavailable));
             }
             Ended::Expired => {
                 self.resume = None;
@@ -275,7 +281,8 @@ impl Watch<'_> {
             }
             Ended::Failed(class, reason) => (class, reason),
         };
-        if self.failures == WORTH_A_WARNING {
+        let failures = self.streak.another(class);
+        if failures == WORTH_A_WARNING {
             tracing::warn!(%kind, class = class.label(), reason, "cannot watch, trying on");
         } else {
             tracing::debug!(%kind, class = class.label(), reason, "watch failed");
@@ -288,7 +295,7 @@ impl Watch<'_> {
                 _ => {}
             }
         }
-        class
+        (class, failures)
     }
 }
 

@@ -22,7 +22,7 @@ use super::Certificate;
 use super::certs::Bundle;
 use crate::Runtime;
 use crate::anchor::{Anchor, owners};
-use crate::error::{Class, Error};
+use crate::error::{Class, Error, Streak};
 use crate::writer::FIELD_MANAGER;
 
 /// How often all of it is looked at.
@@ -57,15 +57,15 @@ pub async fn run(runtime: Runtime, settings: Settings, certificate: Certificate,
     });
     let mut keeper = Keeper { runtime, settings, certificate, served: None };
     let keep = async {
-        let mut failures = 0;
+        let mut streak = Streak::default();
         loop {
             let pause = match keeper.look().await {
                 Ok(()) => {
-                    failures = 0;
+                    streak = Streak::default();
                     LOOK
                 }
                 Err(error) => {
-                    failures += 1;
+                    let failures = streak.another(error.class());
                     if failures == 5 {
                         tracing::warn!(error = error.chain(), "cannot keep our certificate, trying on");
                     } else {

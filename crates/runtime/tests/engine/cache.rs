@@ -241,6 +241,22 @@ async fn a_kind_that_we_may_not_see_is_waited_for_only_if_every_server_has_it() 
 }
 
 #[tokio::test(start_paused = true)]
+async fn what_a_server_forbids_while_it_starts_is_asked_for_again_at_once() {
+    let cluster = Cluster::start().await;
+    let link = cluster.link();
+    let (runtime, _stop) = runtime(&link, Gate::open()).await;
+    link.cut();
+    tokio::time::sleep(Duration::from_secs(60)).await;
+    let status = capstan_apiserver::error::Status::new(403, "Forbidden", "the rules are not read yet");
+    let watches = Matcher::new().user("operator").resource("configmaps");
+    let fault = cluster.server.faults().add(Fault::fail(watches, status).first(2));
+    cluster.apply(config_map("a", "1")).await;
+    link.mend();
+    until(5, "the watch goes on", || holds(&runtime, "a", "1")).await;
+    assert_eq!(fault.hits(), 2);
+}
+
+#[tokio::test(start_paused = true)]
 async fn a_subscriber_that_panics_ends_no_watch() {
     let cluster = Cluster::start().await;
     let (runtime, _stop) = runtime(&cluster.link(), Gate::open()).await;
