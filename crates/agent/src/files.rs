@@ -72,6 +72,11 @@ impl Changes {
         Self { events }
     }
 
+    /// Waits for time alone.
+    pub fn none() -> Self {
+        Self { events: None }
+    }
+
     /// The next change.
     pub async fn next(&mut self, longest: Duration) {
         let change = async {
@@ -81,6 +86,15 @@ impl Changes {
             }
         };
         let _ = tokio::time::timeout(longest, change).await;
+    }
+}
+
+/// The kernel takes tens of milliseconds to end a watch: a thread that serves others must not wait for that.
+impl Drop for Changes {
+    fn drop(&mut self) {
+        if let (Some(events), Ok(runtime)) = (self.events.take(), tokio::runtime::Handle::try_current()) {
+            runtime.spawn_blocking(move || drop(events));
+        }
     }
 }
 

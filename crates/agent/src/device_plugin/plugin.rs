@@ -145,6 +145,8 @@ pub(super) async fn keep(
                 let mut serving = std::pin::pin!(serve(listener, service.clone(), end.clone()));
                 let registered = announce(&place, &request, &mut pause);
                 let ended = tokio::select! {
+                    // First: whoever is told to stop stops serving too, which is no failure then.
+                    biased;
                     () = stop.cancelled() => Ended::Told,
                     changed = kubelet.changed() => if changed.is_ok() { Ended::Kubelet } else { Ended::Told },
                     served = &mut serving => Ended::Failed(served.err().unwrap_or_else(|| std::io::ErrorKind::Other.into())),

@@ -127,8 +127,13 @@ async fn say(
     loop {
         // Listen before looking: what happens in between is not lost.
         let dev = cx.roots.dev_here.join("dev");
-        let mut devices = Changes::of_names(&[&dev.join("nvidia-caps"), &dev]);
-        let mut edits = Changes::of(&config.and_then(Path::parent).into_iter().collect::<Vec<_>>());
+        let (mut devices, mut edits) = match settings.oneshot {
+            true => (Changes::none(), Changes::none()),
+            false => (
+                Changes::of_names(&[&dev.join("nvidia-caps"), &dev]),
+                Changes::of(&config.and_then(Path::parent).into_iter().collect::<Vec<_>>()),
+            ),
+        };
         match look(options, settings, cx, turn).await? {
             Some(said) => match publisher.publish(&said).await {
                 Ok(()) => turn = Turn::Later,
