@@ -15,7 +15,7 @@ use anyhow::{Context, Result};
 use clap::Subcommand;
 
 pub(crate) use control_plane::AUDIT_LOG;
-pub(crate) use node::{NAME as NODE, ctr, import, is_ready as node_is_ready};
+pub(crate) use node::{NAME as NODE, PAUSE, ctr, import, is_ready as node_is_ready};
 pub(crate) use process::{Process, output, until};
 pub(crate) use tools::{API_SERVER, ETCD, HELM, KUBECTL, KUBELET, Tool, in_path};
 

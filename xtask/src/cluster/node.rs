@@ -30,7 +30,8 @@ const MADE_KUBELET: &str = "made-kubelet-folder";
 pub(crate) const NAME: &str = "capstan";
 /// How long the node may take until it is Ready.
 const READY: Duration = Duration::from_secs(90);
-const PAUSE: &str = "capstan.local/pause:1";
+/// An image whose only program sleeps.
+pub(crate) const PAUSE: &str = "capstan.local/pause:1";
 
 /// Programs from the distribution, and the Debian package of each.
 const PACKAGES: &[(&str, &str)] = &[

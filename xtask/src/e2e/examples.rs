@@ -33,12 +33,17 @@ const WAITING: &[(&str, &str)] = &[
 
 /// Builds the images and gives them to the node.
 pub(super) fn images(suite: &Suite) -> Result<String> {
-    let folder = suite.root.join("target/image");
-    let (operator, model) = (folder.join("capstan.tar"), folder.join("model-server.tar"));
-    let digest = image::capstan(&suite.root, &operator, image::TAG, suite.build)?;
+    let model = suite.root.join("target/image/model-server.tar");
     image::model_server(&suite.root, &model, MODEL, suite.build)?;
-    import(&operator)?;
     import(&model)?;
+    image(suite)
+}
+
+/// The same for that of capstan alone.
+pub(super) fn image(suite: &Suite) -> Result<String> {
+    let operator = suite.root.join("target/image/capstan.tar");
+    let digest = image::capstan(&suite.root, &operator, image::TAG, suite.build)?;
+    import(&operator)?;
     let bytes = std::fs::metadata(&operator)?.len();
     Ok(format!("{} {}, {} MB", image::TAG, &digest[..19.min(digest.len())], bytes / 1_000_000))
 }
@@ -269,7 +274,8 @@ pub(super) fn served(suite: &Suite) -> Result<String> {
     Ok(format!("/v1/models answers at {} services", asked.len()))
 }
 
-fn get(address: &str, path: &str) -> Result<String> {
+/// What an address answers.
+pub(super) fn get(address: &str, path: &str) -> Result<String> {
     let mut stream = TcpStream::connect_timeout(&address.parse()?, Duration::from_secs(2))?;
     stream.set_read_timeout(Some(Duration::from_secs(2)))?;
     write!(stream, "GET {path} HTTP/1.1\r\nHost: {address}\r\nConnection: close\r\n\r\n")?;

@@ -2,6 +2,7 @@
 //!
 //! One line per step. A step that fails ends the run and leaves the cluster as it is, to be looked at.
 
+mod agent;
 mod audit;
 mod examples;
 mod gpu;
@@ -27,6 +28,16 @@ pub(crate) struct Args {
     /// Run the development build: the same story, minutes sooner
     #[arg(long)]
     dev: bool,
+    /// Run some of the steps alone, on a cluster that may be there already
+    #[arg(long, value_enum, value_name = "STEPS")]
+    only: Option<Only>,
+}
+
+/// Steps that need no other before them.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
+enum Only {
+    /// What `capstan agent` does on the node
+    Agent,
 }
 
 /// Namespace and name of the release.
@@ -59,12 +70,19 @@ pub(crate) fn run(root: &Path, args: &Args) -> Result<()> {
         steps: 0,
     };
     suite.step("cluster", |suite| {
-        cluster::down()?;
+        if args.only.is_none() {
+            cluster::down()?;
+        }
         cluster::up(&suite.root, true)?;
         Ok("one real node, RBAC on".into())
     })?;
     suite.kubectl = cluster::KUBECTL.find(root)?;
     suite.helm = cluster::HELM.find(root)?;
+    if args.only == Some(Only::Agent) {
+        suite.step("image", examples::image)?;
+        suite.agent()?;
+        return suite.end(args);
+    }
     suite.step("images", examples::images)?;
     suite.step("GPUs and volumes", examples::hardware)?;
     let before = release::everything(&suite)?;
@@ -85,14 +103,25 @@ pub(crate) fn run(root: &Path, args: &Args) -> Result<()> {
     suite.step("helm uninstall", |suite| release::uninstall(suite, &before, Crds::Stay))?;
     suite.step("helm install with crds.keep=false", release::install_to_go)?;
     suite.step("helm uninstall with CRDs", |suite| release::uninstall(suite, &before, Crds::Go))?;
-    if !args.keep {
-        suite.step("cluster down", |_| cluster::down().map(|()| "nothing left behind".into()))?;
-    }
-    println!("e2e: {} steps on a real node in {:.0} s", suite.steps, suite.begin.elapsed().as_secs_f64());
-    Ok(())
+    // Last, as the kubelet remembers a device plugin for minutes: the node would have no GPUs for the examples.
+    suite.agent()?;
+    suite.end(args)
 }
 
 impl Suite {
+    fn agent(&mut self) -> Result<()> {
+        self.step("agent: devices", agent::devices)?;
+        self.step("agent: several roles", agent::roles)
+    }
+
+    fn end(&mut self, args: &Args) -> Result<()> {
+        if !args.keep {
+            self.step("cluster down", |_| cluster::down().map(|()| "nothing left behind".into()))?;
+        }
+        println!("e2e: {} steps on a real node in {:.0} s", self.steps, self.begin.elapsed().as_secs_f64());
+        Ok(())
+    }
+
     /// Does one step and says what came of it.
     fn step(&mut self, name: &str, work: impl FnOnce(&Self) -> Result<String>) -> Result<()> {
         let begin = Instant::now();
