@@ -30,6 +30,9 @@ const CALM: Duration = Duration::from_secs(60);
 /// The same in real time: the longest pause between two writes is a backoff of some seconds.
 const REAL_CALM: Duration = Duration::from_secs(6);
 
+/// The operator's own image.
+pub const OWN_IMAGE: &str = "example.com/capstan:1";
+
 /// Nodes of a usual world.
 const NODES: usize = 2;
 
@@ -142,6 +145,14 @@ impl World {
     /// The same, with operators that tell nodes how their GPUs do.
     pub fn telling(mut self, readiness: gpu::Readiness) -> Self {
         self.gpu.readiness = readiness;
+        self
+    }
+
+    /// The same, with operators that know an image of their own, and others only for what it cannot do.
+    pub fn with_own_image(mut self) -> Self {
+        self.gpu.agent.image = OWN_IMAGE.into();
+        let done = ["DEVICE_PLUGIN_IMAGE", "GFD_IMAGE", "DCGM_EXPORTER_IMAGE", "DCGM_IMAGE", "VALIDATOR_IMAGE"];
+        self.gpu.images.retain(|variable, _| !done.contains(&variable.as_str()));
         self
     }
 

@@ -107,11 +107,7 @@ impl Place {
                 anchor,
             }),
             crds_go_with,
-            gpu: gpu::Settings {
-                requestor: Some(requestor()),
-                readiness: gpu::Readiness { condition: true, taint: None },
-                ..capstan_tests::world::operands_in(HOME)
-            },
+            gpu: operands(),
             ..Options::in_process()
         };
         let client = Client::new(self.recorder.beside(streams), "default");
@@ -178,6 +174,18 @@ impl Drop for Place {
         self.stop.cancel();
         self.cluster.stop();
     }
+}
+
+/// Images of others, except for feature discovery and validator: these are ours where a policy names none.
+fn operands() -> gpu::Settings {
+    let mut settings = gpu::Settings {
+        requestor: Some(requestor()),
+        readiness: gpu::Readiness { condition: true, taint: None },
+        ..capstan_tests::world::operands_in(HOME)
+    };
+    settings.images.retain(|variable, _| !["GFD_IMAGE", "VALIDATOR_IMAGE"].contains(&variable.as_str()));
+    settings.agent.image = capstan_tests::world::OWN_IMAGE.into();
+    settings
 }
 
 fn free_port() -> SocketAddr {
@@ -327,12 +335,13 @@ async fn gpus(place: &Place) {
     let status = Patch::Merge(json!({"status": version["status"]}));
     place.api(&version).patch("version", &PatchParams::default(), &status).await.unwrap();
     let on = json!({"enabled": true});
+    let named = json!({"repository": "example.com", "image": "named", "version": "1"});
     let policy = |mode: &str| {
         json!({
             "apiVersion": "nvidia.com/v1", "kind": "ClusterPolicy", "metadata": {"name": "cluster-policy"},
             "spec": {
-                "operator": {}, "daemonsets": {}, "driver": {}, "toolkit": {}, "devicePlugin": {}, "dcgm": {}, "gfd": {},
-                "dcgmExporter": {"enablePodLabels": true, "serviceMonitor": on}, "nodeStatusExporter": on,
+                "operator": {}, "daemonsets": {}, "driver": {}, "toolkit": {}, "devicePlugin": {}, "dcgm": {},
+                "gfd": named, "validator": named, "dcgmExporter": {"enablePodLabels": true, "serviceMonitor": on}, "nodeStatusExporter": on,
                 "vgpuManager": on, "vgpuDeviceManager": on, "vfioManager": on, "sandboxDevicePlugin": on,
                 "kataSandboxDevicePlugin": on, "ccManager": on, "sandboxWorkloads": {"enabled": true, "mode": mode},
             },
@@ -359,6 +368,7 @@ async fn gpus(place: &Place) {
     });
     place.apply(driver.clone()).await;
     place.until(&driver, state("disabled")).await;
+    own_roles(place, policy("kata")).await;
     let policy = policy("kata");
     place.api(&policy).delete("cluster-policy", &DeleteParams::default()).await.unwrap();
     place.until(&manager, Value::is_null).await;
@@ -371,6 +381,21 @@ async fn gpus(place: &Place) {
     place.api(&spare).delete("spare", &DeleteParams::default()).await.unwrap();
     place.until(&spare, Value::is_null).await;
     claims(place).await;
+}
+
+/// What our own image does needs other rights than the images of others.
+async fn own_roles(place: &Place, mut policy: Value) {
+    policy["spec"]["gfd"] = json!({"enabled": true});
+    policy["spec"]["validator"] = json!({"hostNetwork": false});
+    policy["spec"]["sandboxWorkloads"] = json!({"enabled": false});
+    place.apply(policy).await;
+    for (name, verb) in [("nvidia-gpu-feature-discovery", "patch"), ("nvidia-operator-validator", "deletecollection")] {
+        let role = json!({
+            "apiVersion": "rbac.authorization.k8s.io/v1", "kind": "Role",
+            "metadata": {"name": name, "namespace": HOME},
+        });
+        place.until(&role, |role| role["rules"].to_string().contains(&format!("\"{verb}\""))).await;
+    }
 }
 
 /// The same through claims: everything, then less, then nothing.

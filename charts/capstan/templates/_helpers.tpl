@@ -50,6 +50,21 @@ helm.sh/chart: {{ printf "%s-%s" .Chart.Name .Chart.Version | replace "+" "_" }}
 {{- end }}
 {{- end }}
 
+{{/* What runs on nodes: the operator's image, unless parts of it are said otherwise. */}}
+{{- define "capstan.agent.image" -}}
+{{- $image := .Values.agent.image }}
+{{- $repository := $image.repository | default .Values.image.repository }}
+{{- if $image.digest }}
+{{- printf "%s@%s" $repository $image.digest }}
+{{- else if $image.tag }}
+{{- printf "%s:%s" $repository $image.tag }}
+{{- else if .Values.image.digest }}
+{{- printf "%s@%s" $repository .Values.image.digest }}
+{{- else }}
+{{- printf "%s:%s" $repository (default .Chart.AppVersion .Values.image.tag) }}
+{{- end }}
+{{- end }}
+
 {{/* The charts that this one replaces have three places for the names of pull secrets. */}}
 {{- define "capstan.imagePullSecrets" -}}
 {{- $all := concat .Values.imagePullSecrets (.Values.operator.imagePullSecrets | default list) }}

@@ -4,8 +4,10 @@
 //! functions over an [`capstan_hw::Inventory`] and acts at its edge: sockets of the kubelet, files, the API server.
 //! It waits for events (a socket that appears, a label that changes, a fault), never in a loop with a pause.
 
+pub mod after;
 pub mod cdi;
 pub mod config;
+pub mod config_manager;
 pub mod device_plugin;
 pub mod discovery;
 pub mod exporter;

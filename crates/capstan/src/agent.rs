@@ -7,7 +7,8 @@ use std::time::Duration;
 use anyhow::{Context, Result, anyhow, bail};
 use capstan_agent::Cx;
 use capstan_agent::files::Changes;
-use capstan_agent::roles::{Role, run_all};
+use capstan_agent::own_node::OwnNode;
+use capstan_agent::roles::{Role, run_all, run_labelled};
 use capstan_hw::Source;
 use capstan_hw::driver::Roots;
 use capstan_hw::fake::{Fake, Faults, Model, Recording, node};
@@ -30,6 +31,13 @@ pub(crate) struct Args {
     /// Root that holds the driver's dev, as the host sees it
     #[arg(long, env = "NVIDIA_DEV_ROOT", value_name = "DIR")]
     host_dev_root: Option<PathBuf>,
+    /// With --roles, run each only while its own label of the node is true (nvidia.com/gpu.deploy.device-plugin …)
+    #[arg(long, env = "FOLLOW_NODE_LABELS", num_args = 0..=1, default_value_t = false, default_missing_value = "true",
+          action = clap::ArgAction::Set)]
+    follow_node_labels: bool,
+    /// Name of this node, for its labels
+    #[arg(long, env = "NODE_NAME", default_value = "", value_name = "NAME")]
+    node_name: String,
     /// Pretend to have GPUs: 8xH200, or the file of a recording
     #[arg(long, env = "CAPSTAN_FAKE_GPUS", value_name = "GPUS")]
     fake: Option<String>,
@@ -73,12 +81,23 @@ pub(crate) async fn run(args: Args) -> Result<()> {
         }
     };
     let cx = Cx { hardware: Arc::new(hardware), roots, root: "/".into(), stop };
-    let mut roles = roles;
-    let result = match (roles.len(), roles.pop()) {
+    // A command alone is what somebody asked for; only roles that share a pod have labels of their own.
+    let follows = args.follow_node_labels && !args.roles.is_empty();
+    run_roles(roles, follows.then_some(args.node_name), cx).await.map_err(|error| anyhow!("{error}"))
+}
+
+async fn run_roles(
+    mut roles: Vec<(String, Role)>,
+    labels_of: Option<String>,
+    cx: Cx,
+) -> Result<(), capstan_agent::Error> {
+    if let Some(node) = labels_of {
+        return run_labelled(roles, &OwnNode::connect(&node).await?, cx).await;
+    }
+    match (roles.len(), roles.pop()) {
         (1, Some((_, role))) => role.run(cx).await,
         (_, last) => run_all(roles.into_iter().chain(last).collect(), cx).await,
-    };
-    result.map_err(|error| anyhow!("{error}"))
+    }
 }
 
 /// Words of the command line, where a link to this program stands for one of its commands: container runtimes run

@@ -6,7 +6,7 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use anyhow::{Result, anyhow};
-use capstan_operator::gpu::{Readiness, StartupTaint};
+use capstan_operator::gpu::{Agent, Layout, Readiness, StartupTaint};
 use capstan_operator::questions::Ask;
 use capstan_operator::{Certificate, Endpoint, Options};
 use capstan_runtime::webhook::keeper;
@@ -84,6 +84,9 @@ pub(crate) struct Args {
     /// Name of this process among its replicas
     #[arg(long, env = "POD_NAME", default_value = "capstan", value_name = "NAME")]
     pod_name: String,
+    /// How the roles of GPU nodes are put into pods, unless a ClusterPolicy says otherwise: combined, per-component
+    #[arg(long, env = "CAPSTAN_NODE_LAYOUT", default_value = "combined", value_parser = Layout::parse, value_name = "LAYOUT")]
+    node_layout: Layout,
     /// Kubeconfig file, where KUBECONFIG does not name it
     #[arg(long, value_name = "FILE")]
     kubeconfig: Option<PathBuf>,
@@ -168,6 +171,7 @@ fn options(args: &Args) -> Result<Options> {
         gpu: capstan_operator::gpu::Settings {
             namespace: args.namespace.clone(),
             images: images(),
+            agent: Agent { layout: args.node_layout, ..Agent::of(|name| std::env::var(name).ok()) },
             readiness: Readiness { condition: args.node_ready_condition, taint: args.startup_taint.clone() },
             requestor: capstan_operator::gpu::Requestor::of(|name| std::env::var(name).ok()),
             ..Default::default()

@@ -19,6 +19,7 @@ use std::time::Duration;
 
 use capstan_sim::NodeTemplate;
 use capstan_sim::node::{Behaviour, Body, ContainerContext, ExitCode, Match};
+use k8s_openapi::api::core::v1::Node;
 
 /// Where operands tell each other how far they are, on the host.
 const VALIDATIONS: &str = "run/nvidia/validations";
@@ -91,6 +92,7 @@ pub fn rules(pace: Pace) -> Vec<(Match, Behaviour)> {
         body("toolkit-validation", Body::new(move |cx| toolkit_validation(cx, pace))),
         body("cuda-validation", Body::new(move |cx| cuda_validation(cx, pace))),
         body("nvidia-device-plugin", Body::new(device_plugin)),
+        body("capstan-node-agent", Body::new(node_agent)),
         body("plugin-validation", Body::new(move |cx| plugin_validation(cx, pace))),
         body("nvidia-operator-validator", Body::new(validator)),
         body("gpus", Body::new(dra::plugin)),
@@ -184,21 +186,66 @@ async fn cuda_validation(cx: ContainerContext, pace: Pace) {
 
 /// Offers the node's GPUs while it runs.
 async fn device_plugin(cx: ContainerContext) -> ExitCode {
-    let host = cx.node.host().clone();
-    host.wait_for(&file("driver-ready")).await;
+    cx.node.host().wait_for(&file("driver-ready")).await;
+    match offer(&cx).await {
+        Ok(()) => cx.stopped().await,
+        Err(code) => return code,
+    }
+    withdraw(&cx).await
+}
+
+async fn offer(cx: &ContainerContext) -> Result<(), ExitCode> {
     let node = cx.node.object();
     let label = node.as_ref().and_then(|node| node.metadata.labels.as_ref()?.get(HARDWARE).cloned());
     let gpus = label.unwrap_or_else(|| "1".into());
     if let Err(error) = cx.node.set_capacity("nvidia.com/gpu", Some(&gpus)).await {
         cx.log.line(format!("cannot offer GPUs: {error}"));
-        return ExitCode::FAILURE;
+        return Err(ExitCode::FAILURE);
     }
-    host.write(PLUGIN, "");
-    cx.stopped().await;
-    host.remove(PLUGIN);
+    cx.node.host().write(PLUGIN, "");
+    Ok(())
+}
+
+async fn withdraw(cx: &ContainerContext) -> ExitCode {
+    cx.node.host().remove(PLUGIN);
     match cx.node.set_capacity("nvidia.com/gpu", Some("0")).await {
         Ok(()) => ExitCode::SUCCESS,
         Err(_) => ExitCode::FAILURE,
+    }
+}
+
+/// Several roles in one container, each while its own label of the node is true. Only the device plugin does anything
+/// that others see.
+async fn node_agent(cx: ContainerContext) -> ExitCode {
+    let roles = cx.args.iter().skip_while(|word| *word != "--roles").nth(1);
+    if !roles.is_some_and(|roles| roles.split(',').any(|role| role == "device-plugin")) {
+        cx.stopped().await;
+        return ExitCode::SUCCESS;
+    }
+    cx.node.host().wait_for(&file("driver-ready")).await;
+    let label = format!("{DEPLOY}device-plugin");
+    let wanted = |node: &Node| {
+        node.metadata.labels.as_ref().and_then(|labels| labels.get(&label)).is_some_and(|value| value == "true")
+    };
+    while unless_stopped(&cx, cx.node.until(wanted)).await {
+        if let Err(code) = offer(&cx).await {
+            return code;
+        }
+        let goes_on = unless_stopped(&cx, cx.node.until(|node| !wanted(node))).await;
+        let code = withdraw(&cx).await;
+        if !goes_on || code != ExitCode::SUCCESS {
+            return code;
+        }
+    }
+    ExitCode::SUCCESS
+}
+
+/// Whether it came to pass before the container was told to end.
+async fn unless_stopped(cx: &ContainerContext, comes: impl Future<Output = ()>) -> bool {
+    tokio::select! {
+        biased;
+        () = cx.stopped() => false,
+        () = comes => true,
     }
 }
 

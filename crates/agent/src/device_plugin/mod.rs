@@ -28,6 +28,7 @@ use tokio::sync::watch;
 
 pub use allocate::CDI_VENDOR;
 pub use cdi::{CdiSpecs, Wanted};
+pub(crate) use choose::{Fallback, choose, configs};
 pub(crate) use devices::{Device, Kernel, Offer, Resource, offer};
 pub(crate) use node::Node;
 pub use options::Options;

@@ -11,7 +11,7 @@ use serde_json::{Value, json};
 /// What is applied when the user brings nothing.
 const EXAMPLE: &str = include_str!("../../../../examples/nimservice.yaml");
 
-const CLUSTER_POLICY: &str = include_str!("../../../../examples/gpu/clusterpolicy.yaml");
+const CLUSTER_POLICY: &str = include_str!("../../../../examples/gpu/minimal.yaml");
 
 /// An object to apply.
 #[derive(Clone, Debug)]

@@ -137,7 +137,9 @@ async fn start(args: &Args, view: View) -> Result<(Up, Client)> {
     let stage = view.stage("operator");
     let stop = CancellationToken::new();
     let (ready, is_ready) = tokio::sync::oneshot::channel();
-    let options = capstan_operator::Options::in_process();
+    let mut options = capstan_operator::Options::in_process();
+    // Virtual nodes pull nothing; the name is the one that a release of this version has.
+    options.gpu.agent.image = format!("ghcr.io/capstan/capstan:{}", env!("CARGO_PKG_VERSION"));
     let operator = tokio::spawn(capstan_operator::run(client.clone(), options, stop.clone(), ready));
     if is_ready.await.is_err() {
         match operator.await.context("the operator panicked")? {

@@ -2,10 +2,10 @@
 
 use std::collections::BTreeMap;
 
-use crate::gpu::Fleet;
 use crate::gpu::kernels::Unsupported;
 use crate::gpu::nodes::StartupTaint;
 use crate::gpu::upgrade::Report;
+use crate::gpu::{Agent, Fleet};
 
 /// The cluster, as far as GPUs are concerned.
 #[derive(Clone, Debug, Default)]
@@ -14,6 +14,8 @@ pub struct Cluster {
     pub namespace: String,
     /// Images of operands that the operator was started with, by variable: `DRIVER_IMAGE` …
     pub images: BTreeMap<String, String>,
+    /// Our own image, which stands in for those that nobody names.
+    pub agent: Agent,
     /// The nodes.
     pub fleet: Fleet,
     /// Every ClusterPolicy that is not going: creation time and name.

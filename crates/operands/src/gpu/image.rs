@@ -1,4 +1,5 @@
-//! Which image runs: that of the custom resource, else the one that the operator was started with.
+//! Which image runs: that of the custom resource, else the one that the operator was started with, else our own where it
+//! has a role for the operand.
 
 use std::collections::BTreeMap;
 
@@ -50,6 +51,11 @@ pub(super) fn path(
         _ if version.starts_with("sha256:") => Ok(format!("{repository}/{name}@{version}")),
         _ => Ok(format!("{repository}/{name}:{version}")),
     }
+}
+
+/// Whether the custom resource says nothing about which image.
+pub(super) fn is_unnamed(image: &Image) -> bool {
+    [&image.repository, &image.image, &image.version].iter().all(|part| part.as_deref().unwrap_or_default().is_empty())
 }
 
 /// `path` for the operating system with that tag; a digest names one already.

@@ -4,6 +4,7 @@
 //! nodes get them, [`namespace`] those of the namespace in which they run, [`upgrade`] how drivers are replaced, [`fleet`]
 //! what a decision knows of the nodes.
 
+pub mod agent;
 pub mod cluster;
 pub mod fleet;
 mod image;
@@ -13,6 +14,7 @@ pub mod nodes;
 pub mod policy;
 pub mod upgrade;
 
+pub use agent::{Agent, Layout};
 pub use cluster::{Cluster, OpenShift};
 pub use fleet::Fleet;
 pub use image::IMAGES;

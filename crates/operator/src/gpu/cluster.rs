@@ -25,6 +25,7 @@ pub(super) fn cluster(cx: &Cx) -> Cluster {
     Cluster {
         namespace: settings.namespace.clone(),
         images: settings.images.clone(),
+        agent: settings.agent.clone(),
         fleet,
         policies: policies
             .iter()

@@ -14,9 +14,9 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 use capstan_api::gpu::{ClusterPolicy, GpuCluster, NvidiaDriver};
-pub use capstan_operands::gpu::IMAGES;
 pub use capstan_operands::gpu::nodes::{Readiness, StartupTaint};
 pub use capstan_operands::gpu::upgrade::Requestor;
+pub use capstan_operands::gpu::{Agent, IMAGES, Layout};
 use capstan_plan::Gvk;
 use capstan_runtime::queue::Queue;
 use capstan_runtime::{Action, Cache, Change, Controller, Error, Key, Runtime};
@@ -34,6 +34,8 @@ pub struct Settings {
     pub namespace: String,
     /// Images of operands by variable: `DRIVER_IMAGE` …
     pub images: BTreeMap<String, String>,
+    /// Our own image, which stands in for those that nobody names.
+    pub agent: Agent,
     /// What is measured.
     pub metrics: Metrics,
     /// As whom we ask another operator to take nodes out of use for upgrades; we do it ourselves when unset.

@@ -62,6 +62,12 @@ pub(super) fn start(nodes: &Nodes) {
             queue.add(change.key.clone());
         }
     });
+    let told = Arc::downgrade(&inner);
+    inner.context.caches.nodes.subscribe(move |change| {
+        if let Some(node) = told.upgrade().and_then(|inner| inner.node(change.key)) {
+            node.seen.send_modify(|count| *count += 1);
+        }
+    });
     let holder = Arc::downgrade(&inner);
     inner.context.caches.volume_claims.subscribe(move |change| {
         // A claim of the same name that comes later is another disk.

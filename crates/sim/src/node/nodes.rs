@@ -66,6 +66,8 @@ pub(super) struct Virtual {
     pub(super) usage: Usage,
     pub(super) writer: Writer,
     pub(super) recorder: Recorder,
+    /// Counts changes of its object.
+    pub(super) seen: watch::Sender<u64>,
 }
 
 /// The last parts of the addresses of a node's pods that are in use.
@@ -187,6 +189,7 @@ impl Nodes {
             usage: Usage::default(),
             writer: self.inner.context.writer(user, "kubelet"),
             recorder: self.inner.context.recorder_on("kubelet", &name),
+            seen: watch::Sender::new(0),
         });
         self.inner.nodes.write().unwrap_or_else(PoisonError::into_inner).insert(name.clone(), node.clone());
         let now = self.inner.context.clock().now();
@@ -257,6 +260,17 @@ impl NodeHandle {
     /// The object, as it is in the cache.
     pub fn object(&self) -> Option<Arc<Node>> {
         self.nodes.inner.context.caches.nodes.get(&self.node.name)
+    }
+
+    /// Waits until the object is as wanted.
+    pub async fn until(&self, wanted: impl Fn(&Node) -> bool) {
+        let mut seen = self.node.seen.subscribe();
+        while !self.object().is_some_and(|node| wanted(&node)) {
+            if seen.changed().await.is_err() {
+                // The cluster stops, and nothing changes any more.
+                std::future::pending::<()>().await;
+            }
+        }
     }
 
     /// The node's files: what `hostPath` volumes show.

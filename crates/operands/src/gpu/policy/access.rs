@@ -5,9 +5,11 @@ use std::collections::BTreeMap;
 use capstan_api::foreign::SecurityContextConstraints;
 use capstan_api::foreign::openshift::{SecurityContextConstraintsSpec, Strategy};
 use capstan_plan::Object;
+use k8s_openapi::api::admissionregistration::v1::{ValidatingAdmissionPolicy, ValidatingAdmissionPolicyBinding};
 use k8s_openapi::api::core::v1::ServiceAccount;
 use k8s_openapi::api::rbac::v1::{ClusterRole, ClusterRoleBinding, PolicyRule, Role, RoleBinding, RoleRef, Subject};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
+use serde_json::{Value, json};
 
 use super::{Cx, MANAGER};
 
@@ -148,6 +150,32 @@ pub(super) fn constraints(cx: &Cx<'_>, account: &str, shares: Shares) -> Option<
     let mut constraints = SecurityContextConstraints::new(account, spec);
     constraints.metadata = meta(cx, account, false);
     Some(Object::new(&constraints))
+}
+
+/// The node that the writer's pod runs on, as its token says; empty when it does not.
+pub(super) const HERE: &str = "has(request.userInfo.extra) \
+    && 'authentication.kubernetes.io/node-name' in request.userInfo.extra \
+    ? request.userInfo.extra['authentication.kubernetes.io/node-name'][0] : ''";
+
+/// Whether an account of the operator's namespace is the writer.
+pub(super) fn written_by(cx: &Cx<'_>, account: &str) -> String {
+    format!("request.userInfo.username == 'system:serviceaccount:{}:{account}'", cx.namespace())
+}
+
+/// A policy of admission and its binding, both of that name.
+pub(super) fn admission(cx: &Cx<'_>, name: &str, spec: Value) -> Vec<Object> {
+    let binding = json!({"policyName": name, "validationActions": ["Deny"]});
+    vec![
+        Object::new(&ValidatingAdmissionPolicy {
+            metadata: meta(cx, name, false),
+            spec: Some(serde_json::from_value(spec).expect("the policy is written here")),
+            ..ValidatingAdmissionPolicy::default()
+        }),
+        Object::new(&ValidatingAdmissionPolicyBinding {
+            metadata: meta(cx, name, false),
+            spec: serde_json::from_value(binding).expect("the binding is written here"),
+        }),
+    ]
 }
 
 /// Metadata of an object of ours.

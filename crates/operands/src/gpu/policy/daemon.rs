@@ -136,6 +136,15 @@ impl Daemon {
         }
     }
 
+    /// Takes a volume away, and with it wherever it is mounted.
+    pub(super) fn unmount(&mut self, name: &str) {
+        self.pod.volumes.iter_mut().for_each(|volumes| volumes.retain(|volume| volume.name != name));
+        let init = self.pod.init_containers.iter_mut().flatten();
+        for mounts in init.chain(&mut self.pod.containers).filter_map(|one| one.volume_mounts.as_mut()) {
+            mounts.retain(|mount| mount.name != name);
+        }
+    }
+
     /// Adds registry credentials, each once.
     pub(super) fn pull_with(&mut self, secrets: Option<&Vec<String>>) {
         for secret in secrets.into_iter().flatten() {

@@ -9,7 +9,8 @@ use super::daemon::Daemon;
 use super::monitor::service;
 use super::pod::{Build, container, host_dir};
 use super::snippets::after_toolkit;
-use super::{Cx, Operand, Outcome, enabled};
+use super::{Cx, Operand, Outcome, dcgm_exporter, enabled};
+use crate::gpu::image;
 
 pub(super) const OPERAND: Operand = Operand {
     name: "state-dcgm",
@@ -19,11 +20,24 @@ pub(super) const OPERAND: Operand = Operand {
     objects,
 };
 
+const IMAGE: &str = "DCGM_IMAGE";
 const NAME: &str = "nvidia-dcgm";
 pub(super) const MAIN: &str = "nvidia-dcgm-ctr";
 pub(super) const PORT: i32 = 5555;
 
+/// Why nothing is deployed although it is switched on.
+pub(super) const SPARED: &str = "disabled: the exporter reads NVML itself";
+
+/// Whether nobody needs it: our own exporter asks no engine, and no image of one is named.
+pub(super) fn is_spared(cx: &Cx<'_>) -> bool {
+    let image = &cx.spec().dcgm.component.image;
+    dcgm_exporter::is_own(cx) && image::is_unnamed(image) && cx.image(image, IMAGE).is_err()
+}
+
 fn objects(cx: &Cx<'_>) -> Outcome<Vec<Object>> {
+    if is_spared(cx) {
+        return Ok(Vec::new());
+    }
     let mut objects = access(cx, NAME, Rights::default());
     let shares = Shares { network: true, ports: true, anything: true, ..Shares::default() };
     objects.extend(constraints(cx, NAME, shares));
@@ -58,7 +72,7 @@ pub(super) fn daemon(cx: &Cx<'_>) -> Outcome<Daemon> {
     let mut daemon = template();
     daemon.common(cx)?;
     daemon.validated(cx)?;
-    daemon.runs_as(cx, dcgm, "DCGM_IMAGE")?;
+    daemon.runs_as(cx, dcgm, IMAGE)?;
     daemon.finishes_as(dcgm);
     daemon.sees_gpus(cx, MAIN);
     Ok(daemon)

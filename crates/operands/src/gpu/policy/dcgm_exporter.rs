@@ -11,7 +11,7 @@ use super::daemon::{Daemon, KUBELET_DIR};
 use super::monitor::{monitor, rules, scraped};
 use super::pod::{Build, Mount, at, config, container, env_of, host, host_make, set_env};
 use super::snippets::{after_toolkit, set_all};
-use super::{Cx, Operand, Outcome, enabled};
+use super::{Cx, Operand, Outcome, enabled, node_agent};
 
 pub(super) const OPERAND: Operand = Operand {
     name: "state-dcgm-exporter",
@@ -21,6 +21,7 @@ pub(super) const OPERAND: Operand = Operand {
     objects,
 };
 
+const IMAGE: &str = "DCGM_EXPORTER_IMAGE";
 pub(super) const NAME: &str = "nvidia-dcgm-exporter";
 const READER: &str = "nvidia-dcgm-exporter-read-pods";
 pub(super) const PORT: i32 = 9400;
@@ -32,19 +33,24 @@ pub(super) const ENGINE: &str = "nvidia-dcgm:5555";
 
 fn objects(cx: &Cx<'_>) -> Outcome<Vec<Object>> {
     let exporter = &cx.spec().dcgm_exporter;
-    let rights = Rights { here: vec![rule("", &["configmaps"], &["get", "list"])], ..Rights::default() };
-    let mut objects = access(cx, NAME, rights);
-    if reads_pods(exporter) {
-        objects.extend(cluster_role(cx, READER, NAME, vec![rule("", &["pods"], &["get", "list", "watch"])]));
+    let shared = node_agent::has(cx, "dcgm-exporter")?;
+    let mut objects = Vec::new();
+    if !shared {
+        let rights = Rights { here: vec![rule("", &["configmaps"], &["get", "list"])], ..Rights::default() };
+        objects.extend(access(cx, NAME, if is_own(cx) { Rights::default() } else { rights }));
+        if reads_pods(exporter) {
+            objects.extend(cluster_role(cx, READER, NAME, own_rights(cx).everywhere));
+        }
+        objects.extend(constraints(cx, NAME, Shares { ports: true, anything: true, ..Shares::default() }));
     }
-    objects.extend(constraints(cx, NAME, Shares { ports: true, anything: true, ..Shares::default() }));
     let settings = exporter.service.clone().unwrap_or_default();
     let spec = ServiceSpec {
         type_: settings.type_.filter(|type_| !type_.is_empty()),
         internal_traffic_policy: settings.internal_traffic_policy.filter(|policy| !policy.is_empty()),
         ..ServiceSpec::default()
     };
-    objects.push(scraped(cx, NAME, "gpu-metrics", PORT, spec));
+    let service = scraped(cx, NAME, "gpu-metrics", PORT, spec);
+    objects.push(if shared { node_agent::in_front(service) } else { service });
     if let Some(settings) = exporter.service_monitor.as_ref().filter(|settings| settings.enabled == Some(true)) {
         objects.extend(monitor(cx, NAME, "gpu-metrics", "app", Some(settings)));
     }
@@ -52,8 +58,24 @@ fn objects(cx: &Cx<'_>) -> Outcome<Vec<Object>> {
     for object in &mut objects {
         object.body["metadata"]["labels"]["app"] = NAME.into();
     }
-    objects.push(daemon(cx)?.object(cx));
+    if shared {
+        objects.extend(node_agent::objects(cx)?);
+    } else {
+        objects.push(daemon(cx)?.object(cx));
+    }
     Ok(objects)
+}
+
+/// Whether our own image is the exporter: it reads the GPUs itself.
+pub(super) fn is_own(cx: &Cx<'_>) -> bool {
+    cx.is_own(&cx.spec().dcgm_exporter.component.image, IMAGE)
+}
+
+/// What ours may do: only what the user wants to see of pods needs any right.
+pub(super) fn own_rights(cx: &Cx<'_>) -> Rights {
+    let pods = || rule("", &["pods"], &["get", "list", "watch"]);
+    let everywhere = reads_pods(&cx.spec().dcgm_exporter).then(pods).into_iter().collect();
+    Rights { everywhere, ..Rights::default() }
 }
 
 /// Whether metrics carry what only the API knows of pods.
@@ -105,9 +127,11 @@ pub(super) fn daemon(cx: &Cx<'_>) -> Outcome<Daemon> {
     let mut daemon = template();
     daemon.common(cx)?;
     daemon.validated(cx)?;
-    daemon.runs_as(cx, &exporter.component, "DCGM_EXPORTER_IMAGE")?;
+    let own = daemon.runs_role(cx, &exporter.component, IMAGE, "exporter")?;
     daemon.pod_annotations.extend(exporter.annotations.clone().unwrap_or_default());
-    if enabled(&cx.spec().dcgm.component) {
+    if own {
+        by_itself(&mut daemon);
+    } else if enabled(&cx.spec().dcgm.component) {
         set_env(daemon.main(), REMOTE, ENGINE);
     }
     daemon.host_network(exporter.component.host_network);
@@ -140,6 +164,15 @@ pub(super) fn daemon(cx: &Cx<'_>) -> Outcome<Daemon> {
         daemon.pod.automount_service_account_token = Some(true);
     }
     Ok(daemon)
+}
+
+/// Ours knows its default metrics without a file, and answers as soon as it runs.
+fn by_itself(daemon: &mut Daemon) {
+    let main = daemon.main();
+    main.env.iter_mut().for_each(|env| env.retain(|one| one.name != "DCGM_EXPORTER_COLLECTORS"));
+    for probe in [&mut main.liveness_probe, &mut main.readiness_probe].into_iter().flatten() {
+        probe.initial_delay_seconds = None;
+    }
 }
 
 /// Files that say which HPC job uses which GPU.

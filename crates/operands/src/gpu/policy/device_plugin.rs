@@ -7,7 +7,7 @@ use super::daemon::Daemon;
 use super::pod::{Build, Mount, at, config, container, host, host_make, set_env};
 use super::snippets::{after_toolkit, config_managers};
 use super::toolkit::entrypoint;
-use super::{Cx, Operand, Outcome, enabled};
+use super::{Cx, Operand, Outcome, enabled, node_agent};
 
 pub(super) const OPERAND: Operand = Operand {
     name: "state-device-plugin",
@@ -21,7 +21,8 @@ const ACCOUNT: &str = "nvidia-device-plugin";
 /// Where MPS keeps pipes and logs, unless the policy says otherwise.
 pub(super) const MPS_ROOT: &str = "/run/nvidia/mps";
 
-const NAME: &str = "nvidia-device-plugin-daemonset";
+const IMAGE: &str = "DEVICE_PLUGIN_IMAGE";
+pub(super) const NAME: &str = "nvidia-device-plugin-daemonset";
 const MAIN: &str = "nvidia-device-plugin";
 const ENTRYPOINT: &str = "nvidia-device-plugin-entrypoint";
 
@@ -33,12 +34,26 @@ if loaded nvidia_fs; then
 fi
 exec nvidia-device-plugin "$@""#;
 
+/// What it may do.
+pub(super) fn rights(_: &Cx<'_>) -> Rights {
+    Rights { everywhere: vec![rule("", &["nodes"], &["get", "list", "watch"])], ..Rights::default() }
+}
+
 fn objects(cx: &Cx<'_>) -> Outcome<Vec<Object>> {
-    let rights = Rights { everywhere: vec![rule("", &["nodes"], &["get", "list", "watch"])], ..Rights::default() };
-    let mut objects = access(cx, ACCOUNT, rights);
-    objects.push(entrypoint(cx, ENTRYPOINT, NAME, SCRIPT));
+    if node_agent::has(cx, "device-plugin")? {
+        return node_agent::objects(cx);
+    }
+    let mut objects = access(cx, ACCOUNT, rights(cx));
+    if !is_own(cx) {
+        objects.push(entrypoint(cx, ENTRYPOINT, NAME, SCRIPT));
+    }
     objects.push(daemon(cx)?.object(cx));
     Ok(objects)
+}
+
+/// Whether our own image is the device plugin.
+fn is_own(cx: &Cx<'_>) -> bool {
+    cx.is_own(&cx.spec().device_plugin.component.image, IMAGE)
 }
 
 fn template() -> Daemon {
@@ -80,13 +95,18 @@ fn template() -> Daemon {
     )
 }
 
-fn daemon(cx: &Cx<'_>) -> Outcome<Daemon> {
+pub(super) fn daemon(cx: &Cx<'_>) -> Outcome<Daemon> {
     let plugin = &cx.spec().device_plugin;
     let mut daemon = template();
     daemon.common(cx)?;
     daemon.validated(cx)?;
-    daemon.runs_as(cx, &plugin.component, "DEVICE_PLUGIN_IMAGE")?;
-    behind_script(&mut daemon);
+    let own = daemon.runs_role(cx, &plugin.component, IMAGE, "device-plugin")?;
+    if own {
+        daemon.after_driver();
+        daemon.unmount(ENTRYPOINT);
+    } else {
+        behind_script(&mut daemon);
+    }
     if cx.gds().is_some() {
         set_env(daemon.main(), "GDS_ENABLED", "true");
         set_env(daemon.main(), "MOFED_ENABLED", "true");
@@ -94,7 +114,7 @@ fn daemon(cx: &Cx<'_>) -> Outcome<Daemon> {
     if cx.gdrcopy().is_some() {
         set_env(daemon.main(), "GDRCOPY_ENABLED", "true");
     }
-    daemon.configured(cx, plugin.component.resources.as_ref())?;
+    daemon.configured(cx, plugin.component.resources.as_ref(), own)?;
     daemon.sees_gpus(cx, MAIN);
     daemon.mig(cx);
     if cx.cdi() {

@@ -1,12 +1,13 @@
 //! GPU feature discovery: labels nodes with the properties of their GPUs.
 
 use capstan_plan::Object;
+use serde_json::json;
 
-use super::access::{Rights, Shares, access, constraints, rule};
+use super::access::{HERE, Rights, Shares, access, admission, constraints, rule, written_by};
 use super::daemon::Daemon;
 use super::pod::{Build, Mount, at, container, host, host_dir, set_env};
 use super::snippets::{after_toolkit, config_managers};
-use super::{Cx, Operand, Outcome, enabled};
+use super::{Cx, Operand, Outcome, enabled, node_agent};
 
 pub(super) const OPERAND: Operand = Operand {
     name: "gpu-feature-discovery",
@@ -16,19 +17,51 @@ pub(super) const OPERAND: Operand = Operand {
     objects,
 };
 
-const NAME: &str = "gpu-feature-discovery";
+const IMAGE: &str = "GFD_IMAGE";
+pub(super) const NAME: &str = "gpu-feature-discovery";
 const ACCOUNT: &str = "nvidia-gpu-feature-discovery";
 const FEATURES: &str = "/etc/kubernetes/node-feature-discovery/features.d";
 
-fn objects(cx: &Cx<'_>) -> Outcome<Vec<Object>> {
-    let rights = Rights {
-        here: vec![
-            rule("nfd.k8s-sigs.io", &["nodefeatures"], &["get", "list", "watch", "create", "update"]),
-            rule("", &["pods"], &["get"]),
-        ],
-        everywhere: vec![rule("", &["nodes"], &["get", "list", "watch"])],
+/// What it may do. Ours asks for its one object, and patches it.
+pub(super) fn rights(cx: &Cx<'_>) -> Rights {
+    let objects: &[&str] = match cx.is_own(&cx.spec().gfd.image, IMAGE) {
+        true => &["get", "create", "patch"],
+        false => &["get", "list", "watch", "create", "update"],
     };
-    let mut objects = access(cx, ACCOUNT, rights);
+    Rights {
+        here: vec![rule("nfd.k8s-sigs.io", &["nodefeatures"], objects), rule("", &["pods"], &["get"])],
+        everywhere: vec![rule("", &["nodes"], &["get", "list", "watch"])],
+    }
+}
+
+/// Ours may only write the object of the node that it runs on, whatever its rights: who takes over one node must not
+/// label another.
+pub(super) fn own_node_only(cx: &Cx<'_>, account: &str) -> Vec<Object> {
+    let spec = json!({
+        "failurePolicy": "Fail",
+        "matchConstraints": {"resourceRules": [{
+            "apiGroups": ["nfd.k8s-sigs.io"], "apiVersions": ["*"],
+            "operations": ["CREATE", "UPDATE"], "resources": ["nodefeatures"],
+        }]},
+        "matchConditions": [{"name": "agent", "expression": written_by(cx, account)}],
+        "variables": [{"name": "here", "expression": HERE}],
+        "validations": [{
+            "expression": "variables.here != '' && object.metadata.name == 'nvidia-features-for-' + variables.here \
+                           && object.metadata.?labels[?'nfd.node.kubernetes.io/node-name'].orValue('') == variables.here",
+            "message": "an agent may only label the node that it runs on",
+        }],
+    });
+    admission(cx, &format!("nodefeatures-policy-{account}"), spec)
+}
+
+fn objects(cx: &Cx<'_>) -> Outcome<Vec<Object>> {
+    if node_agent::has(cx, "gpu-feature-discovery")? {
+        return node_agent::objects(cx);
+    }
+    let mut objects = access(cx, ACCOUNT, rights(cx));
+    if cx.is_own(&cx.spec().gfd.image, IMAGE) {
+        objects.extend(own_node_only(cx, ACCOUNT));
+    }
     objects.extend(constraints(cx, ACCOUNT, Shares { pid: true, anything: true, ..Shares::default() }));
     objects.push(daemon(cx)?.object(cx));
     Ok(objects)
@@ -53,17 +86,17 @@ fn template() -> Daemon {
     )
 }
 
-fn daemon(cx: &Cx<'_>) -> Outcome<Daemon> {
+pub(super) fn daemon(cx: &Cx<'_>) -> Outcome<Daemon> {
     let discovery = &cx.spec().gfd;
     let mut daemon = template();
     daemon.common(cx)?;
     daemon.validated(cx)?;
-    daemon.runs_as(cx, discovery, "GFD_IMAGE")?;
+    let own = daemon.runs_role(cx, discovery, IMAGE, "feature-discovery")?;
     if cx.cluster.openshift.is_some() {
         set_env(daemon.main(), "USE_NODE_FEATURE_API", "false");
     }
     daemon.finishes_as(discovery);
-    daemon.configured(cx, discovery.resources.as_ref())?;
+    daemon.configured(cx, discovery.resources.as_ref(), own)?;
     daemon.sees_gpus(cx, NAME);
     daemon.mig(cx);
     Ok(daemon)

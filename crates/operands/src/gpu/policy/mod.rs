@@ -18,8 +18,10 @@ mod mig_manager;
 mod mig_parted;
 mod monitor;
 mod mps;
+mod node_agent;
 mod node_status;
 mod operator_metrics;
+mod own;
 mod pod;
 mod prerequisites;
 mod sandbox_device_plugin;
@@ -32,6 +34,8 @@ mod vfio_manager;
 mod vgpu_device_manager;
 mod vgpu_devices;
 mod vgpu_manager;
+
+use std::collections::BTreeMap;
 
 use capstan_api::gpu::cluster_policy::ClusterPolicyStatus;
 use capstan_api::gpu::cluster_policy::sandbox::SandboxMode;
@@ -46,7 +50,7 @@ use kube::{Resource, ResourceExt};
 use serde_json::json;
 
 use super::fleet::ContainerRuntime;
-use super::{Cluster, OpenShift, image};
+use super::{Agent, Cluster, Layout, OpenShift, image};
 
 pub use driver::nvidia_driver;
 
@@ -234,7 +238,13 @@ pub fn plan(policy: &ClusterPolicy, facts: &Facts, cluster: &Cluster) -> Plan<Cl
     for operand in OPERANDS.iter().filter(|operand| (operand.enabled)(&cx)) {
         parts.push((operand, (operand.objects)(&cx).map(|objects| cx.children(objects))));
     }
-    let mut objects: Vec<Object> = parts.iter().filter_map(|(_, part)| part.as_ref().ok()).flatten().cloned().collect();
+    let mut objects: Vec<Object> = Vec::new();
+    for object in parts.iter().filter_map(|(_, part)| part.as_ref().ok()).flatten() {
+        // What operands share, each of them has.
+        if !objects.iter().any(|one| one.reference == object.reference) {
+            objects.push(object.clone());
+        }
+    }
     if parts.iter().any(|(_, part)| part.is_err()) {
         // While something cannot be decided, nothing goes: what runs may be what could not be decided.
         let wanted: Vec<Ref> = objects.iter().map(|object| object.reference.clone()).collect();
@@ -281,11 +291,23 @@ pub fn references(policy: &ClusterPolicy, namespace: &str) -> Vec<Ref> {
 /// grants a right must have it.
 pub fn granted() -> (Vec<PolicyRule>, Vec<PolicyRule>) {
     let images = super::IMAGES.iter().map(|name| ((*name).to_owned(), "image".to_owned())).collect();
-    let cluster = Cluster { images, openshift: Some(OpenShift::default()), ..Cluster::default() };
+    let named = Cluster { images, openshift: Some(OpenShift::default()), ..Cluster::default() };
+    // What only our own image needs: combined, and each alone.
+    let own = |layout| Cluster {
+        images: BTreeMap::new(),
+        agent: Agent { image: "image".into(), layout, ..Agent::default() },
+        ..named.clone()
+    };
+    let clusters = [
+        (&named, "kubevirt"),
+        (&named, "kata"),
+        (&own(Layout::Combined), "kubevirt"),
+        (&own(Layout::PerComponent), "kubevirt"),
+    ];
     let on = json!({"enabled": true});
     let facts = Facts::at(jiff::Timestamp::UNIX_EPOCH);
     let (mut here, mut everywhere) = (Vec::new(), Vec::new());
-    for mode in ["kubevirt", "kata"] {
+    for (cluster, mode) in clusters {
         let policy = json!({"metadata": {"name": "all"}, "spec": {
             "operator": {}, "daemonsets": {}, "driver": {}, "toolkit": {}, "devicePlugin": {}, "dcgm": {}, "gfd": {},
             "dcgmExporter": {"enablePodLabels": true}, "nodeStatusExporter": on, "vgpuManager": on,
@@ -293,14 +315,14 @@ pub fn granted() -> (Vec<PolicyRule>, Vec<PolicyRule>) {
             "ccManager": on, "sandboxWorkloads": {"enabled": true, "mode": mode},
         }});
         let policy: ClusterPolicy = serde_json::from_value(policy).expect("the policy is written here");
-        let cx = Cx { policy: &policy, facts: &facts, cluster: &cluster, source: SOURCE };
+        let cx = Cx { policy: &policy, facts: &facts, cluster, source: SOURCE };
         let enabled = OPERANDS.iter().filter(|operand| (operand.enabled)(&cx));
         let objects = enabled.flat_map(|operand| (operand.objects)(&cx).unwrap_or_default()).collect();
         let (one, other) = rules_of(objects);
         here.extend(one);
         everywhere.extend(other);
     }
-    let (one, other) = gpu_cluster::granted(&cluster);
+    let (one, other) = gpu_cluster::granted(&named);
     here.extend(one);
     everywhere.extend(other);
     (here, everywhere)

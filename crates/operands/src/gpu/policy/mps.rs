@@ -68,16 +68,19 @@ fn daemon(cx: &Cx<'_>) -> Outcome<Daemon> {
     daemon.validated(cx)?;
     // Arguments and variables are those of the device plugin, another program.
     let component = Component { args: None, env: None, ..plugin.clone() };
-    daemon.runs_as(cx, &component, "DEVICE_PLUGIN_IMAGE")?;
-    let path = cx.image(&plugin.image, "DEVICE_PLUGIN_IMAGE")?;
+    let own = daemon.runs_role(cx, &component, "DEVICE_PLUGIN_IMAGE", "mps-control-daemon")?;
+    let path = cx.found(&plugin.image, "DEVICE_PLUGIN_IMAGE")?.path;
     if let Some(mounts) = daemon.container(MOUNTS) {
         mounts.image = Some(path);
         pull_if_set(mounts, &plugin.image);
+        if own {
+            super::own::own(cx, &plugin.image, mounts, &["agent", "mps-control-daemon", "mount-shm"]);
+        }
         if let Some(resources) = &plugin.resources {
             mounts.resources = Some(requirements(resources));
         }
     }
-    daemon.configured(cx, plugin.resources.as_ref())?;
+    daemon.configured(cx, plugin.resources.as_ref(), own)?;
     daemon.sees_gpus(cx, MAIN);
     daemon.mig(cx);
     mps_root(cx, &mut daemon);

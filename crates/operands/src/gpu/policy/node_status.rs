@@ -88,7 +88,7 @@ fn daemon(cx: &Cx<'_>) -> Outcome<Daemon> {
     let mut daemon =
         Daemon::new(NAME, NAME, "node-status-exporter").constrained(NAME).with(vec![], vec![main], volumes);
     daemon.common(cx)?;
-    daemon.runs_as(cx, exporter, "VALIDATOR_IMAGE")?;
+    daemon.runs_role(cx, exporter, "VALIDATOR_IMAGE", "node-status-exporter")?;
     daemon.finishes_as(exporter);
     as_root(daemon.main());
     Ok(daemon)

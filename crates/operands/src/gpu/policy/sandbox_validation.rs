@@ -56,7 +56,7 @@ fn daemon(cx: &Cx<'_>) -> Outcome<Daemon> {
         ],
     );
     daemon.common(cx)?;
-    standard(cx, &mut daemon)?;
+    standard(cx, &mut daemon, "")?;
     // Nobody would ever say that it is ready.
     if !(cc_manager::OPERAND.enabled)(cx) {
         daemon.remove("cc-manager-validation");

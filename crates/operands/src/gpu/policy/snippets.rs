@@ -7,12 +7,16 @@ use k8s_openapi::api::core::v1::{ConfigMap, Container, ResourceRequirements, Sec
 use serde_json::json;
 
 use super::daemon::Daemon;
+use super::own::own_check;
 use super::pod::{Build, Mount, at, config, container, scratch, set_env};
 use super::{Cx, Outcome};
 use crate::gpu::image;
 
 /// The value under which the runtime gives a management container every GPU.
 const ALL_GPUS: &str = "management.nvidia.com/gpu=all";
+
+/// Waits until the toolkit was validated.
+pub(super) const UNTIL_TOOLKIT: &str = "until [ -f /run/nvidia/validations/toolkit-ready ]; do echo waiting for the toolkit to be validated; sleep 5; done";
 
 /// Annotation of pods with the hash of the ConfigMaps that they read when they start.
 pub(super) const CONFIG_HASH: &str = "nvidia.com/config-hash";
@@ -77,11 +81,17 @@ impl Daemon {
     /// One init container that runs the validator.
     pub(super) fn check(&mut self, cx: &Cx<'_>, name: &str) -> Outcome<()> {
         let validator = cx.validator();
-        let path = cx.image(&validator.image, "VALIDATOR_IMAGE")?;
+        let found = cx.found(&validator.image, "VALIDATOR_IMAGE")?;
         self.pull_with(validator.image.image_pull_secrets.as_ref());
+        if found.own {
+            self.pull_own(cx);
+        }
         let Some(check) = self.container(name) else { return Ok(()) };
-        check.image = Some(path);
+        check.image = Some(found.path);
         pull_if_set(check, &validator.image);
+        if found.own {
+            own_check(cx, &validator.image, check)?;
+        }
         if let Some(resources) = &validator.resources {
             check.resources = Some(requirements(resources));
         }
@@ -129,8 +139,9 @@ impl Daemon {
         }
     }
 
-    /// Configurations of the device plugin, of which the node's label chooses one; without, nobody looks for them.
-    pub(super) fn configured(&mut self, cx: &Cx<'_>, resources: Option<&Resources>) -> Outcome<()> {
+    /// Configurations of the device plugin, of which the node's label chooses one; without, nobody looks for them. `own`
+    /// is whether the main container is ours, which notices a change by itself.
+    pub(super) fn configured(&mut self, cx: &Cx<'_>, resources: Option<&Resources>, own: bool) -> Outcome<()> {
         let plugin = &cx.spec().device_plugin;
         let chosen = plugin.config.as_ref();
         let Some(name) = chosen.and_then(|config| config.name.as_deref()).filter(|name| !name.is_empty()) else {
@@ -139,8 +150,13 @@ impl Daemon {
             return Ok(());
         };
         let default = chosen.and_then(|config| config.default.clone()).unwrap_or_default();
-        let path = cx.image(&plugin.component.image, "DEVICE_PLUGIN_IMAGE")?;
-        self.restarts_with(cx, name);
+        let found = cx.found(&plugin.component.image, "DEVICE_PLUGIN_IMAGE")?;
+        if found.own {
+            self.pull_own(cx);
+        }
+        if !own {
+            self.restarts_with(cx, name);
+        }
         let main = self.main();
         set_env(main, "CONFIG_FILE", "/config/config.yaml");
         let mounts = || vec![at("config", "/config"), at(name, "/available-configs")];
@@ -151,8 +167,11 @@ impl Daemon {
         self.pod.volumes.get_or_insert_default().extend([config(name, name, None, &[]), scratch("config")]);
         for container in ["config-manager-init", "config-manager"] {
             let Some(container) = self.container(container) else { continue };
-            container.image = Some(path.clone());
+            container.image = Some(found.path.clone());
             pull_if_set(container, &plugin.component.image);
+            if found.own {
+                super::own::own(cx, &plugin.component.image, container, &["agent", "config-manager"]);
+            }
             if let Some(resources) = resources {
                 container.resources = Some(requirements(resources));
             }
@@ -224,9 +243,8 @@ pub(super) fn strategy_name(strategy: MigStrategy) -> &'static str {
 
 /// The init container that waits until the toolkit was validated; `volume` shows the validator's files at `path`.
 pub(super) fn after_toolkit(volume: &str, path: &str) -> Container {
-    let script = "until [ -f /run/nvidia/validations/toolkit-ready ]; do echo waiting for the toolkit to be validated; sleep 5; done";
     container("toolkit-validation")
-        .runs(&["sh", "-c"], &[script])
+        .runs(&["sh", "-c"], &[UNTIL_TOOLKIT])
         .mounts(vec![at(volume, path).host_to_container()])
         .privileged()
 }

@@ -8,7 +8,7 @@ use capstan_plan::{Note, Object, Plan, Severity, is_current};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
 use serde_json::Value;
 
-use super::{Cx, OPERANDS, Operand, Outcome};
+use super::{Cx, OPERANDS, Operand, Outcome, dcgm, node_agent};
 use crate::gpu::{kernels, upgrade};
 use crate::shown;
 
@@ -69,7 +69,7 @@ pub(super) fn failed(cx: &Cx<'_>, reason: &str, message: &str) -> Plan<ClusterPo
 /// The answer from what is there.
 pub(super) fn observed(cx: &Cx<'_>, parts: &[Part<'_>]) -> Plan<ClusterPolicyStatus> {
     let progress: Vec<(&Operand, Progress)> =
-        parts.iter().map(|(operand, part)| (*operand, judge(cx, operand.deploy, part))).collect();
+        parts.iter().map(|(operand, part)| (*operand, operand.judge(cx, part))).collect();
     let errors: Vec<String> = progress
         .iter()
         .filter_map(|(operand, progress)| match progress {
@@ -112,6 +112,17 @@ pub(super) fn observed(cx: &Cx<'_>, parts: &[Part<'_>]) -> Plan<ClusterPolicySta
     Plan { requeue, ..show(cx, ClusterPolicyState::Ready, Ok((reason, message)), &progress) }
 }
 
+impl Operand {
+    fn judge(&self, cx: &Cx<'_>, part: &Outcome<Vec<Object>>) -> Progress {
+        match judge(cx, self.deploy, part) {
+            Progress::Ready(_) if self.name == dcgm::OPERAND.name && dcgm::is_spared(cx) => {
+                Progress::Ready(dcgm::SPARED.into())
+            }
+            progress => progress,
+        }
+    }
+}
+
 /// How far an operand is, from the workloads that it consists of. `deploy` is the label of the nodes that should have it.
 pub(super) fn judge(cx: &Cx<'_>, deploy: Option<&str>, part: &Outcome<Vec<Object>>) -> Progress {
     let objects = match part {
@@ -137,10 +148,12 @@ pub(super) fn judge(cx: &Cx<'_>, deploy: Option<&str>, part: &Outcome<Vec<Object
         counts.add(there);
     }
     let wanted = deploy.map_or(counts.desired, |label| cx.cluster.fleet.wanting(label) as i64);
-    let deployed = objects.iter().any(|object| object.reference.gvk.kind == "DaemonSet");
-    match deployed {
-        true => counts.judge(wanted.max(counts.desired)),
-        false => Progress::Ready(String::new()),
+    let mut sets = objects.iter().filter(|object| object.reference.gvk.kind == "DaemonSet").peekable();
+    match sets.peek() {
+        // When all of its pods run, some may be where this operand waits and another of theirs is wanted.
+        Some(set) if set.reference.name == node_agent::NAME && counts.are_all_there() => counts.judge(wanted),
+        Some(_) => counts.judge(wanted.max(counts.desired)),
+        None => Progress::Ready(String::new()),
     }
 }
 
@@ -163,8 +176,12 @@ impl Counts {
         self.unobserved |= status("observedGeneration") < daemon_set["metadata"]["generation"].as_i64().unwrap_or(1);
     }
 
+    fn are_all_there(&self) -> bool {
+        self.updated == self.desired && self.available == self.desired
+    }
+
     fn judge(&self, wanted: i64) -> Progress {
-        let here = shown::progress(self.updated.min(self.available), wanted, MANY);
+        let here = shown::progress(self.updated.min(self.available).min(wanted), wanted, MANY);
         if self.unobserved {
             Progress::Waiting("its DaemonSet was not looked at by Kubernetes yet".into())
         } else if self.desired < wanted && self.available == self.desired {

@@ -6,6 +6,7 @@ use k8s_openapi::api::core::v1::Container;
 
 use super::access::{Rights, Shares, access, constraints, rule};
 use super::daemon::Daemon;
+use super::own::{CLEARS, own_hold};
 use super::pod::{Build, Mount, at, container, host, host_make, set_env};
 use super::snippets::{as_root, requirements, set_all, strategy_name};
 use super::toolkit::driver_validation;
@@ -24,8 +25,12 @@ const NAME: &str = "nvidia-operator-validator";
 
 fn objects(cx: &Cx<'_>) -> Outcome<Vec<Object>> {
     let all = &["create", "get", "list", "watch", "update", "patch", "delete"];
+    let clears: &[&str] = if cx.validates_itself() { &[CLEARS] } else { &[] };
     let rights = Rights {
-        here: vec![rule("", &["pods"], all), rule("apps", &["daemonsets"], &["get", "list", "watch"])],
+        here: vec![
+            rule("", &["pods"], &[all, clears].concat()),
+            rule("apps", &["daemonsets"], &["get", "list", "watch"]),
+        ],
         everywhere: vec![
             rule("", &["nodes"], &["get", "list", "watch"]),
             rule("nvidia.com", &["clusterpolicies/finalizers", "nvidiadrivers/finalizers"], all),
@@ -84,8 +89,15 @@ fn template() -> Daemon {
 fn daemon(cx: &Cx<'_>) -> Outcome<Daemon> {
     let mut daemon = template();
     daemon.common(cx)?;
-    standard(cx, &mut daemon)?;
+    standard(cx, &mut daemon, "-ready")?;
     daemon.sees_gpus(cx, "toolkit-validation");
+    if cx.validates_itself() {
+        // It computes on the GPUs itself before a pod does.
+        daemon.sees_gpus(cx, "cuda-validation");
+        if let Some(check) = daemon.container("cuda-validation") {
+            set_env(check, "NVIDIA_VISIBLE_DEVICES", "all");
+        }
+    }
     if !enabled(&cx.spec().device_plugin.component) {
         daemon.remove("plugin-validation");
     }
@@ -97,14 +109,17 @@ fn daemon(cx: &Cx<'_>) -> Outcome<Daemon> {
     Ok(daemon)
 }
 
-/// The main container of a validator.
-pub(super) fn standard(cx: &Cx<'_>, daemon: &mut Daemon) -> Outcome<()> {
+/// The main container of a validator, which takes the files with that suffix along when it goes.
+pub(super) fn standard(cx: &Cx<'_>, daemon: &mut Daemon, suffix: &str) -> Outcome<()> {
     let validator = cx.validator();
-    let path = cx.image(&validator.image, "VALIDATOR_IMAGE")?;
+    let found = cx.found(&validator.image, "VALIDATOR_IMAGE")?;
     daemon.pull_with(validator.image.image_pull_secrets.as_ref());
     let main = daemon.main();
-    main.image = Some(path);
+    main.image = Some(found.path);
     main.image_pull_policy = Some(image::pull_policy(&validator.image).into());
+    if found.own {
+        own_hold(cx, &validator.image, main, suffix);
+    }
     if let Some(resources) = &validator.resources {
         main.resources = Some(requirements(resources));
     }
@@ -120,13 +135,19 @@ pub(super) fn standard(cx: &Cx<'_>, daemon: &mut Daemon) -> Outcome<()> {
 /// Checks that start pods of their own, which run the same image in the same way.
 fn workloads(cx: &Cx<'_>, daemon: &mut Daemon) -> Outcome<()> {
     let validator = cx.validator();
-    let path = cx.image(&validator.image, "VALIDATOR_IMAGE")?;
-    let secrets = validator.image.image_pull_secrets.clone().unwrap_or_default().join(",");
+    let found = cx.found(&validator.image, "VALIDATOR_IMAGE")?;
+    let mut secrets = validator.image.image_pull_secrets.clone().unwrap_or_default();
+    let mut policy = image::pull_policy(&validator.image).to_owned();
+    if found.own {
+        secrets.extend(cx.cluster.agent.pull_secrets.clone());
+        policy = cx.own_pull_policy(&validator.image);
+    }
+    let secrets = secrets.join(",");
     let class = daemon.pod.runtime_class_name.clone();
     for name in ["cuda-validation", "plugin-validation"] {
         let Some(check) = daemon.container(name) else { continue };
-        set_env(check, "VALIDATOR_IMAGE", &path);
-        set_env(check, "VALIDATOR_IMAGE_PULL_POLICY", image::pull_policy(&validator.image));
+        set_env(check, "VALIDATOR_IMAGE", &found.path);
+        set_env(check, "VALIDATOR_IMAGE_PULL_POLICY", &policy);
         if !secrets.is_empty() {
             set_env(check, "VALIDATOR_IMAGE_PULL_SECRETS", &secrets);
         }

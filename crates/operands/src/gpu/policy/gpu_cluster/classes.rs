@@ -1,13 +1,12 @@
 //! What users ask for, and who may offer it: device classes, and the policy that keeps each node to its own slices.
 
 use capstan_plan::Object;
-use k8s_openapi::api::admissionregistration::v1::{ValidatingAdmissionPolicy, ValidatingAdmissionPolicyBinding};
 use k8s_openapi::api::resource::v1::DeviceClass;
 use serde_json::json;
 
 use super::Dra;
 use crate::gpu::policy::Cx;
-use crate::gpu::policy::access::meta;
+use crate::gpu::policy::access::{HERE, admission, meta, written_by};
 
 /// Class of whole GPUs.
 pub(super) const GPU: &str = crate::gpu::nodes::claims::DRIVER;
@@ -42,21 +41,15 @@ pub(super) fn classes(dra: &Dra<'_>) -> Vec<Object> {
 /// A plugin may only write the slices of the node that it runs on, whatever its rights: who takes over one node must not
 /// offer GPUs in the name of another.
 pub(super) fn policy(cx: &Cx<'_>, account: &str) -> Vec<Object> {
-    const NODE: &str = "'authentication.kubernetes.io/node-name'";
-    let user = format!("system:serviceaccount:{}:{account}", cx.namespace());
-    let extra = "request.userInfo.extra";
     let spec = json!({
         "failurePolicy": "Fail",
         "matchConstraints": {"resourceRules": [{
             "apiGroups": ["resource.k8s.io"], "apiVersions": ["v1", "v1beta1", "v1beta2"],
             "operations": ["CREATE", "UPDATE", "DELETE"], "resources": ["resourceslices"],
         }]},
-        "matchConditions": [{"name": "plugin", "expression": format!("request.userInfo.username == '{user}'")}],
+        "matchConditions": [{"name": "plugin", "expression": written_by(cx, account)}],
         "variables": [
-            {
-                "name": "here",
-                "expression": format!("has({extra}) && {NODE} in {extra} ? {extra}[{NODE}][0] : ''"),
-            },
+            {"name": "here", "expression": HERE},
             {"name": "slice", "expression": "request.operation == 'DELETE' ? oldObject : object"},
             {
                 "name": "everywhere",
@@ -76,16 +69,5 @@ pub(super) fn policy(cx: &Cx<'_>, account: &str) -> Vec<Object> {
             },
         ],
     });
-    let binding = json!({"policyName": POLICY, "validationActions": ["Deny"]});
-    vec![
-        Object::new(&ValidatingAdmissionPolicy {
-            metadata: meta(cx, POLICY, false),
-            spec: Some(serde_json::from_value(spec).expect("the policy is written here")),
-            ..ValidatingAdmissionPolicy::default()
-        }),
-        Object::new(&ValidatingAdmissionPolicyBinding {
-            metadata: meta(cx, POLICY, false),
-            spec: serde_json::from_value(binding).expect("the binding is written here"),
-        }),
-    ]
+    admission(cx, POLICY, spec)
 }

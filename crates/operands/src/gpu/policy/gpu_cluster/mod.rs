@@ -21,6 +21,7 @@ use k8s_openapi::api::resource::v1::{DeviceClass, ResourceClaimTemplate};
 use kube::Resource;
 use serde_json::{Value, json};
 
+pub(super) use self::plugin::on_nodes;
 use super::access::meta;
 use super::daemon::Daemon;
 use super::{Cx, Outcome};

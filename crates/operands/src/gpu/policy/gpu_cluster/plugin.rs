@@ -79,7 +79,7 @@ pub(super) fn all_at_once() -> Option<DaemonSetUpdateStrategy> {
 }
 
 /// Nodes with any of these labels.
-pub(super) fn on_nodes(labels: &[(&str, &str)]) -> Affinity {
+pub(in crate::gpu::policy) fn on_nodes(labels: &[(&str, &str)]) -> Affinity {
     let term = |(key, value): &(&str, &str)| NodeSelectorTerm {
         match_expressions: Some(vec![NodeSelectorRequirement {
             key: (*key).into(),

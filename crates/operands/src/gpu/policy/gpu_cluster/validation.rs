@@ -11,6 +11,7 @@ use crate::gpu::image;
 use crate::gpu::policy::Outcome;
 use crate::gpu::policy::access::{Rights, Shares, access, constraints};
 use crate::gpu::policy::daemon::Daemon;
+use crate::gpu::policy::own::own_hold;
 use crate::gpu::policy::pod::{Build, container};
 
 pub(super) const PART: Part =
@@ -33,12 +34,16 @@ fn objects(dra: &Dra<'_>) -> Outcome<Vec<Object>> {
 fn daemon(dra: &Dra<'_>) -> Outcome<Daemon> {
     let cx = &dra.cx();
     let validator = cx.validator().image;
-    let path = cx.image(&validator, "VALIDATOR_IMAGE")?;
+    let found = cx.found(&validator, "VALIDATOR_IMAGE")?;
     let mut check = container(CHECK).runs(&["nvidia-smi", "-L"], &[]);
     let mut main = container(NAME).runs(&["sh", "-c"], &["echo a GPU was used through a claim; sleep infinity"]);
     for container in [&mut check, &mut main] {
-        container.image = Some(path.clone());
+        container.image = Some(found.path.clone());
         container.image_pull_policy = Some(image::pull_policy(&validator).into());
+    }
+    if found.own {
+        check.image_pull_policy = Some(cx.own_pull_policy(&validator));
+        own_hold(cx, &validator, &mut main, "-ready");
     }
     let mut daemon =
         Daemon::new(NAME, NAME, PART.deploy).without_defaults().constrained(NAME).with(vec![check], vec![main], vec![]);
@@ -51,6 +56,9 @@ fn daemon(dra: &Dra<'_>) -> Outcome<Daemon> {
     daemon.pod.affinity = Some(on_nodes(&[("nvidia.com/gpu.present", "true")]));
     daemon.common(cx)?;
     daemon.pull_with(validator.image_pull_secrets.as_ref());
+    if found.own {
+        daemon.pull_own(cx);
+    }
     daemon.claims(CHECK, CLAIM, TEMPLATE);
     Ok(daemon)
 }

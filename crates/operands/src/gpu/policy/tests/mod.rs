@@ -10,6 +10,7 @@ mod driver_template;
 mod measures;
 mod mig;
 mod openshift;
+mod own;
 mod plugin;
 mod runtime_classes;
 mod sandbox_templates;

@@ -1,0 +1,184 @@
+//! What begins and ends with files that others write: wait for them, then become another command; hold them, then take
+//! them back. It stands where images with a shell have a script.
+
+use std::collections::BTreeMap;
+use std::os::unix::process::CommandExt;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::time::Duration;
+
+use crate::files::{self, Changes};
+use crate::{Cx, Error, Result};
+
+/// Longest pause between two looks, for directories that are not there yet.
+const LOOK: Duration = Duration::from_secs(5);
+
+/// Flags of the wait.
+#[derive(Debug, Clone, Default, clap::Args)]
+pub struct Options {
+    /// A file that must be there
+    #[arg(long = "file", value_name = "FILE")]
+    pub files: Vec<PathBuf>,
+    /// A file that must be there, with variables for the command, one NAME=value a line
+    #[arg(long, value_name = "FILE")]
+    pub variables: Option<PathBuf>,
+    /// Variables that are true where a kernel module is loaded, unless they are set: gdrdrv:GDRCOPY_ENABLED
+    #[arg(long = "when-loaded", value_name = "MODULE:NAME,…")]
+    pub when_loaded: Vec<String>,
+    /// What this program does then, such as: agent device-plugin
+    #[arg(last = true, value_name = "WORDS")]
+    pub words: Vec<String>,
+}
+
+/// Waits until every file is there, and becomes the command, if there is one.
+pub async fn run(options: Options, cx: Cx) -> Result<()> {
+    let wanted: Vec<&Path> = options.files.iter().chain(&options.variables).map(PathBuf::as_path).collect();
+    let dirs: Vec<&Path> = wanted.iter().filter_map(|file| file.parent()).collect();
+    loop {
+        // Listening starts before the look, so that nothing falls between them.
+        let mut changes = Changes::of(&dirs);
+        let Some(missing) = wanted.iter().find(|file| !file.exists()) else { break };
+        tracing::info!(file = %missing.display(), "waiting");
+        tokio::select! {
+            () = cx.stop.cancelled() => return Err(Error::Check("told to stop before every file was there".into())),
+            () = changes.next(LOOK) => {}
+        }
+    }
+    if options.words.is_empty() {
+        return Ok(());
+    }
+    let known = |name: &str| std::env::var(name).is_ok_and(|value| !value.is_empty());
+    let variables = variables(&options, &cx.root, known)?;
+    let error = Command::new("/proc/self/exe").arg0("capstan").args(&options.words).envs(variables).exec();
+    Err(Error::Io { what: format!("cannot run {}", options.words.join(" ")), source: error })
+}
+
+/// What the command gets beside its own environment, of which `known` tells what is set.
+fn variables(options: &Options, root: &Path, known: impl Fn(&str) -> bool) -> Result<BTreeMap<String, String>> {
+    let read = |path: &Path| {
+        std::fs::read_to_string(path)
+            .map_err(|source| Error::Io { what: format!("cannot read {}", path.display()), source })
+    };
+    let mut variables = match &options.variables {
+        Some(file) => lines(&read(file)?),
+        None => BTreeMap::new(),
+    };
+    if options.when_loaded.is_empty() {
+        return Ok(variables);
+    }
+    let modules = read(&root.join("proc/modules"))?;
+    for rule in &options.when_loaded {
+        let Some((module, names)) = rule.split_once(':') else {
+            let why = "write MODULE:NAME, such as gdrdrv:GDRCOPY_ENABLED";
+            return Err(Error::Config(format!("--when-loaded '{rule}' names no variable: {why}")));
+        };
+        if modules.lines().any(|line| line.split_whitespace().next() == Some(module)) {
+            for name in names.split(',').filter(|name| !known(name)) {
+                variables.entry(name.to_owned()).or_insert_with(|| "true".into());
+            }
+        }
+    }
+    Ok(variables)
+}
+
+/// Variables as a shell would take them over, without what a shell would compute.
+fn lines(text: &str) -> BTreeMap<String, String> {
+    let pairs = text.lines().filter_map(|line| line.trim().split_once('='));
+    let named = pairs.filter(|(name, _)| !name.is_empty() && !name.starts_with('#'));
+    named.map(|(name, value)| (name.trim().to_owned(), value.trim().trim_matches(['"', '\'']).to_owned())).collect()
+}
+
+/// Flags of what holds files.
+#[derive(Debug, Clone, clap::Args)]
+pub struct HoldOptions {
+    /// Where the files are
+    #[arg(long, default_value = "/run/nvidia/validations", value_name = "FOLDER")]
+    pub folder: PathBuf,
+    /// Which go at the end: those whose names end so
+    #[arg(long, default_value = "-ready", value_name = "TEXT")]
+    pub suffix: String,
+}
+
+/// Waits to be told to stop, and then removes the files: what they say no longer holds.
+pub async fn hold(options: HoldOptions, cx: Cx) -> Result<()> {
+    tracing::info!("every check has passed");
+    cx.stop.cancelled().await;
+    let entries = std::fs::read_dir(&options.folder).into_iter().flatten().flatten();
+    let names = entries.filter_map(|entry| entry.file_name().into_string().ok());
+    // Those with a dot belong to the driver's pod.
+    let ours = names.filter(|name| !name.starts_with('.') && name.ends_with(&options.suffix));
+    let mut first = Ok(());
+    for name in ours {
+        // One that cannot be removed does not keep the others.
+        first = first.and(files::remove(&options.folder.join(name)));
+    }
+    first
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+
+    use capstan_hw::Source;
+    use capstan_hw::driver::Roots;
+    use tokio_util::sync::CancellationToken;
+
+    use super::*;
+
+    fn cx(root: &Path) -> Cx {
+        let hardware = Arc::new(Source::nvml(Roots::local()));
+        Cx { hardware, roots: Roots::local(), root: root.into(), stop: CancellationToken::new() }
+    }
+
+    #[tokio::test]
+    async fn it_goes_on_when_the_last_file_is_there() {
+        let dir = tempfile::tempdir().expect("a directory");
+        let files = ["a-ready", "b-ready"].map(|name| dir.path().join(name));
+        let options = Options { files: files.to_vec(), ..Options::default() };
+        let waiting = tokio::spawn(run(options, cx(dir.path())));
+        files::write(&files[0], b"").expect("written");
+        assert!(!waiting.is_finished());
+        files::write(&files[1], b"").expect("written");
+        waiting.await.expect("it ends").expect("all are there");
+    }
+
+    #[tokio::test]
+    async fn it_can_be_told_to_stop_waiting() {
+        let dir = tempfile::tempdir().expect("a directory");
+        let cx = cx(dir.path());
+        cx.stop.cancel();
+        let options = Options { files: vec![dir.path().join("never")], ..Options::default() };
+        assert!(run(options, cx).await.is_err());
+    }
+
+    #[test]
+    fn variables_come_from_the_file_and_from_loaded_modules() {
+        let dir = tempfile::tempdir().expect("a directory");
+        std::fs::create_dir(dir.path().join("proc")).expect("made");
+        std::fs::write(dir.path().join("proc/modules"), "gdrdrv 1 0\nnvidia_fs_x 1 0\n").expect("written");
+        let file = dir.path().join("driver-ready");
+        std::fs::write(&file, "# said by the validator\nIS_HOST_DRIVER=true\nROOT=\"/a b\"\n").expect("written");
+        let rules = ["gdrdrv:GDRCOPY_ENABLED,SET", "nvidia_fs:GDS_ENABLED"].map(str::to_owned).to_vec();
+        let options = Options { variables: Some(file), when_loaded: rules, ..Options::default() };
+        let variables = variables(&options, dir.path(), |name| name == "SET").expect("read");
+        let list: Vec<_> = variables.iter().map(|(name, value)| format!("{name}={value}")).collect();
+        assert_eq!(list, ["GDRCOPY_ENABLED=true", "IS_HOST_DRIVER=true", "ROOT=/a b"]);
+    }
+
+    #[tokio::test]
+    async fn what_was_proved_goes_with_the_holder_and_what_drivers_say_stays() {
+        let dir = tempfile::tempdir().expect("a directory");
+        for name in ["driver-ready", "cuda-ready", ".driver-ctr-ready", "workload-type"] {
+            files::write(&dir.path().join(name), b"").expect("written");
+        }
+        let cx = cx(dir.path());
+        cx.stop.cancel();
+        hold(HoldOptions { folder: dir.path().into(), suffix: "-ready".into() }, cx).await.expect("held");
+        let mut left: Vec<String> = std::fs::read_dir(dir.path())
+            .expect("listed")
+            .filter_map(|entry| entry.expect("an entry").file_name().into_string().ok())
+            .collect();
+        left.sort();
+        assert_eq!(left, [".driver-ctr-ready", "workload-type"]);
+    }
+}
