@@ -257,6 +257,29 @@ fn what_nodes_are_told_and_who_takes_them_out_of_use_reach_the_operator() {
 }
 
 #[test]
+fn values_that_say_no_are_no_in_the_custom_resources() {
+    let Some(helm) = helm() else { return };
+    let no = [
+        "clusterPolicy.deployCR=true",
+        "operator.use_ocp_driver_toolkit=false",
+        "driver.nvidiaDriverCRD.enabled=true",
+        "driver.version=580.65.06",
+        "driver.imagePullPolicy=Always",
+        "driver.licensingConfig.secretName=licence",
+        "driver.licensingConfig.nlsEnabled=false",
+    ];
+    let no: Vec<&str> = no.iter().flat_map(|value| ["--set", value]).collect();
+    let objects = objects(&template(&helm, "", &no).unwrap());
+    let spec = |kind: &str| of_kind(&objects, kind).remove(0)["spec"].clone();
+    assert_eq!(spec("ClusterPolicy")["operator"]["use_ocp_driver_toolkit"], false);
+    let driver = spec("NVIDIADriver");
+    assert_eq!(
+        (&driver["licensingConfig"]["nlsEnabled"], &driver["imagePullPolicy"]),
+        (&false.into(), &"Always".into())
+    );
+}
+
+#[test]
 fn pods_are_restricted_and_spread() {
     let Some(helm) = helm() else { return };
     let objects = objects(&template(&helm, "", &[]).unwrap());

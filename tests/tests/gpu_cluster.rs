@@ -133,3 +133,20 @@ async fn a_node_that_changes_over_keeps_the_driver_until_its_last_claim_is_given
     world.delete("v1", "Pod", "train").await;
     world.until("v1", "Node", "gpu-0", |node| node["metadata"]["labels"][driver].is_null()).await;
 }
+
+#[tokio::test(start_paused = true)]
+async fn classes_and_admission_policies_that_somebody_deletes_come_back_at_once() {
+    let (world, operator) = ready().await;
+    world.settled(&operator).await;
+    let ours = [
+        ("resource.k8s.io/v1", "DeviceClass", "gpu.nvidia.com"),
+        ("admissionregistration.k8s.io/v1", "ValidatingAdmissionPolicy", "resourceslices-policy-nvidia-dra-driver"),
+    ];
+    for (api, kind, name) in ours {
+        let before = world.until(api, kind, name, |_| true).await["metadata"]["uid"].clone();
+        world.delete(api, kind, name).await;
+        let began = tokio::time::Instant::now();
+        world.until(api, kind, name, |object| object["metadata"]["uid"] != before).await;
+        assert!(began.elapsed() < Duration::from_secs(5), "{kind} was away for {:?}", began.elapsed());
+    }
+}

@@ -285,3 +285,42 @@ fn a_mistake_of_all_drivers_is_told_by_each() {
     assert_eq!(error(&plan), ("ConflictingNodeSelector", "multiple NVIDIADrivers match the same node n: [a b]"));
     assert_eq!((plan.status.state, plan.objects), (NvidiaDriverState::NotReady, None));
 }
+
+#[test]
+fn precompiled_drivers_of_suse_see_the_modules_of_the_host() {
+    let suse = |precompiled: bool| {
+        let driver = driver(json!({"usePrecompiled": precompiled}));
+        let plan = planned(&driver, &[node("a", ("sles", "15.6"), "6.4.0-150600.21-default")]);
+        daemon_sets(&plan)[0].body["spec"]["template"]["spec"].clone()
+    };
+    let modules = |pod: &Value| main_of(pod)["volumeMounts"].to_string().contains("/run/host/lib/modules");
+    assert!(modules(&suse(true)) && !modules(&suse(false)));
+}
+
+#[test]
+fn the_proxy_of_openshift_reaches_drivers_that_are_built_without_its_toolkit() {
+    let nodes = [node("a", ("rhcos", "4.19"), "5.14.0")];
+    let mut around = cluster(&nodes);
+    around.openshift = Some(crate::gpu::OpenShift {
+        version: "4.19".into(),
+        proxy: vec![("HTTPS_PROXY".into(), "http://proxy:3128".into())],
+        trusted_ca: Some("ca".into()),
+        ..Default::default()
+    });
+    let root = Surroundings { root: "/".into(), ..Surroundings::default() };
+    let plan = plan(&driver(json!({})), &facts(), &around, &root);
+    let pod = daemon_sets(&plan)[0].body["spec"]["template"]["spec"].clone();
+    let main = main_of(&pod).to_string();
+    assert!(main.contains("http://proxy:3128") && main.contains("OPENSHIFT_VERSION"), "{main}");
+    let maps = plan.objects.iter().flatten().filter(|object| object.reference.gvk.kind == "ConfigMap");
+    assert!(maps.into_iter().any(|map| map.body.to_string().contains("inject-trusted-cabundle")));
+}
+
+#[test]
+fn a_secret_that_is_gone_is_not_ready_whatever_was_said_before() {
+    let mut one = driver(json!({"secretEnv": "gone"}));
+    one.status = planned(&driver(json!({})), &[]).status.into();
+    assert_eq!(one.status.as_ref().map(|status| status.state), Some(NvidiaDriverState::Ready));
+    let plan = planned(&one, &[node("a", ("ubuntu", "22.04"), "k")]);
+    assert_eq!(plan.status.state, NvidiaDriverState::NotReady);
+}
