@@ -286,6 +286,11 @@ impl World {
 
     /// The same, with a way to ask for models.
     pub async fn operator_asking(&self, fault: Fault, ask: Ask) -> Operator {
+        self.operator_with(fault, |options| options.ask = ask).await
+    }
+
+    /// The same, with other options.
+    pub async fn operator_with(&self, fault: Fault, edit: impl FnOnce(&mut Options)) -> Operator {
         let (end, clock) = match &self.ground {
             Ground::Embedded(parts) => {
                 let (cluster, server) = &**parts;
@@ -297,7 +302,8 @@ impl World {
         let client = Client::new(wire.clone(), "default");
         let stop = CancellationToken::new();
         let gpu = self.gpu.clone();
-        let options = Options { apply_crds: false, clock, ask, gpu, ..Options::in_process() };
+        let mut options = Options { apply_crds: false, clock, gpu, ask: Ask::offline(), ..Options::in_process() };
+        edit(&mut options);
         let (ready, is_ready) = tokio::sync::oneshot::channel();
         tokio::spawn(capstan_operator::run(client, options, stop.clone(), ready));
         tokio::select! {

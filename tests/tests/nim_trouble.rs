@@ -79,3 +79,87 @@ async fn a_secret_concerns_services_of_its_own_namespace_only() {
     let rolled = |object: &Value| object["metadata"]["generation"] != before["metadata"]["generation"];
     world.until("apps/v1", "Deployment", "llama", rolled).await;
 }
+
+#[tokio::test(start_paused = true)]
+async fn a_status_that_somebody_else_changed_meanwhile_is_written_all_the_same() {
+    let world = World::start_in_virtual_time(2).await;
+    for kind in ["NIMCache", "NIMBuild"] {
+        world.install_ours(kind).await;
+    }
+    let cluster = world.embedded_cluster().unwrap();
+    let conflicts: Vec<_> = ["nimservices", "nimbuilds"]
+        .map(|plural| {
+            let status = Matcher::new().verb(Verb::Patch).resource(plural).subresource("status");
+            let faster = Status::new(409, "Conflict", "somebody was faster");
+            cluster.server.faults().add(faults::Fault::fail(status, faster).first(2))
+        })
+        .into();
+    let _operator = world.operator(Fault::None).await;
+    world.apply(service()).await;
+    let build = json!({
+        "apiVersion": API, "kind": "NIMBuild", "metadata": {"name": "engine"},
+        "spec": {"nimCache": {"name": "none"}, "image": {"repository": "nim", "tag": "1"}},
+    });
+    world.apply(build).await;
+    let ready = world.until(API, "NIMService", "llama", state("Ready")).await;
+    assert_eq!(condition(&ready, "Failed")["status"], "False");
+    let waiting = world.until(API, "NIMBuild", "engine", state("Failed")).await;
+    assert_eq!(condition(&waiting, "NIM_BUILD_NIM_CACHE_NOT_FOUND")["reason"], "NIMCacheNotFound");
+    assert!(condition(&waiting, "NIM_BUILD_RECONCILE_FAILED").is_null(), "a conflict is nobody's mistake");
+    assert!(conflicts.iter().all(|fault| fault.hits() == 2));
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_the_operator_before_us_held_can_be_deleted() {
+    let world = World::start_in_virtual_time(2).await;
+    for kind in ["NIMCache", "NIMBuild", "NIMPipeline"] {
+        world.install_ours(kind).await;
+    }
+    let image = json!({"repository": "nim", "tag": "1"});
+    let source = json!({"ngc": {"authSecret": "ngc", "modelPuller": "nim:1", "model": {"profiles": ["trt"]}}});
+    let specs = [
+        ("NIMService", json!({"image": image, "storage": {"emptyDir": {}}})),
+        ("NIMCache", json!({"source": source, "storage": {"pvc": {"create": true, "size": "1Gi"}}})),
+        ("NIMBuild", json!({"image": image, "nimCache": {"name": "held"}})),
+        ("NIMPipeline", json!({"services": []})),
+    ];
+    let operator = world.operator(Fault::None).await;
+    for (kind, spec) in specs.clone() {
+        let finalizer = format!("finalizer.{}.apps.nvidia.com", kind.to_lowercase());
+        let metadata = json!({"name": "held", "finalizers": [finalizer]});
+        world.apply(json!({"apiVersion": API, "kind": kind, "metadata": metadata, "spec": spec})).await;
+        world.until(API, kind, "held", |object| !object["status"]["state"].is_null()).await;
+    }
+    for (kind, _) in specs {
+        world.delete(API, kind, "held").await;
+        world.until_gone(API, kind, "held").await;
+    }
+    world.settled(&operator).await;
+    assert!(world.list("v1", "Pod").await.is_empty(), "no pod of any of them is left");
+}
+
+#[tokio::test(start_paused = true)]
+async fn of_several_settings_of_kserve_those_of_the_named_namespace_count() {
+    let world = World::start_in_virtual_time(2).await;
+    world.install("serving.kserve.io", "v1beta1", "InferenceService", "inferenceservices").await;
+    for (namespace, mode) in [("kserve", "Knative"), ("old", "RawDeployment")] {
+        world.apply(json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": namespace}})).await;
+        let deploy = json!({"defaultDeploymentMode": mode}).to_string();
+        let metadata = json!({"name": "inferenceservice-config", "namespace": namespace});
+        world
+            .apply(json!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": metadata, "data": {"deploy": deploy}}))
+            .await;
+    }
+    let mut kserve = service();
+    kserve["spec"]["inferencePlatform"] = "kserve".into();
+    world.apply(kserve).await;
+    let unsure = world.operator(Fault::None).await;
+    let failed = world.until(API, "NIMService", "llama", state("Failed")).await;
+    let message = condition(&failed, "Failed")["message"].as_str().unwrap();
+    assert!(message.contains("several namespaces (kserve, old): set KSERVE_NAMESPACE"), "{message}");
+    unsure.kill();
+    let named = |options: &mut capstan_operator::Options| options.kserve_namespace = Some("kserve".into());
+    let _operator = world.operator_with(Fault::None, named).await;
+    let made = world.until("serving.kserve.io/v1beta1", "InferenceService", "llama", |_| true).await;
+    assert_eq!(made["metadata"]["annotations"]["serving.kserve.io/deploymentMode"], "Knative");
+}

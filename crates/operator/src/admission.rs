@@ -142,6 +142,70 @@ mod tests {
     }
 
     #[test]
+    fn a_deletion_and_what_is_being_deleted_pass_whatever_they_say() {
+        let mut going: Review = serde_json::from_value(json!({
+            "uid": "1", "operation": "UPDATE", "name": "llama", "namespace": "nim",
+            "object": {"metadata": {"name": "llama", "deletionTimestamp": "2026-01-01T00:00:00Z"}, "spec": {"image": image()}},
+            "oldObject": {"metadata": {"name": "llama"}, "spec": {"image": image(), "storage": {"emptyDir": {}}}},
+        }))
+        .unwrap();
+        let nothing = |_: &NimService| -> Facts { panic!("nobody is asked") };
+        assert_eq!(nim_service_review(&going, nothing), Verdict::default());
+        going.operation = Operation::Delete;
+        going.object = Value::Null;
+        assert_eq!(nim_service_review(&going, nothing), Verdict::default());
+        assert_eq!(nim_cache_review(&going, |_| Vec::new()), Verdict::default());
+    }
+
+    #[test]
+    fn selectors_without_a_value_or_with_an_unknown_operator_are_refused() {
+        let with = |selectors: Value| {
+            let mut device = json!({"name": "gpu", "count": 1, "deviceClassName": "gpu.nvidia.com"});
+            device.as_object_mut().unwrap().extend(selectors.as_object().unwrap().clone());
+            let resources = json!([{"claimCreationSpec": {"devices": [device]}}]);
+            let spec =
+                json!({"image": image(), "storage": {"emptyDir": {}}, "authSecret": "s", "draResources": resources});
+            review("CREATE", spec, Value::Null).errors
+        };
+        let value = json!({"intValue": 1});
+        for (selectors, expected) in [
+            (
+                json!({"attributeSelectors": [{"key": "a", "op": "Between", "value": value}]}),
+                "unknown variant `Between`",
+            ),
+            (json!({"attributeSelectors": [{"key": "a", "op": "", "value": value}]}), "unknown variant ``"),
+            (json!({"attributeSelectors": [{"key": "a", "op": "Equal"}]}), "exactly one of boolValue"),
+            (json!({"capacitySelectors": [{"key": "m", "op": "Most", "value": "1Gi"}]}), "unknown variant `Most`"),
+            (json!({"capacitySelectors": [{"key": "m", "op": "Equal"}]}), "missing field `value`"),
+        ] {
+            let errors = with(selectors);
+            assert!(errors.len() == 1 && errors[0].contains(expected), "{errors:?}");
+        }
+    }
+
+    #[test]
+    fn a_cache_cannot_change_but_for_its_labels() {
+        let spec = |size: &str| {
+            json!({
+                "source": {"ngc": {"authSecret": "s", "modelPuller": "p"}},
+                "storage": {"pvc": {"create": true, "size": size}},
+            })
+        };
+        let asked = |operation: &str, size: &str| {
+            let object = |spec| json!({"metadata": {"name": "models", "namespace": "nim"}, "spec": spec});
+            let review = json!({
+                "uid": "1", "operation": operation, "name": "models", "namespace": "nim",
+                "object": object(spec(size)), "oldObject": object(spec("10Gi")),
+            });
+            nim_cache_review(&serde_json::from_value(review).unwrap(), |_| Vec::new()).errors
+        };
+        let refused = "spec cannot change after creation: delete NIMCache models and create it anew";
+        assert_eq!(asked("UPDATE", "20Gi"), [refused]);
+        assert_eq!(asked("UPDATE", "10Gi"), [""; 0]);
+        assert_eq!(asked("CREATE", "20Gi"), [""; 0]);
+    }
+
+    #[test]
     fn whoever_deletes_a_cache_in_use_is_warned_and_not_held_up() {
         let user = |name: &str, cache: &str| {
             std::sync::Arc::new(json!({"metadata": {"name": name}, "spec": {"storage": {"nimCache": {"name": cache}}}}))

@@ -78,9 +78,11 @@ fn refused(reference: &Ref, outcome: &writer::Outcome) -> Option<Refusal> {
 
 #[cfg(test)]
 mod tests {
+    use capstan_api::foreign::InferenceService;
     use capstan_api::nim::NimService;
     use capstan_plan::Conflict;
     use k8s_openapi::api::core::v1::Service;
+    use kube::core::response::Status;
 
     use super::*;
 
@@ -108,5 +110,17 @@ mod tests {
         let refusal = refused_by(&["NIMService llama", "NIMCache llama"]);
         assert_eq!(refusal.reason, "NameConflict");
         assert_eq!(refusal.message, "refuses to overwrite Service team/llama, which belongs to NIMCache llama");
+    }
+
+    #[test]
+    fn a_refusal_is_named_after_the_kind_that_was_refused() {
+        let status = Status { code: 422, message: "spec: no".into(), ..Status::default() };
+        let reference = Ref::of::<InferenceService>("team", "llama");
+        let (what, source) = (reference.to_string(), Box::new(kube::Error::Api(Box::new(status))));
+        let failure = writer::Failure { reference, error: Error::Request { verb: "apply", what, source } };
+        let outcome = writer::Outcome { failures: vec![failure], ..writer::Outcome::default() };
+        let refusal = refused(&Ref::of::<NimService>("team", "llama"), &outcome).expect("a refusal");
+        assert_eq!(refusal.reason, "InferenceServiceFailed");
+        assert_eq!(refusal.message, "cannot apply InferenceService team/llama: spec: no");
     }
 }

@@ -114,4 +114,11 @@ mod tests {
         assert!(get(&url).await.unwrap_err().contains("refused"));
         assert!(get("nonsense").await.is_err());
     }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_server_that_takes_the_call_and_says_nothing_is_not_waited_for() {
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let url = format!("http://{}/v1/models", listener.local_addr().unwrap());
+        assert_eq!(get(&url).await, Err("no answer within 5 s".into()));
+    }
 }

@@ -212,6 +212,18 @@ mod tests {
     }
 
     #[test]
+    fn a_service_that_is_enabled_later_is_made() {
+        let two = |second: bool| json!([{"name": "llm", "enabled": true, "spec": spec()}, {"name": "embed", "enabled": second, "spec": spec()}]);
+        let facts = facts(&[("llm", "u-rag", "Ready")]);
+        let made = |second: bool| {
+            let plan = plan(&pipeline(two(second)), &facts);
+            let diff = diff("u-rag", plan.objects.as_deref().unwrap(), &facts.live);
+            diff.apply.iter().any(|object| object.reference.name == "embed")
+        };
+        assert_eq!((made(false), made(true)), (false, true));
+    }
+
+    #[test]
     fn an_edit_of_the_pipeline_reaches_the_service() {
         let mut changed = spec();
         changed["replicas"] = 3.into();
@@ -283,6 +295,17 @@ mod tests {
              spec.services[2].name is empty: give the service a name; \
              spec.services[2].dependencies[0].envValue is \"v\" without envName: name the variable"
         );
+    }
+
+    #[test]
+    fn mistakes_of_a_service_are_refused_with_their_place_in_the_pipeline() {
+        let mut bad = spec();
+        bad["image"]["tag"] = "".into();
+        let pipeline = pipeline(
+            json!([{"name": "a", "enabled": true, "spec": spec()}, {"name": "b", "enabled": false, "spec": bad}]),
+        );
+        let errors = check(&pipeline, &facts(&[]));
+        assert!(errors.len() == 1 && errors[0].starts_with("spec.services[1].spec.image.tag is empty"), "{errors:?}");
     }
 
     #[test]

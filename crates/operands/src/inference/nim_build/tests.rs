@@ -274,3 +274,121 @@ fn a_manifest_pod_of_a_build_that_tells_nothing_is_failed() {
     assert_eq!(world.state(), "Failed");
     assert_eq!(world.condition("RECONCILE_FAILED").unwrap().1, "ManifestTimeout");
 }
+
+fn env_of(spec: Value, tags: Value) -> Vec<Value> {
+    let mut world = World::new(spec).cache("Ready", json!([profile("in", tags)]));
+    world.turn();
+    let pod: Pod = world.facts.live.typed("nim", "b-engine-build-pod").unwrap();
+    json!(pod.spec.unwrap().containers[0].env).as_array().unwrap().clone()
+}
+
+#[test]
+fn a_user_may_replace_every_variable_by_a_value_or_a_reference() {
+    let secret = json!({"secretKeyRef": {"name": "own", "key": "k"}});
+    let env = json!([{"name": "NIM_SERVER_PORT", "value": "9"}, {"name": "NGC_API_KEY", "valueFrom": secret}]);
+    let all = env_of(json!({"env": env}), json!({"trtllm_buildable": "true", "tp": "1"}));
+    assert_eq!(all[..2], *env.as_array().unwrap());
+    let names: Vec<&str> = all.iter().map(|one| one["name"].as_str().unwrap()).collect();
+    let rest = ["NIM_CACHE_PATH", "NIM_HTTP_API_PORT", "NIM_CUSTOM_MODEL_NAME", "NIM_MODEL_PROFILE"];
+    assert_eq!(names[2..], rest);
+}
+
+#[test]
+fn only_a_profile_with_adapters_looks_for_them() {
+    let has = |lora: Value| {
+        let tags = json!({"trtllm_buildable": "true", "tp": "1", "feat_lora": lora});
+        let env = json!([{"name": "NIM_PEFT_SOURCE", "value": "mine"}]);
+        let all = env_of(json!({"env": env}), tags);
+        all.into_iter().find(|one| one["name"] == "NIM_PEFT_SOURCE").unwrap()["value"].clone()
+    };
+    assert_eq!((has(json!("true")), has(json!("false"))), (json!("/tmp"), json!("mine")));
+    let plain = env_of(json!({}), json!({"trtllm_buildable": "true", "tp": "1"}));
+    assert!(plain.iter().all(|one| one["name"] != "NIM_PEFT_SOURCE"));
+}
+
+#[test]
+fn without_a_name_the_model_is_called_like_the_build() {
+    let all = env_of(json!({"modelName": null}), json!({"trtllm_buildable": "true", "tp": "1"}));
+    assert!(all.contains(&json!({"name": "NIM_CUSTOM_MODEL_NAME", "value": "b"})), "{all:?}");
+}
+
+#[test]
+fn a_cache_that_is_not_from_ngc_is_built_from_without_its_key() {
+    let mut world = World::new(json!({})).one_profile();
+    let reference = Ref::of::<NimCache>("nim", "cache");
+    let mut cache = (**world.facts.live.get(&reference).unwrap()).clone();
+    cache["spec"]["source"] = json!({"hf": {
+        "endpoint": "https://hf.co", "namespace": "meta", "modelName": "m", "authSecret": "hf", "modelPuller": "p",
+        "pullSecret": "s",
+    }});
+    world.facts.live.insert(reference, Arc::new(cache));
+    world.turn();
+    let pod: Pod = world.facts.live.typed("nim", "b-engine-build-pod").unwrap();
+    let env = pod.spec.unwrap().containers.remove(0).env.unwrap();
+    assert!(env.iter().all(|one| one.name != "NGC_API_KEY"));
+}
+
+#[test]
+fn every_step_is_a_condition_with_its_reason_and_state() {
+    let mut world = World::new(json!({})).one_profile();
+    let seen = |world: &World, type_: &str| {
+        let (status, reason, _) = world.condition(type_).unwrap();
+        format!("{type_} {status} {reason}, {}", world.state())
+    };
+    world.turn();
+    assert_eq!(
+        seen(&world, "SINGLE_BUILDABLE_PROFILE_FOUND"),
+        "SINGLE_BUILDABLE_PROFILE_FOUND True BuildableProfileFound, NotReady"
+    );
+    world.turn();
+    for expected in [
+        "ENGINE_BUILD_POD_CREATED True EngineBuildPodCreated, InProgress",
+        "ENGINE_BUILD_POD_PENDING True PodRunning, InProgress",
+    ] {
+        assert_eq!(seen(&world, expected.split(' ').next().unwrap()), expected);
+    }
+    let ready = json!({"phase": "Running", "conditions": [{"type": "Ready", "status": "True"}]});
+    world.pod_status("b-engine-build-pod", ready);
+    world.turn();
+    let built = "ENGINE_BUILD_POD_COMPLETED True PodReady, InProgress";
+    assert_eq!(seen(&world, "ENGINE_BUILD_POD_COMPLETED"), built);
+    world.turn();
+    world.seen.manifest = Some(MANIFEST.into());
+    world.turn();
+    let done = "MODEL_MANIFEST_POD_COMPLETED True PodCompleted, Ready";
+    assert_eq!(seen(&world, "MODEL_MANIFEST_POD_COMPLETED"), done);
+    let refused = blocked(&world.build, &world.facts, &world.seen, "PodFailed", "no");
+    world.build.status = Some(refused.status);
+    assert_eq!(seen(&world, "RECONCILE_FAILED"), "RECONCILE_FAILED True PodFailed, Failed");
+}
+
+#[test]
+fn both_pods_go_with_the_build() {
+    let mut world = World::new(json!({})).one_profile();
+    world.turn();
+    let owner = |world: &World, name: &str| {
+        let pod: Pod = world.facts.live.typed("nim", name).unwrap();
+        pod.metadata.owner_references.unwrap().remove(0).uid
+    };
+    assert_eq!(owner(&world, "b-engine-build-pod"), "u-b");
+    let ready = json!({"phase": "Running", "conditions": [{"type": "Ready", "status": "True"}]});
+    world.pod_status("b-engine-build-pod", ready);
+    world.turn();
+    world.turn();
+    assert_eq!(owner(&world, "b-local-manifest-pod"), "u-b");
+}
+
+#[test]
+fn mistakes_name_field_and_fix() {
+    let good = World::new(json!({})).build;
+    assert_eq!(check(&good), [""; 0]);
+    let bad = World::new(json!({"nimCache": {"name": ""}, "image": {"repository": "", "tag": ""}})).build;
+    assert_eq!(
+        check(&bad),
+        [
+            "spec.nimCache.name is empty: name the NIMCache to build from",
+            "spec.image.repository is empty: name the NIM image that builds",
+            "spec.image.tag is empty: name the NIM image that builds",
+        ]
+    );
+}

@@ -117,8 +117,10 @@ pub fn plan(cache: &NimCache, facts: &Facts, seen: &Seen) -> Plan<NimCacheStatus
     let mut objects = access::objects(&cx);
     objects.extend(cx.claim());
     let step = advance(&cx, &mut objects);
+    // A list that cannot be read can be mended: what was made of it stays until then, a running download too.
+    let objects = Some(objects).filter(|_| !matches!(step, Step::BadManifest(_)));
     let questions = cx.question().into_iter().collect();
-    Plan { objects: Some(objects), questions, ..status::show(&cx, step) }
+    Plan { objects, questions, ..status::show(&cx, step) }
 }
 
 /// Adds what the next step needs, and says which one it is.

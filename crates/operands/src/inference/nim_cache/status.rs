@@ -58,17 +58,16 @@ pub(super) enum Step {
 
 /// A plan with nothing but the status that follows from `step`.
 pub(super) fn show(cx: &Cx<'_>, step: Step) -> Plan<NimCacheStatus> {
-    let stuck = |reason: &str, message: String| Shown::new(NOT_READY).trouble(RECONCILE_FAILED, reason, message);
-    let mut profiles = Vec::new();
+    // No mistake takes a model away: a cache that is Ready serves all the same.
+    let state = if cx.is_ready() { READY } else { NOT_READY };
+    let stuck = |reason: &str, message: String| Shown::new(state).trouble(RECONCILE_FAILED, reason, message);
+    let gone = matches!(step, Step::NoClaim(_));
+    let mut profiles = if cx.is_ready() && !gone { cached(cx) } else { Vec::new() };
     let shown = match step {
         Step::Invalid(message) => stuck("InvalidSpec", message),
-        // A cache that is Ready serves all the same.
-        Step::Blocked(reason, message) if cx.is_ready() => {
-            profiles = cached(cx);
-            Shown::new(READY).trouble(RECONCILE_FAILED, &reason, message)
-        }
         Step::Blocked(reason, message) => stuck(&reason, message),
-        Step::NoClaim(name) => stuck(
+        Step::NoClaim(name) => Shown::new(NOT_READY).trouble(
+            RECONCILE_FAILED,
             "PersistentVolumeClaimNotFound",
             format!("PersistentVolumeClaim {name} is not there: create it, or set spec.storage.pvc.create: true"),
         ),
@@ -87,10 +86,7 @@ pub(super) fn show(cx: &Cx<'_>, step: Step) -> Plan<NimCacheStatus> {
             }
             shown
         }
-        Step::Ready => {
-            profiles = cached(cx);
-            ready(cx)
-        }
+        Step::Ready => ready(cx),
     };
     write(cx, &shown, profiles)
 }
@@ -233,7 +229,9 @@ fn write(cx: &Cx<'_>, shown: &Shown, profiles: Vec<NimProfile>) -> Plan<NimCache
     let note = shown.write(status.state.as_deref(), list, &about);
     status.state = Some(shown.state.into());
     status.type_ = Some(cx.type_().to_owned()).filter(|type_| !type_.is_empty());
-    status.pvc = (shown.state == READY).then_some(claim);
+    // The claim with the model is the one that it was downloaded into, whatever the spec says now.
+    let before = status.pvc.take().filter(|name| cx.is_ready() && !name.is_empty());
+    status.pvc = (shown.state == READY).then(|| before.unwrap_or(claim));
     status.profiles = Some(profiles).filter(|profiles| !profiles.is_empty());
     Plan { objects: None, status, events: note.into_iter().collect(), requeue: shown.requeue, questions: Vec::new() }
 }

@@ -9,6 +9,8 @@ use serde_json::{Value, json};
 
 use super::*;
 
+mod details;
+
 const MANIFEST: &str = "
 trt-l40s:
   model: meta/llama
@@ -77,8 +79,9 @@ impl World {
     /// Plans, and makes it so.
     fn turn(&mut self) -> Plan<NimCacheStatus> {
         let plan = self.plan();
-        let wanted = plan.objects.clone().unwrap_or_default();
-        let diff = diff("u-llama", &wanted, &self.facts.live);
+        self.cache.status = Some(plan.status.clone());
+        let Some(wanted) = &plan.objects else { return plan };
+        let diff = diff("u-llama", wanted, &self.facts.live);
         for object in diff.apply {
             let mut body = object.body;
             body["metadata"]["uid"] = format!("u-{}", object.reference.name).into();
@@ -91,7 +94,6 @@ impl World {
             live.insert(reference.clone(), object.clone());
         }
         self.facts.live = live;
-        self.cache.status = Some(plan.status.clone());
         plan
     }
 

@@ -111,7 +111,17 @@ fn of_pod(cx: &Cx<'_>, list: &mut List) {
 }
 
 fn of_storage(cx: &Cx<'_>, list: &mut List) {
-    match sources(cx.spec()).as_slice() {
+    let cache = cx.spec().storage.as_ref().and_then(|storage| storage.nim_cache.clone()).unwrap_or_default();
+    let some = |text: &Option<String>| text.as_deref().is_some_and(|text| !text.is_empty());
+    let nameless = some(&cache.profile) && !some(&cache.name);
+    let sources = sources(cx.spec());
+    if nameless {
+        let message = "spec.storage.nimCache.profile is set without name: name the NIMCache that has the profile";
+        list.add(if sources.is_empty() { Weight::Fatal } else { Weight::PassedOver }, message);
+    }
+    match sources.as_slice() {
+        // That is what was said.
+        [] if nameless => {}
         [] => {
             let message = "spec.storage names no place for the model: set nimCache, pvc, emptyDir or hostPath";
             list.add(Weight::Fatal, message);
@@ -122,14 +132,8 @@ fn of_storage(cx: &Cx<'_>, list: &mut List) {
         [_] => {}
         many => list.add(Weight::Fatal, format!("spec.storage names {} places for the model: keep one", many.len())),
     }
-    let Some(storage) = cx.spec().storage.as_ref() else { return };
-    let cache = storage.nim_cache.clone().unwrap_or_default();
-    let some = |text: &Option<String>| text.as_deref().is_some_and(|text| !text.is_empty());
-    if some(&cache.profile) && !some(&cache.name) {
-        let message = "spec.storage.nimCache.profile is set without name: name the NIMCache that has the profile";
-        list.add(Weight::PassedOver, message);
-    }
-    if let Some(limit) = &storage.shared_memory_size_limit
+    let limit = cx.spec().storage.as_ref().and_then(|storage| storage.shared_memory_size_limit.as_ref());
+    if let Some(limit) = limit
         && quantity::is_positive(limit) != Some(true)
     {
         let message = format!("spec.storage.sharedMemorySizeLimit is {:?}: give a size such as 16Gi", limit.0);
@@ -159,12 +163,17 @@ fn of_exposure(cx: &Cx<'_>, list: &mut List) {
         let message = "spec.expose.service.grpcPort is not set, but gateway.grpcRoutesEnabled needs it: set the port of the gRPC API";
         list.add(Weight::PassedOver, message);
     }
-    if let Some(epp) = &router.epp_config
-        && epp.config.is_none()
-        && epp.config_map_ref.is_none()
-    {
-        let message = "spec.expose.router.eppConfig has no configuration: set config, or configMapRef";
-        list.add(Weight::Fatal, message);
+    let Some(epp) = &router.epp_config else { return };
+    match (&epp.config, &epp.config_map_ref) {
+        (None, None) => {
+            let message = "spec.expose.router.eppConfig has no configuration: set config, or configMapRef";
+            list.add(Weight::Fatal, message);
+        }
+        (Some(_), Some(_)) => {
+            let message = "spec.expose.router.eppConfig has both config and configMapRef: remove one of them";
+            list.add(Weight::Refused, message);
+        }
+        _ => {}
     }
 }
 
@@ -199,6 +208,17 @@ fn of_platform(cx: &Cx<'_>, list: &mut List) {
         if cx.autoscaled() {
             let fix = "switch autoscaling off or remove multiNode";
             list.add(Weight::Fatal, format!("spec.scale.enabled cannot be true with spec.multiNode: {fix}"));
+        }
+        if let Some(domain) = &spread.compute_domain {
+            let named = domain.name.as_deref().is_some_and(|name| !name.is_empty());
+            let fault = match (domain.create == Some(true), named) {
+                (true, true) => Some("has both create: true and name: remove one of them"),
+                (false, false) => Some("names no ComputeDomain: set name to an existing one, or create: true"),
+                _ => None,
+            };
+            if let Some(fault) = fault {
+                list.add(Weight::Fatal, format!("spec.multiNode.computeDomain {fault}"));
+            }
         }
     }
     if cx.platform() != InferencePlatform::KServe {

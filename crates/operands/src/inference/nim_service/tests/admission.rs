@@ -22,7 +22,12 @@ fn every_rule_names_field_value_and_fix() {
             |spec| spec["storage"]["sharedMemorySizeLimit"] = "-1Gi".into(),
             &["spec.storage.sharedMemorySizeLimit is \"-1Gi\""],
         ),
+        (|spec| spec["storage"]["sharedMemorySizeLimit"] = 0.into(), &["spec.storage.sharedMemorySizeLimit is \"0\""]),
         (|spec| spec["storage"] = json!({}), &["spec.storage names no place for the model"]),
+        (
+            |spec| spec["storage"] = json!({"nimCache": {"profile": "p"}}),
+            &["spec.storage.nimCache.profile is set without name"],
+        ),
         (|spec| spec["storage"]["emptyDir"] = json!({}), &["spec.storage names 2 places for the model"]),
         (
             |spec| spec["storage"] = json!({"emptyDir": {}, "nimCache": {"profile": "p"}}),
@@ -38,12 +43,43 @@ fn every_rule_names_field_value_and_fix() {
             &["spec.expose.router.hostDomainName is not set, but ingress needs it"],
         ),
         (
+            |spec| spec["expose"]["router"] = json!({"gateway": {"namespace": "n", "name": "g"}}),
+            &["spec.expose.router.hostDomainName is not set, but gateway needs it"],
+        ),
+        (
             |spec| spec["expose"]["router"] = json!({"hostDomainName": "a.com", "ingress": {"ingressClass": "nginx"}, "gateway": {"namespace": "n", "name": "g"}}),
             &["spec.expose.router has both ingress and gateway"],
         ),
         (
             |spec| spec["expose"]["router"] = json!({"hostDomainName": "a.com", "gateway": {"namespace": "n", "name": "g", "grpcRoutesEnabled": true}}),
             &["spec.expose.service.grpcPort is not set, but gateway.grpcRoutesEnabled needs it"],
+        ),
+        (
+            |spec| {
+                let container = json!({"name": "epp", "image": {"repository": "r", "tag": "t"}});
+                spec["expose"]["router"] = json!({"eppConfig": {"containerSpec": container}});
+            },
+            &["spec.expose.router.eppConfig has no configuration"],
+        ),
+        (
+            |spec| {
+                spec["expose"]["router"] = json!({"eppConfig": {
+                    "containerSpec": {"name": "epp", "image": {"repository": "r", "tag": "t"}},
+                    "config": {"plugins": [], "schedulingProfiles": []}, "configMapRef": {"name": "c", "key": "k"},
+                }});
+            },
+            &["spec.expose.router.eppConfig has both config and configMapRef"],
+        ),
+        (
+            |spec| {
+                spec.as_object_mut().unwrap().remove("replicas");
+                spec["scale"] = json!({"enabled": true, "hpa": {"maxReplicas": 0}});
+            },
+            &["spec.scale.hpa.maxReplicas is not set"],
+        ),
+        (
+            |spec| spec["scale"] = json!({"enabled": true, "hpa": {"maxReplicas": 2}}),
+            &["spec.replicas is 1, but spec.scale.enabled is true"],
         ),
         (|spec| spec["metrics"] = json!({"enabled": true}), &["spec.metrics.serviceMonitor is empty"]),
         (
@@ -58,7 +94,23 @@ fn every_rule_names_field_value_and_fix() {
             },
             &["spec.draResources[0].resourceClaimName is shared by all replicas"],
         ),
+        (
+            |spec| {
+                spec.as_object_mut().unwrap().remove("replicas");
+                spec["scale"] = json!({"enabled": true, "hpa": {"maxReplicas": 2}});
+                spec["draResources"] = json!([{"resourceClaimName": "c"}]);
+            },
+            &["spec.draResources[0].resourceClaimName is shared by all replicas"],
+        ),
         (|spec| spec["draResources"] = json!([{}]), &["spec.draResources[0] has 0 sources of devices"]),
+        (
+            |spec| spec["draResources"] = json!([{"resourceClaimName": "c", "resourceClaimTemplateName": "t"}]),
+            &["spec.draResources[0] has 2 sources of devices"],
+        ),
+        (
+            |spec| spec["draResources"] = json!([{"resourceClaimName": "c"}, {"resourceClaimName": "c"}]),
+            &["spec.draResources[1].resourceClaimName is \"c\" a second time"],
+        ),
         (
             |spec| spec["draResources"] = json!([{"claimCreationSpec": {"devices": []}}]),
             &["spec.draResources[0].claimCreationSpec.devices is empty"],
@@ -121,6 +173,133 @@ fn knative_takes_neither_autoscaler_nor_ingress_nor_monitor() {
         assert!(error.starts_with(&format!("{field} has no effect in KServe's mode Knative")), "{error}");
     }
     assert_eq!(check(&service, None, &facts()).errors, [""; 0]);
+}
+
+#[test]
+fn what_knative_decides_by_itself_is_refused_field_by_field() {
+    type Edit = fn(&mut Value);
+    let cases: [(Edit, &str); 5] = [
+        (
+            |spec| {
+                spec.as_object_mut().unwrap().remove("replicas");
+                spec["scale"] = json!({"enabled": true, "hpa": {"maxReplicas": 2}});
+            },
+            "spec.scale.enabled",
+        ),
+        (|spec| spec["expose"]["ingress"] = json!({"enabled": true, "spec": {}}), "spec.expose.ingress.enabled"),
+        (
+            |spec| spec["expose"]["router"] = json!({"hostDomainName": "a.com", "ingress": {"ingressClass": "nginx"}}),
+            "spec.expose.router.ingress",
+        ),
+        (
+            |spec| {
+                spec["expose"]["router"] =
+                    json!({"hostDomainName": "a.com", "gateway": {"namespace": "n", "name": "g"}})
+            },
+            "spec.expose.router.gateway",
+        ),
+        (
+            |spec| spec["metrics"] = json!({"enabled": true, "serviceMonitor": {"interval": "1m"}}),
+            "spec.metrics.enabled",
+        ),
+    ];
+    for (edit, field) in cases {
+        let service = edited(|spec| {
+            spec["inferencePlatform"] = "kserve".into();
+            edit(spec);
+        });
+        let errors = check(&service, None, &knative()).errors;
+        assert!(errors.len() == 1 && errors[0].starts_with(&format!("{field} has no effect")), "{errors:?}");
+        assert_eq!(check(&service, None, &facts()).errors, [""; 0], "the standard mode takes it");
+    }
+}
+
+#[test]
+fn a_mode_of_kserve_that_cannot_be_known_is_refused() {
+    let settings = json!({
+        "apiVersion": "v1", "kind": "ConfigMap", "data": {"deploy": "{"},
+        "metadata": {"name": "inferenceservice-config", "namespace": "kserve"},
+    });
+    let service = edited(|spec| spec["inferencePlatform"] = "kserve".into());
+    let errors = check(&service, None, &with([settings])).errors;
+    assert!(errors.len() == 1 && errors[0].contains("inferenceservice-config is no JSON"), "{errors:?}");
+}
+
+#[test]
+fn devices_need_a_new_server() {
+    let service = edited(|spec| spec["draResources"] = json!([{"resourceClaimTemplateName": "t"}]));
+    let on = |version: &str| check(&service, None, &Facts { server: ServerVersion::parse(version), ..facts() }).errors;
+    assert!(on("v1.33.9")[0].starts_with("spec.draResources needs Kubernetes v1.34.0, and this one is v1.33.9"));
+    assert_eq!((on("v1.33.9").len(), on("v1.34.0").len(), on("v1.34.0-gke.1").len()), (1, 0, 0));
+}
+
+#[test]
+fn selectors_of_devices_are_refused_with_their_path() {
+    let attribute = |value: Value| json!({"attributeSelectors": [{"key": "a", "op": "Equal", "value": value}]});
+    let cases = [
+        (json!({"attributeSelectors": [{"key": "a", "op": "Equal"}]}), "attributeSelectors[0].value must have exactly"),
+        (attribute(json!({})), "attributeSelectors[0].value must have exactly one"),
+        (attribute(json!({"intValue": 1, "boolValue": true})), "attributeSelectors[0].value must have exactly one"),
+        (attribute(json!({"versionValue": "550.127.08"})), "attributeSelectors[0].value.versionValue is"),
+        (json!({"celExpressions": ["device.("]}), "celExpressions[0] is \"device.(\", which is no CEL"),
+        (
+            json!({"celExpressions": ["true"], "capacitySelectors": [{"key": "m", "op": "Equal", "value": "1"}]}),
+            "celExpressions is set beside other selectors",
+        ),
+        (
+            json!({"attributeSelectors": [
+                {"key": "a", "op": "Equal", "value": {"intValue": 1}},
+                {"key": "gpu.nvidia.com/a", "op": "NotEqual", "value": {"intValue": 2}},
+            ]}),
+            "attributeSelectors has the key \"gpu.nvidia.com/a\" a second time",
+        ),
+    ];
+    for (selectors, expected) in cases {
+        let mut device = json!({"name": "gpu", "count": 1, "deviceClassName": "gpu.nvidia.com"});
+        device.as_object_mut().unwrap().extend(selectors.as_object().unwrap().clone());
+        let service = edited(|spec| spec["draResources"] = json!([{"claimCreationSpec": {"devices": [device]}}]));
+        let errors = check(&service, None, &facts()).errors;
+        let path = "spec.draResources[0].claimCreationSpec.devices[0]";
+        assert!(errors.len() == 1 && errors[0].starts_with(&format!("{path}.{expected}")), "{errors:?}");
+    }
+}
+
+#[test]
+fn each_warning_is_given_for_its_own_reason() {
+    type Edit = fn(&mut Value);
+    let router = |way: &str| match way {
+        "ingress" => json!({"hostDomainName": "a.com", "ingress": {"ingressClass": "nginx"}}),
+        _ => json!({"hostDomainName": "a.com", "gateway": {"namespace": "n", "name": "g"}}),
+    };
+    let cases: [(Edit, &str); 2] = [
+        (|spec| spec["authSecret"] = "".into(), "spec.authSecret is not set"),
+        (|spec| spec["expose"]["ingress"] = json!({"enabled": true, "spec": {}}), "spec.expose.ingress is deprecated"),
+    ];
+    let mut services: Vec<(NimService, &str)> = cases.map(|(edit, warning)| (edited(edit), warning)).into();
+    for way in ["ingress", "gateway"] {
+        let service = edited(|spec| {
+            spec["expose"]["service"]["type"] = "LoadBalancer".into();
+            spec["expose"]["router"] = router(way);
+        });
+        services.push((service, "spec.expose.service.type is LoadBalancer beside a router"));
+    }
+    for (service, expected) in services {
+        let Verdict { errors, warnings } = check(&service, None, &facts());
+        assert_eq!((errors.len(), warnings.len()), (0, 1), "{errors:?} {warnings:?}");
+        assert!(warnings[0].starts_with(expected), "{warnings:?}");
+    }
+}
+
+#[test]
+fn what_may_change_is_not_held_up() {
+    let old = edited(|spec| spec["storage"] = json!({"pvc": {"name": "models"}}));
+    let new = edited(|spec| {
+        spec["storage"] = json!({"pvc": {"name": "others"}});
+        spec["replicas"] = 3.into();
+        spec["image"]["tag"] = "1.9".into();
+        spec["draResources"] = json!([{"resourceClaimTemplateName": "t"}]);
+    });
+    assert_eq!(check(&new, Some(&old), &facts()).errors, [""; 0]);
 }
 
 #[test]

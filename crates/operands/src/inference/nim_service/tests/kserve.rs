@@ -220,3 +220,111 @@ fn devices_helpers_and_certificates_are_in_the_predictor() {
     let volumes = named("volumes", "name");
     assert!(volumes.contains(&"custom-ca".to_owned()) && volumes.contains(&"scratch".to_owned()), "{volumes:?}");
 }
+
+#[test]
+fn the_predictor_has_the_environment_of_a_pod_of_ours() {
+    let service = |edit: fn(&mut Value)| {
+        kserve(|spec| {
+            spec["storage"] = json!({"nimCache": {"name": "models"}});
+            edit(spec);
+        })
+    };
+    let main = |service: &NimService, source: Value| {
+        let plan = plan(service, &served([cache(source, json!({}))]));
+        object(&plan, "InferenceService")["spec"]["predictor"]["containers"][0].clone()
+    };
+    let names = |container: &Value| -> Vec<String> {
+        let all = container["env"].as_array().unwrap().iter();
+        all.map(|one| one["name"].as_str().unwrap().to_owned()).collect()
+    };
+    let hub = main(&service(|_| {}), hugging_face());
+    assert_eq!(names(&hub)[..2], ["NGC_API_KEY", "HF_TOKEN"]);
+    assert_eq!(hub["env"][0]["valueFrom"]["secretKeyRef"]["optional"], true);
+    for added in ["NIM_MODEL_NAME", "NIM_MODEL_PATH", "HF_HOME"] {
+        assert!(names(&hub).contains(&added.to_owned()), "{added}");
+        assert!(!names(&main(&service(|_| {}), ngc())).contains(&added.to_owned()), "{added}");
+    }
+    let behind = main(&service(|spec| spec["proxy"] = json!({"httpProxy": "http://proxy:3128"})), ngc());
+    assert_eq!(names(&behind)[..3], ["NIM_SDK_USE_NATIVE_TLS", "HTTPS_PROXY", "HTTP_PROXY"]);
+    let own = main(
+        &service(|spec| {
+            spec["command"] = json!(["/start"]);
+            spec["args"] = json!(["--verbose"]);
+        }),
+        ngc(),
+    );
+    assert_eq!((&own["command"], &own["args"]), (&json!(["/start"]), &json!(["--verbose"])));
+}
+
+#[test]
+fn devices_are_asked_for_and_refused_as_elsewhere() {
+    let on = |version: &str, resources: Value| {
+        let facts = serving::<ResourceClaimTemplate>(served([]));
+        let facts = Facts { server: ServerVersion::parse(version), ..facts };
+        plan(&kserve(|spec| spec["draResources"] = resources), &facts)
+    };
+    let old = on("v1.30.5", json!([{"resourceClaimName": "c"}]));
+    assert_eq!(condition(&old, "Failed").1, "DRAResourcesUnsupported");
+    let twice = on("v1.34.0", json!([{"resourceClaimName": "c"}, {"resourceClaimName": "c"}]));
+    assert!(condition(&twice, "Failed").2.starts_with("spec.draResources[1].resourceClaimName"));
+    let device = json!({"name": "gpu", "count": 1, "deviceClassName": "gpu.nvidia.com"});
+    let made = on("v1.34.0", json!([{"claimCreationSpec": {"devices": [device]}}]));
+    let claims = &object(&made, "InferenceService")["spec"]["predictor"]["resourceClaims"];
+    assert_eq!(claims[0]["resourceClaimTemplateName"], object(&made, "ResourceClaimTemplate")["metadata"]["name"]);
+}
+
+#[test]
+fn addresses_are_told_in_every_mode_once_kserve_knows_them() {
+    for mode in ["Standard", "Knative"] {
+        let service = kserve(|spec| spec["annotations"] = json!({"serving.kserve.io/deploymentMode": mode}));
+        let told = |url: Value, address: Value| {
+            let conditions = json!([{"type": "PredictorReady", "status": "True"}]);
+            let status = json!({"conditions": conditions, "deploymentMode": mode, "url": url, "address": address});
+            let model = plan(&service, &served([running(status)])).status.model;
+            model.map(|model| (model.cluster_endpoint, model.external_endpoint))
+        };
+        let (outside, inside) = (json!("http://llama.example.com"), json!({"url": "http://llama.nim.svc"}));
+        assert_eq!(told(outside.clone(), Value::Null), None, "{mode}");
+        assert_eq!(told(Value::Null, inside.clone()), Some(("http://llama.nim.svc".into(), String::new())), "{mode}");
+        let both = Some(("http://llama.nim.svc".to_owned(), "http://llama.example.com".to_owned()));
+        assert_eq!(told(outside, inside), both, "{mode}");
+    }
+}
+
+#[test]
+fn a_service_without_its_inference_service_waits_for_it() {
+    let plan = plan(&kserve(|_| {}), &served([]));
+    assert_eq!(plan.status.state.as_deref(), Some("NotReady"));
+    assert_eq!(condition(&plan, "Ready").2, "waiting for creation of inferenceservice \"llama\"");
+}
+
+#[test]
+fn another_mode_than_the_one_that_runs_is_told_with_the_way_to_it() {
+    let service = kserve(|spec| spec["annotations"] = json!({"serving.kserve.io/deploymentMode": "Knative"}));
+    let plan = plan(&service, &served([running(json!({"deploymentMode": "Standard"}))]));
+    let (_, _, message) = condition(&plan, "InvalidFields");
+    assert!(message.contains("KServe runs the service as \"Standard\""), "{message}");
+    assert!(message.ends_with("delete InferenceService llama to start anew"), "{message}");
+    let predictor = &object(&plan, "InferenceService")["spec"]["predictor"];
+    assert!(predictor["deploymentStrategy"].is_object(), "it goes on as it runs");
+}
+
+#[test]
+fn a_mode_that_nobody_knows_is_refused() {
+    let service = kserve(|spec| spec["annotations"] = json!({"serving.kserve.io/deploymentMode": "Fast"}));
+    let expected = "spec.annotations[serving.kserve.io/deploymentMode] is \"Fast\": use one of Standard, Knative";
+    let (_, reason, message) = condition(&plan(&service, &served([])), "Failed");
+    assert_eq!(reason, "DeploymentModeUnknown");
+    assert!(message.starts_with(expected), "{message}");
+}
+
+#[test]
+fn knative_gets_one_port_even_where_there_are_several() {
+    let service = kserve(|spec| {
+        spec["annotations"] = json!({"serving.kserve.io/deploymentMode": "Serverless"});
+        spec["expose"]["service"] = json!({"port": 8000, "grpcPort": 50051, "metricsPort": 8002});
+    });
+    let plan = plan(&service, &served([]));
+    let container = &object(&plan, "InferenceService")["spec"]["predictor"]["containers"][0];
+    assert_eq!(container["ports"], json!([{"containerPort": 8000, "protocol": "TCP"}]));
+}

@@ -54,8 +54,14 @@ fn with_ray() {
     for container in [first, other] {
         assert_eq!(names(&container["ports"]), ["api", "ray"]);
     }
-    assert_eq!(names(&leader["volumes"]), ["dshm", "model-store"]);
-    assert_eq!(other["startupProbe"]["exec"]["command"], json!(["/bin/sh", "-c", "ray status"]));
+    for volumes in [&leader["volumes"], &worker["volumes"]] {
+        assert_eq!(names(volumes), ["dshm", "model-store"]);
+    }
+    let probe = json!({
+        "exec": {"command": ["/bin/sh", "-c", "ray status"]},
+        "initialDelaySeconds": 30, "timeoutSeconds": 5, "periodSeconds": 10, "failureThreshold": 3,
+    });
+    assert_eq!(other["startupProbe"], probe);
     assert!(other["livenessProbe"].is_null() && !first["livenessProbe"].is_null());
 }
 
@@ -138,6 +144,14 @@ fn a_universal_cache_names_the_model_here_too() {
     let plan = plan(&service, &keyed(with([cache(hugging_face(), json!({}))])));
     let env = &template(&plan, "worker")["spec"]["containers"][0]["env"];
     assert_eq!(names(env)[names(env).len() - 2..], ["NIM_MODEL_NAME", "NIM_MODEL_PROFILE"]);
+    let mut own = service.clone();
+    own.spec.env = serde_json::from_value(json!([{"name": "NIM_MODEL_NAME", "value": "mine"}])).unwrap();
+    let own = super::plan(&own, &keyed(with([cache(hugging_face(), json!({}))])));
+    let optimized = super::plan(&service, &keyed(with([cache(ngc(), json!({}))])));
+    for role in ["leader", "worker"] {
+        assert_eq!(template(&own, role)["spec"]["containers"][0]["env"][0]["value"], "mine");
+        assert!(!names(&template(&optimized, role)["spec"]["containers"][0]["env"]).contains(&"NIM_MODEL_NAME"));
+    }
 }
 
 #[test]
@@ -245,5 +259,103 @@ fn readiness_is_that_of_the_groups() {
         let plan = plan(&service, &facts);
         assert_eq!(plan.status.state.as_deref(), Some(state));
         assert_eq!(condition(&plan, "Ready").2, format!("leaderworkerset \"llama-lws\" {message}"));
+    }
+}
+
+#[test]
+fn containers_of_the_user_are_in_both_roles_and_their_own_values_win() {
+    let helper = |name: &str| {
+        let env = json!([{"name": "NIM_MULTI_NODE", "value": "mine"}, {"name": "OWN", "value": "1"}]);
+        json!([{"name": name, "image": {"repository": "r", "tag": "t"}, "env": env}])
+    };
+    let service = spread(|spec| {
+        spec["initContainers"] = helper("first");
+        spec["sidecarContainers"] = helper("beside");
+    });
+    let plan = plan(&service, &keyed(facts()));
+    for role in ["leader", "worker"] {
+        let pod = &template(&plan, role)["spec"];
+        assert_eq!(names(&pod["initContainers"]), ["first"]);
+        assert_eq!(names(&pod["containers"]), [format!("nim-{role}").as_str(), "beside"]);
+        for helper in [&pod["initContainers"][0], &pod["containers"][1]] {
+            assert_eq!(helper["env"][0], json!({"name": "NIM_MULTI_NODE", "value": "mine"}));
+            let all = names(&helper["env"]);
+            assert!(all.contains(&"NIM_CACHE_PATH") && all.contains(&"NIM_NODE_RANK"), "{all:?}");
+            assert_eq!(all.iter().filter(|name| **name == "NIM_MULTI_NODE").count(), 1);
+        }
+    }
+}
+
+#[test]
+fn arguments_and_further_ports_are_in_both_roles() {
+    let service = spread(|spec| {
+        spec["args"] = json!(["--verbose"]);
+        spec["expose"]["service"] = json!({"port": 8123, "grpcPort": 50051, "metricsPort": 8002});
+    });
+    let plan = plan(&service, &keyed(facts()));
+    for role in ["leader", "worker"] {
+        let container = &template(&plan, role)["spec"]["containers"][0];
+        assert_eq!(container["args"], json!(["--verbose"]));
+        assert_eq!(names(&container["ports"]), ["api", "grpc", "metrics"]);
+    }
+}
+
+#[test]
+fn without_a_number_there_is_one_group() {
+    let service = spread(|spec| {
+        spec.as_object_mut().unwrap().remove("replicas");
+    });
+    let plan = plan(&service, &keyed(facts()));
+    assert_eq!(object(&plan, "LeaderWorkerSet")["spec"]["replicas"], 1);
+    assert_eq!(object(&plan, "ConfigMap")["data"].as_object().unwrap().len(), 1);
+}
+
+#[test]
+fn a_host_file_names_every_node_of_its_group() {
+    let service = spread(|spec| {
+        spec["replicas"] = 1.into();
+        spec["multiNode"]["parallelism"] = json!({"pipeline": 3, "tensor": 4});
+    });
+    let plan = plan(&service, &keyed(facts()));
+    assert_eq!(
+        object(&plan, "ConfigMap")["data"]["hostfile-0"],
+        "localhost slots=4\nllama-lws-0-1.llama-lws.nim.svc slots=4\nllama-lws-0-2.llama-lws.nim.svc slots=4\n"
+    );
+}
+
+#[test]
+fn the_start_script_may_be_run() {
+    let plan = plan(&spread(|_| {}), &keyed(facts()));
+    for role in ["leader", "worker"] {
+        let volumes = template(&plan, role)["spec"]["volumes"].as_array().unwrap();
+        let script = volumes.iter().find(|volume| volume["name"] == "start-mpi-script").unwrap();
+        assert_eq!(script["configMap"]["defaultMode"], 0o555);
+    }
+}
+
+#[test]
+fn what_only_a_group_needs_goes_with_it() {
+    let spread = spread(|spec| spec["multiNode"]["computeDomain"] = json!({"create": true}));
+    let first = plan(&spread, &serving::<ComputeDomain>(keyed(facts())));
+    let after = facts_after(&first, |_, body| body["metadata"]["uid"] = "x".into());
+    let changes = capstan_plan::diff("u-llama", &plan(&service(plain()), &after).objects.unwrap(), &after.live);
+    let mut gone: Vec<&str> = changes.delete.iter().map(|one| one.reference.gvk.kind.as_str()).collect();
+    gone.sort_unstable();
+    assert_eq!(gone, ["ComputeDomain", "ConfigMap", "ConfigMap", "LeaderWorkerSet", "Secret"]);
+}
+
+#[test]
+fn a_compute_domain_is_made_or_named_and_not_both() {
+    for (domain, fault) in [
+        (json!({}), "names no ComputeDomain"),
+        (json!({"create": false, "name": ""}), "names no ComputeDomain"),
+        (json!({"create": true, "name": "rack"}), "has both create: true and name"),
+    ] {
+        let service = spread(|spec| spec["multiNode"]["computeDomain"] = domain);
+        let errors = check(&service, None, &facts()).errors;
+        assert!(
+            errors.len() == 1 && errors[0].starts_with(&format!("spec.multiNode.computeDomain {fault}")),
+            "{errors:?}"
+        );
     }
 }

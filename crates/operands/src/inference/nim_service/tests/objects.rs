@@ -131,6 +131,7 @@ fn labels_of_the_service_alone_are_on_the_service_alone() {
     assert_eq!(labels["app.kubernetes.io/name"], "llama");
     let pods = &object(&plan, "Deployment")["spec"]["template"]["metadata"]["labels"];
     assert_eq!((&pods["own"], &pods["nim-llm-role"]), (&Value::Null, &Value::Null));
+    assert_eq!(object(&plan, "Deployment")["metadata"]["labels"]["own"], Value::Null);
 }
 
 #[test]
@@ -346,4 +347,79 @@ fn a_name_that_leaves_no_room_for_suffixes_is_refused() {
         service.metadata.name = Some("m".repeat(length));
         assert_eq!(check(&service, None, &facts()).errors.len(), errors, "{length} characters");
     }
+}
+
+#[test]
+fn a_service_may_be_called_true() {
+    let mut service = service(plain());
+    service.metadata.name = Some("true".into());
+    let plan = plan(&service, &facts());
+    let deployment = object(&plan, "Deployment");
+    assert_eq!(deployment["metadata"]["name"], "true");
+    assert_eq!(deployment["spec"]["selector"]["matchLabels"], json!({"app": "true"}));
+}
+
+#[test]
+fn gpus_of_a_profile_are_request_and_limit_beside_whatever_else_is_given() {
+    let gpus = "nvidia.com/gpu";
+    let cases = [
+        (Value::Null, json!({gpus: "4"}), json!({gpus: "4"})),
+        (json!({"limits": {"cpu": "8"}}), json!({gpus: "4"}), json!({"cpu": "8", gpus: "4"})),
+        (json!({"requests": {"memory": "1Gi"}}), json!({"memory": "1Gi", gpus: "4"}), json!({gpus: "4"})),
+        (json!({"limits": {gpus: 2}}), Value::Null, json!({gpus: "2"})),
+    ];
+    for (given, requests, limits) in cases {
+        let service = cached("p1", |spec| spec["resources"] = given);
+        let plan = plan(&service, &with([cache(ngc(), json!({}))]));
+        let resources = &container(&plan)["resources"];
+        assert_eq!((&resources["requests"], &resources["limits"]), (&requests, &limits));
+    }
+}
+
+#[test]
+fn a_route_leads_to_the_pool_of_the_picker_unless_the_user_says_otherwise() {
+    let facts = serving::<InferencePool>(serving::<HttpRoute>(facts()));
+    let backend = |service: &NimService| {
+        object(&plan(service, &facts), "HTTPRoute")["spec"]["rules"][0]["backendRefs"][0].clone()
+    };
+    let usual = picking(|_| {});
+    assert_eq!((&backend(&usual)["kind"], &backend(&usual)["name"]), (&json!("InferencePool"), &json!("llama")));
+    let mut own = serde_json::to_value(&usual).unwrap();
+    own["spec"]["expose"]["router"]["gateway"]["backendRef"] = json!({"name": "other", "port": 80});
+    assert_eq!(backend(&serde_json::from_value(own).unwrap()), json!({"name": "other", "port": 80}));
+}
+
+#[test]
+fn a_picker_may_do_little_and_asks_for_what_it_needs() {
+    let plan = plan(&picking(|_| {}), &serving::<InferencePool>(facts()));
+    let pod = &object(&plan, "Deployment")["spec"]["template"]["spec"];
+    let container = &pod["containers"][0];
+    assert_eq!(container["resources"]["requests"], json!({"cpu": "100m", "memory": "128Mi"}));
+    assert_eq!(
+        container["securityContext"],
+        json!({"allowPrivilegeEscalation": false, "capabilities": {"drop": ["ALL"]}})
+    );
+    assert_eq!(pod["securityContext"]["seccompProfile"]["type"], "RuntimeDefault");
+}
+
+#[test]
+fn without_the_crd_of_pools_requests_go_to_the_service_and_what_is_missing_is_said() {
+    let plan = plan(&picking(|_| {}), &serving::<HttpRoute>(facts()));
+    let (_, _, message) = condition(&plan, "MissingAPI");
+    assert!(
+        message.starts_with("spec.expose.router.eppConfig needs InferencePool (inference.networking.k8s.io/v1)"),
+        "{message}"
+    );
+    let rules = &object(&plan, "HTTPRoute")["spec"]["rules"];
+    assert_eq!(rules[0]["backendRefs"], json!([{"name": "llama", "port": 8000}]));
+}
+
+#[test]
+fn routes_that_nobody_wants_any_more_go() {
+    let first = plan(&routed(), &serving::<GrpcRoute>(serving::<HttpRoute>(facts())));
+    let after = facts_after(&first, |_, body| body["metadata"]["uid"] = "x".into());
+    let changes = diff("u-llama", &plan(&service(plain()), &after).objects.unwrap(), &after.live);
+    let mut gone: Vec<&str> = changes.delete.iter().map(|one| one.reference.gvk.kind.as_str()).collect();
+    gone.sort_unstable();
+    assert_eq!(gone, ["GRPCRoute", "HTTPRoute"]);
 }

@@ -1,5 +1,6 @@
 //! What the status says while things happen.
 
+use capstan_api::compute_domain::ComputeDomain;
 use capstan_plan::{Answer, Gvk, Policy, Question};
 use k8s_openapi::api::core::v1::Secret;
 
@@ -98,6 +99,7 @@ fn a_cache_that_is_not_usable_stops_the_workload_and_leaves_the_running_one() {
         let type_ = if state == "Failed" { "Failed" } else { "Ready" };
         let (_, said, told) = condition(&plan, type_);
         assert_eq!((said.as_str(), told.as_str()), (reason, message));
+        assert_eq!(plan.requeue, None, "a change of the cache is enough");
         let objects = plan.objects.unwrap();
         let deployment = objects.iter().find(|object| object.reference.gvk.kind == "Deployment").unwrap();
         assert_eq!(deployment.policy, Policy::Leave);
@@ -322,4 +324,53 @@ fn who_leads_next_says_what_was_said_until_it_knows_better() {
     service.metadata.generation = Some(2);
     let another = plan(&service, &facts).status.conditions.unwrap();
     assert!(another.iter().all(|one| !["ImageUnknown", "EndpointUnreachable"].contains(&one.type_.as_str())));
+}
+
+#[test]
+fn while_a_service_starts_nothing_has_failed() {
+    let starting = plan(&service(plain()), &facts());
+    assert_eq!(condition(&starting, "Failed"), ("False".into(), "Progressing".into(), String::new()));
+    assert_eq!(condition(&starting, "Ready").1, "NotReady");
+    let service = service(plain());
+    let ready = plan(&service, &ready(&service, |_, _| {}));
+    assert_eq!(condition(&ready, "Failed"), ("False".into(), "Ready".into(), String::new()));
+    assert_eq!(ready.requeue, None, "whatever changes wakes it");
+}
+
+#[test]
+fn no_address_is_told_before_there_is_a_way_in() {
+    let ingress = edited(|spec| {
+        spec["expose"]["router"] = json!({"hostDomainName": "example.com", "ingress": {"ingressClass": "nginx"}})
+    });
+    let all = ready(&ingress, |_, _| {});
+    let without = |kind: &str| {
+        let mut facts = facts();
+        for (reference, live) in all.live.iter().filter(|(reference, _)| reference.gvk.kind != kind) {
+            facts.live.insert(reference.clone(), live.clone());
+        }
+        plan(&ingress, &facts).status.model
+    };
+    assert_eq!(without("Service"), None);
+    let model = without("Ingress").unwrap();
+    assert_eq!((model.cluster_endpoint.as_str(), model.external_endpoint.as_str()), ("10.0.0.7:8000", ""));
+}
+
+#[test]
+fn compute_domains_and_claims_of_templates_that_we_make_are_changes_too() {
+    let spread = edited(|spec| {
+        spec["multiNode"] = json!({"parallelism": {"pipeline": 2, "tensor": 1}, "computeDomain": {"name": "rack"}});
+        spec["draResources"] =
+            json!([{"claimCreationSpec": {"devices": [{"name": "g", "count": 1, "deviceClassName": "c"}]}}]);
+    });
+    let object = |name: &str| json!({"metadata": {"name": name, "namespace": "nim"}});
+    let domain = Gvk::of::<ComputeDomain>();
+    assert!(mentions(&spread, &domain, &object("rack")));
+    assert!(!mentions(&spread, &domain, &object("other")));
+    assert!(!mentions(&spread, &Gvk::of::<NimCache>(), &object("rack")), "something else of that name");
+    let owner = capstan_plan::kit::hash("llama");
+    let template = capstan_plan::kit::hash(&format!("claimtemplate-{owner}-0"));
+    let mut claim = object("made-by-kubernetes");
+    claim["metadata"]["annotations"] =
+        json!({"resource.kubernetes.io/pod-claim-name": format!("claim-{owner}-1-{template}-0")});
+    assert!(mentions(&spread, &Gvk::of::<k8s_openapi::api::resource::v1::ResourceClaim>(), &claim));
 }
