@@ -456,7 +456,7 @@ async fn maintenance(place: &Place) {
             "apiVersion": "nvidia.com/v1", "kind": "ClusterPolicy", "metadata": {"name": "cluster-policy"},
             "spec": {
                 "operator": {}, "daemonsets": {}, "driver": driver, "toolkit": {}, "devicePlugin": {}, "dcgm": {},
-                "gfd": {}, "dcgmExporter": {"enabled": true}, "nodeStatusExporter": {"enabled": false},
+                "gfd": {"enabled": true}, "dcgmExporter": {"enabled": true}, "nodeStatusExporter": {"enabled": false},
             },
         })
     };

@@ -150,7 +150,8 @@ fn every_field_of_a_service_does_something() {
             base(|spec| {
                 spec["multiNode"] = json!({"parallelism": {"pipeline": 2, "tensor": 8}, "mpi": {"mpiStartTimeout": 5}})
             }),
-            &["spec.resources.claims", "spec.inferencePlatform"],
+            // Of the last, one of two fields must be set, and not both.
+            &["spec.resources.claims", "spec.inferencePlatform", "spec.multiNode.computeDomain"],
             // The one has one value only; the other is refused by the schema.
             &["spec.multiNode.backendType", "spec.scale"],
         ),
