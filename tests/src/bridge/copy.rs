@@ -64,6 +64,15 @@ pub(super) fn node(node: &Node) -> Node {
     serde_json::from_value(json!({"metadata": metadata, "spec": {"taints": taints}})).expect("a node")
 }
 
+/// What makes the labels of a node those that the real server has; nothing if they are.
+pub(super) fn labels(real: &Node, node: &Node) -> Option<Value> {
+    let gone = node.labels().keys().filter(|key| !real.labels().contains_key(*key));
+    let gone = gone.map(|key| (key.clone(), Value::Null));
+    let other = real.labels().iter().filter(|(key, value)| node.labels().get(*key) != Some(value));
+    let change: Map<String, Value> = other.map(|(key, value)| (key.clone(), json!(value))).chain(gone).collect();
+    (!change.is_empty()).then_some(Value::Object(change))
+}
+
 /// What it says of itself; its logs are read at that port of this machine.
 pub(super) fn node_status(node: &Node, port: u16) -> Value {
     let mut status = json!(node.status);
@@ -81,6 +90,15 @@ fn drop_fields(value: &mut Value, names: &[&str]) {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_node_gets_the_labels_that_the_real_server_has() {
+        let node = |labels: Value| serde_json::from_value::<Node>(json!({"metadata": {"labels": labels}})).unwrap();
+        let here = node(json!({"same": "1", "other": "1", "gone": "1"}));
+        let real = node(json!({"same": "1", "other": "2", "new": "1"}));
+        assert_eq!(labels(&real, &here), Some(json!({"other": "2", "new": "1", "gone": null})));
+        assert_eq!(labels(&real, &real), None);
+    }
 
     #[test]
     fn a_copy_names_nothing_that_its_server_does_not_have() {

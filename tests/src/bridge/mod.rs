@@ -87,7 +87,7 @@ async fn run(
     let port = logs::serve(sim.clone()).await.expect("logs can be served");
     let mut bridge = Looks {
         pods: [follow(Api::all(real.clone())), follow(Api::all(sim.clone()))],
-        nodes: follow(Api::all(sim.clone())),
+        nodes: [follow(Api::all(real.clone())), follow(Api::all(sim.clone()))],
         port,
         real,
         sim,
@@ -144,7 +144,7 @@ struct Looks {
     sim: Client,
     /// On the real server, and on that of the nodes.
     pods: [Store<Pod>; 2],
-    nodes: Store<Node>,
+    nodes: [Store<Node>; 2],
     /// Where logs are served.
     port: u16,
     /// Versions of nodes and pods that the real server knows, by their name on the server of the nodes.
@@ -161,10 +161,14 @@ impl Looks {
     /// Looks once. What fails is seen again by the next look.
     async fn look(&mut self) {
         tokio::time::sleep(LOOK).await;
-        for node in self.nodes.state() {
-            let _ = self.node(&node).await;
+        let [real, sim] = self.nodes.each_ref().map(Store::state);
+        for node in &sim {
+            let _ = self.node(node).await;
+            if let Some(real) = real.iter().find(|real| real.name_any() == node.name_any()) {
+                let _ = self.labels(real, node).await;
+            }
         }
-        let names: BTreeSet<String> = self.nodes.state().iter().map(|node| node.name_any()).collect();
+        let names: BTreeSet<String> = sim.iter().map(|node| node.name_any()).collect();
         if self.count.is_multiple_of(HEARTBEAT) {
             let _ = self.heartbeat(&names).await;
         }
@@ -204,6 +208,14 @@ impl Looks {
         api.patch_status(&name, &PatchParams::default(), &status).await?;
         self.told.insert(name, version);
         Ok(())
+    }
+
+    /// Tells a node which labels it has now.
+    async fn labels(&self, real: &Node, node: &Node) -> kube::Result<()> {
+        let Some(labels) = copy::labels(real, node) else { return Ok(()) };
+        let api: Api<Node> = Api::all(self.sim.clone());
+        let patch = Patch::Merge(json!({"metadata": {"labels": labels}}));
+        api.patch(&node.name_any(), &PatchParams::default(), &patch).await.map(drop)
     }
 
     async fn heartbeat(&self, names: &BTreeSet<String>) -> kube::Result<()> {
@@ -260,7 +272,8 @@ impl Looks {
     /// Takes the nodes away.
     async fn leave(&self) {
         let api: Api<Node> = Api::all(self.real.clone());
-        for node in self.nodes.state() {
+        let [_, sim] = &self.nodes;
+        for node in sim.state() {
             let _ = api.delete(&node.name_any(), &DeleteParams::default()).await;
         }
     }
