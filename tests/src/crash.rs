@@ -64,3 +64,26 @@ pub fn assert_same_end(trouble: Trouble, writes: usize, end: &Value, undisturbed
     let differences = contrasts(end, undisturbed);
     assert!(differences.is_empty(), "{trouble:?} of {writes} writes: {}", differences.join("\n"));
 }
+
+/// Tells a story undisturbed, and then with trouble at `most` of its writes, one of the three at each, in turn; with
+/// `CRASH_MATRIX=all` with all of them at every write. It must always end the same. A story with fewer than `least`
+/// writes is one whose writes are not counted.
+pub async fn matrix<F: Future<Output = (Value, usize)>>(least: usize, most: usize, story: impl Fn(Trouble) -> F) {
+    let (undisturbed, writes) = story(Trouble::None).await;
+    assert!(writes >= least, "only {writes} writes: something is not counted");
+    let all = std::env::var("CRASH_MATRIX").is_ok_and(|value| value == "all");
+    // A single one is in the middle, where most is under way.
+    let first = if all || most > 1 { 1 } else { writes / 2 };
+    let step = if all { 1 } else { writes.div_ceil(most) };
+    let mut runs = 0;
+    for k in (first..=writes).step_by(step) {
+        let troubles = Trouble::all(k);
+        for trouble in if all { &troubles[..] } else { &troubles[runs % 3..][..1] } {
+            println!("{trouble:?}");
+            let (end, _) = story(*trouble).await;
+            assert_same_end(*trouble, writes, &end, &undisturbed);
+            runs += 1;
+        }
+    }
+    println!("crash matrix: {writes} writes, {runs} runs with trouble, all with the same end");
+}

@@ -179,25 +179,13 @@ async fn a_layout_that_nobody_knows_is_said_and_what_runs_goes_on() {
     all_offer(&world).await;
 }
 
-/// So many writes of the story are the last one, unless all are asked for.
-const MOST: usize = 6;
-
 #[tokio::test(start_paused = true)]
 async fn a_switch_of_layouts_may_crash_anywhere() {
-    let (undisturbed, writes) = run(Trouble::None).await;
-    assert!(writes >= 80, "only {writes} writes: something is not counted");
-    let all = std::env::var("CRASH_MATRIX").is_ok_and(|value| value == "all");
-    let step = if all { 1 } else { writes.div_ceil(MOST) };
-    for (cell, k) in (1..=writes).step_by(step).enumerate() {
-        let trouble = Trouble::all(k)[cell % 3];
-        let (end, _) = run(trouble).await;
-        crash::assert_same_end(trouble, writes, &end, &undisturbed);
-    }
+    crash::matrix(80, 6, run).await;
 }
 
 /// Combined, then apart, then one image named. Returns the end and how many writes the first operator made.
 async fn run(trouble: Trouble) -> (Value, usize) {
-    println!("{trouble:?}");
     let world = Arc::new(World::start_bare_in_virtual_time(1).await.with_own_image());
     let story = async {
         world.apply(policy()).await;

@@ -267,25 +267,13 @@ async fn what_it_costs_is_known() {
     assert_eq!(cost.idle.values().sum::<usize>(), 0, "while nothing changes");
 }
 
-/// So many writes are the last one, unless all are asked for.
-const MOST: usize = 9;
-
 #[tokio::test(start_paused = true)]
 async fn a_node_is_freed_whatever_write_was_the_last_before_a_crash() {
-    let (undisturbed, writes) = run(Trouble::None).await;
-    assert!(writes >= 60, "only {writes} writes: something is not counted");
-    let everything = std::env::var("CRASH_MATRIX").is_ok_and(|value| value == "all");
-    let step = if everything { 1 } else { writes.div_ceil(MOST) };
-    for (cell, k) in (1..=writes).step_by(step).enumerate() {
-        let trouble = Trouble::all(k)[cell % 3];
-        let (end, _) = run(trouble).await;
-        crash::assert_same_end(trouble, writes, &end, &undisturbed);
-    }
+    crash::matrix(60, 9, run).await;
 }
 
 /// A node that works, one that does not, and then an end. What is left of them, and how many writes there were.
 async fn run(trouble: Trouble) -> (Value, usize) {
-    println!("{trouble:?}");
     let world = Arc::new(telling(2).await);
     let story = async {
         breaks(&world, "1", "gpu-1");

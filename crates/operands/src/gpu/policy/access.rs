@@ -59,24 +59,14 @@ pub(super) fn unloading() -> Vec<PolicyRule> {
 /// ServiceAccount, Role, RoleBinding and, with rights in the cluster, ClusterRole and ClusterRoleBinding, all of the
 /// account's name.
 pub(super) fn access(cx: &Cx<'_>, account: &str, rights: Rights) -> Vec<Object> {
-    let namespaced = || meta(cx, account, true);
-    let subject = || Subject {
-        kind: "ServiceAccount".into(),
-        name: account.into(),
-        namespace: Some(cx.namespace().into()),
-        ..Subject::default()
-    };
-    let refer = |kind: &str| RoleRef { api_group: Some(RBAC.into()), kind: kind.into(), name: account.into() };
     let privileged = PolicyRule {
         resource_names: Some(vec!["privileged".into()]),
         ..rule("security.openshift.io", &["securitycontextconstraints"], &["use"])
     };
     let rules = std::iter::once(privileged).chain(rights.here).collect();
-    let mut objects = vec![
-        Object::new(&ServiceAccount { metadata: namespaced(), ..ServiceAccount::default() }),
-        Object::new(&Role { metadata: namespaced(), rules: Some(rules) }),
-        Object::new(&RoleBinding { metadata: namespaced(), role_ref: refer("Role"), subjects: Some(vec![subject()]) }),
-    ];
+    let service_account = ServiceAccount { metadata: meta(cx, account, true), ..ServiceAccount::default() };
+    let mut objects = vec![Object::new(&service_account)];
+    objects.extend(role(cx, account, account, rules));
     if !rights.everywhere.is_empty() {
         objects.extend(cluster_role(cx, account, account, rights.everywhere));
     }
@@ -86,18 +76,12 @@ pub(super) fn access(cx: &Cx<'_>, account: &str, rights: Rights) -> Vec<Object> 
 /// A Role and its binding to an account, both in the operator's namespace.
 pub(super) fn role(cx: &Cx<'_>, name: &str, account: &str, rules: Vec<PolicyRule>) -> Vec<Object> {
     let metadata = || meta(cx, name, true);
-    let subject = Subject {
-        kind: "ServiceAccount".into(),
-        name: account.into(),
-        namespace: Some(cx.namespace().into()),
-        ..Subject::default()
-    };
     vec![
         Object::new(&Role { metadata: metadata(), rules: Some(rules) }),
         Object::new(&RoleBinding {
             metadata: metadata(),
             role_ref: RoleRef { api_group: Some(RBAC.into()), kind: "Role".into(), name: name.into() },
-            subjects: Some(vec![subject]),
+            subjects: Some(vec![subject(cx, account)]),
         }),
     ]
 }
@@ -105,20 +89,24 @@ pub(super) fn role(cx: &Cx<'_>, name: &str, account: &str, rules: Vec<PolicyRule
 /// A ClusterRole and its binding to an account of the operator's namespace.
 pub(super) fn cluster_role(cx: &Cx<'_>, name: &str, account: &str, rules: Vec<PolicyRule>) -> Vec<Object> {
     let metadata = || meta(cx, name, false);
-    let subject = Subject {
-        kind: "ServiceAccount".into(),
-        name: account.into(),
-        namespace: Some(cx.namespace().into()),
-        ..Subject::default()
-    };
     vec![
         Object::new(&ClusterRole { metadata: metadata(), rules: Some(rules), ..ClusterRole::default() }),
         Object::new(&ClusterRoleBinding {
             metadata: metadata(),
             role_ref: RoleRef { api_group: Some(RBAC.into()), kind: "ClusterRole".into(), name: name.into() },
-            subjects: Some(vec![subject]),
+            subjects: Some(vec![subject(cx, account)]),
         }),
     ]
+}
+
+/// An account of the operator's namespace, as bindings name it.
+fn subject(cx: &Cx<'_>, account: &str) -> Subject {
+    Subject {
+        kind: "ServiceAccount".into(),
+        name: account.into(),
+        namespace: Some(cx.namespace().into()),
+        ..Subject::default()
+    }
 }
 
 /// OpenShift's constraints for the pods of an account, on OpenShift only.
