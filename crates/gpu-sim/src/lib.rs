@@ -104,6 +104,15 @@ fn file(name: &str) -> String {
     format!("{VALIDATIONS}/{name}")
 }
 
+/// Who wrote a file that has one writer at a time: a pod may still end when the next has begun.
+fn owner(cx: &ContainerContext) -> String {
+    cx.pod.metadata.uid.clone().unwrap_or_default()
+}
+
+fn owns(cx: &ContainerContext, path: &str) -> bool {
+    cx.node.host().read(path).is_some_and(|content| content == owner(cx))
+}
+
 /// Unloads another driver: whoever uses it has to be away for a moment.
 async fn driver_manager(cx: ContainerContext) -> ExitCode {
     let host = cx.node.host().clone();
@@ -161,10 +170,12 @@ async fn toolkit(cx: ContainerContext, pace: Pace) {
     cx.set_ready(false);
     host.wait_for(&file("driver-ready")).await;
     tokio::time::sleep(pace.toolkit).await;
-    host.write(TOOLKIT, "1");
+    host.write(TOOLKIT, owner(&cx));
     cx.set_ready(true);
     cx.stopped().await;
-    host.remove(TOOLKIT);
+    if owns(&cx, TOOLKIT) {
+        host.remove(TOOLKIT);
+    }
 }
 
 /// In the validator this is the check; elsewhere it waits for the check.
@@ -202,11 +213,15 @@ async fn offer(cx: &ContainerContext) -> Result<(), ExitCode> {
         cx.log.line(format!("cannot offer GPUs: {error}"));
         return Err(ExitCode::FAILURE);
     }
-    cx.node.host().write(PLUGIN, "");
+    cx.node.host().write(PLUGIN, owner(cx));
     Ok(())
 }
 
+/// The kubelet keeps to whoever registered last: one that goes after that changes nothing.
 async fn withdraw(cx: &ContainerContext) -> ExitCode {
+    if !owns(cx, PLUGIN) {
+        return ExitCode::SUCCESS;
+    }
     cx.node.host().remove(PLUGIN);
     match cx.node.set_capacity("nvidia.com/gpu", Some("0")).await {
         Ok(()) => ExitCode::SUCCESS,

@@ -1,7 +1,7 @@
 //! Serves calls on a socket: connections come and go, each call is one future.
 
 use std::convert::Infallible;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use futures::Stream;
@@ -93,6 +93,36 @@ pub fn listen(socket: &Path) -> std::io::Result<UnixListener> {
         Err(error) if error.kind() != std::io::ErrorKind::NotFound => Err(error),
         _ => UnixListener::bind(socket),
     }
+}
+
+/// The file of a socket that we made. Whoever listens there after us made another one under the same name.
+#[derive(Debug)]
+pub struct OwnFile {
+    path: PathBuf,
+    identity: Option<(u64, u64)>,
+}
+
+impl OwnFile {
+    /// Of the socket that was made just now.
+    pub fn of(socket: &Path) -> Self {
+        Self { path: socket.to_owned(), identity: identity(socket) }
+    }
+
+    /// Removes it, unless it is another's by now.
+    pub fn remove(&self) -> std::io::Result<()> {
+        if self.identity.is_none() || identity(&self.path) != self.identity {
+            return Ok(());
+        }
+        match std::fs::remove_file(&self.path) {
+            Err(error) if error.kind() != std::io::ErrorKind::NotFound => Err(error),
+            _ => Ok(()),
+        }
+    }
+}
+
+fn identity(path: &Path) -> Option<(u64, u64)> {
+    use std::os::unix::fs::MetadataExt;
+    std::fs::symlink_metadata(path).ok().map(|file| (file.dev(), file.ino()))
 }
 
 /// Serves until told to stop, then ends every connection; an error is one of the listener.

@@ -10,7 +10,7 @@ use capstan_kubelet::device_plugin::{
     ListAndWatchResponse, PreferredAllocationRequest, PreferredAllocationResponse, RegisterRequest, Served, VERSION,
     register,
 };
-use capstan_kubelet::server::{listen, serve};
+use capstan_kubelet::server::{OwnFile, listen, serve};
 use futures::StreamExt;
 use futures::stream::BoxStream;
 use tokio::sync::watch;
@@ -19,7 +19,7 @@ use tokio_util::sync::CancellationToken;
 use super::node::Node;
 use super::{allocate, prefer};
 use crate::config::ResourceName;
-use crate::{Error, Result, files};
+use crate::{Error, Result};
 
 const OPTIONS: DevicePluginOptions =
     DevicePluginOptions { pre_start_required: false, get_preferred_allocation_available: true };
@@ -136,12 +136,19 @@ pub(super) async fn keep(
     let request =
         RegisterRequest { version: VERSION.into(), endpoint, resource_name: name.to_string(), options: Some(OPTIONS) };
     let (mut restarts, mut pause) = (Restarts::default(), Pause::new(place.retry));
+    let mut file = None;
+    // A plugin that follows this one on the node, from a new pod, may listen there already.
+    let leave = |file: Option<OwnFile>| match file.map_or(Ok(()), |file| file.remove()) {
+        Ok(()) => Ok(()),
+        Err(source) => Err(Error::Io { what: format!("cannot remove {}", socket.display()), source }),
+    };
     loop {
         kubelet.mark_unchanged();
         let end = stop.child_token();
         let ended = match listen(&socket) {
             Err(error) => Ended::Failed(error),
             Ok(listener) => {
+                file = Some(OwnFile::of(&socket));
                 let mut serving = std::pin::pin!(serve(listener, service.clone(), end.clone()));
                 let registered = announce(&place, &request, &mut pause);
                 let ended = tokio::select! {
@@ -160,7 +167,7 @@ pub(super) async fn keep(
             }
         };
         match ended {
-            Ended::Told => return files::remove(&socket),
+            Ended::Told => return leave(file),
             Ended::Kubelet => tracing::info!(resource = %name, "the kubelet started; registering again"),
             Ended::Failed(source) => {
                 tracing::warn!(resource = %name, error = %source, "the plugin's socket failed");
@@ -168,7 +175,7 @@ pub(super) async fn keep(
                     return Err(Error::Io { what: format!("cannot serve {}", socket.display()), source });
                 }
                 tokio::select! {
-                    () = stop.cancelled() => return files::remove(&socket),
+                    () = stop.cancelled() => return leave(file),
                     () = pause.wait() => {}
                 }
             }

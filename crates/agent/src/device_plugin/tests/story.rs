@@ -202,6 +202,23 @@ async fn a_driver_that_goes_takes_all_gpus_along_until_it_is_back() {
 }
 
 #[tokio::test]
+async fn a_plugin_that_ends_leaves_its_successor_alone() {
+    let mut bench = Bench::new(gpus(2));
+    let kubelet = bench.kubelet();
+    let first = bench.start(bench.options());
+    kubelet.until(GPU, healthy(2)).await;
+    let first_stops = std::mem::replace(&mut bench.cx.stop, CancellationToken::new());
+    bench.config("shared", "sharing: {timeSlicing: {resources: [{name: gpu, replicas: 3}]}}");
+    let second = bench.start(Options { config_file: Some(bench.path("configs/shared")), ..bench.options() });
+    kubelet.until(GPU, healthy(6)).await;
+    first_stops.cancel();
+    first.await.expect("joined").expect("ended well");
+    kubelet.until(GPU, healthy(6)).await;
+    assert!(bench.path("kubelet/nvidia-gpu.sock").exists());
+    bench.stop(second).await;
+}
+
+#[tokio::test]
 async fn a_driver_may_come_later_where_that_is_allowed() {
     let bench = Bench::new(gpus(2));
     bench.fake.break_with(Some(HwError::NoDriver("not loaded".into())));
