@@ -94,6 +94,11 @@ async fn a_deleted_service_takes_its_children_along() {
     world.until(API, "NIMService", "llama", state("Ready")).await;
     let services: kube::Api<capstan_api::nim::NimService> = kube::Api::default_namespaced(world.admin.clone());
     services.delete("llama", &Default::default()).await.unwrap();
+    // The cluster collects them, which may take it a while longer than the operator takes to see that there is nothing to do.
+    world.until_gone("apps/v1", "Deployment", "llama").await;
+    for pod in world.list("v1", "Pod").await {
+        world.until_gone("v1", "Pod", pod["metadata"]["name"].as_str().unwrap()).await;
+    }
     world.settled(&operator).await;
     let left = world.end_state().await;
     assert_eq!((&left["NIMService"], &left["Deployment"], &left["Pod"]), (&json!([]), &json!([]), &json!(0)));
