@@ -1,6 +1,5 @@
 //! `capstan crds`: prints our CustomResourceDefinitions, or installs them and waits until they are served.
 
-use std::io::Write;
 use std::time::Duration;
 
 use anyhow::{Context, Result, anyhow};
@@ -74,9 +73,5 @@ fn print(crds: &[CustomResourceDefinition], format: Format) -> Result<()> {
             text
         }
     };
-    match std::io::stdout().lock().write_all(text.as_bytes()) {
-        // `capstan crds | head` is no failure.
-        Err(error) if error.kind() == std::io::ErrorKind::BrokenPipe => Ok(()),
-        other => other.context("cannot write to standard output"),
-    }
+    crate::show::print(&text)
 }

@@ -5,9 +5,13 @@ mod crds;
 mod logging;
 mod memory;
 mod operator;
+mod plan;
+mod show;
+mod snapshot;
 mod up;
 
 use std::path::Path;
+use std::process::ExitCode;
 
 use anyhow::{Result, anyhow};
 use clap::{Parser, Subcommand};
@@ -29,11 +33,13 @@ enum Command {
     Operator(Box<operator::Args>),
     /// Run a part of a node: metrics, checks, devices
     Agent(Box<agent::Args>),
+    /// Show what manifests, or the operator as it is, would change in a cluster; nothing is written
+    Plan(plan::Args),
     /// Print the CustomResourceDefinitions, or install them
     Crds(crds::Args),
 }
 
-fn main() -> std::process::ExitCode {
+fn main() -> ExitCode {
     let command = Cli::parse_from(agent::called_as(std::env::args().collect())).command;
     if matches!(command, Command::Operator(_) | Command::Agent(_)) {
         memory::be_frugal();
@@ -49,20 +55,26 @@ fn main() -> std::process::ExitCode {
     let result = runtime.enable_all().build().map_err(Into::into).and_then(|runtime| {
         runtime.block_on(async {
             match command {
-                Command::Up(args) => up::run(args).await,
-                Command::Operator(args) => operator::run(*args).await,
-                Command::Agent(args) => agent::run(*args).await,
-                Command::Crds(args) => crds::run(args).await,
+                Command::Up(args) => up::run(args).await.map(|()| ExitCode::SUCCESS),
+                Command::Operator(args) => operator::run(*args).await.map(|()| ExitCode::SUCCESS),
+                Command::Agent(args) => agent::run(*args).await.map(|()| ExitCode::SUCCESS),
+                Command::Plan(args) => plan::run(args).await,
+                Command::Crds(args) => crds::run(args).await.map(|()| ExitCode::SUCCESS),
             }
         })
     });
-    match result {
-        Ok(()) => std::process::ExitCode::SUCCESS,
-        Err(error) => {
-            eprintln!("capstan: {error:#}");
-            std::process::ExitCode::FAILURE
-        }
-    }
+    result.unwrap_or_else(|error| {
+        eprintln!("capstan: {error:#}");
+        ExitCode::FAILURE
+    })
+}
+
+/// How a command ends that found something: changes to make, a cause of trouble, a part that is not ready.
+const FOUND: u8 = 2;
+
+/// The image of a release of this version.
+fn own_image() -> String {
+    format!("ghcr.io/capstan/capstan:{}", env!("CARGO_PKG_VERSION"))
 }
 
 /// The operator waits for the API server most of the time: more threads than these only take memory on large machines.

@@ -48,37 +48,48 @@ mod system {
         unsafe {
             libc::malloc_trim(0);
         }
-        for (begin, end) in code() {
-            // SAFETY: the range is a mapping of our own program that was never written: its code, or what is before it.
-            // Its pages are those of the file, and come back from there when they are needed.
+        for (begin, end) in untouched() {
+            // SAFETY: the range is of a file, cannot be written, and never was: every page is still as in the file, and
+            // comes back from there when it is needed.
             unsafe {
                 libc::madvise(begin as *mut libc::c_void, end - begin, libc::MADV_DONTNEED);
             }
         }
     }
 
-    /// Where the code of this program is.
-    fn code() -> Vec<(usize, usize)> {
-        let program = std::env::current_exe().map(|path| path.display().to_string()).unwrap_or_default();
-        let maps = std::fs::read_to_string("/proc/self/maps").unwrap_or_default();
-        maps.lines().filter_map(|line| super::code_in(line, &program)).collect()
+    /// Where programs and libraries are mapped, with their code and constants.
+    fn untouched() -> Vec<(usize, usize)> {
+        super::untouched_in(&std::fs::read_to_string("/proc/self/smaps").unwrap_or_default())
     }
 }
 
-/// The addresses in a line of `/proc/self/maps`, if it is a part of `program` that nobody can have changed.
+/// The addresses in the text of `/proc/self/smaps` that are parts of files which nobody can have changed.
+///
+/// What the loader wrote before it took the right to write away, such as addresses of functions, looks the same but for
+/// the pages that are no longer those of the file: the kernel counts them as anonymous.
 #[cfg_attr(not(all(target_os = "linux", target_env = "gnu")), allow(dead_code, reason = "only used there"))]
-fn code_in(line: &str, program: &str) -> Option<(usize, usize)> {
-    let mut parts = line.split_whitespace();
-    let (begin, end) = parts.next()?.split_once('-')?;
-    let is_code = match (parts.next(), parts.next()) {
-        (Some("r-xp"), _) => true,
-        // Names, tables and constants. What is behind the code looks the same, but was written when it was loaded.
-        (Some("r--p"), Some(offset)) => offset.bytes().all(|digit| digit == b'0'),
-        _ => false,
-    };
-    let is_code = is_code && parts.nth(2) == Some(program);
+fn untouched_in(smaps: &str) -> Vec<(usize, usize)> {
+    let mut found = Vec::new();
+    let mut candidate = None;
+    for line in smaps.lines() {
+        let mut words = line.split_whitespace();
+        match (words.next(), words.next()) {
+            (Some("Anonymous:"), Some("0")) => found.extend(candidate.take()),
+            (Some(first), Some(rights)) if !first.ends_with(':') => {
+                let path = words.nth(3).unwrap_or_default();
+                let is_read_only = matches!(rights, "r-xp" | "r--p") && path.starts_with('/');
+                candidate = if is_read_only { addresses(first) } else { None };
+            }
+            _ => {}
+        }
+    }
+    found
+}
+
+fn addresses(range: &str) -> Option<(usize, usize)> {
+    let (begin, end) = range.split_once('-')?;
     let number = |text: &str| usize::from_str_radix(text, 16).ok();
-    if is_code { Some((number(begin)?, number(end)?)) } else { None }
+    Some((number(begin)?, number(end)?))
 }
 
 #[cfg(not(all(target_os = "linux", target_env = "gnu")))]
@@ -92,16 +103,32 @@ mod system {
 mod tests {
     use super::*;
 
+    const SMAPS: &str = "\
+55d0-55e0 r--p 00000000 fe:00 1 /usr/bin/capstan
+Size:                 64 kB
+Anonymous:             0 kB
+55e0-55f0 r-xp 00010000 fe:00 1 /usr/bin/capstan
+Anonymous:             0 kB
+55f0-5600 r--p 00020000 fe:00 1 /usr/bin/capstan
+Anonymous:            16 kB
+5600-5610 rw-p 00030000 fe:00 1 /usr/bin/capstan
+Anonymous:             0 kB
+7f00-7f10 r-xp 00001000 fe:00 2 /usr/lib/libcuda.so.1
+Anonymous:             0 kB
+7f10-7f20 r--p 00000000 00:00 0
+Anonymous:             0 kB
+7ff0-7ff1 r-xp 00000000 00:00 0 [vdso]
+Anonymous:             0 kB
+";
+
     #[test]
-    fn only_code_of_the_program_is_given_back() {
-        let line = |rights: &str, file: &str| format!("7f10-7f20 {rights} 00001000 fe:00 42                 {file}");
-        assert_eq!(code_in(&line("r-xp", "/bin/capstan"), "/bin/capstan"), Some((0x7f10, 0x7f20)));
-        let first = "7f10-7f20 r--p 00000000 fe:00 42                 /bin/capstan";
-        assert_eq!(code_in(first, "/bin/capstan"), Some((0x7f10, 0x7f20)));
-        for (rights, file) in
-            [("r--p", "/bin/capstan"), ("rwxp", "/bin/capstan"), ("r-xp", "/lib/libc.so.6"), ("r-xp", "")]
-        {
-            assert_eq!(code_in(&line(rights, file), "/bin/capstan"), None);
-        }
+    fn only_what_is_still_as_in_its_file_is_given_back() {
+        assert_eq!(untouched_in(SMAPS), [(0x55d0, 0x55e0), (0x55e0, 0x55f0), (0x7f00, 0x7f10)]);
+    }
+
+    #[test]
+    fn a_process_goes_on_after_giving_back() {
+        system::give_back();
+        assert_eq!(untouched_in("nonsense"), []);
     }
 }

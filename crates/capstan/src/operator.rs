@@ -1,6 +1,5 @@
 //! `capstan operator`: the manager, in a cluster or beside one.
 
-use std::collections::BTreeMap;
 use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::time::Duration;
@@ -168,21 +167,22 @@ fn options(args: &Args) -> Result<Options> {
         ask: Ask::network(),
         registries: Some(REGISTRIES),
         kserve_namespace: std::env::var("KSERVE_NAMESPACE").ok().filter(|name| !name.is_empty()),
-        gpu: capstan_operator::gpu::Settings {
-            namespace: args.namespace.clone(),
-            images: images(),
-            agent: Agent { layout: args.node_layout, ..Agent::of(|name| std::env::var(name).ok()) },
-            readiness: Readiness { condition: args.node_ready_condition, taint: args.startup_taint.clone() },
-            requestor: capstan_operator::gpu::Requestor::of(|name| std::env::var(name).ok()),
-            ..Default::default()
-        },
+        gpu: gpu(args, |name| std::env::var(name).ok()),
     })
 }
 
-/// Images of operands that the chart chose.
-fn images() -> BTreeMap<String, String> {
-    let set = |name: &&str| Some((String::from(*name), std::env::var(name).ok()?));
-    capstan_operator::gpu::IMAGES.iter().filter_map(set).collect()
+/// What an operator with these arguments and variables does with GPU nodes.
+pub(crate) fn gpu(args: &Args, variable: impl Fn(&str) -> Option<String>) -> capstan_operator::gpu::Settings {
+    // Images of operands that the chart chose.
+    let set = |name: &&str| Some((String::from(*name), variable(name)?));
+    capstan_operator::gpu::Settings {
+        namespace: args.namespace.clone(),
+        images: capstan_operator::gpu::IMAGES.iter().filter_map(set).collect(),
+        agent: Agent { layout: args.node_layout, ..Agent::of(&variable) },
+        readiness: Readiness { condition: args.node_ready_condition, taint: args.startup_taint.clone() },
+        requestor: capstan_operator::gpu::Requestor::of(&variable),
+        ..Default::default()
+    }
 }
 
 /// How a certificate of our own is kept, if one is needed: for every Service that leads here.

@@ -38,7 +38,7 @@ const PAUSED: &str = "paused-for-driver-upgrade";
 const HOST_DRIVER: &str = "usr/bin/nvidia-smi";
 
 /// Label with the number of GPUs that the hardware of a virtual node has.
-const HARDWARE: &str = "sim.capstan.dev/gpus";
+pub const HARDWARE: &str = "sim.capstan.dev/gpus";
 
 /// How long things take.
 #[derive(Clone, Copy, Debug)]

@@ -13,10 +13,11 @@ use capstan_apiserver::ops::{self, Server};
 use capstan_apiserver::serve::{Api, Authority, Kubeconfig, Listen, ListenError, Listener, TlsError};
 use capstan_apiserver::store::Retention;
 use jiff::Timestamp;
+use serde_json::Value;
 
 use crate::context::{Context, Tasks};
 use crate::node::{NodeTemplate, Nodes};
-use crate::{bootstrap, controllers, node, scheduler};
+use crate::{bootstrap, controllers, node, restore, scheduler};
 
 /// The port that a real API server has, where there is no socket.
 const USUAL_PORT: u16 = 6443;
@@ -59,6 +60,7 @@ pub struct Builder {
     controllers: controllers::Settings,
     scheduler: scheduler::Settings,
     nodes: node::Settings,
+    objects: Vec<Value>,
 }
 
 impl Cluster {
@@ -199,6 +201,13 @@ impl Builder {
         self
     }
 
+    /// Puts the objects of another cluster in at the start, as they were there. Its nodes are virtual from then on, and
+    /// their pods start anew.
+    pub fn restore(mut self, objects: Vec<Value>) -> Self {
+        self.objects = objects;
+        self
+    }
+
     /// Starts the cluster. When it returns, all caches are filled and all nodes are registered.
     pub async fn start(mut self) -> Result<Cluster, StartError> {
         let (kinds, admission) = admit::standard(&admit::Settings {
@@ -222,6 +231,10 @@ impl Builder {
             None => None,
         };
         let port = listener.as_ref().map_or(USUAL_PORT, |listener| listener.address().port());
+        let names: Vec<String> =
+            self.objects.iter().filter(|object| object["kind"] == "Node").filter_map(name).collect();
+        restore::restore(&server, self.objects).await?;
+        self.nodes.nodes.extend(names.into_iter().map(|name| NodeTemplate { name, ..NodeTemplate::default() }));
         bootstrap::install(&server, &self.addresses, port).await?;
         let tasks = Tasks::default();
         let context = Context::new(server.clone(), tasks.clone());
@@ -234,4 +247,8 @@ impl Builder {
         nodes.registered().await;
         Ok(Cluster { server, api, context, nodes, listener, tasks, _lifecycle: lifecycle })
     }
+}
+
+fn name(object: &Value) -> Option<String> {
+    object["metadata"]["name"].as_str().map(str::to_owned)
 }

@@ -25,6 +25,7 @@ pub mod informer;
 pub mod matching;
 pub mod node;
 pub mod queue;
+mod restore;
 pub mod scheduler;
 #[cfg(test)]
 mod testing;

@@ -16,6 +16,7 @@ mod namespaces;
 mod options;
 mod pipeline;
 mod read;
+mod restore;
 mod scale;
 mod server;
 mod strategy;

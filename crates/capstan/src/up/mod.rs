@@ -1,6 +1,6 @@
 //! `capstan up`: a cluster in this process, the operator on it, and a model server that becomes Ready.
 
-mod manifests;
+pub(crate) mod manifests;
 mod progress;
 
 use std::path::PathBuf;
@@ -139,7 +139,7 @@ async fn start(args: &Args, view: View) -> Result<(Up, Client)> {
     let (ready, is_ready) = tokio::sync::oneshot::channel();
     let mut options = capstan_operator::Options::in_process();
     // Virtual nodes pull nothing; the name is the one that a release of this version has.
-    options.gpu.agent.image = format!("ghcr.io/capstan/capstan:{}", env!("CARGO_PKG_VERSION"));
+    options.gpu.agent.image = crate::own_image();
     let operator = tokio::spawn(capstan_operator::run(client.clone(), options, stop.clone(), ready));
     if is_ready.await.is_err() {
         match operator.await.context("the operator panicked")? {

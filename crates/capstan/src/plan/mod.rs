@@ -1,0 +1,145 @@
+//! `capstan plan`: what would change, before anything does.
+//!
+//! The cluster is copied into this process, and the operator itself runs on the copy: [`twin`]. Before and after are then
+//! compared: [`changes`].
+
+mod changes;
+mod live;
+mod show;
+#[cfg(test)]
+mod tests;
+mod twin;
+
+use std::path::PathBuf;
+use std::process::ExitCode;
+
+use anyhow::Result;
+use clap::ValueEnum;
+use serde::Serialize;
+
+use changes::{Action, Change};
+
+use crate::snapshot::{Snapshot, Source, named};
+use crate::up::manifests;
+
+#[derive(clap::Args)]
+#[command(after_help = "Examples:
+  capstan plan -f policy.yaml                     what this file would change in the current cluster
+  capstan plan                                    what the operator would change as it is
+  capstan plan --from-cluster facts.json          keep the facts for a plan elsewhere, without secrets
+  capstan plan --snapshot facts.json -f policy.yaml -o markdown
+
+Exit status: 0 nothing would change, 2 something would, 1 it cannot be told.")]
+pub(crate) struct Args {
+    /// Manifests to try; may be repeated
+    #[arg(short, long, value_name = "FILE")]
+    file: Vec<PathBuf>,
+    /// Write the facts of the cluster to this file, without secrets, and do nothing else
+    #[arg(long, value_name = "FILE", conflicts_with_all = ["file", "snapshot"])]
+    from_cluster: Option<PathBuf>,
+    #[command(flatten)]
+    source: Source,
+    /// Output format
+    #[arg(short, long, value_enum, default_value = "text")]
+    output: Format,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq, ValueEnum)]
+enum Format {
+    Text,
+    Json,
+    Yaml,
+    /// For comments in pull requests
+    Markdown,
+}
+
+/// Everything that a plan says.
+#[derive(Clone, Debug, Serialize)]
+#[serde(rename_all = "camelCase")]
+struct Plan {
+    /// Objects that come, change or go.
+    changes: Vec<Change>,
+    /// Nodes whose labels, taints or pods change.
+    nodes: Vec<String>,
+    /// Pods that run now and would be replaced or go, in order, with the seconds after which they do.
+    pods: Vec<Gone>,
+    /// About how long it takes, if images are pulled and drivers are built as fast as we guess.
+    seconds: u64,
+    /// Whether it came to an end.
+    settled: bool,
+    /// What the custom resources say at the end, unless they are ready.
+    waiting: Vec<String>,
+    /// What a reader should know about how this was found out.
+    notes: Vec<String>,
+}
+
+/// A pod that goes.
+#[derive(Clone, Debug, Serialize)]
+struct Gone {
+    after: u64,
+    pod: String,
+}
+
+pub(crate) async fn run(args: Args) -> Result<ExitCode> {
+    if let Some(file) = &args.from_cluster {
+        let snapshot = args.source.get().await?.redacted();
+        snapshot.save(file)?;
+        let count: usize = snapshot.objects.values().map(Vec::len).sum();
+        crate::show::print(&format!("{count} objects written to {}\n", file.display()))?;
+        return Ok(ExitCode::SUCCESS);
+    }
+    let wanted = if args.file.is_empty() { Vec::new() } else { manifests::read(&args.file)? };
+    let before = args.source.get().await?;
+    let (options, mut notes) = live::options(&before)?;
+    let outcome = twin::run(&before, &wanted, options)?;
+    notes.extend(doubts(&before));
+    let plan = plan(&before, outcome, notes);
+    match args.output {
+        Format::Text => crate::show::print(&show::text(&plan, crate::show::Paint::detect()))?,
+        Format::Markdown => crate::show::print(&show::markdown(&plan))?,
+        Format::Json => crate::show::data(&plan, crate::show::Format::Json)?,
+        Format::Yaml => crate::show::data(&plan, crate::show::Format::Yaml)?,
+    }
+    Ok(if plan.changes.is_empty() { ExitCode::SUCCESS } else { ExitCode::from(crate::FOUND) })
+}
+
+fn plan(before: &Snapshot, outcome: twin::Outcome, notes: Vec<String>) -> Plan {
+    let changes = changes::between(before, &outcome.after);
+    let pods: Vec<Gone> = outcome.gone.into_iter().map(|(after, pod)| Gone { after: after.as_secs(), pod }).collect();
+    let on_node = |gone: &Gone| gone.pod.rsplit_once(" on ").map(|(_, node)| node.to_owned());
+    let changed = changes.iter().filter(|change| change.kind == "Node").map(|change| change.name.clone());
+    let mut nodes: Vec<String> = changed.chain(pods.iter().filter_map(on_node)).collect();
+    nodes.sort();
+    nodes.dedup();
+    // Where nothing changes, the time is that of pods of a copy that started.
+    let seconds = if changes.is_empty() { 0 } else { outcome.took.as_secs() };
+    Plan { nodes, pods, seconds, settled: outcome.settled, waiting: waiting(&outcome.after, &changes), changes, notes }
+}
+
+/// Custom resources that would not get ready, in their own words. Only what the plan touches: others are another matter.
+fn waiting(after: &Snapshot, changes: &[Change]) -> Vec<String> {
+    let touched = changes.iter().filter(|change| change.action != Action::Delete);
+    let said = touched.filter_map(|change| {
+        let objects = after.objects.get(&change.kind)?;
+        let object = objects.iter().find(|object| named(object) == (&change.namespace, &change.name))?;
+        let state = object["status"]["state"].as_str()?;
+        if state.eq_ignore_ascii_case("ready") {
+            return None;
+        }
+        let conditions = object["status"]["conditions"].as_array().into_iter().flatten();
+        let messages = conditions.filter_map(|condition| condition["message"].as_str());
+        let message = messages.into_iter().find(|message| !message.is_empty()).unwrap_or("no reason given");
+        Some(format!("{} {}: {state}: {message}", change.kind, change.name))
+    });
+    said.collect()
+}
+
+/// What makes a plan less certain.
+fn doubts(before: &Snapshot) -> Vec<String> {
+    let mut doubts = Vec::new();
+    if before.redacted {
+        doubts.push("the snapshot holds no secrets: pods may seem to change because of their contents".to_owned());
+    }
+    doubts.extend(before.unread.iter().map(|(kind, why)| format!("{kind} could not be read: {why}")));
+    doubts
+}

@@ -1,0 +1,186 @@
+//! A twin of a cluster in this process: the same objects, virtual nodes, virtual time, and the operator itself. What it
+//! does there is what it would do.
+
+use std::collections::BTreeMap;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+
+use anyhow::{Context, Result, anyhow};
+use capstan_gpu_sim::Pace;
+use capstan_operator::Options;
+use capstan_runtime::Clock;
+use capstan_sim::{Cluster, controllers, node};
+use futures::{StreamExt, TryStreamExt};
+use k8s_openapi::api::core::v1::Pod;
+use k8s_openapi::jiff::Timestamp;
+use kube::runtime::watcher::{self, Event};
+use kube::{Api, Client, ResourceExt};
+use serde_json::Value;
+use tokio::time::Instant;
+use tokio_util::sync::CancellationToken;
+
+use crate::snapshot::{self, Snapshot};
+use crate::up::manifests::{self, Manifest};
+
+/// How long nothing may be written until all is said to be done.
+const CALM: Duration = Duration::from_secs(15 * 60);
+/// How much virtual time a rollout may take.
+const LONGEST: Duration = Duration::from_secs(7 * 24 * 3600);
+
+/// Where a rollout led.
+pub(super) struct Outcome {
+    /// The cluster afterwards.
+    pub(super) after: Snapshot,
+    /// Pods of before that went, in the order in which they did, with the time since the start.
+    pub(super) gone: Vec<(Duration, String)>,
+    /// From the start to the last change.
+    pub(super) took: Duration,
+    /// Whether nothing changed any more at the end.
+    pub(super) settled: bool,
+}
+
+/// Tries it out on a thread of its own, where time passes only when there is nothing to do.
+pub(super) fn run(before: &Snapshot, manifests: &[Manifest], options: Options) -> Result<Outcome> {
+    let work = || {
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().start_paused(true).build()?;
+        runtime.block_on(roll_out(before, manifests, options))
+    };
+    std::thread::scope(|scope| scope.spawn(work).join().map_err(|_| anyhow!("the trial run panicked"))?)
+}
+
+async fn roll_out(before: &Snapshot, manifests: &[Manifest], options: Options) -> Result<Outcome> {
+    let cluster = twin(before).await?;
+    let client = cluster.client();
+    let wrote = Arc::new(Mutex::new(Instant::now()));
+    let stop = CancellationToken::new();
+    let (ready, is_ready) = tokio::sync::oneshot::channel();
+    let options = Options { clock: Clock::starting_at(cluster.server.clock().now()), ..options };
+    let mut operator = tokio::spawn(capstan_operator::run(noticed(&cluster, &wrote), options, stop.clone(), ready));
+    tokio::select! {
+        _ = is_ready => {}
+        ended = &mut operator => ended?.context("the operator did not start in the trial run")?,
+    }
+    let begin = Instant::now();
+    for manifest in manifests {
+        manifests::apply(&client, manifest).await?;
+    }
+    let (gone, took, settled) = watch(&client, before, &wrote, begin).await?;
+    let after = snapshot::objects(&client).await?;
+    stop.cancel();
+    let _ = operator.await;
+    Ok(Outcome { after, gone, took, settled })
+}
+
+/// The cluster with its objects. Webhooks are somebody else's code, which is not here to answer.
+async fn twin(before: &Snapshot) -> Result<Cluster> {
+    let left_out = |kind: &str| {
+        kind.ends_with(".admissionregistration.k8s.io") || ["Event", "Lease.coordination.k8s.io"].contains(&kind)
+    };
+    let objects = before.objects.iter().filter(|(kind, _)| !left_out(kind)).flat_map(|(_, objects)| objects);
+    let settings = node::Settings {
+        rules: [containers(), capstan_gpu_sim::rules(PACE)].concat(),
+        events: node::Events::None,
+        heartbeat: Duration::from_secs(3600),
+        ..node::Settings::default()
+    };
+    let builder = Cluster::builder()
+        .start_time(before.taken.unwrap_or(Timestamp::UNIX_EPOCH))
+        .node_settings(settings)
+        // Nobody misses a node that is not heard of for a while.
+        .controller_settings(controllers::Settings { node_grace: None, ..controllers::Settings::default() })
+        .restore(objects.cloned().map(with_hardware).collect());
+    builder.start().await.context("the cluster's twin did not start")
+}
+
+/// How long things take: guesses that are said with the plan, as nobody knows the registry and the disks.
+pub(super) const PACE: Pace =
+    Pace { driver: Duration::from_secs(180), toolkit: Duration::from_secs(15), check: Duration::from_secs(5) };
+
+/// Containers that are no operands of GPU nodes.
+pub(super) fn containers() -> Vec<(node::Match, node::Behaviour)> {
+    let of = |pod: &str| node::Match { pod: Some(pod.into()), ..node::Match::default() };
+    let any = node::Behaviour {
+        pull_time: Some(Duration::from_secs(30)),
+        started_after: Some(Duration::from_secs(5)),
+        ready_after: Some(Duration::from_secs(5)),
+        ..node::Behaviour::default()
+    };
+    let exit = |exit| node::Behaviour { exit: Some(exit), ..any.clone() };
+    vec![
+        (node::Match::default(), any.clone()),
+        // What an image prints is not known before it runs.
+        (of("*-pod"), exit(node::Exit::Never)),
+        (of("*-job-*"), exit(node::Exit::after(Duration::from_secs(300), 0))),
+    ]
+}
+
+/// Virtual nodes know how many GPUs they have by a label.
+fn with_hardware(mut object: Value) -> Value {
+    if object["kind"] == "Node" {
+        let said = [
+            object["status"]["capacity"]["nvidia.com/gpu"].as_str().filter(|count| *count != "0"),
+            object["metadata"]["labels"]["nvidia.com/gpu.count"].as_str(),
+        ];
+        let gpus = said.into_iter().flatten().next().unwrap_or("8").to_owned();
+        let labels = &mut object["metadata"]["labels"];
+        if labels[capstan_gpu_sim::HARDWARE].is_null() {
+            labels[capstan_gpu_sim::HARDWARE] = gpus.into();
+        }
+    }
+    object
+}
+
+/// A client that remembers when something was written through it.
+fn noticed(cluster: &Cluster, wrote: &Arc<Mutex<Instant>>) -> Client {
+    let (api, wrote) = (cluster.api().clone(), wrote.clone());
+    let service = tower::service_fn(move |request: http::Request<kube::client::Body>| {
+        if request.method() != http::Method::GET {
+            *wrote.lock().unwrap_or_else(PoisonError::into_inner) = Instant::now();
+        }
+        let api = api.clone();
+        async move { Ok::<_, std::convert::Infallible>(api.answer(request).await) }
+    });
+    Client::new(service, "default")
+}
+
+/// Waits until nothing changes any more, and says which pods of before went when.
+async fn watch(
+    client: &Client,
+    before: &Snapshot,
+    wrote: &Mutex<Instant>,
+    begin: Instant,
+) -> Result<(Vec<(Duration, String)>, Duration, bool)> {
+    let pods = before.of("", "Pod").iter();
+    let known: BTreeMap<String, String> = pods
+        .filter_map(|pod| {
+            let (namespace, name) = snapshot::named(pod);
+            let node = pod["spec"]["nodeName"].as_str().unwrap_or("no node");
+            Some((pod["metadata"]["uid"].as_str()?.to_owned(), format!("{namespace}/{name} on {node}")))
+        })
+        .collect();
+    let mut events = watcher::watcher(Api::<Pod>::all(client.clone()), watcher::Config::default()).boxed();
+    let (mut gone, mut last) = (Vec::new(), begin);
+    loop {
+        match tokio::time::timeout_at(last + CALM, events.try_next()).await {
+            Ok(event) => match event.context("cannot watch the pods of the trial run")? {
+                Some(Event::Delete(pod)) => {
+                    last = Instant::now();
+                    if let Some(text) = pod.uid().and_then(|uid| known.get(&uid)) {
+                        gone.push((begin.elapsed(), text.clone()));
+                    }
+                }
+                Some(Event::Apply(_)) => last = Instant::now(),
+                Some(_) => {}
+                None => return Err(anyhow!("the watch of the trial run ended")),
+            },
+            Err(_) => match *wrote.lock().unwrap_or_else(PoisonError::into_inner) {
+                // Something was written without a pod that changed: there may be more to come.
+                write if write > last => last = write,
+                _ => return Ok((gone, last - begin, true)),
+            },
+        }
+        if begin.elapsed() > LONGEST {
+            return Ok((gone, last - begin, false));
+        }
+    }
+}

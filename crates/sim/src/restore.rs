@@ -1,0 +1,51 @@
+//! A cluster as another one was: its objects put back, before any controller looks at them.
+
+use std::collections::HashSet;
+use std::time::Duration;
+
+use capstan_apiserver::error::Result;
+use capstan_apiserver::ops::Server;
+use serde_json::Value;
+
+/// How long a definition may take until its kind is served.
+const SERVED: Duration = Duration::from_secs(30);
+
+/// Puts objects back: first the definitions of kinds, then everything else at once, so that nobody sees a dependent
+/// without its owner. Owners that are not among them are forgotten, as nobody could tell them from ones that have gone.
+pub(crate) async fn restore(server: &Server, objects: Vec<Value>) -> Result<()> {
+    let (definitions, others): (Vec<Value>, Vec<Value>) =
+        objects.into_iter().partition(|object| object["kind"] == "CustomResourceDefinition");
+    for definition in &definitions {
+        server.restore(definition)?;
+    }
+    let served = async {
+        while !definitions.iter().all(|definition| is_served(server, definition)) {
+            tokio::time::sleep(Duration::from_millis(5)).await;
+        }
+    };
+    if tokio::time::timeout(SERVED, served).await.is_err() {
+        tracing::warn!("some definitions are not served; objects of their kinds are left out");
+    }
+    let known: HashSet<String> = others.iter().filter_map(uid).map(str::to_owned).collect();
+    for mut object in others {
+        if let Some(owners) = object["metadata"]["ownerReferences"].as_array_mut() {
+            owners.retain(|owner| owner["uid"].as_str().is_some_and(|uid| known.contains(uid)));
+        }
+        if let Err(error) = server.restore(&object) {
+            tracing::debug!(%error, "an object is left out");
+        }
+    }
+    Ok(())
+}
+
+fn uid(object: &Value) -> Option<&str> {
+    object["metadata"]["uid"].as_str()
+}
+
+fn is_served(server: &Server, definition: &Value) -> bool {
+    let spec = &definition["spec"];
+    let text = |value: &Value| value.as_str().unwrap_or_default().to_owned();
+    let (group, kind) = (text(&spec["group"]), text(&spec["names"]["kind"]));
+    let mut versions = spec["versions"].as_array().into_iter().flatten().filter(|version| version["served"] == true);
+    versions.all(|version| server.registry().by_kind(&group, &text(&version["name"]), &kind).is_some())
+}
