@@ -233,9 +233,9 @@ impl Builder {
         let port = listener.as_ref().map_or(USUAL_PORT, |listener| listener.address().port());
         let names: Vec<String> =
             self.objects.iter().filter(|object| object["kind"] == "Node").filter_map(name).collect();
-        restore::restore(&server, self.objects).await?;
         self.nodes.nodes.extend(names.into_iter().map(|name| NodeTemplate { name, ..NodeTemplate::default() }));
         bootstrap::install(&server, &self.addresses, port).await?;
+        restore::restore(&server, self.objects).await?;
         let tasks = Tasks::default();
         let context = Context::new(server.clone(), tasks.clone());
         self.controllers.root_ca.get_or_insert_with(|| authority.pem().into());

@@ -18,9 +18,10 @@ use clap::ValueEnum;
 use serde::Serialize;
 
 use changes::{Action, Change};
+use twin::Written;
 
-use crate::snapshot::{Snapshot, Source, named};
-use crate::up::manifests;
+use crate::snapshot::{self, Snapshot, Source, name_of, named};
+use crate::up::manifests::{self, Manifest};
 
 #[derive(clap::Args)]
 #[command(after_help = "Examples:
@@ -93,7 +94,7 @@ pub(crate) async fn run(args: Args) -> Result<ExitCode> {
     let (options, mut notes) = live::options(&before)?;
     let outcome = twin::run(&before, &wanted, options)?;
     notes.extend(doubts(&before));
-    let plan = plan(&before, outcome, notes);
+    let plan = plan(&before, &wanted, outcome, notes);
     match args.output {
         Format::Text => crate::show::print(&show::text(&plan, crate::show::Paint::detect()))?,
         Format::Markdown => crate::show::print(&show::markdown(&plan))?,
@@ -103,8 +104,8 @@ pub(crate) async fn run(args: Args) -> Result<ExitCode> {
     Ok(if plan.changes.is_empty() { ExitCode::SUCCESS } else { ExitCode::from(crate::FOUND) })
 }
 
-fn plan(before: &Snapshot, outcome: twin::Outcome, notes: Vec<String>) -> Plan {
-    let changes = changes::between(before, &outcome.after);
+fn plan(before: &Snapshot, wanted: &[Manifest], outcome: twin::Outcome, notes: Vec<String>) -> Plan {
+    let changes = ours(changes::between(before, &outcome.after), wanted, &outcome.written);
     let pods: Vec<Gone> = outcome.gone.into_iter().map(|(after, pod)| Gone { after: after.as_secs(), pod }).collect();
     let on_node = |gone: &Gone| gone.pod.rsplit_once(" on ").map(|(_, node)| node.to_owned());
     let changed = changes.iter().filter(|change| change.kind == "Node").map(|change| change.name.clone());
@@ -114,6 +115,23 @@ fn plan(before: &Snapshot, outcome: twin::Outcome, notes: Vec<String>) -> Plan {
     // Where nothing changes, the time is that of pods of a copy that started.
     let seconds = if changes.is_empty() { 0 } else { outcome.took.as_secs() };
     Plan { nodes, pods, seconds, settled: outcome.settled, waiting: waiting(&outcome.after, &changes), changes, notes }
+}
+
+/// The changes that the operator or the user makes. What Kubernetes itself adds to a cluster is another matter; what goes
+/// because its owner goes is not.
+fn ours(changes: Vec<Change>, wanted: &[Manifest], written: &Written) -> Vec<Change> {
+    let asked = |change: &Change| {
+        let is = |manifest: &&Manifest| {
+            let named_so = manifest.name() == change.name;
+            named_so && change.kind == name_of(&manifest.kind.group, &manifest.kind.kind)
+        };
+        wanted.iter().any(|manifest| is(&manifest))
+    };
+    let wrote = |change: &Change| {
+        let name = |name: &str| (snapshot::plural(&change.kind), change.namespace.clone(), name.to_owned());
+        written.contains(&name(&change.name)) || (change.action == Action::Create && written.contains(&name("")))
+    };
+    changes.into_iter().filter(|change| change.action == Action::Delete || asked(change) || wrote(change)).collect()
 }
 
 /// Custom resources that would not get ready, in their own words. Only what the plan touches: others are another matter.

@@ -112,7 +112,7 @@ fn sections(plan: &Plan) -> Vec<(String, Vec<String>)> {
         ));
     }
     if !plan.settled {
-        notes.push("it had not come to rest after a week".into());
+        notes.push("at the end something was tried again and again: see what waits".into());
     }
     add("Notes".into(), notes);
     sections

@@ -1,10 +1,10 @@
 //! Plans against what then happens: a cluster, a plan, the same manifests for real, and what the operator wrote.
 
-use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
+use capstan_apiserver::auth::UserInfo;
 use capstan_gpu_sim::{Pace, gpu_node};
 use capstan_operator::Options;
 use capstan_runtime::Clock;
@@ -12,15 +12,21 @@ use capstan_sim::{Cluster, node};
 use tokio_util::sync::CancellationToken;
 
 use super::changes::{self, Change};
-use super::{plan, twin};
+use super::twin::{self, Written};
+use super::{ours, plan};
 use crate::snapshot::{self, Snapshot};
 use crate::up::manifests;
+
+/// Quarters of an hour after which a cluster counts as settled, whatever is tried again.
+const ROUNDS: usize = 12;
 
 /// A cluster with an operator on it.
 struct World {
     cluster: Cluster,
-    /// What the operator wrote: paths of objects.
-    written: Arc<Mutex<BTreeSet<String>>>,
+    /// What the operator wrote.
+    written: Arc<Mutex<Written>>,
+    /// The same but for statuses.
+    specs: Arc<Mutex<Written>>,
     stop: CancellationToken,
 }
 
@@ -31,7 +37,7 @@ impl World {
         let settings = node::Settings { nodes, rules, ..node::Settings::default() };
         let start = "2027-01-15T08:00:00Z".parse().unwrap();
         let cluster = Cluster::builder().start_time(start).seed(7).node_settings(settings).start().await.unwrap();
-        let world = Self { cluster, written: Arc::default(), stop: CancellationToken::new() };
+        let world = Self { cluster, written: Arc::default(), specs: Arc::default(), stop: CancellationToken::new() };
         for manifest in [manifests::storage_class(), manifests::namespace("capstan")] {
             manifests::apply(&world.cluster.client(), &manifest).await.unwrap();
         }
@@ -46,10 +52,15 @@ impl World {
 
     /// The operator's client.
     fn client(&self) -> kube::Client {
-        let (api, written) = (self.cluster.api().clone(), self.written.clone());
+        let (api, written) = (self.cluster.api().as_user(UserInfo::admin()), self.written.clone());
+        let specs = self.specs.clone();
         let service = tower::service_fn(move |request: http::Request<kube::client::Body>| {
             if *request.method() != http::Method::GET {
-                written.lock().unwrap().insert(request.uri().path().to_owned());
+                let path = request.uri().path();
+                written.lock().unwrap().extend(twin::object_of(path));
+                if !path.ends_with("/status") {
+                    specs.lock().unwrap().extend(twin::object_of(path));
+                }
             }
             let api = api.clone();
             async move { Ok::<_, std::convert::Infallible>(api.answer(request).await) }
@@ -61,7 +72,8 @@ impl World {
     async fn settled(&self) -> Snapshot {
         let client = self.cluster.client();
         let mut before = String::new();
-        loop {
+        // Something may be tried again and again: then it is over when nothing else happened for long.
+        for _ in 0..ROUNDS {
             tokio::time::sleep(Duration::from_secs(900)).await;
             let now = snapshot::objects(&client).await.unwrap();
             let pods = serde_json::to_string(&now.objects.get("Pod")).unwrap()
@@ -71,6 +83,7 @@ impl World {
             }
             before = pods;
         }
+        snapshot::objects(&client).await.unwrap()
     }
 
     async fn apply(&self, file: &Path) {
@@ -80,18 +93,19 @@ impl World {
     }
 
     /// What a plan says of a file, and what happens then.
-    async fn foretold_and_seen(&self, file: &Path) -> (Vec<Change>, Vec<Change>, BTreeSet<String>) {
+    async fn foretold_and_seen(&self, file: &Path) -> (Vec<Change>, Vec<Change>, Written) {
         let before = self.settled().await;
         let wanted = manifests::read(&[file.to_owned()]).unwrap();
         let (options, _) = super::live::options(&before).unwrap();
         let outcome = twin::run(&before, &wanted, options).unwrap();
-        let foretold = plan(&before, outcome, Vec::new()).changes;
+        let foretold = plan(&before, &wanted, outcome, Vec::new()).changes;
         self.written.lock().unwrap().clear();
+        self.specs.lock().unwrap().clear();
         self.apply(file).await;
         let after = self.settled().await;
-        let seen = changes::between(&before, &after);
-        let written = std::mem::take(&mut *self.written.lock().unwrap());
-        (foretold, seen, written)
+        let seen = ours(changes::between(&before, &after), &wanted, &self.written.lock().unwrap());
+        let specs = std::mem::take(&mut *self.specs.lock().unwrap());
+        (foretold, seen, specs)
     }
 }
 
@@ -108,26 +122,23 @@ fn examples(folder: &str) -> Vec<PathBuf> {
     files
 }
 
-/// The path of an object, without status.
-fn is_of(path: &str, change: &Change) -> bool {
-    let path = path.trim_end_matches("/status");
-    let place = if change.namespace.is_empty() { String::new() } else { format!("/namespaces/{}/", change.namespace) };
-    path.contains(&place) && path.ends_with(&format!("/{}", change.name))
-}
-
 async fn comes_true(file: &Path) {
     let world = World::start().await;
-    if !file.ends_with("minimal.yaml") && file.parent().is_some_and(|folder| folder.ends_with("nim")) {
-        world.apply(&examples("gpu").into_iter().find(|file| file.ends_with("minimal.yaml")).unwrap()).await;
+    if file.parent().is_some_and(|folder| folder.ends_with("nim")) {
+        world.apply(&minimal()).await;
     }
     let (foretold, seen, written) = world.foretold_and_seen(file).await;
     assert!(!foretold.is_empty(), "{}: nothing foretold", file.display());
     let show = |changes: &[Change]| serde_json::to_string_pretty(changes).unwrap();
     assert!(foretold == seen, "{}: foretold {}\nseen {}", file.display(), show(&foretold), show(&seen));
-    // Statuses, events and pods for a while are no part of a plan; whatever else was written is.
-    let passing = ["/status", "/events", "/pods/", "/leases/"];
-    for path in written.iter().filter(|path| !passing.iter().any(|part| path.contains(part))) {
-        assert!(foretold.iter().any(|change| is_of(path, change)), "{}: {path} was not foretold", file.display());
+    // Events, and pods for a while, are no part of a plan; whatever else was written is.
+    for (resource, namespace, name) in written.iter().filter(|one| !["events", "pods", "leases"].contains(&&*one.0)) {
+        let is = |change: &&Change| snapshot::plural(&change.kind) == *resource && change.name == *name;
+        assert!(
+            foretold.iter().any(|change| is(&change)),
+            "{}: {resource} {namespace}/{name} was not foretold",
+            file.display()
+        );
     }
 }
 
@@ -145,42 +156,49 @@ async fn plans_of_nim_examples_come_true() {
     }
 }
 
+/// A world whose GPUs work, by the smallest policy.
+async fn working() -> (World, Snapshot) {
+    let world = World::start().await;
+    world.apply(&minimal()).await;
+    let before = world.settled().await;
+    (world, before)
+}
+
+fn minimal() -> PathBuf {
+    examples("gpu").into_iter().find(|file| file.ends_with("minimal.yaml")).unwrap()
+}
+
+/// What a plan says of the smallest policy after an edit.
+fn plan_of(before: &Snapshot, from: &str, to: &str) -> anyhow::Result<super::Plan> {
+    let text = std::fs::read_to_string(minimal()).unwrap();
+    assert!(text.contains(from), "{from}");
+    let dir = tempfile::tempdir().unwrap();
+    let file = dir.path().join("policy.yaml");
+    std::fs::write(&file, text.replace(from, to)).unwrap();
+    let wanted = manifests::read(&[file]).unwrap();
+    let (options, _) = super::live::options(before).unwrap();
+    Ok(plan(before, &wanted, twin::run(before, &wanted, options)?, Vec::new()))
+}
+
 #[tokio::test(start_paused = true)]
 async fn where_all_is_done_nothing_would_change() {
-    let world = World::start().await;
-    world.apply(&examples("gpu").into_iter().find(|file| file.ends_with("minimal.yaml")).unwrap()).await;
-    let before = world.settled().await;
-    let (options, _) = super::live::options(&before).unwrap();
-    let outcome = twin::run(&before, &[], options).unwrap();
-    assert_eq!(plan(&before, outcome, Vec::new()).changes, []);
+    let (_world, before) = working().await;
+    assert_eq!(plan_of(&before, "dcgm: {}", "dcgm: {}").unwrap().changes, []);
 }
 
 #[tokio::test(start_paused = true)]
 async fn a_changed_driver_names_the_pods_that_go() {
-    let world = World::start().await;
-    world.apply(&examples("gpu").into_iter().find(|file| file.ends_with("minimal.yaml")).unwrap()).await;
-    let before = world.settled().await;
-    let text = r#"{apiVersion: nvidia.com/v1, kind: ClusterPolicy, metadata: {name: cluster-policy}, spec: {driver: {version: "999.1"}}}"#;
-    let dir = tempfile::tempdir().unwrap();
-    let file = dir.path().join("newer.yaml");
-    std::fs::write(&file, text).unwrap();
-    let wanted = manifests::read(&[file]).unwrap();
-    let (options, _) = super::live::options(&before).unwrap();
-    let plan = plan(&before, twin::run(&before, &wanted, options).unwrap(), Vec::new());
+    let (_world, before) = working().await;
+    let plan =
+        plan_of(&before, "version: 595.91.07", "version: 596.1.2\n    upgradePolicy: {autoUpgrade: true}").unwrap();
     assert!(plan.pods.iter().any(|gone| gone.pod.contains("nvidia-driver-daemonset")), "{:?}", plan.pods);
     assert_eq!(plan.nodes, ["gpu-0", "gpu-1"]);
 }
 
 #[tokio::test(start_paused = true)]
 async fn a_manifest_that_the_cluster_refuses_is_told_with_its_field() {
-    let world = World::start().await;
-    let before = world.settled().await;
-    let text = "{apiVersion: nvidia.com/v1, kind: ClusterPolicy, metadata: {name: p}, spec: {operator: {defaultRuntime: podman}}}";
-    let dir = tempfile::tempdir().unwrap();
-    let file = dir.path().join("bad.yaml");
-    std::fs::write(&file, text).unwrap();
-    let wanted = manifests::read(&[file]).unwrap();
-    let (options, _) = super::live::options(&before).unwrap();
-    let error = format!("{:#}", twin::run(&before, &wanted, options).err().unwrap());
-    assert!(error.contains("spec.operator.defaultRuntime"), "{error}");
+    let (_world, before) = working().await;
+    let error =
+        plan_of(&before, "image: driver\n", "image: driver\n    kernelModuleType: closed\n").unwrap_err().to_string();
+    assert!(error.contains("spec.driver.kernelModuleType"), "{error}");
 }

@@ -1,11 +1,12 @@
 //! A twin of a cluster in this process: the same objects, virtual nodes, virtual time, and the operator itself. What it
 //! does there is what it would do.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use anyhow::{Context, Result, anyhow};
+use capstan_apiserver::auth::UserInfo;
 use capstan_gpu_sim::Pace;
 use capstan_operator::Options;
 use capstan_runtime::Clock;
@@ -24,6 +25,8 @@ use crate::up::manifests::{self, Manifest};
 
 /// How long nothing may be written until all is said to be done.
 const CALM: Duration = Duration::from_secs(15 * 60);
+/// How long the same may be tried again and again until that is taken for the end.
+const ROUND_AND_ROUND: Duration = Duration::from_secs(3 * 3600);
 /// How much virtual time a rollout may take.
 const LONGEST: Duration = Duration::from_secs(7 * 24 * 3600);
 
@@ -37,6 +40,25 @@ pub(super) struct Outcome {
     pub(super) took: Duration,
     /// Whether nothing changed any more at the end.
     pub(super) settled: bool,
+    /// What the operator wrote.
+    pub(super) written: Written,
+}
+
+/// Objects that were written: by resource, namespace and name. Where the server chose the name, it is empty.
+pub(super) type Written = BTreeSet<(String, String, String)>;
+
+/// What a request is about, from its path.
+pub(super) fn object_of(path: &str) -> Option<(String, String, String)> {
+    let mut parts = path.trim_start_matches('/').split('/');
+    let skipped = if parts.next()? == "api" { 1 } else { 2 };
+    let rest: Vec<&str> = parts.skip(skipped).collect();
+    let (namespace, rest) = match rest[..] {
+        ["namespaces", namespace, _, ..] => (namespace, &rest[2..]),
+        _ => ("", &rest[..]),
+    };
+    let text = |at: usize| rest.get(at).copied().unwrap_or_default().to_owned();
+    rest.first()?;
+    Some((text(0), namespace.to_owned(), text(1)))
 }
 
 /// Tries it out on a thread of its own, where time passes only when there is nothing to do.
@@ -51,24 +73,26 @@ pub(super) fn run(before: &Snapshot, manifests: &[Manifest], options: Options) -
 async fn roll_out(before: &Snapshot, manifests: &[Manifest], options: Options) -> Result<Outcome> {
     let cluster = twin(before).await?;
     let client = cluster.client();
-    let wrote = Arc::new(Mutex::new(Instant::now()));
+    let audit = Arc::new(Mutex::new(Audit { last: Instant::now(), written: Written::new() }));
     let stop = CancellationToken::new();
     let (ready, is_ready) = tokio::sync::oneshot::channel();
     let options = Options { clock: Clock::starting_at(cluster.server.clock().now()), ..options };
-    let mut operator = tokio::spawn(capstan_operator::run(noticed(&cluster, &wrote), options, stop.clone(), ready));
+    let mut operator = tokio::spawn(capstan_operator::run(noticed(&cluster, &audit), options, stop.clone(), ready));
     tokio::select! {
         _ = is_ready => {}
+        () = tokio::time::sleep(CALM) => return Err(anyhow!("the operator did not get ready in the trial run")),
         ended = &mut operator => ended?.context("the operator did not start in the trial run")?,
     }
     let begin = Instant::now();
     for manifest in manifests {
         manifests::apply(&client, manifest).await?;
     }
-    let (gone, took, settled) = watch(&client, before, &wrote, begin).await?;
+    let (gone, took, settled) = watch(&client, before, &audit, begin).await?;
     let after = snapshot::objects(&client).await?;
     stop.cancel();
     let _ = operator.await;
-    Ok(Outcome { after, gone, took, settled })
+    let written = std::mem::take(&mut lock(&audit).written);
+    Ok(Outcome { after, gone, took, settled, written })
 }
 
 /// The cluster with its objects. Webhooks are somebody else's code, which is not here to answer.
@@ -130,12 +154,25 @@ fn with_hardware(mut object: Value) -> Value {
     object
 }
 
-/// A client that remembers when something was written through it.
-fn noticed(cluster: &Cluster, wrote: &Arc<Mutex<Instant>>) -> Client {
-    let (api, wrote) = (cluster.api().clone(), wrote.clone());
+/// What the operator did.
+struct Audit {
+    /// When it wrote last.
+    last: Instant,
+    written: Written,
+}
+
+fn lock(audit: &Mutex<Audit>) -> std::sync::MutexGuard<'_, Audit> {
+    audit.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// A client that remembers what was written through it.
+fn noticed(cluster: &Cluster, audit: &Arc<Mutex<Audit>>) -> Client {
+    let (api, audit) = (cluster.api().as_user(UserInfo::admin()), audit.clone());
     let service = tower::service_fn(move |request: http::Request<kube::client::Body>| {
         if request.method() != http::Method::GET {
-            *wrote.lock().unwrap_or_else(PoisonError::into_inner) = Instant::now();
+            let mut audit = lock(&audit);
+            audit.last = Instant::now();
+            audit.written.extend(object_of(request.uri().path()));
         }
         let api = api.clone();
         async move { Ok::<_, std::convert::Infallible>(api.answer(request).await) }
@@ -147,7 +184,7 @@ fn noticed(cluster: &Cluster, wrote: &Arc<Mutex<Instant>>) -> Client {
 async fn watch(
     client: &Client,
     before: &Snapshot,
-    wrote: &Mutex<Instant>,
+    audit: &Mutex<Audit>,
     begin: Instant,
 ) -> Result<(Vec<(Duration, String)>, Duration, bool)> {
     let pods = before.of("", "Pod").iter();
@@ -160,7 +197,13 @@ async fn watch(
         .collect();
     let mut events = watcher::watcher(Api::<Pod>::all(client.clone()), watcher::Config::default()).boxed();
     let (mut gone, mut last) = (Vec::new(), begin);
+    // How much there was, and since when there is nothing new.
+    let mut new = (0, begin);
     loop {
+        let much = lock(audit).written.len() + gone.len();
+        if much > new.0 {
+            new = (much, Instant::now());
+        }
         match tokio::time::timeout_at(last + CALM, events.try_next()).await {
             Ok(event) => match event.context("cannot watch the pods of the trial run")? {
                 Some(Event::Delete(pod)) => {
@@ -173,14 +216,29 @@ async fn watch(
                 Some(_) => {}
                 None => return Err(anyhow!("the watch of the trial run ended")),
             },
-            Err(_) => match *wrote.lock().unwrap_or_else(PoisonError::into_inner) {
+            Err(_) => match lock(audit).last {
                 // Something was written without a pod that changed: there may be more to come.
                 write if write > last => last = write,
                 _ => return Ok((gone, last - begin, true)),
             },
         }
-        if begin.elapsed() > LONGEST {
+        if new.1.elapsed() > ROUND_AND_ROUND || begin.elapsed() > LONGEST {
             return Ok((gone, last - begin, false));
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn paths_tell_what_they_are_about() {
+        let of = |path: &str| object_of(path).map(|(resource, namespace, name)| [resource, namespace, name].join(" "));
+        assert_eq!(of("/api/v1/nodes/n").as_deref(), Some("nodes  n"));
+        assert_eq!(of("/api/v1/namespaces/ns").as_deref(), Some("namespaces  ns"));
+        assert_eq!(of("/apis/apps/v1/namespaces/ns/daemonsets/d/status").as_deref(), Some("daemonsets ns d"));
+        assert_eq!(of("/apis/batch/v1/namespaces/ns/jobs").as_deref(), Some("jobs ns "));
+        assert_eq!(of("/version"), None);
     }
 }

@@ -7,6 +7,8 @@ use serde_json::Value;
 
 use super::Snapshot;
 
+/// Of files that this version writes and reads.
+const FORMAT: &str = "capstan.dev/snapshot/v1";
 /// What stands where a secret was.
 const REDACTED: &str = "REDACTED";
 /// Parts of names of variables whose values nobody else should read.
@@ -16,14 +18,20 @@ impl Snapshot {
     /// A snapshot from a file that [`Snapshot::save`] wrote.
     pub(crate) fn load(file: &Path) -> Result<Self> {
         let text = std::fs::read(file).map_err(|error| anyhow!("cannot read {}: {error}", file.display()))?;
-        serde_json::from_slice(&text).map_err(|error| {
-            anyhow!("{} is no snapshot of a cluster: {error}; make one with --from-cluster", file.display())
-        })
+        let no_snapshot = |why: &dyn std::fmt::Display| {
+            anyhow!("{} is no snapshot of a cluster: {why}; make one with capstan plan --from-cluster", file.display())
+        };
+        let snapshot: Self = serde_json::from_slice(&text).map_err(|error| no_snapshot(&error))?;
+        match snapshot.format == FORMAT {
+            true => Ok(snapshot),
+            false => Err(no_snapshot(&format!("its format is {:?}, not {FORMAT:?}", snapshot.format))),
+        }
     }
 
     /// Writes it for another time. Secrets must be gone by then: see [`Snapshot::redacted`].
     pub(crate) fn save(&self, file: &Path) -> Result<()> {
-        let text = serde_json::to_vec(self).context("cannot write a snapshot")?;
+        let snapshot = Self { format: FORMAT.into(), ..self.clone() };
+        let text = serde_json::to_vec(&snapshot).context("cannot write a snapshot")?;
         std::fs::write(file, text).map_err(|error| anyhow!("cannot write {}: {error}", file.display()))
     }
 

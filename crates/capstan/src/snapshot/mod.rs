@@ -23,6 +23,8 @@ pub(crate) use read::{objects, read};
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub(crate) struct Snapshot {
+    /// What tells a file with a snapshot from others.
+    format: String,
     /// When it was taken.
     pub(crate) taken: Option<Timestamp>,
     /// What the API server says of its version, such as `v1.37.1`.
@@ -52,22 +54,14 @@ impl Snapshot {
         all.iter().filter_map(|object| K::deserialize(object).ok()).collect()
     }
 
-    /// One object; the namespace of a cluster-wide one is empty.
-    pub(crate) fn find(&self, group: &str, kind: &str, namespace: &str, name: &str) -> Option<&Value> {
-        self.of(group, kind).iter().find(|object| named(object) == (namespace, name))
-    }
-
     /// The end of a container's log.
+    #[cfg(test)]
     pub(crate) fn log(&self, namespace: &str, pod: &str, container: &str) -> Option<&str> {
         self.logs.get(&format!("{namespace}/{pod}/{container}")).map(String::as_str)
     }
 
-    /// The end of the log of the container that ran before this one.
-    pub(crate) fn previous_log(&self, namespace: &str, pod: &str, container: &str) -> Option<&str> {
-        self.logs.get(&format!("{namespace}/{pod}/{container}#previous")).map(String::as_str)
-    }
-
     /// Adds an object under its kind.
+    #[cfg(test)]
     pub(crate) fn add(&mut self, object: Value) {
         let api_version = object["apiVersion"].as_str().unwrap_or_default();
         let group = api_version.split_once('/').map_or("", |(group, _)| group);
@@ -100,6 +94,12 @@ impl Source {
 /// How a kind is named here.
 pub(crate) fn name_of(group: &str, kind: &str) -> String {
     if group.is_empty() { kind.to_owned() } else { format!("{kind}.{group}") }
+}
+
+/// The resource of a kind that is named as by [`name_of`]: `daemonsets` of `DaemonSet.apps`.
+pub(crate) fn plural(name: &str) -> String {
+    let found = kinds::all().into_iter().find(|kind| name_of(&kind.group, &kind.kind) == name);
+    found.map(|kind| kind.plural).unwrap_or_default()
 }
 
 /// Namespace and name of an object.
