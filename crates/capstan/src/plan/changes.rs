@@ -1,6 +1,7 @@
 //! What is different between two looks at a cluster: pure, field by field.
 
 use std::collections::BTreeMap;
+use std::hash::{DefaultHasher, Hash, Hasher};
 
 use serde::Serialize;
 use serde_json::Value;
@@ -164,7 +165,9 @@ fn drop_fields(value: &mut Value, names: &[&str]) {
 fn summarize(definition: &mut Value) {
     for version in definition["spec"]["versions"].as_array_mut().into_iter().flatten() {
         let text = version["schema"].to_string();
-        version["schema"] = format!("a schema of {} characters, {}", text.len(), capstan_plan::kit::hash(&text)).into();
+        let mut hasher = DefaultHasher::new();
+        text.hash(&mut hasher);
+        version["schema"] = format!("a schema of {} characters ({:016x})", text.len(), hasher.finish()).into();
     }
 }
 

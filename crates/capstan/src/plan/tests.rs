@@ -86,22 +86,22 @@ impl World {
         snapshot::objects(&client).await.unwrap()
     }
 
-    async fn apply(&self, file: &Path) {
-        for manifest in manifests::read(&[file.to_owned()]).unwrap() {
+    async fn apply(&self, files: &[PathBuf]) {
+        for manifest in manifests::read(files).unwrap() {
             manifests::apply(&self.cluster.client(), &manifest).await.unwrap();
         }
     }
 
-    /// What a plan says of a file, and what happens then.
-    async fn foretold_and_seen(&self, file: &Path) -> (Vec<Change>, Vec<Change>, Written) {
+    /// What a plan says of files, and what happens then.
+    async fn foretold_and_seen(&self, files: &[PathBuf]) -> (Vec<Change>, Vec<Change>, Written) {
         let before = self.settled().await;
-        let wanted = manifests::read(&[file.to_owned()]).unwrap();
+        let wanted = manifests::read(files).unwrap();
         let (options, _) = super::live::options(&before).unwrap();
         let outcome = twin::run(&before, &wanted, options).unwrap();
         let foretold = plan(&before, &wanted, outcome, Vec::new()).changes;
         self.written.lock().unwrap().clear();
         self.specs.lock().unwrap().clear();
-        self.apply(file).await;
+        self.apply(files).await;
         let after = self.settled().await;
         let seen = ours(changes::between(&before, &after), &wanted, &self.written.lock().unwrap());
         let specs = std::mem::take(&mut *self.specs.lock().unwrap());
@@ -122,44 +122,36 @@ fn examples(folder: &str) -> Vec<PathBuf> {
     files
 }
 
-async fn comes_true(file: &Path) {
-    let world = World::start().await;
-    if file.parent().is_some_and(|folder| folder.ends_with("nim")) {
-        world.apply(&minimal()).await;
-    }
-    let (foretold, seen, written) = world.foretold_and_seen(file).await;
-    assert!(!foretold.is_empty(), "{}: nothing foretold", file.display());
+async fn comes_true(world: &World, files: &[PathBuf]) {
+    let (foretold, seen, written) = world.foretold_and_seen(files).await;
+    assert!(!foretold.is_empty(), "{files:?}: nothing foretold");
     let show = |changes: &[Change]| serde_json::to_string_pretty(changes).unwrap();
-    assert!(foretold == seen, "{}: foretold {}\nseen {}", file.display(), show(&foretold), show(&seen));
+    assert!(foretold == seen, "{files:?}: foretold {}\nseen {}", show(&foretold), show(&seen));
     // Events, and pods for a while, are no part of a plan; whatever else was written is.
     for (resource, namespace, name) in written.iter().filter(|one| !["events", "pods", "leases"].contains(&&*one.0)) {
         let is = |change: &&Change| snapshot::plural(&change.kind) == *resource && change.name == *name;
-        assert!(
-            foretold.iter().any(|change| is(&change)),
-            "{}: {resource} {namespace}/{name} was not foretold",
-            file.display()
-        );
+        assert!(foretold.iter().any(|change| is(&change)), "{files:?}: {resource} {namespace}/{name} was not foretold");
     }
 }
 
 #[tokio::test(start_paused = true)]
 async fn plans_of_gpu_examples_come_true() {
+    // Each is for a cluster without the others.
     for file in examples("gpu") {
-        comes_true(&file).await;
+        comes_true(&World::start().await, &[file]).await;
     }
 }
 
 #[tokio::test(start_paused = true)]
 async fn plans_of_nim_examples_come_true() {
-    for file in examples("nim") {
-        comes_true(&file).await;
-    }
+    let (world, _) = working().await;
+    comes_true(&world, &examples("nim")).await;
 }
 
 /// A world whose GPUs work, by the smallest policy.
 async fn working() -> (World, Snapshot) {
     let world = World::start().await;
-    world.apply(&minimal()).await;
+    world.apply(&[minimal()]).await;
     let before = world.settled().await;
     (world, before)
 }
