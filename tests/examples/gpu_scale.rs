@@ -2,12 +2,15 @@
 //! is labelled.
 //!
 //!     cargo run --release -p capstan-tests --example gpu_scale -- [--nodes 1000]
+//!     cargo run --release -p capstan-tests --example gpu_scale -- --nodes 5000 --binary target/release/capstan
 //!     cargo run --release -p capstan-tests --example gpu_scale -- --requests 1000
 //!
-//! With `--nodes` the operator runs in a process of its own, so that its memory can be told from that of the cluster. With
+//! With `--nodes` the operator runs in a process of its own, so that its memory can be told from that of the cluster: this
+//! program again, which has all of the cluster in it, or with `--binary` the `capstan operator` of another. With
 //! `--requests` it runs in virtual time, and its requests are counted: with nodes that are told nothing, and with nodes
 //! that are told everything.
 
+use std::path::Path;
 use std::process::Stdio;
 use std::time::{Duration, Instant};
 
@@ -27,15 +30,23 @@ type Error = Box<dyn std::error::Error + Send + Sync>;
 
 const NAMESPACE: &str = "capstan";
 
+/// The operator has seen all nodes by then.
+const CALM: Duration = Duration::from_secs(20);
+/// Twice a minute the operator gives back what it no longer needs.
+const REST: Duration = Duration::from_secs(65);
+
 fn main() -> Result<(), Error> {
     let words: Vec<String> = std::env::args().skip(1).collect();
     let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build()?;
     match words.as_slice() {
         [mode, kubeconfig] if mode == "--operator" => runtime.block_on(operator(kubeconfig)),
         [option, nodes] if option == "--requests" => requests(nodes.parse()?),
-        [option, nodes] if option == "--nodes" => runtime.block_on(run(nodes.parse()?)),
-        [] => runtime.block_on(run(1000)),
-        _ => Err("give --nodes NUMBER, --requests NUMBER or nothing".into()),
+        [option, nodes] if option == "--nodes" => runtime.block_on(run(nodes.parse()?, None)),
+        [option, nodes, other, path] if option == "--nodes" && other == "--binary" => {
+            runtime.block_on(run(nodes.parse()?, Some(Path::new(path))))
+        }
+        [] => runtime.block_on(run(1000, None)),
+        _ => Err("give --nodes NUMBER [--binary PATH], --requests NUMBER or nothing".into()),
     }
 }
 
@@ -67,7 +78,25 @@ async fn operator(kubeconfig: &str) -> Result<(), Error> {
     Ok(())
 }
 
-async fn run(nodes: usize) -> Result<(), Error> {
+/// The operator in a process of its own.
+fn spawn(binary: Option<&Path>, kubeconfig: &Path) -> Result<tokio::process::Child, Error> {
+    let mut command = match binary {
+        None => {
+            let mut own = tokio::process::Command::new(std::env::current_exe()?);
+            own.arg("--operator").arg(kubeconfig);
+            own
+        }
+        Some(binary) => {
+            let mut other = tokio::process::Command::new(binary);
+            other.args(["operator", "--skip-crds", "--health-probe-bind-address=0", "--namespace", NAMESPACE]);
+            other.arg("--kubeconfig").arg(kubeconfig).envs(operands_in(NAMESPACE).images);
+            other
+        }
+    };
+    Ok(command.stdin(Stdio::null()).kill_on_drop(true).spawn()?)
+}
+
+async fn run(nodes: usize, binary: Option<&Path>) -> Result<(), Error> {
     let start = Instant::now();
     let said = |text: String| println!("{:6.1} s  {text}", start.elapsed().as_secs_f64());
     let templates = (0..nodes).map(|index| capstan_gpu_sim::gpu_node(&format!("gpu-{index}"), 8)).collect();
@@ -92,34 +121,38 @@ async fn run(nodes: usize) -> Result<(), Error> {
     let kubeconfig = folder.join("kubeconfig");
     let config = cluster.kubeconfig().ok_or("the cluster listens")?;
     std::fs::write(&kubeconfig, config.text())?;
-    let mut child = tokio::process::Command::new(std::env::current_exe()?)
-        .arg("--operator")
-        .arg(&kubeconfig)
-        .stdin(Stdio::null())
-        .kill_on_drop(true)
-        .spawn()?;
+    let mut child = spawn(binary, &kubeconfig)?;
     let process = child.id().ok_or("the operator runs")?;
+    tokio::time::sleep(CALM).await;
+    said(format!("the operator knows the nodes: {}", memory(process)));
     apply(&client, gpu::policy()).await?;
     let policies = api(&client, gpu::API, "ClusterPolicy", "clusterpolicies");
+    let mut told = String::new();
     loop {
-        let state = policies.get(POLICY).await?.data["status"]["state"].clone();
-        if state == "ready" {
+        let status = policies.get(POLICY).await?.data["status"].clone();
+        if status["state"] == "ready" {
             break;
+        }
+        let conditions = status["conditions"].as_array().into_iter().flatten();
+        let driver = conditions.into_iter().find(|one| one["type"] == "Driver").map(|one| one["message"].to_string());
+        if let Some(driver) = driver.filter(|driver| *driver != told) {
+            said(format!("driver {driver}: {}", memory(process)));
+            told = driver;
         }
         if child.try_wait()?.is_some() {
             return Err("the operator ended".into());
         }
         tokio::time::sleep(Duration::from_millis(200)).await;
     }
-    said("the policy is ready".into());
+    said(format!("the policy is ready: {}", memory(process)));
     let (patched, joined) = (patched(&client).await?, join(&cluster, &client).await?);
-    tokio::time::sleep(Duration::from_secs(2)).await;
-    let memory = peak(process);
+    tokio::time::sleep(REST).await;
+    said(format!("after a minute: {}", memory(process)));
     println!();
     println!("nodes labelled       {patched:8}");
     let kept = [
         within("a node that joins", joined.as_secs_f64() * 1e3, 500.0, "ms"),
-        within("memory of the operator", memory as f64 / 1024.0, 80.0, "MiB"),
+        within("memory of the operator", megabytes(process, "VmHWM:"), 80.0, "MB"),
     ];
     child.kill().await?;
     let _ = std::fs::remove_dir_all(folder);
@@ -152,11 +185,18 @@ async fn join(cluster: &Cluster, client: &Client) -> Result<Duration, Error> {
     }
 }
 
-/// The most memory that a process had, in KiB.
-fn peak(process: u32) -> u64 {
+/// What the kernel says of a process's memory, in MB of a million bytes.
+fn megabytes(process: u32, field: &str) -> f64 {
     let status = std::fs::read_to_string(format!("/proc/{process}/status")).unwrap_or_default();
-    let line = status.lines().find_map(|line| line.strip_prefix("VmHWM:")).unwrap_or_default();
-    line.trim().trim_end_matches(" kB").parse().unwrap_or_default()
+    let line = status.lines().find_map(|line| line.strip_prefix(field)).unwrap_or_default();
+    let kib: f64 = line.trim().trim_end_matches(" kB").parse().unwrap_or_default();
+    kib * 1024.0 / 1e6
+}
+
+/// How much memory a process has, of its own and at most so far.
+fn memory(process: u32) -> String {
+    let [now, own, most] = ["VmRSS:", "RssAnon:", "VmHWM:"].map(|field| megabytes(process, field));
+    format!("{now:.1} MB, {own:.1} of its own, {most:.1} at most")
 }
 
 fn api(client: &Client, version: &str, kind: &str, plural: &str) -> Api<DynamicObject> {

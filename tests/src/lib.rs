@@ -3,6 +3,7 @@
 //! comparisons of the embedded API server with a real one.
 
 mod bridge;
+pub mod counting;
 pub mod crash;
 mod end_state;
 pub mod examples;

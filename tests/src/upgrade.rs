@@ -1,9 +1,12 @@
 //! What the stories of driver upgrades have in common.
 
 use std::collections::BTreeMap;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
+use capstan_sim::Cluster;
 use capstan_sim::node::{Behaviour, Body, ExitCode, Match, RuleId};
+use k8s_openapi::api::core::v1::{Node, Pod};
 use serde_json::{Value, json};
 
 use crate::nim::state;
@@ -132,13 +135,84 @@ pub struct Cost {
     pub requests: BTreeMap<String, usize>,
     /// Most nodes that were out of use at a time.
     pub most: usize,
+    /// How many may be.
+    pub budget: usize,
     /// Virtual time.
     pub took: Duration,
 }
 
+impl Cost {
+    /// Writes per node.
+    pub fn writes(&self) -> f64 {
+        let all: usize =
+            self.requests.iter().filter(|(kind, _)| !kind.starts_with("GET")).map(|(_, count)| count).sum();
+        all as f64 / f64::from(self.nodes)
+    }
+}
+
+/// How far a fleet is, counted at every change: to list it again and again would cost more than its upgrade.
+#[derive(Clone, Copy, Debug, Default)]
+struct Tally {
+    /// Nodes that take no pods.
+    out: usize,
+    /// The most there were.
+    most: usize,
+    /// Nodes that take pods and are done.
+    done: usize,
+    /// Driver pods.
+    drivers: usize,
+    /// Those of the wanted version.
+    new: usize,
+}
+
+impl Tally {
+    /// Follows the nodes and driver pods of a cluster.
+    fn follow(cluster: &Cluster, version: &str) -> Arc<Mutex<Self>> {
+        let tally = Arc::new(Mutex::new(Self::default()));
+        let caches = &cluster.context().caches;
+        let counted = tally.clone();
+        caches.nodes.subscribe(move |change| {
+            let mut tally = lock(&counted);
+            let count = |node: Option<&Arc<Node>>| node.map_or((0, 0), |node| of_node(node));
+            let ((out_before, done_before), (out, done)) = (count(change.old), count(change.new));
+            tally.out = tally.out + out - out_before;
+            tally.done = tally.done + done - done_before;
+            tally.most = tally.most.max(tally.out);
+        });
+        let (counted, image) = (tally.clone(), format!(":{version}-"));
+        caches.pods.subscribe(move |change| {
+            let mut tally = lock(&counted);
+            let count = |pod: Option<&Arc<Pod>>| pod.map_or((0, 0), |pod| of_pod(pod, &image));
+            let ((drivers_before, new_before), (drivers, new)) = (count(change.old), count(change.new));
+            tally.drivers = tally.drivers + drivers - drivers_before;
+            tally.new = tally.new + new - new_before;
+        });
+        tally
+    }
+}
+
+fn lock(tally: &Mutex<Tally>) -> MutexGuard<'_, Tally> {
+    tally.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// Whether it is out of use, and whether it is done.
+fn of_node(node: &Node) -> (usize, usize) {
+    let out = node.spec.as_ref().is_some_and(|spec| spec.unschedulable == Some(true));
+    let state = node.metadata.labels.as_ref().and_then(|labels| labels.get(STATE));
+    (usize::from(out), usize::from(!out && state.is_some_and(|state| state == "upgrade-done")))
+}
+
+/// Whether it is a driver, and whether one with that in the name of its image.
+fn of_pod(pod: &Pod, image: &str) -> (usize, usize) {
+    let containers = pod.spec.iter().flat_map(|spec| &spec.containers);
+    let driver = containers.filter(|one| one.name == "nvidia-driver-ctr").find_map(|one| one.image.as_deref());
+    (usize::from(driver.is_some()), usize::from(driver.is_some_and(|name| name.contains(image))))
+}
+
 /// Upgrades the drivers of so many nodes, 5 % at a time.
 pub async fn fleet(nodes: u16) -> Cost {
-    let world = World::start_bare_in_virtual_time(nodes).await;
+    let world = World::start_fleet(nodes).await;
+    let tally = Tally::follow(world.embedded_cluster().expect("a fleet is embedded"), "2");
     let operator = world.operator(Fault::None).await;
     let upgrade = json!({"autoUpgrade": true, "maxParallelUpgrades": 0, "maxUnavailable": "5%"});
     let mut policy = policy("1", &upgrade, &[]);
@@ -149,8 +223,12 @@ pub async fn fleet(nodes: u16) -> Cost {
     world.settled(&operator).await;
     let (before, began) = (operator.wire.requests(), tokio::time::Instant::now());
     change_driver(&world, "2").await;
-    let mut most = 0;
-    until_upgraded(&world, "2", |nodes| most = most.max(nodes.values().filter(|(_, free)| !free).count())).await;
+    let all = usize::from(nodes);
+    let is_over = |tally: Tally| (tally.done, tally.drivers, tally.new) == (all, all, all);
+    while !is_over(*lock(&tally)) {
+        tokio::time::sleep(Duration::from_secs(1)).await;
+        assert!(began.elapsed() < Duration::from_secs(24 * 3600), "not upgraded: {:?}", *lock(&tally));
+    }
     let took = began.elapsed();
     world.settled(&operator).await;
     let change = |(kind, count): (String, usize)| {
@@ -158,5 +236,5 @@ pub async fn fleet(nodes: u16) -> Cost {
         (change > 0).then_some((kind, change))
     };
     let requests = operator.wire.requests().into_iter().filter_map(change).collect();
-    Cost { nodes, requests, most, took }
+    Cost { nodes, requests, most: lock(&tally).most, budget: all.div_ceil(20), took }
 }

@@ -442,3 +442,32 @@ async fn the_only_driver_goes_at_once_and_so_does_one_that_upgrades_nothing() {
     world.until_gone(ALPHA, "NVIDIADriver", "rest").await;
     world.until("v1", "Node", "gpu-0", |node| !owned_by("rest")(node)).await;
 }
+
+#[tokio::test(start_paused = true)]
+async fn another_list_of_repositories_replaces_driver_pods_and_nobody_leaves() {
+    let world = World::start_bare_in_virtual_time(2).await;
+    let _operator = world.operator(Fault::None).await;
+    let repositories = |text: &str| json!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "repos"}, "data": {"a.list": text}});
+    world.apply(repositories("deb one")).await;
+    let mut policy = policy("1", &json!({"autoUpgrade": true}), &[]);
+    policy["spec"]["driver"]["repoConfig"] = json!({"configMapName": "repos"});
+    install(&world, policy).await;
+    world.apply(gpu_pod("work", "gpu-0", &json!({}))).await;
+    let pods = kube::Api::<k8s_openapi::api::core::v1::Pod>::namespaced(world.admin.clone(), "default");
+    let uid = pods.get("work").await.unwrap().metadata.uid;
+    let before = drivers(&world).await;
+    world.apply(repositories("deb two")).await;
+    let others = async {
+        loop {
+            let now = drivers(&world).await;
+            let other = |(node, (uid, _)): (&String, &(String, String))| now.get(node).is_some_and(|one| one.0 != *uid);
+            if before.iter().all(other) {
+                return;
+            }
+            tokio::time::sleep(Duration::from_secs(1)).await;
+        }
+    };
+    tokio::time::timeout(Duration::from_secs(3600), others).await.expect("driver pods are replaced");
+    world.until(API, "ClusterPolicy", POLICY, is_over).await;
+    assert_eq!(pods.get("work").await.unwrap().metadata.uid, uid, "the driver itself is the same");
+}

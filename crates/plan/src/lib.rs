@@ -8,11 +8,13 @@ mod diff;
 mod facts;
 pub mod kit;
 mod object;
+mod packed;
 mod question;
 
 pub use diff::{Conflict, Deletion, Diff, Owned, diff, holds, is_current};
 pub use facts::{CPU_FEATURES, Facts, Orchestrator, ServerVersion};
 pub use object::{Gvk, Live, LiveObjects, Object, Policy, Ref, same_manager};
+pub use packed::{Entries, Fields, Packed, Packer, Tree};
 pub use question::{Answer, Image, Labels, Proxies, Question};
 
 use std::time::Duration;

@@ -50,8 +50,7 @@ pub enum Keep {
     Keys,
     /// Only metadata; the rest is not even sent to us. The same holds.
     Metadata,
-    /// Of pods, what tells where they are, whose they are, how they do and whom they would be missed by; packed, as there
-    /// are as many as nodes.
+    /// Of pods, what tells where they are, whose they are, how they do and whom they would be missed by.
     Pod,
 }
 
@@ -60,8 +59,8 @@ pub enum Keep {
 pub enum Form {
     /// As text, which is read anew each time: ten times smaller.
     Text,
-    /// Ready to be looked at: for kinds of which every decision reads all.
-    Object,
+    /// Packed, ready to be looked at: for objects of which there are as many as nodes, and that are looked at together.
+    Packed,
 }
 
 /// Whether a server may lack the kind.
@@ -128,6 +127,8 @@ pub struct Kind {
     pub group: &'static str,
     /// Version.
     pub version: &'static str,
+    /// Versions that are read as if they were that one, where a server lacks it; the best first.
+    pub older: &'static [&'static str],
     /// Kind.
     pub kind: &'static str,
     /// Plural, as in URLs.
@@ -153,6 +154,7 @@ const fn built_in(group: &'static str, version: &'static str, kind: &'static str
     Kind {
         group,
         version,
+        older: &[],
         kind,
         plural,
         scope: Scope::Namespaced,
@@ -182,6 +184,10 @@ impl Kind {
         Self { select: Select::Labels(selector), ..self }
     }
 
+    const fn or(self, older: &'static [&'static str]) -> Self {
+        Self { older, ..self }
+    }
+
     const fn slice(self, slice: &'static str) -> Self {
         Self { slice, ..self }
     }
@@ -190,8 +196,8 @@ impl Kind {
         Self { keep, ..self }
     }
 
-    const fn read_all_the_time(self) -> Self {
-        Self { form: Form::Object, ..self }
+    const fn packed(self) -> Self {
+        Self { form: Form::Packed, ..self }
     }
 
     const fn cluster(self) -> Self {
@@ -243,6 +249,9 @@ pub const DRIVERS: &str = "driver-pods";
 /// The slice of pods that check drivers.
 pub const VALIDATORS: &str = "validator-pods";
 
+/// Pods of NIMs. Those of GPU operands may carry our label too, where a ClusterPolicy gives it to all of them: ten per node,
+/// of which only the slices below are read.
+const NIM_PODS: &str = "app.kubernetes.io/managed-by=k8s-nim-operator";
 const DRIVER_LABELS: &str = "app.kubernetes.io/component in (nvidia-driver,nvidia-vgpu-host-manager)";
 const VALIDATOR_LABELS: &str = "app in (nvidia-operator-validator,nvidia-sandbox-validator)";
 
@@ -271,7 +280,7 @@ pub const KINDS: &[Kind] = &[
     built_in("apps", "v1", "Deployment", "deployments").ours().to(Make),
     built_in("apps", "v1", "StatefulSet", "statefulsets").ours().to(Prune),
     built_in("batch", "v1", "Job", "jobs").ours().to(Make),
-    built_in("", "v1", "Pod", "pods").ours().to(Make),
+    built_in("", "v1", "Pod", "pods").labels(NIM_PODS).to(Make),
     built_in("autoscaling", "v2", "HorizontalPodAutoscaler", "horizontalpodautoscalers").ours().to(Make),
     built_in("", "v1", "Service", "services").ours().to(Make),
     optional("leaderworkerset.x-k8s.io", "v1", "LeaderWorkerSet", "leaderworkersets").ours().to(Make),
@@ -291,7 +300,8 @@ pub const KINDS: &[Kind] = &[
     optional("inference.networking.k8s.io", "v1", "InferencePool", "inferencepools").to(Make),
     optional("resource.k8s.io", "v1", "ResourceClaimTemplate", "resourceclaimtemplates").to(Make),
     optional("resource.k8s.io", "v1", "DeviceClass", "deviceclasses").ours().cluster().to(Make),
-    optional("resource.k8s.io", "v1", "ResourceClaim", "resourceclaims"),
+    // What is read of claims looks the same in all of them.
+    optional("resource.k8s.io", "v1", "ResourceClaim", "resourceclaims").or(&["v1beta2", "v1beta1"]),
     optional("resource.nvidia.com", "v1beta1", "ComputeDomain", "computedomains").to(Make),
     built_in("rbac.authorization.k8s.io", "v1", "ClusterRole", "clusterroles").ours().cluster().to(Make),
     built_in("rbac.authorization.k8s.io", "v1", "ClusterRoleBinding", "clusterrolebindings").ours().cluster().to(Make),
@@ -315,8 +325,8 @@ pub const KINDS: &[Kind] = &[
     .cluster()
     .to(Make),
     // Drivers and what upgrades need to know of them.
-    built_in("", "v1", "Pod", "pods").labels(DRIVER_LABELS).keep(Keep::Pod).slice(DRIVERS),
-    built_in("", "v1", "Pod", "pods").labels(VALIDATOR_LABELS).keep(Keep::Pod).slice(VALIDATORS),
+    built_in("", "v1", "Pod", "pods").labels(DRIVER_LABELS).keep(Keep::Pod).packed().slice(DRIVERS),
+    built_in("", "v1", "Pod", "pods").labels(VALIDATOR_LABELS).keep(Keep::Pod).packed().slice(VALIDATORS),
     built_in("apps", "v1", "ControllerRevision", "controllerrevisions").labels(DRIVER_LABELS),
     optional("maintenance.nvidia.com", "v1alpha1", "NodeMaintenance", "nodemaintenances").to(Request),
     // The cluster itself.
@@ -324,7 +334,7 @@ pub const KINDS: &[Kind] = &[
     optional("config.openshift.io", "v1", "ClusterVersion", "clusterversions").cluster(),
     optional("config.openshift.io", "v1", "Proxy", "proxies").cluster(),
     optional("image.openshift.io", "v1", "ImageStream", "imagestreams").fields("metadata.name=driver-toolkit"),
-    built_in("", "v1", "Node", "nodes").cluster().keep(Keep::Only(NODE)).read_all_the_time().to(Change),
+    built_in("", "v1", "Node", "nodes").cluster().keep(Keep::Only(NODE)).packed().to(Change),
     built_in("apiextensions.k8s.io", "v1", "CustomResourceDefinition", "customresourcedefinitions")
         .cluster()
         .keep(Keep::Metadata),
@@ -353,11 +363,13 @@ impl Kind {
 
     /// URL path of the objects in `namespace`, or of all if it is empty.
     pub fn path(&self, namespace: &str) -> String {
-        let root = if self.group.is_empty() {
-            format!("/api/{}", self.version)
-        } else {
-            format!("/apis/{}/{}", self.group, self.version)
-        };
+        self.path_in(self.version, namespace)
+    }
+
+    /// The same in another version.
+    pub(crate) fn path_in(&self, version: &str, namespace: &str) -> String {
+        let root =
+            if self.group.is_empty() { format!("/api/{version}") } else { format!("/apis/{}/{version}", self.group) };
         match self.scope {
             Scope::Namespaced if !namespace.is_empty() => format!("{root}/namespaces/{namespace}/{}", self.plural),
             _ => format!("{root}/{}", self.plural),

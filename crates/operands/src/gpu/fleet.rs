@@ -5,7 +5,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 
-use serde_json::Value;
+use capstan_plan::Tree;
 
 use super::nodes;
 use super::upgrade::Unfinished;
@@ -83,8 +83,8 @@ impl ContainerRuntime {
     }
 
     /// That of a node.
-    pub fn of(node: &Value) -> Option<Self> {
-        Self::parse(node.pointer("/status/nodeInfo/containerRuntimeVersion")?.as_str()?)
+    pub fn of<T: Tree>(node: &T) -> Option<Self> {
+        Self::parse(node.at("status").at("nodeInfo").at("containerRuntimeVersion").text()?)
     }
 
     /// From `containerd://2.1.0`.
@@ -99,7 +99,7 @@ impl ContainerRuntime {
 }
 
 /// The nodes.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Fleet {
     /// How many nodes have GPUs to be used.
     pub gpu_nodes: usize,
@@ -129,23 +129,22 @@ pub struct Fleet {
 
 impl Fleet {
     /// Counts a node.
-    pub fn add(&mut self, node: &Value) {
-        let labels = &node["metadata"]["labels"];
-        let label = |key: &str| labels[key].as_str().filter(|value| !value.is_empty());
-        let Some(all) = labels.as_object() else { return };
-        self.upgrades.add(&nodes::Node::of(node));
-        self.discovered |= all.keys().any(|key| key.starts_with(NFD));
-        for (key, value) in all {
+    pub fn add<T: Tree>(&mut self, node: &T) {
+        let node = nodes::Node::of(node);
+        let (name, labels) = (node.name, node.labels);
+        let label = |key: &str| labels.get(key).filter(|value| !value.is_empty());
+        self.upgrades.add(&node);
+        labels.each(|key, value| {
+            self.discovered |= key.starts_with(NFD);
             if let Some(operand) = key.strip_prefix(DEPLOY).filter(|_| value == "true") {
                 *self.deploy.entry(operand.into()).or_default() += 1;
             }
-        }
+        });
         if label(PRESENT) != Some("true") {
-            self.unlabelled += usize::from(nodes::has_gpu(nodes::Entries::of(labels)));
+            self.unlabelled += usize::from(nodes::has_gpu(labels));
             return;
         }
         self.gpu_nodes += 1;
-        let name = node["metadata"]["name"].as_str().unwrap_or_default();
         let os = match (label(OS_ID), label(OS_VERSION)) {
             (Some(id), Some(version)) => Some(Os { id: id.into(), version: version.into() }),
             (id, _) => {
@@ -167,9 +166,37 @@ impl Fleet {
             *self.systems.entry(os).or_default() += 1;
         }
         self.rhcos.extend(label(OSTREE).map(String::from));
-        if let Some(runtime) = ContainerRuntime::of(node) {
+        if let Some(runtime) = node.runtime {
             *self.runtimes.entry(runtime).or_default() += 1;
         }
+    }
+
+    /// Counts so many nodes that are all like those of `other`.
+    pub fn add_all(&mut self, other: &Self, times: usize) {
+        fn sum<K: Ord + Clone>(to: &mut BTreeMap<K, usize>, from: &BTreeMap<K, usize>, times: usize) {
+            from.iter().for_each(|(key, count)| *to.entry(key.clone()).or_default() += count * times);
+        }
+        self.gpu_nodes += other.gpu_nodes * times;
+        self.unlabelled += other.unlabelled * times;
+        self.discovered |= other.discovered;
+        sum(&mut self.systems, &other.systems, times);
+        for (label, name) in &other.unknown {
+            let known = self.unknown.entry(*label).or_insert_with(|| name.clone());
+            if *name < *known {
+                known.clone_from(name);
+            }
+        }
+        for (kernel, systems) in &other.kernels {
+            self.kernels.entry(kernel.clone()).or_default().extend(systems.iter().cloned());
+        }
+        self.without_kernel = self.without_kernel.take().max(other.without_kernel.clone());
+        self.rhcos.extend(other.rhcos.iter().cloned());
+        sum(&mut self.runtimes, &other.runtimes, times);
+        sum(&mut self.deploy, &other.deploy, times);
+        for (owner, places) in &other.owned {
+            sum(self.owned.entry(owner.clone()).or_default(), places, times);
+        }
+        self.upgrades.add_all(&other.upgrades, times);
     }
 
     /// The runtime that operands are set up for: containerd wherever there is one.
@@ -195,7 +222,7 @@ impl Fleet {
 
 #[cfg(test)]
 mod tests {
-    use serde_json::json;
+    use serde_json::{Value, json};
 
     use super::*;
 
@@ -256,6 +283,31 @@ mod tests {
         assert_eq!(runtime(&["cri-o://1.30"]), ContainerRuntime::Crio);
         assert_eq!(runtime(&["docker://27"]), ContainerRuntime::Docker);
         assert_eq!(runtime(&["cri-o://1.30", "containerd://1.7"]), ContainerRuntime::Containerd);
+    }
+
+    #[test]
+    fn nodes_that_are_alike_can_be_counted_at_once() {
+        let labels = |number: usize| match number % 4 {
+            0 => json!({PRESENT: "true", OS_ID: "ubuntu", OS_VERSION: "24.04", KERNEL: "k1", OWNER: "a",
+                "nvidia.com/gpu.deploy.driver": "true"}),
+            1 => json!({PRESENT: "true", OS_ID: "rhel", OS_VERSION: "9.4", OSTREE: "9.4.1", OWNER: "b",
+                "nvidia.com/gpu-driver-upgrade-state": "upgrade-required"}),
+            2 => json!({PRESENT: "true"}),
+            _ => json!({"feature.node.kubernetes.io/pci-10de.present": "true"}),
+        };
+        let (mut one_by_one, mut kinds) = (Fleet::default(), BTreeMap::<Fleet, usize>::new());
+        for number in 0..10 {
+            let mut node = node(labels(number), "containerd://2");
+            node["metadata"]["name"] = format!("n{number}").into();
+            one_by_one.add(&node);
+            let mut alone = Fleet::default();
+            alone.add(&node);
+            *kinds.entry(alone).or_default() += 1;
+        }
+        let mut at_once = Fleet::default();
+        kinds.iter().for_each(|(kind, count)| at_once.add_all(kind, *count));
+        assert_eq!(at_once, one_by_one);
+        assert!(kinds.len() < 8, "{} kinds", kinds.len());
     }
 
     #[test]

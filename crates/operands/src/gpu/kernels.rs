@@ -5,11 +5,10 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use capstan_plan::LiveObjects;
 use capstan_plan::conditions::{self, Wanted};
+use capstan_plan::{LiveObjects, Tree};
 use jiff::Timestamp;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
-use serde_json::Value;
 
 use super::fleet::KERNEL;
 
@@ -34,26 +33,32 @@ pub struct Unsupported {
 }
 
 impl Unsupported {
-    /// What a cached driver pod says; `None` if it has an image, or one for all kernels. Its node tells the kernel.
-    pub fn of(pod: &Value, node: Option<&Value>) -> Option<Self> {
-        let meta = &pod["metadata"];
-        let text = |value: &Value| value.as_str().unwrap_or_default().to_owned();
-        if meta["labels"][PRECOMPILED] != "true" {
+    /// What a cached driver pod says; `None` if it has an image, or one for all kernels. `kernel` tells that of a node.
+    pub fn of<T: Tree>(pod: &T, kernel: impl FnOnce(&str) -> Option<String>) -> Option<Self> {
+        let meta = pod.at("metadata");
+        let text = |value: &T| value.text().unwrap_or_default().to_owned();
+        if !meta.at("labels").at(PRECOMPILED).says("true") {
             return None;
         }
-        let mut containers = pod["status"]["containerStatuses"].as_array()?.iter();
+        let mut containers = pod.at("status").at("containerStatuses").items().iter();
         let waits = containers.find_map(|one| {
-            let waiting = &one["state"]["waiting"];
-            REASONS.iter().any(|reason| waiting["reason"] == *reason).then_some(waiting)
+            let waiting = one.at("state").at("waiting");
+            waiting.at("reason").text().is_some_and(|reason| REASONS.contains(&reason)).then_some(waiting)
         })?;
-        let message = waits["message"].as_str().filter(|message| !message.is_empty());
+        let message = waits.at("message").text().filter(|message| !message.is_empty());
+        let node = text(pod.at("spec").at("nodeName"));
         Some(Self {
-            daemon_set: text(&meta["ownerReferences"][0]["uid"]),
-            kernel: node.map(|node| text(&node["metadata"]["labels"][KERNEL])).unwrap_or_default(),
-            node: text(&pod["spec"]["nodeName"]),
-            why: message.map_or_else(|| text(&waits["reason"]), str::to_owned),
+            daemon_set: meta.at("ownerReferences").items().first().map(|one| text(one.at("uid"))).unwrap_or_default(),
+            kernel: kernel(&node).unwrap_or_default(),
+            node,
+            why: message.map_or_else(|| text(waits.at("reason")), str::to_owned),
         })
     }
+}
+
+/// The kernel of a node, as far as feature discovery knows it.
+pub fn kernel_of<T: Tree>(node: &T) -> Option<String> {
+    node.at("metadata").at("labels").at(KERNEL).text().map(str::to_owned)
 }
 
 /// Sets the condition of a custom resource to whose DaemonSets some of these pods belong, or clears it.
@@ -95,7 +100,7 @@ mod tests {
 
     use capstan_plan::Ref;
     use k8s_openapi::api::apps::v1::DaemonSet;
-    use serde_json::json;
+    use serde_json::{Value, json};
 
     use super::*;
 
@@ -112,8 +117,8 @@ mod tests {
         let running = json!({"running": {}});
         let pods = [pod("b", "ours", &missing), pod("a", "ours", &missing), pod("c", "theirs", &missing)];
         let node = json!({"metadata": {"labels": {KERNEL: "6.8.0-45-generic"}}});
-        let pods: Vec<_> = pods.iter().filter_map(|pod| Unsupported::of(pod, Some(&node))).collect();
-        assert_eq!((pods.len(), Unsupported::of(&pod("d", "ours", &running), Some(&node))), (3, None));
+        let pods: Vec<_> = pods.iter().filter_map(|pod| Unsupported::of(pod, |_| kernel_of(&node))).collect();
+        assert_eq!((pods.len(), Unsupported::of(&pod("d", "ours", &running), |_| None)), (3, None));
         let mut live = LiveObjects::default();
         let set = json!({"metadata": {"name": "driver", "uid": "ours"}});
         live.insert(Ref::of::<DaemonSet>("ns", "driver"), Arc::new(set));

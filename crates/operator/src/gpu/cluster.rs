@@ -1,10 +1,11 @@
 //! What the cache knows of the cluster, as far as GPUs are concerned.
 
 use std::collections::BTreeMap;
+use std::sync::{Arc, Mutex, PoisonError};
 
 use capstan_api::foreign::{ClusterVersion, ImageStream, Proxy};
 use capstan_api::gpu::{ClusterPolicy, GpuCluster};
-use capstan_operands::gpu::kernels::Unsupported;
+use capstan_operands::gpu::kernels::{Unsupported, kernel_of};
 use capstan_operands::gpu::{Cluster, Fleet, OpenShift};
 use capstan_plan::{Gvk, Live, Ref};
 use capstan_runtime::kinds::DRIVERS;
@@ -16,8 +17,6 @@ use super::Cx;
 /// What a decision about GPUs may know besides objects. No requests.
 pub(super) fn cluster(cx: &Cx) -> Cluster {
     let (cache, settings) = (&cx.runtime.cache, &cx.settings);
-    let mut fleet = Fleet::default();
-    cache.all(&Gvk::of::<Node>()).iter().for_each(|node| fleet.add(node));
     let staying = |live: &Live| live["metadata"]["deletionTimestamp"].is_null();
     let text = |live: &Live, field: &str| live["metadata"][field].as_str().unwrap_or_default().to_owned();
     let policies = cache.all(&Gvk::of::<ClusterPolicy>());
@@ -26,7 +25,7 @@ pub(super) fn cluster(cx: &Cx) -> Cluster {
         namespace: settings.namespace.clone(),
         images: settings.images.clone(),
         agent: settings.agent.clone(),
-        fleet,
+        fleet: cx.census.fleet(),
         policies: policies
             .iter()
             .filter(|live| staying(live))
@@ -42,14 +41,13 @@ pub(super) fn cluster(cx: &Cx) -> Cluster {
 
 /// Driver pods that have no image for their kernel.
 pub(super) fn unsupported(cache: &Cache) -> Vec<Unsupported> {
-    let node = |pod: &Live| cache.get(&Ref::of::<Node>("", pod["spec"]["nodeName"].as_str()?));
-    let pods = cache.slice(DRIVERS);
-    pods.iter().filter_map(|pod| Unsupported::of(pod, node(pod).as_deref())).collect()
+    let kernel = |node: &str| kernel_of(&*cache.get(&Ref::of::<Node>("", node))?);
+    cache.packed_slice(DRIVERS).iter().filter_map(|pod| Unsupported::of(pod, kernel)).collect()
 }
 
 /// Whether a driver pod got an image for its kernel, or lost it.
 pub(super) fn is_about_kernels(change: &Change<'_>) -> bool {
-    let of = |pod: Option<&Live>| pod.and_then(|pod| Unsupported::of(pod, None));
+    let of = |pod: Option<&Live>| pod.and_then(|pod| Unsupported::of(&**pod, |_| None));
     change.kind.slice == DRIVERS && of(change.old) != of(change.new)
 }
 
@@ -97,7 +95,52 @@ pub(super) const OPENSHIFT: [&str; 3] = ["ClusterVersion", "Proxy", "ImageStream
 pub(super) fn counted(node: Option<&Live>) -> Fleet {
     let mut fleet = Fleet::default();
     if let Some(node) = node {
-        fleet.add(node);
+        fleet.add(&**node);
     }
     fleet
+}
+
+/// How many nodes are of which kind, kept up to date as they change: thousands of nodes are of a few kinds. Clones share
+/// one state.
+#[derive(Clone, Default)]
+pub(super) struct Census {
+    kinds: Arc<Mutex<BTreeMap<Fleet, usize>>>,
+}
+
+impl Census {
+    /// Follows the nodes that the cache sees. To be called before those who ask are told of changes.
+    pub(super) fn follow(cache: &Cache) -> Self {
+        let census = Self::default();
+        let kinds = census.kinds.clone();
+        cache.subscribe(move |change| {
+            if change.kind.kind != "Node" {
+                return;
+            }
+            let (old, new) = (change.old.map(|_| counted(change.old)), change.new.map(|_| counted(change.new)));
+            if old == new {
+                return;
+            }
+            let mut kinds = kinds.lock().unwrap_or_else(PoisonError::into_inner);
+            if let Some(old) = old
+                && let Some(count) = kinds.get_mut(&old)
+            {
+                *count -= 1;
+                if *count == 0 {
+                    kinds.remove(&old);
+                }
+            }
+            if let Some(new) = new {
+                *kinds.entry(new).or_default() += 1;
+            }
+        });
+        census
+    }
+
+    /// All nodes.
+    fn fleet(&self) -> Fleet {
+        let mut fleet = Fleet::default();
+        let kinds = self.kinds.lock().unwrap_or_else(PoisonError::into_inner);
+        kinds.iter().for_each(|(kind, count)| fleet.add_all(kind, *count));
+        fleet
+    }
 }

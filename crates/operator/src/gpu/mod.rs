@@ -24,6 +24,7 @@ pub use metrics::Metrics;
 use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
 
+use self::cluster::Census;
 use self::upgrade::Board;
 use crate::schemas::Schemas;
 
@@ -54,6 +55,7 @@ struct Cx {
     schemas: Schemas,
     settings: Settings,
     board: Board,
+    census: Census,
 }
 
 /// Looks at custom resources again when something changed that they depend on and do not own. The text is the namespace
@@ -68,8 +70,13 @@ pub(crate) fn start(
     settings: &Settings,
     stop: &CancellationToken,
 ) {
-    let cx =
-        Cx { runtime: runtime.clone(), schemas: schemas.clone(), settings: settings.clone(), board: Board::default() };
+    let cx = Cx {
+        runtime: runtime.clone(),
+        schemas: schemas.clone(),
+        settings: settings.clone(),
+        board: Board::default(),
+        census: Census::follow(&runtime.cache),
+    };
     controller::<ClusterPolicy, _, _>(
         tasks,
         &cx,

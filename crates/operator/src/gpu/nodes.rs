@@ -122,7 +122,7 @@ async fn reconcile(cx: Cx, memo: Memo, key: Key) -> Result<Action, Error> {
         return Ok(Action::Wait);
     }
     let wanted = memo.wanted();
-    let node = View::of(&live);
+    let node = View::of(&*live);
     let claims_in_use = needs_claims(&wanted, &node).then(|| claims_in_use(&runtime.cache, node.name));
     let facts =
         NodeFacts { claims_in_use, ..if wanted.assigns() { drivers(&cx, node.name) } else { NodeFacts::default() } };
@@ -136,11 +136,11 @@ async fn reconcile(cx: Cx, memo: Memo, key: Key) -> Result<Action, Error> {
     }
     let Some(live) = runtime.cache.get(&reference) else { return Ok(Action::Wait) };
     let outlook = cx.settings.readiness.outlook(&wanted, &live, &evidence, runtime.clock.now());
-    if let Some(body) = outlook.patch
-        && runtime.writer.merge_status(&reference, body).await? == Sent::Yes
-    {
-        notes.extend(outlook.note);
-    }
+    let told = match outlook.patch {
+        Some(body) => runtime.writer.merge_status(&reference, body).await? == Sent::Yes,
+        None => true,
+    };
+    notes.extend(outlook.note.filter(|_| told));
     let uid = live["metadata"]["uid"].as_str().unwrap_or_default();
     runtime.events.record_all(&reference, uid, &notes);
     Ok(requeue.into_iter().chain(outlook.requeue).min().map_or(Action::Wait, Action::Again))
@@ -210,8 +210,8 @@ pub(super) fn wanted(cache: &Cache) -> Wanted {
     let drivers = drivers_that_count(cache);
     let mut wanted = Wanted::of(active(&policies), clusters.first(), &drivers);
     if !drivers.is_empty() {
-        let nodes = cache.all(&Gvk::of::<Node>());
-        wanted.check(nodes.iter().map(|node| View::of(node)));
+        let nodes = cache.packed(&Gvk::of::<Node>());
+        wanted.check(nodes.iter().map(View::of));
     }
     wanted
 }

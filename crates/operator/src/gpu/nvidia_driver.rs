@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use capstan_api::gpu::{ClusterPolicy, NvidiaDriver};
-use capstan_operands::gpu::nodes::{FINALIZER, OWNER, outlives_its_deletion};
+use capstan_operands::gpu::nodes::{FINALIZER, Node as View, OWNER, outlives_its_deletion};
 use capstan_operands::gpu::nvidia_driver::{self, Surroundings};
 use capstan_operands::gpu::upgrade;
 use capstan_plan::{Gvk, Note, Ref, Severity};
@@ -62,8 +62,8 @@ pub(super) async fn reconcile(cx: Cx, key: Key) -> Result<Action, Error> {
 
 /// How many nodes have their driver from that NVIDIADriver.
 fn nodes_of(cache: &Cache, driver: &str) -> usize {
-    let nodes = cache.all(&Gvk::of::<Node>());
-    nodes.iter().filter(|node| node["metadata"]["labels"][OWNER] == *driver).count()
+    let nodes = cache.packed(&Gvk::of::<Node>());
+    nodes.iter().filter(|node| View::of(*node).labels.is(OWNER, driver)).count()
 }
 
 /// What the others say that matters for every driver.

@@ -5,6 +5,7 @@
 //! answers, where the document about all groups has hundreds of kinds in a large cluster.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::sync::PoisonError;
 use std::time::Duration;
 
 use capstan_plan::ServerVersion;
@@ -50,7 +51,7 @@ impl Watches {
         self.follow_crds();
         for index in 0..self.cache.shared.tables.len() {
             if self.cache.shared.tables[index].table.kind.presence == Presence::BuiltIn {
-                self.watch(index);
+                self.watch(index, self.cache.shared.tables[index].table.kind.version);
             }
         }
         let mut failures = 0;
@@ -120,14 +121,28 @@ impl Watches {
         }
         for (index, feed) in cache.shared.tables.iter().enumerate() {
             let kind = feed.table.kind;
-            let Some(Some(served)) = answers.get(&(kind.group, kind.version)) else { continue };
             if kind.presence == Presence::BuiltIn {
                 continue;
             }
-            if served.contains(kind.plural) {
-                self.watch(index);
-            } else {
-                self.forget(index);
+            // Older versions are asked for only where the newer ones are not there.
+            let mut found = Some(None);
+            for version in std::iter::once(&kind.version).chain(kind.older) {
+                let known = answers.get(&(kind.group, *version)).cloned();
+                let answer = match known {
+                    Some(answer) => answer,
+                    None => self.ask(kind.group, version).await,
+                };
+                let served = answer.as_ref().map(|served| served.contains(kind.plural));
+                answers.insert((kind.group, *version), answer);
+                found = served.map(|served| served.then_some(*version));
+                if found != Some(None) {
+                    break;
+                }
+            }
+            match found {
+                Some(Some(version)) => self.watch(index, version),
+                Some(None) => self.forget(index),
+                None => {}
             }
         }
         answers.values().all(Option::is_some)
@@ -147,8 +162,12 @@ impl Watches {
         }
     }
 
-    fn watch(&mut self, index: usize) {
-        if self.running.contains_key(&index) {
+    fn watch(&mut self, index: usize, version: &'static str) {
+        let before = {
+            let feed = &self.cache.shared.tables[index];
+            std::mem::replace(&mut *feed.version.lock().unwrap_or_else(PoisonError::into_inner), version)
+        };
+        if self.running.contains_key(&index) && before == version {
             return;
         }
         let task = tokio::spawn(feed::run(self.cache.clone(), self.client.clone(), index));

@@ -24,8 +24,10 @@ use crate::kinds::{Keep, Presence};
 /// A server that can send a list as a stream of events does so from this version on.
 const STREAMS_LISTS: ServerVersion = ServerVersion { major: 1, minor: 34, patch: 0 };
 
-/// Objects per page of a list.
+/// Objects per page of a list: a page is in memory as a whole, as the server sends it.
 const PAGE: u32 = 500;
+/// The same, of objects of which most is dropped: nodes are as large as they are many.
+const PAGE_OF_LARGE: u32 = 200;
 
 /// Servers send a bookmark about once a minute: a stream that is silent for longer is taken to be dead.
 const SILENCE: Duration = Duration::from_secs(180);
@@ -113,10 +115,11 @@ impl Watch<'_> {
     /// Reads a list page by page.
     async fn list(&mut self) -> Result<(), Ended> {
         let kind = self.feed.table.kind;
-        let mut params = ListParams::default().limit(PAGE);
+        let page = if matches!(kind.keep, Keep::Only(_) | Keep::Pod) { PAGE_OF_LARGE } else { PAGE };
+        let mut params = ListParams::default().limit(page);
         params.label_selector = kind.label_selector();
         params.field_selector = self.feed.field_selector();
-        let request = Request::new(kind.path(""));
+        let request = Request::new(self.feed.path());
         self.feed.table.begin();
         let mut seen = BTreeSet::new();
         loop {
@@ -151,7 +154,7 @@ impl Watch<'_> {
         params.label_selector = kind.label_selector();
         params.field_selector = self.feed.field_selector();
         let version = self.resume.clone().unwrap_or_default();
-        let request = Request::new(kind.path(""));
+        let request = Request::new(self.feed.path());
         let request = match kind.keep {
             Keep::Metadata => request.watch_metadata(&params, &version),
             _ => request.watch(&params, &version),

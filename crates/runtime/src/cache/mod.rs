@@ -15,7 +15,7 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError, RwLock};
 
-use capstan_plan::{Gvk, Live, LiveObjects, Ref, ServerVersion};
+use capstan_plan::{Gvk, Live, LiveObjects, Packed, Ref, ServerVersion};
 use kube::Client;
 use serde::de::DeserializeOwned;
 use serde_json::Value;
@@ -98,11 +98,28 @@ struct Feed {
     absent: AtomicBool,
     /// Field selector, where it is not that of the kind.
     narrowed: Option<String>,
+    /// The version that is watched: that of the kind, or an older one where the server lacks it.
+    version: Mutex<&'static str>,
 }
 
 impl Feed {
     fn new(kind: &'static Kind, narrowed: Option<String>) -> Self {
-        Self { table: Table::new(kind), order: Mutex::default(), absent: AtomicBool::new(false), narrowed }
+        let (table, version) = (Table::new(kind), Mutex::new(kind.version));
+        Self { table, order: Mutex::default(), absent: AtomicBool::new(false), narrowed, version }
+    }
+
+    fn version(&self) -> &'static str {
+        *self.version.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Whether the server has the kind in its own version.
+    fn is_current(&self) -> bool {
+        self.version() == self.table.kind.version
+    }
+
+    /// Where its objects are.
+    fn path(&self) -> String {
+        self.table.kind.path_in(self.version(), "")
     }
 
     fn field_selector(&self) -> Option<String> {
@@ -179,6 +196,16 @@ impl Cache {
         self.table(gvk).map(Table::all).unwrap_or_default()
     }
 
+    /// All objects of a kind that is kept packed, as they are kept: to look at all of them, and to make none anew.
+    pub fn packed(&self, gvk: &Gvk) -> Vec<Packed> {
+        self.table(gvk).map(Table::packed).unwrap_or_default()
+    }
+
+    /// The same of a slice of a kind.
+    pub fn packed_slice(&self, slice: &str) -> Vec<Packed> {
+        self.sliced(slice).map(Table::packed).unwrap_or_default()
+    }
+
     /// How many objects of a kind there are.
     pub fn count(&self, gvk: &Gvk) -> usize {
         self.table(gvk).map_or(0, Table::len)
@@ -197,11 +224,6 @@ impl Cache {
     /// The objects of a kind in a namespace in which some text is `text`, and maybe others: what need not be read is not.
     pub fn mentioning(&self, gvk: &Gvk, namespace: &str, text: &str) -> Vec<Live> {
         self.table(gvk).map(|table| table.mentioning(namespace, text)).unwrap_or_default()
-    }
-
-    /// The objects of a slice of a kind.
-    pub fn slice(&self, slice: &str) -> Vec<Live> {
-        self.sliced(slice).map(Table::all).unwrap_or_default()
     }
 
     /// The pods of a slice that are on a node.
@@ -226,8 +248,8 @@ impl Cache {
 
     /// The kinds that the server serves and whose objects are all here.
     pub fn served(&self) -> BTreeSet<Gvk> {
-        let tables = self.shared.tables.iter().map(|feed| &feed.table);
-        let whole = tables.filter(|table| table.kind.slice.is_empty() && table.synced());
+        let feeds = self.shared.tables.iter().filter(|feed| feed.is_current()).map(|feed| &feed.table);
+        let whole = feeds.filter(|table| table.kind.slice.is_empty() && table.synced());
         whole.map(|table| table.kind.gvk()).collect()
     }
 

@@ -7,7 +7,7 @@ use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::ops::Bound;
 use std::sync::{Arc, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
 
-use capstan_plan::Live;
+use capstan_plan::{Live, Packed, Packer};
 use serde_json::Value;
 
 use crate::kinds::{Form, Keep, Kind};
@@ -69,9 +69,11 @@ pub(crate) struct Table {
 #[derive(Default)]
 struct State {
     objects: BTreeMap<Key, Entry>,
-    by_owner: HashMap<Box<str>, BTreeSet<Key>>,
-    /// Where packed objects are.
-    by_node: HashMap<Box<str>, BTreeSet<Key>>,
+    by_owner: Index,
+    /// Where pods are.
+    by_node: Index,
+    /// What packed objects have in common.
+    packer: Packer,
     /// Uids of objects that we deleted and that the watch may still show.
     gone: HashMap<Key, String>,
     /// Number of the list that is being read or was read last.
@@ -90,24 +92,23 @@ struct Entry {
     written: u64,
 }
 
-/// An object as it is kept. An object in memory takes ten times the room of its text, so that what is not read all the
-/// time is text.
+/// An object as it is kept. As a value it would take ten times the room.
 enum Kept {
-    Object(Live),
+    Packed(Packed),
     Text(Box<str>),
 }
 
 impl Kept {
-    fn new(keep: Form, object: &Live) -> Self {
-        match keep {
-            Form::Object => Self::Object(object.clone()),
+    fn new(form: Form, object: &Value, packer: &mut Packer) -> Self {
+        match form {
+            Form::Packed => Self::Packed(packer.pack(object)),
             Form::Text => Self::Text(object.to_string().into()),
         }
     }
 
     fn live(&self) -> Live {
         match self {
-            Self::Object(object) => object.clone(),
+            Self::Packed(packed) => Arc::new(packed.to_value()),
             Self::Text(text) => Arc::new(serde_json::from_str(text).unwrap_or_default()),
         }
     }
@@ -145,6 +146,16 @@ impl Table {
         self.read().objects.values().map(|entry| entry.object.live()).collect()
     }
 
+    /// All of them as they are kept, if they are packed.
+    pub(crate) fn packed(&self) -> Vec<Packed> {
+        let state = self.read();
+        let packed = state.objects.values().filter_map(|entry| match &entry.object {
+            Kept::Packed(packed) => Some(packed.clone()),
+            Kept::Text(_) => None,
+        });
+        packed.collect()
+    }
+
     pub(crate) fn keys(&self) -> Vec<Key> {
         self.read().objects.keys().cloned().collect()
     }
@@ -169,12 +180,12 @@ impl Table {
 
     pub(crate) fn owned_by(&self, uid: &str) -> Vec<Live> {
         let state = self.read();
-        state.found(state.by_owner.get(uid))
+        state.found(&state.by_owner, uid)
     }
 
     pub(crate) fn on_node(&self, node: &str) -> Vec<Live> {
         let state = self.read();
-        state.found(state.by_node.get(node))
+        state.found(&state.by_node, node)
     }
 
     pub(crate) fn len(&self) -> usize {
@@ -252,7 +263,8 @@ impl Table {
         self.kind.trim(&mut object);
         let written = if source == Source::Write { list } else { 0 };
         let live = Arc::new(object);
-        let entry = Entry { object: Kept::new(self.kind.form, &live), uid: uid.into(), version, written };
+        let object = Kept::new(self.kind.form, &live, &mut state.packer);
+        let entry = Entry { object, uid: uid.into(), version, written };
         Some(state.replace(key, Some((entry, live)), self.kind.keep == Keep::Pod))
     }
 
@@ -290,9 +302,8 @@ impl Table {
 }
 
 impl State {
-    fn found(&self, keys: Option<&BTreeSet<Key>>) -> Vec<Live> {
-        let keys = keys.into_iter().flatten();
-        keys.filter_map(|key| self.objects.get(key)).map(|entry| entry.object.live()).collect()
+    fn found(&self, index: &Index, text: &str) -> Vec<Live> {
+        index.keys(text).filter_map(|key| self.objects.get(key)).map(|entry| entry.object.live()).collect()
     }
 
     fn replace(&mut self, key: Key, new: Option<(Entry, Live)>, pods: bool) -> Replaced {
@@ -302,29 +313,47 @@ impl State {
         };
         let old = old.map(|entry| entry.object.live());
         let (before, after) = (old.as_deref(), now.as_deref());
-        move_key(&mut self.by_owner, &key, before.and_then(owner), after.and_then(owner));
+        self.by_owner.change(&key, before.and_then(owner), after.and_then(owner));
         if pods {
-            move_key(&mut self.by_node, &key, before.and_then(node), after.and_then(node));
+            self.by_node.change(&key, before.and_then(node), after.and_then(node));
         }
         Replaced { key, old, new: now }
     }
 }
 
-/// Notes that what a key stands for has changed hands.
-fn move_key(index: &mut HashMap<Box<str>, BTreeSet<Key>>, key: &Key, before: Option<&str>, after: Option<&str>) {
-    if before == after {
-        return;
+/// Which objects say a text. One set for all texts: most are said by one object or by thousands, and a set each would take
+/// more memory than what is in it.
+#[derive(Default)]
+struct Index(BTreeSet<(Arc<str>, Key)>);
+
+impl Index {
+    /// The objects that say that.
+    fn keys(&self, text: &str) -> impl Iterator<Item = &Key> {
+        let first = (Arc::from(text), Key::new("", ""));
+        let from = self.0.range(&first..);
+        let (text, _) = first;
+        from.take_while(move |(known, _)| *known == text).map(|(_, key)| key)
     }
-    if let Some(before) = before
-        && let Some(keys) = index.get_mut(before)
-    {
-        keys.remove(key);
-        if keys.is_empty() {
-            index.remove(before);
+
+    /// Notes that an object says something else.
+    fn change(&mut self, key: &Key, before: Option<&str>, after: Option<&str>) {
+        if before == after {
+            return;
+        }
+        if let Some(before) = before {
+            self.0.remove(&(before.into(), key.clone()));
+        }
+        if let Some(after) = after {
+            let first = (Arc::from(after), Key::new("", ""));
+            let known = self.0.range(&first..).next().filter(|(known, _)| *known == first.0);
+            let text = known.map_or_else(|| first.0.clone(), |(known, _)| known.clone());
+            self.0.insert((text, key.clone()));
         }
     }
-    if let Some(after) = after {
-        index.entry(after.into()).or_default().insert(key.clone());
+
+    #[cfg(test)]
+    fn is_empty(&self) -> bool {
+        self.0.is_empty()
     }
 }
 

@@ -75,7 +75,7 @@ impl<'a> View<'a> {
         for object in objects {
             self.live.insert(reference(table.kind, &object), object);
         }
-        if table.synced() && table.kind.select != Select::Ours {
+        if table.synced() && !matches!(table.kind.select, Select::Ours | Select::Labels(_)) {
             self.live.know(gvk.clone());
         }
         self

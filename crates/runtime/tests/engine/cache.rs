@@ -8,6 +8,7 @@ use capstan_apiserver::faults::{Fault, Matcher, Verb};
 use capstan_plan::{Gvk, Ref};
 use capstan_runtime::{Error, Gate, Key, Runtime};
 use k8s_openapi::api::core::v1::{ConfigMap, Secret};
+use k8s_openapi::api::resource::v1::ResourceClaim;
 use serde_json::json;
 
 use crate::support::{Cluster, Link, config_map, nim_service, reference, runtime, until};
@@ -203,6 +204,36 @@ async fn an_old_server_is_read_page_by_page() {
     assert_eq!(link.requests("/configmaps").len(), 3);
     cluster.apply(config_map("map-0000", "2")).await;
     until(5, "the watch follows", || holds(&runtime, "map-0000", "2")).await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_claim_is_known_whichever_version_of_it_the_server_has() {
+    let cluster = Cluster::start().await;
+    let claim = |name: &str| {
+        json!({
+            "apiVersion": "resource.k8s.io/v1", "kind": "ResourceClaim",
+            "metadata": {"name": name, "namespace": "default"},
+            "spec": {"devices": {"requests": [{"name": "gpu", "exactly": {"deviceClassName": "gpu.nvidia.com"}}]}},
+        })
+    };
+    let known = |runtime: &Runtime, name: &str| {
+        let found = runtime.cache.get(&Ref::of::<ResourceClaim>("default", name));
+        found.is_some_and(|claim| claim["apiVersion"] == "resource.k8s.io/v1")
+    };
+    cluster.apply(claim("a")).await;
+    for old in ["v1beta2", "v1beta1"] {
+        let link = cluster.link();
+        link.age("resource.k8s.io", "v1", old);
+        let (runtime, _stop) = runtime(&link, Gate::open()).await;
+        until(5, "the claim", || known(&runtime, "a")).await;
+        assert!(!runtime.cache.served().contains(&Gvk::of::<ResourceClaim>()), "nothing else of that version is there");
+        // The control plane is upgraded.
+        link.renew();
+        let name = format!("after-{old}");
+        cluster.apply(claim(&name)).await;
+        until(700, "served", || runtime.cache.served().contains(&Gvk::of::<ResourceClaim>())).await;
+        until(5, "the claim that came later", || known(&runtime, &name)).await;
+    }
 }
 
 #[tokio::test(start_paused = true)]

@@ -104,6 +104,8 @@ struct State {
     down: watch::Sender<bool>,
     /// What is replaced by what in every answer.
     forged: Mutex<Option<(String, String)>>,
+    /// A group and version that is not there, and an older one that is.
+    aged: Mutex<Option<(String, String)>>,
     requests: Mutex<Vec<String>>,
 }
 
@@ -128,6 +130,16 @@ impl Link {
 
     pub(crate) fn forge(&self, from: &str, to: &str) {
         *self.state.forged.lock().unwrap() = Some((from.into(), to.into()));
+    }
+
+    /// From now on a group has no version `new`, but an `old` one.
+    pub(crate) fn age(&self, group: &str, new: &str, old: &str) {
+        *self.state.aged.lock().unwrap() = Some((format!("/apis/{group}/{new}"), format!("/apis/{group}/{old}")));
+    }
+
+    /// The server has the newer version again.
+    pub(crate) fn renew(&self) {
+        *self.state.aged.lock().unwrap() = None;
     }
 
     /// `VERB PATH` of every request that was not a read, and forgets them.
@@ -155,8 +167,17 @@ impl tower::Service<Request<kube::client::Body>> for Link {
         Poll::Ready(Ok(()))
     }
 
-    fn call(&mut self, request: Request<kube::client::Body>) -> Self::Future {
+    fn call(&mut self, mut request: Request<kube::client::Body>) -> Self::Future {
         let Self { api, state } = self.clone();
+        if let Some((new, old)) = &*state.aged.lock().unwrap() {
+            let uri = request.uri().to_string();
+            let is = |prefix: &str| {
+                uri.strip_prefix(prefix).is_some_and(|rest| rest.is_empty() || rest.starts_with(['/', '?']))
+            };
+            let seen = if is(new) { uri.replacen(new, "/apis/none/v0", 1) } else { uri.clone() };
+            let seen = if is(old) { uri.replacen(old, new, 1) } else { seen };
+            *request.uri_mut() = seen.parse().unwrap();
+        }
         Box::pin(async move {
             let line = format!("{} {}", request.method(), request.uri());
             state.requests.lock().unwrap().push(line);

@@ -242,7 +242,7 @@ impl Controller {
 }
 
 /// How long to wait for more changes to what an owner of so many owns. Few are counted in no time.
-fn patience(owned: usize) -> Duration {
+pub(crate) fn patience(owned: usize) -> Duration {
     if owned < 100 {
         Duration::ZERO
     } else {

@@ -19,6 +19,11 @@ const AGAIN: &str = "GPUs worked before: ";
 /// Another word about a node that waits is written after this time at the earliest: a pod that starts says something new
 /// every second.
 const PACE: Duration = Duration::from_secs(30);
+/// What a node says that was not seen waiting.
+const READY: &str = "GPUs can be used";
+/// For so long the event with the timeline is said again at every look: who wrote the condition may have died before the
+/// event. Events are known by what they say, so that one that is there is not written twice.
+const LATELY: Duration = Duration::from_secs(300);
 
 /// A phase on the way from a new node to working GPUs, in their order.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -84,7 +89,7 @@ pub struct Progress {
 pub struct Outlook {
     /// Strategic merge patch of the node's status, whose conditions are merged by type.
     pub patch: Option<Value>,
-    /// What to say once the patch is written.
+    /// What to say once the patch, if there is one, is written.
     pub note: Option<Note>,
     /// When to look again though nothing changed.
     pub requeue: Option<Duration>,
@@ -102,7 +107,7 @@ impl Progress {
         let was = |status: &str| old.is_some_and(|old| old["status"] == status);
         let worked = was("True") || text(old, "message").starts_with(AGAIN);
         let (status, reason, message) = match &self.open {
-            None if was("True") => return Outlook::default(),
+            None if was("True") => return Outlook { note: lately(old, now), ..Outlook::default() },
             None => ("True", "Ready".to_owned(), self.timeline(old, worked)),
             Some((phase, why)) => {
                 let before = if worked { AGAIN } else { "" };
@@ -121,11 +126,7 @@ impl Progress {
         let now = Timestamp::from_second(now.as_second()).unwrap_or(now).to_string();
         let since = Some(text(old, "lastTransitionTime")).filter(|since| was(status) && !since.is_empty());
         // A node that was not seen waiting has not become ready: it was.
-        let note = (status == "True" && was("False")).then(|| Note {
-            severity: Severity::Normal,
-            reason: TIMELINE,
-            message: message.clone(),
-        });
+        let note = (status == "True" && was("False")).then(|| news(&message));
         let patch = conditions(json!({
             "type": GPU_READY, "status": status, "reason": reason, "message": message,
             "lastHeartbeatTime": now, "lastTransitionTime": since.unwrap_or(&now),
@@ -137,7 +138,7 @@ impl Progress {
     fn timeline(&self, old: Option<&Value>, worked: bool) -> String {
         let waiting = text(old, "lastTransitionTime").parse::<Timestamp>().ok();
         let Some(waiting) = waiting.filter(|_| old.is_some_and(|old| old["status"] == "False")) else {
-            return "GPUs can be used".into();
+            return READY.into();
         };
         let labelled = Some((Phase::Labels, waiting)).filter(|_| !worked);
         let began = if worked { waiting } else { self.began.min(waiting) };
@@ -149,8 +150,21 @@ impl Progress {
             before = over;
         }
         let (total, again) = (before.as_second() - began.as_second(), if worked { "again " } else { "" });
-        format!("GPUs can be used {again}after {total} s: {}", parts.join(", "))
+        format!("{READY} {again}after {total} s: {}", parts.join(", "))
     }
+}
+
+/// The event with the timeline.
+fn news(timeline: &str) -> Note {
+    Note { severity: Severity::Normal, reason: TIMELINE, message: timeline.into() }
+}
+
+/// The same, of a node whose condition says that it has become ready lately.
+fn lately(old: Option<&Value>, now: Timestamp) -> Option<Note> {
+    let since = text(old, "lastTransitionTime").parse::<Timestamp>().ok()?;
+    let ago = Duration::try_from(now.duration_since(since)).unwrap_or_default();
+    let timeline = Some(text(old, "message")).filter(|message| *message != READY && message.starts_with(READY))?;
+    (ago < LATELY).then(|| news(timeline))
 }
 
 fn text<'a>(condition: Option<&'a Value>, field: &str) -> &'a str {

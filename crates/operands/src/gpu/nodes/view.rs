@@ -1,52 +1,10 @@
 //! One node as decisions see it: borrowed from a cache, never copied.
 
-use std::collections::BTreeMap;
-
-use serde_json::{Map, Value};
+use capstan_plan::Tree;
 
 use crate::gpu::fleet::ContainerRuntime;
 
-/// Labels or annotations of a live object.
-#[derive(Clone, Copy, Debug, Default)]
-pub enum Entries<'a> {
-    /// There are none.
-    #[default]
-    None,
-    /// Of a typed object.
-    Map(&'a BTreeMap<String, String>),
-    /// Of a cached one.
-    Json(&'a Map<String, Value>),
-}
-
-impl<'a> Entries<'a> {
-    /// What a cache holds under `metadata.labels` or `metadata.annotations`.
-    pub fn of(value: &'a Value) -> Self {
-        value.as_object().map_or(Self::None, Self::Json)
-    }
-
-    /// The value of a key.
-    pub fn get(self, key: &str) -> Option<&'a str> {
-        match self {
-            Self::None => None,
-            Self::Map(map) => map.get(key).map(String::as_str),
-            Self::Json(map) => map.get(key).and_then(Value::as_str),
-        }
-    }
-
-    /// Whether the key has this value.
-    pub fn is(self, key: &str, value: &str) -> bool {
-        self.get(key) == Some(value)
-    }
-
-    /// Whether there is nothing at all.
-    pub fn is_empty(self) -> bool {
-        match self {
-            Self::None => true,
-            Self::Map(map) => map.is_empty(),
-            Self::Json(map) => map.is_empty(),
-        }
-    }
-}
+pub use capstan_plan::Entries;
 
 /// What labelling looks at.
 #[derive(Clone, Copy, Debug, Default)]
@@ -65,12 +23,13 @@ pub struct Node<'a> {
 
 impl<'a> Node<'a> {
     /// A node of a cache.
-    pub fn of(node: &'a Value) -> Self {
+    pub fn of<T: Tree>(node: &'a T) -> Self {
+        let metadata = node.at("metadata");
         Self {
-            name: node["metadata"]["name"].as_str().unwrap_or_default(),
-            labels: Entries::of(&node["metadata"]["labels"]),
-            annotations: Entries::of(&node["metadata"]["annotations"]),
-            unschedulable: node["spec"]["unschedulable"] == true,
+            name: metadata.at("name").text().unwrap_or_default(),
+            labels: metadata.at("labels").entries(),
+            annotations: metadata.at("annotations").entries(),
+            unschedulable: node.at("spec").at("unschedulable").is_true(),
             runtime: ContainerRuntime::of(node),
         }
     }

@@ -109,7 +109,6 @@ fn daemon(cx: &Cx<'_>, os: &Os, rhcos: Option<&str>) -> Outcome<Daemon> {
     if let Some(name) = modules.filter(|name| !name.is_empty()) {
         let field = "spec.vgpuManager.kernelModuleConfig.name";
         driver::mount_map(cx, &mut daemon, name, field, "/drivers", &[MAIN])?;
-        daemon.restarts_with(cx, name);
     }
     match rhcos {
         Some(version) => driver::build_with_toolkit(cx, &mut daemon, version, &[(MAIN, "nv-ctr-run-with-dtk")]),

@@ -132,7 +132,7 @@ impl fmt::Display for Summary {
 }
 
 /// Nodes whose driver an NVIDIADriver installs and whose upgrade is not over.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Unfinished {
     /// Nodes that wait for their turn.
     pub pending: usize,
@@ -155,6 +155,13 @@ impl Unfinished {
             State::Failed => self.failed += 1,
             _ => self.active += 1,
         }
+    }
+
+    /// Counts so many times as many nodes.
+    pub(crate) fn add_all(&mut self, other: &Self, times: usize) {
+        self.pending += other.pending * times;
+        self.active += other.active * times;
+        self.failed += other.failed * times;
     }
 
     /// Why a ClusterPolicy whose drivers NVIDIADrivers install is not ready, if an upgrade is the cause: two sentences.

@@ -2,9 +2,9 @@
 
 use std::borrow::Cow;
 
+use capstan_plan::Tree;
 use k8s_openapi::api::core::v1::PodStatus;
 use serde::Deserialize;
-use serde_json::Value;
 
 use super::pods::PodView;
 use super::requestor::Maintenance;
@@ -37,12 +37,12 @@ pub struct NodeView<'a> {
 
 impl<'a> NodeView<'a> {
     /// Of a cached node; what is not metadata is to be filled in.
-    pub fn of(node: &'a Value) -> Self {
-        let mut conditions = node["status"]["conditions"].as_array().into_iter().flatten();
+    pub fn of<T: Tree>(node: &'a T) -> Self {
+        let mut conditions = node.at("status").at("conditions").items().iter();
         Self {
             node: Node::of(node),
-            resource_version: node["metadata"]["resourceVersion"].as_str().unwrap_or_default(),
-            ready: conditions.any(|condition| condition["type"] == "Ready" && condition["status"] == "True"),
+            resource_version: node.at("metadata").at("resourceVersion").text().unwrap_or_default(),
+            ready: conditions.any(|one| one.at("type").says("Ready") && one.at("status").says("True")),
             ..Self::default()
         }
     }
@@ -94,25 +94,26 @@ pub struct DriverPod<'a> {
 
 impl<'a> DriverPod<'a> {
     /// A cached pod.
-    pub fn of(pod: &'a Value) -> Self {
+    pub fn of<T: Tree>(pod: &'a T) -> Self {
+        let metadata = pod.at("metadata");
         Self {
             pod: PodName::of(pod),
-            owner: pod["metadata"]["ownerReferences"][0]["uid"].as_str(),
-            revision: pod["metadata"]["labels"][REVISION].as_str().unwrap_or_default(),
-            digest: digest(&pod["spec"]),
-            terminating: pod["metadata"]["deletionTimestamp"].is_string(),
-            health: Health::of(&pod["status"]),
+            owner: metadata.at("ownerReferences").items().first().and_then(|owner| owner.at("uid").text()),
+            revision: metadata.at("labels").at(REVISION).text().unwrap_or_default(),
+            digest: digest(pod.at("spec")),
+            terminating: metadata.at("deletionTimestamp").text().is_some(),
+            health: Health::of(pod.at("status")),
         }
     }
 }
 
 /// `DRIVER_CONFIG_DIGEST` of a pod spec: the first that is not empty, init containers first.
-pub fn digest(spec: &Value) -> &str {
-    let containers =
-        ["initContainers", "containers"].into_iter().flat_map(|kind| spec[kind].as_array().into_iter().flatten());
-    let variables = containers.flat_map(|container| container["env"].as_array().into_iter().flatten());
-    let mut values =
-        variables.filter(|variable| variable["name"] == DIGEST).filter_map(|variable| variable["value"].as_str());
+pub fn digest<T: Tree>(spec: &T) -> &str {
+    let containers = ["initContainers", "containers"].into_iter().flat_map(|kind| spec.at(kind).items());
+    let variables = containers.flat_map(|container| container.at("env").items());
+    let mut values = variables
+        .filter(|variable| variable.at("name").says(DIGEST))
+        .filter_map(|variable| variable.at("value").text());
     values.find(|value| !value.is_empty()).unwrap_or_default()
 }
 
@@ -129,8 +130,8 @@ pub struct PodName<'a> {
 
 impl<'a> PodName<'a> {
     /// That of a cached pod.
-    pub fn of(pod: &'a Value) -> Self {
-        let text = |field: &str| pod["metadata"][field].as_str().unwrap_or_default();
+    pub fn of<T: Tree>(pod: &'a T) -> Self {
+        let text = |field: &str| pod.at("metadata").at(field).text().unwrap_or_default();
         Self { namespace: text("namespace"), name: text("name"), uid: text("uid") }
     }
 }
@@ -148,17 +149,16 @@ pub struct Health<'a> {
 
 impl<'a> Health<'a> {
     /// Of a cached pod's status.
-    pub fn of(status: &'a Value) -> Self {
-        let list = |kind: &str| status[kind].as_array().map(Vec::as_slice).unwrap_or_default();
-        let (init, main) = (list("initContainerStatuses"), list("containerStatuses"));
-        let unready = |container: &&Value| container["ready"] != true;
-        let ready = status["phase"] == "Running" && !main.is_empty() && !main.iter().any(|one| unready(&one));
+    pub fn of<T: Tree>(status: &'a T) -> Self {
+        let (init, main) = (status.at("initContainerStatuses").items(), status.at("containerStatuses").items());
+        let unready = |container: &&T| !container.at("ready").is_true();
+        let ready = status.at("phase").says("Running") && !main.is_empty() && !main.iter().any(|one| unready(&one));
         if ready {
             return Self { ready, ..Self::default() };
         }
-        let restarts = init.iter().chain(main).filter(unready).filter_map(|one| one["restartCount"].as_u64()).max();
-        let trouble = PodStatus::deserialize(status).ok().and_then(|status| pods::reason(&status));
-        let phase = status["phase"].as_str().unwrap_or("Pending");
+        let restarts = init.iter().chain(main).filter(unready).filter_map(|one| one.at("restartCount").count()).max();
+        let trouble = PodStatus::deserialize(&*status.value()).ok().and_then(|status| pods::reason(&status));
+        let phase = status.at("phase").text().unwrap_or("Pending");
         let why = trouble.map_or_else(|| Cow::Owned(format!("is {phase}, not ready")), Cow::Owned);
         Self { ready, restarts: restarts.and_then(|count| count.try_into().ok()).unwrap_or(0), why }
     }

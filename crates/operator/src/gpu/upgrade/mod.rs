@@ -80,7 +80,7 @@ fn concerns(change: &Change<'_>) -> bool {
         "DaemonSet" => upgrade::is_driver(change.last()) && meta(),
         "ClusterPolicy" | "GPUCluster" | "NVIDIADriver" => meta(),
         "Node" => {
-            let ready = |live: Option<&Live>| live.is_some_and(|live| upgrade::NodeView::of(live).ready);
+            let ready = |live: Option<&Live>| live.is_some_and(|live| upgrade::NodeView::of(&**live).ready);
             ready(change.old) != ready(change.new)
                 || differs(|live| &live["spec"]["unschedulable"])
                 || differs(|live| &live["metadata"]["annotations"])

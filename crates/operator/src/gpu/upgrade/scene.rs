@@ -3,11 +3,12 @@
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 
 use capstan_api::foreign::NodeMaintenance;
+use capstan_operands::gpu::nodes::Node as View;
 use capstan_operands::gpu::upgrade::{
     self, Counts, DriverPod, Health, Maintenance, MaintenanceAction, NodeView, PodView, Report, Requestor, State, Step,
     Stock, StockNote, Validator, keys,
 };
-use capstan_plan::{Gvk, Live};
+use capstan_plan::{Gvk, Live, Packed, Tree};
 use capstan_runtime::Cache;
 use capstan_runtime::kinds::{DRIVERS, VALIDATORS};
 use jiff::Timestamp;
@@ -47,7 +48,7 @@ pub(super) fn decide(cx: &Cx, crew: &Crew, now: Timestamp) -> Decided {
     if rulers == upgrade::Rulers::Nobody && maintenances.is_empty() {
         return Decided::default();
     }
-    let nodes = cache.all(&Gvk::of::<Node>());
+    let nodes = cache.packed(&Gvk::of::<Node>());
     let sets = cache.in_namespace(&Gvk::of::<DaemonSet>(), namespace);
     let revisions = cache.in_namespace(&Gvk::of::<ControllerRevision>(), namespace);
     let stock = Stock::of(sets.iter().map(|one| &**one), revisions.iter().map(|one| &**one));
@@ -60,7 +61,7 @@ pub(super) fn decide(cx: &Cx, crew: &Crew, now: Timestamp) -> Decided {
     let mut counts = Counts::default();
     let mut groups: BTreeMap<&str, Vec<NodeView<'_>>> = BTreeMap::new();
     let mut asked_for: BTreeSet<&str> = BTreeSet::new();
-    for live in nodes.iter().filter(|live| live["metadata"]["deletionTimestamp"].is_null()) {
+    for live in nodes.iter().filter(|live| stays(live)) {
         let mut view = NodeView::of(live);
         if view.node.annotations.is(keys::REQUESTOR, "true") {
             asked_for.insert(view.node.name);
@@ -68,7 +69,7 @@ pub(super) fn decide(cx: &Cx, crew: &Crew, now: Timestamp) -> Decided {
         let Some(ruler) = rulers.of_node(&view.node) else { continue };
         let state = State::of(view.node.labels);
         view.wanted = stock.wanted(&view.node);
-        view.driver = drivers.get(view.node.name).map(|pod| DriverPod::of(pod));
+        view.driver = drivers.get(view.node.name).map(|pod| DriverPod::of(*pod));
         if view.wanted.is_none() && view.driver.is_none() && matches!(state, State::Unset | State::Done) {
             continue;
         }
@@ -112,6 +113,11 @@ fn maintenances(cache: &Cache, us: Option<&Requestor>) -> BTreeMap<String, NodeM
     named.collect()
 }
 
+/// Whether it is not being deleted.
+fn stays(object: &Packed) -> bool {
+    object.at("metadata").at("deletionTimestamp").text().is_none()
+}
+
 /// Namespace and name.
 fn name_of(object: &Value) -> (&str, &str) {
     let text = |field: &str| object["metadata"][field].as_str().unwrap_or_default();
@@ -120,16 +126,16 @@ fn name_of(object: &Value) -> (&str, &str) {
 
 /// The pods that matter.
 struct Pods {
-    drivers: Vec<Live>,
+    drivers: Vec<Packed>,
     validators: HashMap<String, Vec<Live>>,
     workload: HashMap<String, Vec<Live>>,
     refusals: HashMap<String, String>,
 }
 
 impl Pods {
-    fn of(cache: &Cache, crew: &Crew, namespace: &str, nodes: &[Live]) -> Self {
+    fn of(cache: &Cache, crew: &Crew, namespace: &str, nodes: &[Packed]) -> Self {
         let here = |pod: &Live| pod["metadata"]["namespace"] == namespace;
-        let busy = nodes.iter().map(|live| upgrade::NodeView::of(live).node);
+        let busy = nodes.iter().map(View::of);
         let busy = busy.filter(|node| !matches!(State::of(node.labels), State::Unset | State::Done));
         let validators = busy.map(|node| {
             let mut pods = cache.on_node(VALIDATORS, node.name);
@@ -137,8 +143,8 @@ impl Pods {
             (node.name.to_owned(), pods)
         });
         let validators = validators.collect();
-        let mut drivers = cache.slice(DRIVERS);
-        drivers.retain(here);
+        let mut drivers = cache.packed_slice(DRIVERS);
+        drivers.retain(|pod| pod.at("metadata").at("namespace").says(namespace));
         Self { drivers, validators, workload: crew.pods(), refusals: crew.refusals() }
     }
 
@@ -150,13 +156,12 @@ impl Pods {
     }
 
     /// The driver pod of each node. One that comes or goes matters less than one that stays.
-    fn drivers(&self) -> HashMap<&str, &Value> {
-        let mut drivers: HashMap<&str, &Value> = HashMap::new();
-        let staying = |pod: &Value| pod["metadata"]["deletionTimestamp"].is_null();
+    fn drivers(&self) -> HashMap<&str, &Packed> {
+        let mut drivers: HashMap<&str, &Packed> = HashMap::new();
         for pod in &self.drivers {
-            let Some(node) = pod["spec"]["nodeName"].as_str() else { continue };
+            let Some(node) = pod.at("spec").at("nodeName").text() else { continue };
             let known = drivers.entry(node).or_insert(pod);
-            if !staying(known) && staying(pod) {
+            if !stays(known) && stays(pod) {
                 *known = pod;
             }
         }

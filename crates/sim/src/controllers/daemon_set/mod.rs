@@ -13,7 +13,7 @@ use k8s_openapi::api::apps::v1::DaemonSet;
 use k8s_openapi::api::core::v1::{Node, Pod};
 
 use super::backoff::Backoff;
-use super::common::{Controller, Outcome, Reconciled, annotation, created_at, name_of, uid_of};
+use super::common::{Controller, Outcome, Reconciled, annotation, created_at, name_of, patience, uid_of};
 use super::pods;
 use super::revision::{Found, History, REVISION_HASH, Revised};
 use crate::context::Context;
@@ -42,9 +42,11 @@ pub(crate) fn start(context: &Context) {
     });
 }
 
-/// A node that comes, goes or changes concerns the sets whose pods may or may no longer run on it.
+/// A node that comes, goes or changes concerns the sets whose pods may or may no longer run on it. With many nodes they wait
+/// for more of them to change: each set looks at all.
 fn watch_nodes(controller: &Controller) {
-    let (queue, sets) = (controller.queue.clone(), controller.context.caches.daemon_sets.clone());
+    let caches = &controller.context.caches;
+    let (queue, sets, nodes) = (controller.queue.clone(), caches.daemon_sets.clone(), caches.nodes.downgrade());
     controller.context.caches.nodes.subscribe(move |change| {
         let relevant = |node: &Node| {
             let spec = node.spec.clone().unwrap_or_default();
@@ -59,7 +61,7 @@ fn watch_nodes(controller: &Controller) {
             let places = Places::of(&set);
             let [old, new] = [change.old, change.new].map(|node| node.map(|node| places.judge(node)));
             if old != new {
-                queue.add(key_of(&set.metadata));
+                queue.add_after(key_of(&set.metadata), patience(nodes.upgrade().map_or(0, |nodes| nodes.len())));
             }
         }
     });

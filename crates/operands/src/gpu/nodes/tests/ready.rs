@@ -76,6 +76,19 @@ fn a_node_that_was_ready_all_the_time_is_no_news() {
 }
 
 #[test]
+fn a_timeline_whose_event_may_be_lost_is_told_again_for_a_while() {
+    let waiting = told(&waits(Phase::Driver, "a"), &json!({}), 101);
+    let works = works(&[(Phase::Driver, 161), (Phase::Validation, 190)]);
+    let first = works.outlook(&waiting, at(190));
+    let ready = first.patch.unwrap();
+    let again = works.outlook(&ready, at(400));
+    assert_eq!((again.patch, again.note), (None, first.note));
+    assert_eq!(works.outlook(&ready, at(491)), Outlook::default(), "old news is none");
+    let quiet = told(&works, &json!({}), 190);
+    assert_eq!(works.outlook(&quiet, at(191)), Outlook::default(), "a node that was not seen waiting is no news");
+}
+
+#[test]
 fn only_a_condition_of_ours_is_taken_away() {
     let node = told(&waits(Phase::Driver, "a"), &json!({}), 200);
     assert_eq!(forget(&node).unwrap()["status"]["conditions"][0], json!({"type": "GPUReady", "$patch": "delete"}));

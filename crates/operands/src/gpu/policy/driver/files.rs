@@ -14,7 +14,8 @@ use crate::gpu::policy::{Cx, Outcome};
 
 const TRUSTED_CA: &str = "gpu-operator-trusted-ca";
 
-/// Every file of a ConfigMap in `directory` of the containers.
+/// Every file of a ConfigMap in `directory` of the containers. A file that is mounted alone never changes in a pod that runs,
+/// so that pods are replaced when the ConfigMap changes.
 pub(in crate::gpu::policy) fn mount_map(
     cx: &Cx<'_>,
     daemon: &mut Daemon,
@@ -32,6 +33,7 @@ pub(in crate::gpu::policy) fn mount_map(
             daemon.mount(container, config(name, name, None, &items), mount);
         }
     }
+    daemon.restarts_with(cx, name);
     Ok(())
 }
 

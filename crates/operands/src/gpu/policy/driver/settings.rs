@@ -61,7 +61,6 @@ pub(super) fn apply(cx: &Cx<'_>, daemon: &mut Daemon, flavour: &Flavour) -> Outc
     if let Some(name) = parameters.filter(|name| !name.is_empty()) {
         let field = "spec.driver.kernelModuleConfig.name";
         mount_map(cx, daemon, name, field, "/drivers", &[MAIN, PEERMEM])?;
-        daemon.restarts_with(cx, name);
     }
     set_all(daemon.main(), driver.component.env.as_ref());
     let precompiled = flavour.kernel().is_some();

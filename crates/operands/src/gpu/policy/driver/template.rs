@@ -65,16 +65,16 @@ pub(super) fn template() -> Daemon {
         labels.insert("app.kubernetes.io/component".into(), "nvidia-driver".into());
     }
     daemon.pod_annotations.insert("kubectl.kubernetes.io/default-container".into(), MAIN.into());
-    daemon.pod.affinity = Some(alone());
+    daemon.pod.affinity = Some(alone(&["nvidia-driver"]));
     daemon
 }
 
-/// Two drivers on one node would fight for its GPUs.
-fn alone() -> Affinity {
+/// Two drivers on one node would fight for its GPUs: none is where one of these components is.
+pub(super) fn alone(components: &[&str]) -> Affinity {
     let drivers = LabelSelectorRequirement {
         key: "app.kubernetes.io/component".into(),
         operator: "In".into(),
-        values: Some(vec!["nvidia-driver".into()]),
+        values: Some(components.iter().map(|one| (*one).into()).collect()),
     };
     let term = PodAffinityTerm {
         label_selector: Some(LabelSelector { match_expressions: Some(vec![drivers]), ..LabelSelector::default() }),

@@ -196,3 +196,30 @@ fn precompiled_drivers_of_suse_see_the_modules_of_the_host() {
         assert!(!volumes(daemon).iter().any(|one| one.starts_with("subscription")), "{os}");
     }
 }
+
+#[test]
+fn drivers_are_replaced_when_their_files_change_and_nobody_has_to_leave_for_it() {
+    let more = json!({"driver": {"repoConfig": {"configMapName": "repos"}, "certConfig": {"name": "certs"},
+        "kernelModuleConfig": {"name": "modules"}}});
+    let files = |[repos, certs, modules]: [&str; 3]| {
+        [
+            ("ConfigMap", "repos", json!({"a.list": repos})),
+            ("ConfigMap", "certs", json!({"ca.pem": certs})),
+            ("ConfigMap", "modules", json!({"nvidia.conf": modules})),
+        ]
+    };
+    let template = |contents: [&str; 3]| {
+        let plan = on(("ubuntu", "24.04"), more.clone(), &files(contents));
+        daemon(&plan, NAME)["spec"]["template"].clone()
+    };
+    let before = template(["1", "1", "1"]);
+    assert_eq!(before, template(["1", "1", "1"]));
+    for changed in [["2", "1", "1"], ["1", "2", "1"], ["1", "1", "2"]] {
+        let after = template(changed);
+        assert_ne!(before["metadata"]["annotations"], after["metadata"]["annotations"], "{changed:?}");
+        // What is loaded stays what it is by name: pods are replaced without a drain.
+        assert_eq!(before["spec"], after["spec"], "{changed:?}");
+    }
+    let without = on_ubuntu(json!({}));
+    assert!(daemon(&without, NAME).pointer("/spec/template/metadata/annotations/nvidia.com~1config-hash").is_none());
+}

@@ -32,6 +32,10 @@ const STATE: (&str, &str) = ("nvidia.com/gpu-operator.state", "state-driver");
 /// Label of pods of NVIDIADrivers: the operating system that they are made for.
 const SYSTEM: &str = "nvidia.com/node.os-version";
 
+/// Components of which a node has one: drivers, and managers of vGPU hosts under the name that they have and the one that
+/// they had.
+const COMPONENTS: [&str; 3] = ["nvidia-driver", "nvidia-vgpu-manager", "nvidia-vgpu-host-manager"];
+
 /// Whether a driver pod comes from an NVIDIADriver.
 pub fn is_own_pod(pod: &serde_json::Value) -> bool {
     pod["metadata"]["labels"][SYSTEM].is_string()
@@ -224,6 +228,7 @@ fn identify(one: &Driver<'_>, daemon: &mut Daemon, pool: &Pool, account: &str) {
         }
     }
     daemon.selector = BTreeMap::from([("app".to_owned(), daemon.name.clone())]);
+    daemon.pod.affinity = Some(template::alone(&COMPONENTS));
     let deploy = if host_manager { "vgpu-manager" } else { "driver" };
     let mut nodes = BTreeMap::from([(format!("{}{deploy}", crate::gpu::fleet::DEPLOY), "true".to_owned())]);
     nodes.extend(spec.node_selector.clone().unwrap_or_default());

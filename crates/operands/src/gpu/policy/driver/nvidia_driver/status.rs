@@ -50,14 +50,21 @@ fn needs_open_modules(version: &str) -> bool {
 /// An image that can never be pulled.
 fn image_fault(one: &Driver<'_>) -> Option<String> {
     let spec = &one.driver.spec;
-    let set = |text: &Option<String>| text.as_deref().is_some_and(|text| !text.is_empty());
-    let name = spec.image.rsplit('/').next().unwrap_or_default();
-    let whole = !set(&spec.repository) && !set(&spec.version);
-    if whole && !name.contains(':') && !name.contains('@') {
-        return Some(format!(
-            "spec.image is {:?}, without a tag: give spec.repository, spec.image and spec.version, or a whole reference",
-            spec.image
-        ));
+    let sidecars = [("spec.gds", &spec.gds), ("spec.gdrcopy", &spec.gdrcopy)].into_iter().filter_map(|(field, one)| {
+        let one = one.as_ref().filter(|one| one.enabled == Some(true))?;
+        Some((field, &one.image.repository, one.image.image.as_deref()?, &one.image.version))
+    });
+    let driver = ("spec", &spec.repository, spec.image.as_str(), &spec.version);
+    for (field, repository, image, version) in std::iter::once(driver).chain(sidecars) {
+        let set = |text: &Option<String>| text.as_deref().is_some_and(|text| !text.is_empty());
+        let name = image.rsplit('/').next().unwrap_or_default();
+        let whole = !set(repository) && !set(version) && (field == "spec" || !image.is_empty());
+        if whole && !name.contains(':') && !name.contains('@') {
+            return Some(format!(
+                "{field}.image is {image:?}, without a tag: give {field}.repository, {field}.image and {field}.version, or \
+                 a whole reference"
+            ));
+        }
     }
     let digest = spec.image.contains("sha256:") || spec.version.as_deref().is_some_and(|v| v.starts_with("sha256:"));
     (spec.use_precompiled == Some(true) && digest).then(|| {

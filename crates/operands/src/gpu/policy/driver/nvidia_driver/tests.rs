@@ -324,3 +324,164 @@ fn a_secret_that_is_gone_is_not_ready_whatever_was_said_before() {
     let plan = planned(&one, &[node("a", ("ubuntu", "22.04"), "k")]);
     assert_eq!(plan.status.state, NvidiaDriverState::NotReady);
 }
+
+/// Everything that a DaemonSet says, a line for each value. Items of lists are known by their names.
+fn lines(at: &str, value: &Value, to: &mut std::collections::BTreeSet<String>) {
+    match value {
+        Value::Object(fields) => fields.iter().for_each(|(name, value)| lines(&format!("{at}/{name}"), value, to)),
+        Value::Array(items) => {
+            for (index, item) in items.iter().enumerate() {
+                let named = ["mountPath", "name", "key"].iter().find_map(|name| item[name].as_str());
+                lines(&format!("{at}[{}]", named.map_or(index.to_string(), str::to_owned)), item, to);
+            }
+        }
+        value => {
+            to.insert(format!("{at} = {value}"));
+        }
+    }
+}
+
+/// What an OpenShift cluster with that node looks like.
+fn openshift(node: &mut Value) -> crate::gpu::OpenShift {
+    let version = "419.96.202509";
+    node["metadata"]["labels"]["feature.node.kubernetes.io/system-os_release.OSTREE_VERSION"] = version.into();
+    crate::gpu::OpenShift {
+        version: "4.19".into(),
+        toolkits: Some([(version.to_owned(), "r.io/dtk:419".to_owned())].into()),
+        ..Default::default()
+    }
+}
+
+/// The DaemonSet that `more` makes of one node.
+fn rendered(more: Value, on_openshift: bool) -> Value {
+    let mut node =
+        if on_openshift { node("a", ("rhcos", "4.19"), "5.14.0") } else { node("a", ("ubuntu", "22.04"), "5.15.0-70") };
+    let openshift = on_openshift.then(|| openshift(&mut node));
+    let around = Cluster { openshift, ..cluster(&[node]) };
+    let mut facts = facts();
+    for (kind, name, data) in [
+        ("ConfigMap", "repos", json!({"a.list": "deb x"})),
+        ("ConfigMap", "certs", json!({"ca.pem": "x"})),
+        ("ConfigMap", "modules", json!({"nvidia.conf": "x"})),
+        ("Secret", "secret", json!({"TOKEN": "x"})),
+    ] {
+        let gvk = capstan_plan::Gvk { group: String::new(), version: "v1".into(), kind: kind.into() };
+        let body = json!({"apiVersion": "v1", "kind": kind, "data": data, "metadata": {"name": name, "namespace": "gpu-operator"}});
+        let reference = Ref { gvk, namespace: "gpu-operator".into(), name: name.into() };
+        facts.live.insert(reference, std::sync::Arc::new(body));
+    }
+    let root = Surroundings { root: "/".into(), ..Surroundings::default() };
+    let plan = plan(&driver(more.clone()), &facts, &around, &root);
+    let sets = daemon_sets(&plan);
+    assert_eq!(sets.len(), 1, "{more}: {:?}", plan.status);
+    sets[0].body.clone()
+}
+
+#[test]
+fn the_smallest_driver_is_known_to_the_letter() {
+    insta::assert_yaml_snapshot!(rendered(json!({}), false));
+}
+
+/// What each setting changes of the smallest driver: lines that go, and lines that come.
+#[test]
+fn what_each_setting_changes_is_known_to_the_letter() {
+    let sidecar = |name: &str| json!({"enabled": true, "repository": "r.io", "image": name, "version": "v2.0.0"});
+    let full = json!({
+        "labels": {"app": "mine", "app.kubernetes.io/part-of": "mine", "team": "a"}, "annotations": {"note": "a"},
+        "priorityClassName": "high", "args": ["--extra"], "env": [{"name": "A", "value": "b"}],
+        "resources": {"limits": {"cpu": "1"}}, "tolerations": [{"key": "mine", "operator": "Exists"}],
+        "imagePullPolicy": "Always", "imagePullSecrets": ["one"], "kernelModuleType": "open",
+        "manager": {"repository": "r.io", "image": "manager", "version": "2", "env": [{"name": "C", "value": "d"}]},
+        "startupProbe": {"periodSeconds": 7}, "nodeSelector": {"pool": "a"},
+    });
+    let cases: Vec<(&str, Value, bool)> = vec![
+        ("full", full, false),
+        ("rdma", json!({"rdma": {"enabled": true}}), false),
+        ("host_mofed", json!({"rdma": {"enabled": true, "useHostMofed": true}}), false),
+        ("gds", json!({"gds": sidecar("fs")}), false),
+        ("gdrcopy", json!({"gdrcopy": sidecar("gdr")}), false),
+        ("openshift", json!({}), true),
+        ("precompiled", json!({"usePrecompiled": true}), false),
+        ("host_manager", json!({"driverType": "vgpu-host-manager"}), false),
+        ("host_manager_on_openshift", json!({"driverType": "vgpu-host-manager"}), true),
+        ("licence_in_a_config_map", json!({"licensingConfig": {"name": "licence"}}), false),
+        ("licence_in_a_secret", json!({"licensingConfig": {"secretName": "licence", "nlsEnabled": false}}), false),
+        ("secret_env", json!({"secretEnv": "secret"}), false),
+        ("host_network", json!({"hostNetwork": true}), false),
+        (
+            "more_files",
+            json!({"repoConfig": {"name": "repos"}, "certConfig": {"name": "certs"},
+                "kernelModuleConfig": {"name": "modules"}, "virtualTopologyConfig": {"name": "topology"}}),
+            false,
+        ),
+    ];
+    let of = |value: &Value| {
+        let mut all = std::collections::BTreeSet::new();
+        lines("", value, &mut all);
+        all
+    };
+    let smallest = of(&rendered(json!({}), false));
+    for (name, more, on_openshift) in cases {
+        let other = of(&rendered(more, on_openshift));
+        let gone = smallest.difference(&other).map(|line| format!("- {line}"));
+        let come = other.difference(&smallest).map(|line| format!("+ {line}"));
+        let text = gone.chain(come).collect::<Vec<_>>().join("\n");
+        insta::assert_snapshot!(name, text);
+    }
+}
+
+#[test]
+fn images_of_sidecars_follow_the_same_table() {
+    let table = [
+        (("nvcr.io/nvidia", "fs", "v2.0.0"), Ok("nvcr.io/nvidia/fs:v2.0.0-ubuntu22.04")),
+        (("", "r.io/fs:v2.0.0", ""), Ok("r.io/fs:v2.0.0-ubuntu22.04")),
+        (("r.io", "fs", "sha256:ab"), Ok("r.io/fs@sha256:ab")),
+        (("", "r.io/fs@sha256:ab", ""), Ok("r.io/fs@sha256:ab")),
+        (("r.io", "fs", ""), Err("invalid image specification")),
+        (("", "fs", "v2.0.0"), Err("invalid image specification")),
+        (("", "r.io/fs", ""), Err("without a tag")),
+    ];
+    for (field, container) in [("gds", "nvidia-fs-ctr"), ("gdrcopy", "nvidia-gdrcopy-ctr")] {
+        for ((repository, image, version), expected) in table {
+            let sidecar = json!({"enabled": true, "repository": repository, "image": image, "version": version});
+            let driver = driver(json!({field: sidecar, "kernelModuleType": "open"}));
+            let plan = planned(&driver, &[node("a", ("ubuntu", "22.04"), "k")]);
+            match expected {
+                Ok(path) => {
+                    let pod = &daemon_sets(&plan)[0].body["spec"]["template"]["spec"];
+                    let one = pod["containers"].as_array().unwrap().iter().find(|one| one["name"] == container);
+                    assert_eq!(one.unwrap()["image"], path, "{field}: {sidecar}");
+                }
+                Err(text) => assert!(error(&plan).1.contains(text), "{field} {sidecar}: {}", error(&plan).1),
+            }
+        }
+    }
+}
+
+#[test]
+fn managers_of_vgpu_hosts_share_a_node_with_no_driver_and_are_upgraded_like_them() {
+    let components = |more: Value| {
+        let pod = pod_of(more);
+        let terms = "/affinity/podAntiAffinity/requiredDuringSchedulingIgnoredDuringExecution/0/labelSelector";
+        pod.pointer(terms).unwrap()["matchExpressions"][0]["values"].clone()
+    };
+    for kind in ["gpu", "vgpu-host-manager"] {
+        let values = components(json!({"driverType": kind}));
+        for component in ["nvidia-driver", "nvidia-vgpu-host-manager"] {
+            assert!(values.as_array().unwrap().contains(&component.into()), "{kind}: {values}");
+        }
+    }
+    let mut set = rendered(json!({"driverType": "vgpu-host-manager"}), false);
+    set["metadata"]["uid"] = "ds".into();
+    let mut here = node("a", ("ubuntu", "22.04"), "5.15.0-70");
+    let revision = json!({
+        "metadata": {"name": "r", "labels": {"controller-revision-hash": "h"}, "ownerReferences": [{"uid": "ds"}]},
+        "revision": 1, "data": {"spec": {"template": set["spec"]["template"]}},
+    });
+    let stock = crate::gpu::upgrade::Stock::of([&set], [&revision]);
+    let wanted =
+        |node: &Value| stock.wanted(&crate::gpu::nodes::Node::of(node)).map(|target| target.revision.to_owned());
+    assert_eq!(wanted(&here), None, "the node does not ask for it");
+    here["metadata"]["labels"]["nvidia.com/gpu.deploy.vgpu-manager"] = "true".into();
+    assert_eq!(wanted(&here).as_deref(), Some("h"));
+}
