@@ -2,6 +2,7 @@
 
 mod agent;
 mod crds;
+mod doctor;
 mod logging;
 mod memory;
 mod operator;
@@ -35,6 +36,8 @@ enum Command {
     Agent(Box<agent::Args>),
     /// Show what manifests, or the operator as it is, would change in a cluster; nothing is written
     Plan(plan::Args),
+    /// Say what is wrong with a cluster: causes with evidence and a fix
+    Doctor(doctor::Args),
     /// Print the CustomResourceDefinitions, or install them
     Crds(crds::Args),
 }
@@ -59,6 +62,7 @@ fn main() -> ExitCode {
                 Command::Operator(args) => operator::run(*args).await.map(|()| ExitCode::SUCCESS),
                 Command::Agent(args) => agent::run(*args).await.map(|()| ExitCode::SUCCESS),
                 Command::Plan(args) => plan::run(args).await,
+                Command::Doctor(args) => doctor::run(args).await,
                 Command::Crds(args) => crds::run(args).await.map(|()| ExitCode::SUCCESS),
             }
         })

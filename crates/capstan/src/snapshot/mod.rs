@@ -54,10 +54,19 @@ impl Snapshot {
         all.iter().filter_map(|object| K::deserialize(object).ok()).collect()
     }
 
+    /// One object; the namespace of a cluster-wide one is empty.
+    pub(crate) fn find(&self, group: &str, kind: &str, namespace: &str, name: &str) -> Option<&Value> {
+        self.of(group, kind).iter().find(|object| named(object) == (namespace, name))
+    }
+
     /// The end of a container's log.
-    #[cfg(test)]
     pub(crate) fn log(&self, namespace: &str, pod: &str, container: &str) -> Option<&str> {
         self.logs.get(&format!("{namespace}/{pod}/{container}")).map(String::as_str)
+    }
+
+    /// The end of the log of the container that ran before this one.
+    pub(crate) fn previous_log(&self, namespace: &str, pod: &str, container: &str) -> Option<&str> {
+        self.logs.get(&format!("{namespace}/{pod}/{container}#previous")).map(String::as_str)
     }
 
     /// Adds an object under its kind.

@@ -1,0 +1,106 @@
+//! Pods that wait in an init container for what never comes: at which barrier, and who should lift it.
+
+use std::time::Duration;
+
+use super::finding::Finding;
+use super::look::{Container, Look, Pod, Role, condition};
+
+/// Barriers in the order in which a node passes them, and who lifts each.
+const BARRIERS: &[(&str, Role, &str)] = &[
+    ("k8s-driver-manager", Role::Driver, "the old driver to be unloaded"),
+    ("mofed-validation", Role::Operand, "the network driver"),
+    ("driver-validation", Role::Driver, "the driver"),
+    ("toolkit-validation", Role::Toolkit, "the container toolkit"),
+    ("cuda-validation", Role::Validator, "a first computation"),
+    ("plugin-validation", Role::Plugin, "the device plugin"),
+];
+
+/// A driver may take this long to be built.
+const BUILD: Duration = Duration::from_secs(20 * 60);
+
+/// The place of a barrier in their order; others come last.
+fn place(name: &str) -> usize {
+    BARRIERS.iter().position(|(barrier, ..)| *barrier == name).unwrap_or(BARRIERS.len())
+}
+
+pub(super) fn check(look: &Look<'_>) -> Vec<Finding> {
+    let mut waits: Vec<(&Pod<'_>, Container<'_>)> = Vec::new();
+    for pod in look.pods.iter().filter(|pod| pod.role != Role::Workload && !pod.node.is_empty()) {
+        let held = pod.containers().find(|one| one.init && one.running().is_some_and(|since| look.lasts(since)));
+        waits.extend(held.map(|container| (pod, container)));
+    }
+    waits.sort_by_key(|(pod, container)| (pod.node, place(container.name)));
+    let mut all: Vec<Finding> = Vec::new();
+    for (pod, container) in waits {
+        let since = container.running().and_then(|since| look.since(since)).unwrap_or_default();
+        let line = format!("{} waits in {} for {} s", pod.reference(), container.name, since.as_secs());
+        let at = format!("node {}", pod.node);
+        // Later barriers of a node wait for the first.
+        if let Some(known) = all.iter_mut().find(|one| one.at == at) {
+            *known = known.clone().object(pod.reference()).evidence(line);
+            continue;
+        }
+        if is_under_way(look, pod.node, container.name) {
+            continue;
+        }
+        let (what, said) = match BARRIERS.get(place(container.name)) {
+            Some((name, role, what)) => (format!("stuck at {name}, which waits for {what}"), lifter(look, pod, *role)),
+            None => (format!("stuck at {}", container.name), None),
+        };
+        let logs = format!("kubectl logs -n {} {} -c {}", pod.namespace, pod.name, container.name);
+        let finding = pod.finding(look, what).evidence(line).fix(format!("{logs} says what it looks for"));
+        all.push(said.into_iter().fold(finding, Finding::evidence));
+    }
+    all
+}
+
+/// A driver that is being built is no trouble yet.
+fn is_under_way(look: &Look<'_>, node: &str, barrier: &str) -> bool {
+    place(barrier) <= place("driver-validation")
+        && look.on_node(node, Role::Driver).any(|driver| {
+            let began = &driver.value["metadata"]["creationTimestamp"];
+            let quiet = driver.containers().all(|one| one.failure().is_none() && one.restarts() == 0);
+            !driver.is_ready() && quiet && look.since(began).is_some_and(|waited| waited < BUILD)
+        })
+}
+
+/// How whoever lifts the barrier is doing.
+fn lifter(look: &Look<'_>, pod: &Pod<'_>, role: Role) -> Option<String> {
+    if role == pod.role {
+        return None;
+    }
+    Some(match look.on_node(pod.node, role).next() {
+        Some(other) if other.is_ready() => format!("{} is ready", other.reference()),
+        Some(other) => {
+            let why = condition(other.value, "Ready").map_or("", |one| super::look::text(&one["message"]));
+            format!("{} is not ready: {why}", other.reference())
+        }
+        None => format!("Node {}: nothing runs there that would lift it", pod.node),
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use crate::doctor::testing::{Cluster, assert_healthy, assert_only};
+
+    #[test]
+    fn a_barrier_that_nobody_lifts_is_named_with_all_who_wait() {
+        let cluster = Cluster::healthy()
+            .waits("plugin", "gpu-1", "toolkit-validation")
+            .waits("validator", "gpu-1", "driver-validation")
+            .without_gpus("gpu-1");
+        let report = assert_only(&cluster, "init-barrier");
+        assert_eq!(report.causes[0].title, "node gpu-1: stuck at driver-validation, which waits for the driver");
+        assert!(report.causes[0].evidence.iter().any(|line| line.contains("driver-gpu-1 is ready")), "{report:?}");
+    }
+
+    #[test]
+    fn a_driver_that_is_being_built_is_no_trouble() {
+        let cluster = Cluster::healthy()
+            .unready("driver", "gpu-1", "nvidia-driver-ctr")
+            .waits("validator", "gpu-1", "driver-validation")
+            .waits("plugin", "gpu-1", "driver-validation")
+            .without_gpus("gpu-1");
+        assert_healthy(&cluster);
+    }
+}

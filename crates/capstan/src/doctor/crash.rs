@@ -1,0 +1,78 @@
+//! Containers that fail for a reason that no other rule knows: their last words are quoted.
+
+use super::finding::Finding;
+use super::look::{Look, Pod, Role, condition, reference, short, text};
+use crate::snapshot::named;
+
+/// Parts of GPU nodes, except drivers, which have a rule of their own.
+pub(super) fn operands(look: &Look<'_>) -> Vec<Finding> {
+    failing(look, |pod| !matches!(pod.role, Role::Driver | Role::Workload))
+}
+
+/// What serves models, and the operator itself: other people's pods are none of our business.
+pub(super) fn workloads(look: &Look<'_>) -> Vec<Finding> {
+    let ours = |pod: &Pod<'_>| {
+        pod.role == Role::Workload && (look.serves(pod) || pod.label("app.kubernetes.io/name") == "capstan")
+    };
+    let mut all = failing(look, ours);
+    // The pods of a download that failed may be gone.
+    for cache in look.snapshot.of("apps.nvidia.com", "NIMCache") {
+        let failed = condition(cache, "Failed").filter(|one| one["status"] == "True" && one["reason"] == "JobFailed");
+        let name = reference(cache);
+        if let Some(failed) = failed.filter(|_| !all.iter().any(|finding| finding.objects.contains(&name))) {
+            let line = format!("{name}, condition Failed: JobFailed");
+            let (namespace, cache_name) = named(cache);
+            let fix = format!("kubectl logs -n {namespace} job/{cache_name}-job");
+            all.push(Finding::about(cache, text(&failed["message"])).evidence(line).fix(fix));
+        }
+    }
+    all
+}
+
+fn failing(look: &Look<'_>, wanted: impl Fn(&Pod<'_>) -> bool) -> Vec<Finding> {
+    let pods = look.pods.iter().filter(|pod| wanted(pod));
+    let failing = pods.filter_map(|pod| Some((pod, pod.failure()?)));
+    failing
+        .map(|(pod, container)| {
+            let end = container.failure();
+            let code = end.map_or(0, |end| end["exitCode"].as_i64().unwrap_or(0));
+            let killed = end.is_some_and(|end| end["reason"] == "OOMKilled");
+            let what = match killed {
+                true => format!("container {} gets more memory than it may have and is killed", container.name),
+                false => format!("container {} fails with exit code {code}", container.name),
+            };
+            let logs = format!("kubectl logs -n {} {} -c {} --previous", pod.namespace, pod.name, container.name);
+            let mut finding = pod.finding(look, what).fix(if killed { "raise its memory limit".into() } else { logs });
+            if let Some(line) = look.last_line(pod, container.name) {
+                finding =
+                    finding.evidence(format!("{}, container {}: {}", pod.reference(), container.name, short(line)));
+            }
+            finding.evidence(format!("{}: {} restarts", pod.reference(), container.restarts()))
+        })
+        .collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use crate::doctor::testing::{Cluster, assert_only};
+
+    #[test]
+    fn last_words_are_quoted() {
+        let report = assert_only(
+            &Cluster::healthy().crashing("toolkit", "gpu-1", "nvidia-container-toolkit-ctr", "boom"),
+            "operand-crashes",
+        );
+        assert!(report.causes[0].evidence[0].ends_with("boom"), "{report:?}");
+        assert_only(&Cluster::healthy().crashing("llama", "gpu-0", "llama-ctr", "boom"), "pod-crashes");
+    }
+
+    #[test]
+    fn memory_that_ran_out_is_named() {
+        let cluster =
+            Cluster::healthy().crashing("llama", "gpu-0", "llama-ctr", "").edit("Pod", "llama-gpu-0", |pod| {
+                pod["status"]["containerStatuses"][0]["lastState"]["terminated"]["reason"] = "OOMKilled".into();
+            });
+        let report = assert_only(&cluster, "pod-crashes");
+        assert!(report.causes[0].title.contains("more memory than it may have"), "{report:?}");
+    }
+}

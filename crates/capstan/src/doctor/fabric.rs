@@ -1,0 +1,54 @@
+//! Fabric manager: without it GPUs behind NVSwitches refuse to work, however well their driver is.
+
+use super::finding::Finding;
+use super::look::{Look, Role, short};
+
+const WORDS: &[&str] = &[
+    "system not yet initialized",
+    "cuda_error_system_not_ready",
+    "fabric manager is not running",
+    "failed to start nvidia-fabricmanager",
+    "nvidia-fabricmanager.service: failed",
+    "nv-fabricmanager: failed",
+];
+
+pub(super) fn check(look: &Look<'_>) -> Vec<Finding> {
+    let mut all: Vec<Finding> = Vec::new();
+    let speaking = look.pods.iter().filter(|pod| !pod.is_ready() && !pod.node.is_empty());
+    for (pod, (container, line)) in speaking.filter_map(|pod| Some((pod, look.says(pod, WORDS)?))) {
+        let line = format!("{}, container {container}: {}", pod.reference(), short(line));
+        let known = all.iter_mut().find(|one| one.runs_on == pod.node);
+        match known {
+            Some(known) => *known = known.clone().object(pod.reference()).evidence(line),
+            None => {
+                let mut finding = Finding::on_node(pod.node, "fabric manager does not run, so GPUs refuse to work");
+                finding.runs_on = pod.node.into();
+                let driver = look.on_node(pod.node, Role::Driver).next();
+                let fix = match driver {
+                    Some(driver) => format!(
+                        "the driver's pod starts it where it finds NVSwitches: kubectl logs -n {} {}; its version must \
+                         be that of the driver",
+                        driver.namespace, driver.name
+                    ),
+                    None => format!(
+                        "on node {}: systemctl enable --now nvidia-fabricmanager, in the very version of the driver",
+                        pod.node
+                    ),
+                };
+                all.push(finding.object(pod.reference()).evidence(line).fix(fix));
+            }
+        }
+    }
+    all
+}
+
+#[cfg(test)]
+mod tests {
+    use crate::doctor::testing::{Cluster, assert_only};
+
+    #[test]
+    fn gpus_that_wait_for_their_fabric() {
+        let line = "Failed to allocate device vector A (error code system not yet initialized)!";
+        assert_only(&Cluster::healthy().crashing("validator", "gpu-1", "cuda-validation", line), "fabric-manager");
+    }
+}

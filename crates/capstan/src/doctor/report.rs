@@ -1,0 +1,257 @@
+//! From findings to an answer: a consequence is not told beside its cause, and one cause is told once, however many
+//! places it shows at.
+
+use std::collections::HashMap;
+
+use serde::Serialize;
+
+use super::finding::{Finding, Reach, Severity};
+use super::look::short;
+use super::rule;
+use crate::show::Paint;
+
+/// How many places are named.
+const EXAMPLES: usize = 3;
+/// How many lines of evidence are shown of one cause.
+const LINES: usize = 6;
+
+/// What is wrong with a cluster.
+#[derive(Clone, Debug, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub(crate) struct Report {
+    /// In one line.
+    pub(crate) verdict: String,
+    pub(crate) healthy: bool,
+    pub(crate) causes: Vec<Cause>,
+    /// What follows from the causes.
+    pub(crate) also_seen: Vec<Consequence>,
+    /// Kinds that could not be read: of those nothing is known.
+    pub(crate) unread: Vec<String>,
+}
+
+/// A cause, wherever it shows.
+#[derive(Clone, Debug, Serialize)]
+pub(crate) struct Cause {
+    pub(crate) rule: &'static str,
+    pub(crate) severity: Severity,
+    pub(crate) title: String,
+    /// At how many places.
+    pub(crate) count: usize,
+    pub(crate) evidence: Vec<String>,
+    pub(crate) fix: String,
+    pub(crate) objects: Vec<String>,
+}
+
+/// Something that goes away with its cause.
+#[derive(Clone, Debug, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub(crate) struct Consequence {
+    pub(crate) rule: &'static str,
+    pub(crate) title: String,
+    pub(crate) explained_by: &'static str,
+}
+
+impl Report {
+    pub(crate) fn of(findings: Vec<Finding>, unread: Vec<String>) -> Self {
+        let index = Index::new(&findings);
+        let why: Vec<Option<&'static str>> = findings.iter().map(|finding| index.cause_of(finding)).collect();
+        let (mut causes, mut also_seen) = (Vec::new(), Vec::new());
+        for (finding, why) in findings.into_iter().zip(why) {
+            match why {
+                Some(cause) => {
+                    let title = format!("{}: {}", finding.at, finding.what);
+                    also_seen.push(Consequence { rule: finding.rule, title, explained_by: cause });
+                }
+                None if finding.severity == Severity::Note => {}
+                None => causes.push(finding),
+            }
+        }
+        let causes = merge(causes);
+        let verdict = verdict(&causes, also_seen.len());
+        Self { verdict, healthy: causes.is_empty(), causes, also_seen, unread }
+    }
+
+    /// For people.
+    pub(crate) fn text(&self, paint: Paint) -> String {
+        let mut out = String::new();
+        let verdict = paint.bold(&self.verdict);
+        out += &if self.healthy { paint.green(&verdict) } else { paint.red(&verdict) };
+        out.push('\n');
+        for cause in &self.causes {
+            let mark = match cause.severity {
+                Severity::Error => paint.red("error"),
+                _ => paint.yellow("warning"),
+            };
+            out += &format!("\n{mark} {}  {}\n", paint.bold(&cause.title), paint.dim(&format!("[{}]", cause.rule)));
+            for line in cause.evidence.iter().take(LINES) {
+                out += &format!("  {} {line}\n", paint.dim("│"));
+            }
+            if cause.evidence.len() > LINES {
+                let more = format!("and {} more lines, see -o json", cause.evidence.len() - LINES);
+                out += &format!("  {} {}\n", paint.dim("│"), paint.dim(&more));
+            }
+            for line in cause.fix.lines() {
+                out += &format!("  {} {line}\n", paint.green("fix:"));
+            }
+        }
+        if !self.also_seen.is_empty() {
+            out += &format!("\n{}\n", paint.bold("also seen, and explained by the above:"));
+            for one in self.also_seen.iter().take(12) {
+                out += &format!("  {} {}\n", short(&one.title), paint.dim(&format!("({})", one.explained_by)));
+            }
+            if self.also_seen.len() > 12 {
+                out += &paint.dim(&format!("  and {} more, see -o json\n", self.also_seen.len() - 12));
+            }
+        }
+        if !self.unread.is_empty() {
+            out += &format!("\n{} {}\n", paint.yellow("could not be read:"), self.unread.join(", "));
+        }
+        out
+    }
+}
+
+/// Findings by where they reach: a large cluster may have thousands, of which few concern one node.
+#[derive(Default)]
+struct Index<'a> {
+    on_node: HashMap<&'a str, Vec<&'a Finding>>,
+    /// One finding about nodes of each rule: for what is on no node, any is as good.
+    anywhere: Vec<&'a Finding>,
+    others: Vec<&'a Finding>,
+}
+
+impl<'a> Index<'a> {
+    fn new(findings: &'a [Finding]) -> Self {
+        let mut index = Self::default();
+        // What is only a note is not told, so it explains nothing.
+        for finding in findings.iter().filter(|finding| finding.severity != Severity::Note) {
+            let Reach::Nodes(nodes) = &finding.reach else {
+                index.others.push(finding);
+                continue;
+            };
+            for node in nodes {
+                index.on_node.entry(node).or_default().push(finding);
+            }
+            if index.anywhere.iter().all(|one| one.rule != finding.rule) {
+                index.anywhere.push(finding);
+            }
+        }
+        index
+    }
+
+    /// The rule whose finding explains this one. The nearest cause is the best explanation.
+    fn cause_of(&self, finding: &Finding) -> Option<&'static str> {
+        let nodes: Vec<&str> = match &finding.reach {
+            Reach::Nodes(nodes) => nodes.iter().map(String::as_str).collect(),
+            _ => vec![finding.runs_on.as_str()],
+        };
+        let on_nodes = nodes.iter().filter_map(|node| self.on_node.get(node)).flatten();
+        let all = self.others.iter().chain(on_nodes).chain(&self.anywhere);
+        let explains = |cause: &&&Finding| {
+            let explains = rule(cause.rule).map_or(&[][..], |rule| rule.explains);
+            cause.rule != finding.rule && explains.contains(&finding.rule) && cause.covers(finding)
+        };
+        all.filter(explains).min_by_key(|cause| cause.reach.width()).map(|cause| cause.rule)
+    }
+}
+
+fn verdict(causes: &[Cause], consequences: usize) -> String {
+    let count = |number: usize, one: &str| {
+        if number == 1 { format!("1 {one}") } else { format!("{number} {one}s") }
+    };
+    match (causes.len(), consequences) {
+        (0, _) => "healthy".into(),
+        (found, 0) => count(found, "cause"),
+        (found, more) => format!("{}, {}", count(found, "cause"), count(more, "consequence")),
+    }
+}
+
+/// One entry for each cause.
+fn merge(findings: Vec<Finding>) -> Vec<Cause> {
+    let mut places: HashMap<(&'static str, String), usize> = HashMap::new();
+    let mut groups: Vec<Vec<Finding>> = Vec::new();
+    for finding in findings {
+        let place = *places.entry((finding.rule, finding.what.clone())).or_insert(groups.len());
+        match groups.get_mut(place) {
+            Some(group) => group.push(finding),
+            None => groups.push(vec![finding]),
+        }
+    }
+    let mut causes: Vec<Cause> = groups.into_iter().filter_map(cause).collect();
+    causes.sort_by_key(|cause| cause.severity);
+    causes
+}
+
+fn cause(group: Vec<Finding>) -> Option<Cause> {
+    let first = group.first()?.clone();
+    let mut places: Vec<&str> = group.iter().map(|finding| finding.at.as_str()).collect();
+    places.sort_unstable();
+    places.dedup();
+    let count = places.len();
+    let title = match places.as_slice() {
+        [place] => format!("{place}: {}", first.what),
+        places => {
+            let on_nodes = group.iter().all(|finding| matches!(finding.reach, Reach::Nodes(_)));
+            let names = places.iter().take(EXAMPLES).map(|place| place.trim_start_matches("node "));
+            let names = names.collect::<Vec<_>>().join(", ");
+            let (such, kind) =
+                (if count > EXAMPLES { "such as " } else { "" }, if on_nodes { "nodes" } else { "places" });
+            format!("{}: {count} {kind}, {such}{names}", first.what)
+        }
+    };
+    let mut evidence: Vec<String> = Vec::new();
+    let mut objects: Vec<String> = Vec::new();
+    for finding in &group {
+        objects.extend(finding.objects.iter().cloned());
+    }
+    for finding in group.iter().take(EXAMPLES) {
+        evidence.extend(finding.evidence.iter().cloned());
+    }
+    objects.sort();
+    objects.dedup();
+    evidence.dedup();
+    Some(Cause { rule: first.rule, severity: first.severity, title, count, evidence, fix: first.fix, objects })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn on(rule: &'static str, node: &str) -> Finding {
+        Finding { rule, ..Finding::on_node(node, "broken").evidence(format!("Node {node} says so")).fix("mend it") }
+    }
+
+    #[test]
+    fn one_cause_on_many_nodes_is_told_once_with_three_of_them() {
+        let findings = (0..5).map(|index| on("driver-headers-missing", &format!("gpu-{index}"))).collect();
+        let report = Report::of(findings, Vec::new());
+        assert_eq!(report.verdict, "1 cause");
+        assert_eq!(report.causes[0].title, "broken: 5 nodes, such as gpu-0, gpu-1, gpu-2");
+        assert_eq!((report.causes[0].count, report.causes[0].evidence.len()), (5, 3));
+    }
+
+    #[test]
+    fn a_consequence_is_not_told_beside_its_cause() {
+        let findings =
+            vec![on("init-barrier", "gpu-1"), on("driver-headers-missing", "gpu-1"), on("init-barrier", "gpu-2")];
+        let report = Report::of(findings, Vec::new());
+        assert_eq!(report.verdict, "2 causes, 1 consequence");
+        let titles: Vec<&str> = report.causes.iter().map(|cause| cause.title.as_str()).collect();
+        assert_eq!(titles, ["node gpu-1: broken", "node gpu-2: broken"]);
+        assert_eq!(report.also_seen[0].explained_by, "driver-headers-missing");
+    }
+
+    #[test]
+    fn what_only_follows_is_no_cause_and_no_news() {
+        let report = Report::of(vec![on("not-ready", "gpu-1").severity(Severity::Note)], Vec::new());
+        assert!(report.healthy && report.also_seen.is_empty());
+        assert_eq!(report.text(Paint::none()), "healthy\n");
+    }
+
+    #[test]
+    fn people_read_the_verdict_first_then_cause_evidence_and_fix() {
+        let report = Report::of(vec![on("driver-headers-missing", "gpu-1")], Vec::new());
+        let expected =
+            "1 cause\n\nerror node gpu-1: broken  [driver-headers-missing]\n  │ Node gpu-1 says so\n  fix: mend it\n";
+        assert_eq!(report.text(Paint::none()), expected);
+    }
+}
