@@ -14,6 +14,8 @@
 //! ```
 
 mod dra;
+pub mod faults;
+mod workloads;
 
 use std::time::Duration;
 

@@ -35,6 +35,7 @@ use anyhow::Result;
 
 use crate::show::{self, Format, Paint};
 use crate::snapshot::{Snapshot, Source};
+pub(crate) use crds::steered;
 pub(crate) use finding::Finding;
 use look::Look;
 pub(crate) use report::Report;

@@ -1,5 +1,6 @@
 //! `capstan up`: a cluster in this process, the operator on it, and a model server that becomes Ready.
 
+mod faults;
 pub(crate) mod manifests;
 mod progress;
 
@@ -12,7 +13,8 @@ use capstan_api::gpu::cluster_policy::ClusterPolicyState;
 use capstan_api::nim::NimService;
 use capstan_apiserver::auth::UserInfo;
 use capstan_apiserver::serve::{Listen, ListenError};
-use capstan_sim::{Cluster, StartError, node};
+use capstan_gpu_sim::faults::Fault;
+use capstan_sim::{Cluster, NodeTemplate, StartError, node};
 use clap::ValueEnum;
 use futures::{StreamExt, TryStreamExt};
 use k8s_openapi::api::core::v1::Node;
@@ -20,6 +22,7 @@ use kube::runtime::{WatchStreamExt, watcher};
 use kube::{Api, Client, Resource};
 use tokio_util::sync::CancellationToken;
 
+use faults::Faults;
 use manifests::Manifest;
 use progress::View;
 
@@ -27,6 +30,7 @@ use progress::View;
 const NAMESPACE: &str = "capstan";
 
 #[derive(clap::Args)]
+#[command(after_help = EXAMPLES)]
 pub(crate) struct Args {
     /// Nodes of the cluster
     #[arg(long, default_value = "2", value_parser = clap::value_parser!(u16).range(1..=5000))]
@@ -49,10 +53,21 @@ pub(crate) struct Args {
     /// Give up after this many seconds if something is not Ready
     #[arg(long, default_value = "60", value_name = "SECONDS")]
     timeout: u64,
+    /// Break something on purpose, on one node or wherever it can be, and look at it with `capstan doctor`; may be repeated
+    #[arg(long, value_name = "CLASS[@NODE]", value_parser = Fault::parse)]
+    fault: Vec<Fault>,
     /// Output format
     #[arg(short, long, value_enum, default_value = "text")]
     output: Format,
 }
+
+const EXAMPLES: &str = "\
+Examples:
+  capstan up                                             two nodes with eight GPUs each, and a model server
+  capstan up -f examples/nim/cached.yaml                 the same with your own manifests
+  capstan up --exit-when-ready -o json                   in a pipeline: how long did it take?
+  capstan up --fault driver-headers-missing@gpu-1        a node whose driver cannot be built
+  capstan up --fault xid@gpu-0 --fault gpu-quota         several faults at once";
 
 #[derive(Clone, Copy, PartialEq, Eq, ValueEnum)]
 enum Format {
@@ -71,6 +86,7 @@ struct Up {
 pub(crate) async fn run(args: Args) -> Result<()> {
     let view = View::detect(args.output == Format::Json);
     let wanted = manifests::read(&args.file)?;
+    let faults = Faults::new(&args.fault, args.nodes)?;
     // What goes wrong behind the stages, such as a CRD that is refused, is told as it happens.
     let log = tracing_subscriber::fmt().with_max_level(tracing_subscriber::filter::LevelFilter::WARN);
     log.with_writer(std::io::stderr).without_time().with_target(false).init();
@@ -78,10 +94,13 @@ pub(crate) async fn run(args: Args) -> Result<()> {
     let late = || anyhow!("not Ready after {} s: the last line above says what it waits for", args.timeout);
     let deadline = tokio::time::Instant::now() + Duration::from_secs(args.timeout);
     let started = tokio::select! {
-        started = tokio::time::timeout_at(deadline, start(&args, view)) => started,
+        started = tokio::time::timeout_at(deadline, start(&args, &faults, view)) => started,
         () = interrupted() => return Ok(()),
     };
     let (up, client) = started.map_err(|_| late())??;
+    if !faults.is_empty() {
+        return broken(up, &client, &wanted, &faults, view, &args).await;
+    }
     let ready = async {
         if args.gpus > 0 {
             gpus(&client, &wanted, view, &args).await?;
@@ -103,11 +122,16 @@ pub(crate) async fn run(args: Args) -> Result<()> {
 }
 
 /// The cluster with its nodes, and the operator on it.
-async fn start(args: &Args, view: View) -> Result<(Up, Client)> {
+async fn start(args: &Args, faults: &Faults, view: View) -> Result<(Up, Client)> {
     let stage = view.stage("cluster");
     let nodes = node::Settings {
-        nodes: (0..args.nodes).map(|index| capstan_gpu_sim::gpu_node(&format!("gpu-{index}"), args.gpus)).collect(),
-        rules: [vec![(node::Match::default(), containers())], operands()].concat(),
+        nodes: (0..args.nodes).map(|index| gpu_node(index, args.gpus, faults)).collect(),
+        rules: [
+            vec![(node::Match::default(), containers())],
+            operands(),
+            faults.iter().flat_map(Fault::rules).collect(),
+        ]
+        .concat(),
         ..node::Settings::default()
     };
     let address = (std::net::Ipv4Addr::LOCALHOST, args.port).into();
@@ -135,9 +159,11 @@ async fn start(args: &Args, view: View) -> Result<(Up, Client)> {
     nodes_ready(&client, view, args).await?;
 
     let stage = view.stage("operator");
+    faults.before(&client).await?;
     let stop = CancellationToken::new();
     let (ready, is_ready) = tokio::sync::oneshot::channel();
     let mut options = capstan_operator::Options::in_process();
+    options.apply_crds = faults.spare_crds();
     // Virtual nodes pull nothing; the name is the one that a release of this version has.
     options.gpu.agent.image = crate::own_image();
     let operator = tokio::spawn(capstan_operator::run(client.clone(), options, stop.clone(), ready));
@@ -149,6 +175,43 @@ async fn start(args: &Args, view: View) -> Result<(Up, Client)> {
     }
     stage.done("CRDs installed, caches filled, leading");
     Ok((Up { stop, operator, cluster, kubeconfig }, client))
+}
+
+fn gpu_node(index: u16, gpus: u16, faults: &Faults) -> NodeTemplate {
+    let mut node = capstan_gpu_sim::gpu_node(&format!("gpu-{index}"), gpus);
+    for fault in faults.iter() {
+        fault.edit(&mut node);
+    }
+    node
+}
+
+/// A cluster with faults: nobody waits until it is Ready.
+async fn broken(up: Up, client: &Client, wanted: &[Manifest], faults: &Faults, view: View, args: &Args) -> Result<()> {
+    let injected = async {
+        for manifest in manifests::cluster_policy()?.iter().filter(|_| args.gpus > 0 && !bring_gpus(wanted)) {
+            manifests::apply(client, manifest).await?;
+        }
+        for manifest in wanted {
+            manifests::apply(client, manifest).await?;
+        }
+        faults.inject(client, view, &up.kubeconfig).await?;
+        let text = format!(
+            "\nThis cluster is broken on purpose. In another terminal:\n\n  export KUBECONFIG={}\n  capstan doctor\n",
+            up.kubeconfig.display()
+        );
+        view.say("broken", &text);
+        anyhow::Ok(())
+    };
+    let result = tokio::select! {
+        result = injected => result,
+        () = interrupted() => Ok(()),
+    };
+    if result.is_ok() && !args.exit_when_ready {
+        interrupted().await;
+    }
+    faults.clean(&up.kubeconfig);
+    end(up, view).await?;
+    result
 }
 
 /// Containers here load no model: they answer their probes soon, whatever delay the probes allow.
@@ -190,10 +253,14 @@ async fn nodes_ready(client: &Client, view: View, args: &Args) -> Result<()> {
     Ok(())
 }
 
+/// Whether the user brings what makes GPUs usable.
+fn bring_gpus(wanted: &[Manifest]) -> bool {
+    wanted.iter().any(|manifest| ["ClusterPolicy", "GPUCluster"].contains(&manifest.kind.kind.as_str()))
+}
+
 /// Makes the GPUs of the nodes usable, by the user's ClusterPolicy or by ours.
 async fn gpus(client: &Client, wanted: &[Manifest], view: View, args: &Args) -> Result<()> {
-    let brings = |manifest: &Manifest| ["ClusterPolicy", "GPUCluster"].contains(&manifest.kind.kind.as_str());
-    if wanted.iter().any(brings) {
+    if bring_gpus(wanted) {
         return Ok(());
     }
     let policies = manifests::cluster_policy()?;

@@ -294,6 +294,11 @@ impl NodeHandle {
         self.patch_status(body).await
     }
 
+    /// Changes how much of a resource may be handed out, without what is broken.
+    pub async fn set_allocatable(&self, resource: &str, amount: &str) -> Result<()> {
+        self.patch_status(json!({"status": {"allocatable": {resource: amount}}})).await
+    }
+
     /// Takes back what a DRA driver offered here, as a kubelet does once the driver is gone.
     pub async fn withdraw_slices(&self, driver: &str) -> Result<()> {
         let context = &self.nodes.inner.context;

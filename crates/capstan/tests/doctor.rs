@@ -1,0 +1,191 @@
+//! `capstan doctor` on clusters that `capstan up` breaks on purpose: it names what was broken, and nothing else.
+
+#![allow(clippy::unwrap_used, reason = "a failed unwrap is a failed test")]
+
+use std::collections::BTreeSet;
+use std::io::{BufRead, BufReader};
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Output, Stdio};
+use std::time::{Duration, Instant};
+
+use serde_json::Value;
+
+/// How long a machine under load may take to show all faults of a cluster.
+const DEADLINE: Duration = Duration::from_secs(120);
+/// How long one look may take.
+const LOOK: Duration = Duration::from_secs(10);
+
+/// A cluster that ends with the test.
+struct Up {
+    child: Child,
+    kubeconfig: PathBuf,
+    _dir: tempfile::TempDir,
+}
+
+impl Up {
+    /// Starts a cluster and waits until it says that `event` has come.
+    fn start(args: &[&str], event: &str) -> Self {
+        let dir = tempfile::tempdir().unwrap();
+        let kubeconfig = dir.path().join("kubeconfig");
+        let mut command = Command::new(env!("CARGO_BIN_EXE_capstan"));
+        command.args(["up", "-o", "json", "--timeout", "300", "--kubeconfig"]).arg(&kubeconfig).args(args);
+        let mut child = command.env_remove("RUST_LOG").stdout(Stdio::piped()).spawn().unwrap();
+        let lines = BufReader::new(child.stdout.take().unwrap()).lines();
+        let mut up = Self { child, kubeconfig, _dir: dir };
+        let mut said = Vec::new();
+        for line in lines {
+            let line = line.unwrap();
+            let value: Value = serde_json::from_str(&line).unwrap();
+            if value["event"] == event {
+                return up;
+            }
+            said.push(line);
+        }
+        panic!("ended with {} before {event}: {said:#?}", up.child.wait().unwrap());
+    }
+
+    /// Writes what the cluster looks like to a file, without secrets.
+    fn save(&self) -> PathBuf {
+        let file = self.kubeconfig.with_extension("snapshot.json");
+        let mut command = Command::new(env!("CARGO_BIN_EXE_capstan"));
+        command.args(["plan", "--from-cluster"]).arg(&file).arg("--kubeconfig").arg(&self.kubeconfig);
+        assert!(command.output().unwrap().status.success());
+        file
+    }
+
+    fn values(&self) -> PathBuf {
+        self.kubeconfig.with_extension("values.yaml")
+    }
+
+    /// Looks until the doctor names exactly these classes.
+    fn assert_diagnosis(&self, expected: &[&str], more: &[&str]) {
+        let expected: BTreeSet<String> = expected.iter().map(|rule| (*rule).to_owned()).collect();
+        let begin = Instant::now();
+        let mut named = BTreeSet::new();
+        loop {
+            let look = Instant::now();
+            let (output, report) = doctor("--kubeconfig", &self.kubeconfig, more);
+            assert!(look.elapsed() < LOOK, "a look took {:?}", look.elapsed());
+            let causes = report["causes"].as_array().unwrap();
+            let found = rules(&report);
+            let new: Vec<_> = found.difference(&named).cloned().collect();
+            if !new.is_empty() {
+                eprintln!("{:.1} s: {}", begin.elapsed().as_secs_f64(), new.join(", "));
+            }
+            named.extend(new);
+            if found == expected {
+                let healthy = expected.is_empty();
+                assert_eq!(output.status.code(), Some(if healthy { 0 } else { 2 }), "{report:#}");
+                assert_eq!(report["healthy"], healthy);
+                eprintln!("named all of {} after {:.1} s", expected.len(), begin.elapsed().as_secs_f64());
+                return;
+            }
+            let missing: Vec<_> = expected.difference(&found).collect();
+            let wrong: Vec<_> =
+                causes.iter().filter(|cause| !expected.contains(cause["rule"].as_str().unwrap())).collect();
+            assert!(begin.elapsed() < DEADLINE, "not named: {missing:#?}\nnamed for nothing: {wrong:#?}");
+        }
+    }
+}
+
+impl Drop for Up {
+    fn drop(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+/// The classes that a report names.
+fn rules(report: &Value) -> BTreeSet<String> {
+    let causes = report["causes"].as_array().unwrap();
+    causes.iter().map(|cause| cause["rule"].as_str().unwrap().to_owned()).collect()
+}
+
+fn doctor(source: &str, file: &Path, more: &[&str]) -> (Output, Value) {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_capstan"));
+    command.args(["doctor", "-o", "json", source]).arg(file).args(more);
+    let output = command.env_remove("RUST_LOG").output().unwrap();
+    let text = String::from_utf8_lossy(&output.stdout).into_owned();
+    let report =
+        serde_json::from_str(&text).unwrap_or_else(|_| panic!("{text}{}", String::from_utf8_lossy(&output.stderr)));
+    (output, report)
+}
+
+#[test]
+fn a_healthy_cluster_gives_no_alarm() {
+    let up = Up::start(&[], "ready");
+    up.assert_diagnosis(&[], &["--patience", "0"]);
+}
+
+#[test]
+fn what_is_wrong_with_nodes_is_named() {
+    // Fault, and the class that it is found as.
+    let faults = [
+        ("driver-headers-missing", "driver-headers-missing"),
+        ("driver-nouveau-loaded", "driver-nouveau-loaded"),
+        ("driver-secure-boot", "driver-secure-boot"),
+        ("driver-kernel-unsupported", "driver-kernel-unsupported"),
+        ("driver-in-use", "driver-in-use"),
+        ("driver-not-loaded", "driver-not-loaded"),
+        ("fabric-manager", "fabric-manager"),
+        ("init-barrier", "init-barrier"),
+        ("plugin-not-running", "plugin-not-running"),
+        ("gpus-missing", "gpus-missing"),
+        ("xid", "xid"),
+        ("image-pull", "image-pull"),
+        ("gpu-taint", "gpu-taint"),
+        ("mig-layout", "mig-layout"),
+        ("runtime-handler", "runtime-handler"),
+        ("runtime-broken", "runtime-broken"),
+        ("node-not-ready", "node-not-ready"),
+        ("kubernetes-version", "kubernetes-version"),
+        ("feature-discovery", "feature-discovery"),
+        ("vfs-over-limit", "vfs-missing"),
+    ];
+    let nodes = (faults.len() + 2).to_string();
+    let flags: Vec<String> =
+        faults.iter().enumerate().map(|(index, (fault, _))| format!("--fault={fault}@gpu-{}", index + 1)).collect();
+    let args: Vec<&str> = ["--nodes", &nodes].into_iter().chain(flags.iter().map(String::as_str)).collect();
+    let up = Up::start(&args, "broken");
+    up.assert_diagnosis(&faults.map(|(_, class)| class), &["--patience", "3"]);
+}
+
+#[test]
+fn what_is_wrong_with_the_cluster_is_named() {
+    let faults = [
+        "runtime-class",
+        "registry-secret",
+        "volume-pending",
+        "volume-full",
+        "cache-profile",
+        "gpu-quota",
+        "gpus-insufficient",
+        "rdma-missing",
+        "vfs-missing",
+        "crd-outdated",
+        "webhook-unreachable",
+        "helm-values",
+    ];
+    let flags = faults.map(|fault| format!("--fault={fault}"));
+    let up = Up::start(&flags.each_ref().map(String::as_str), "broken");
+    let values = up.values();
+    up.assert_diagnosis(&faults, &["--values", values.to_str().unwrap()]);
+    // Elsewhere and later, from a file, the same is found.
+    let (_, live) = doctor("--kubeconfig", &up.kubeconfig, &[]);
+    let (output, offline) = doctor("--snapshot", &up.save(), &[]);
+    assert_eq!((output.status.code(), rules(&offline)), (Some(2), rules(&live)));
+}
+
+#[test]
+fn mistakes_are_told_in_one_line() {
+    let run = |args: &[&str]| {
+        let output = Command::new(env!("CARGO_BIN_EXE_capstan")).args(args).output().unwrap();
+        (output.status.code(), String::from_utf8(output.stderr).unwrap())
+    };
+    let (code, text) = run(&["doctor", "--snapshot", "/nonexistent/cluster.json"]);
+    assert_eq!((code, text.lines().count()), (Some(1), 1), "{text}");
+    let (_, text) = run(&["up", "--fault", "driver-broken"]);
+    assert!(text.contains("there is no fault \"driver-broken\": choose one of helm-values,"), "{text}");
+    let (_, text) = run(&["up", "--fault", "xid@gpu-7"]);
+    assert_eq!(text, "capstan: there is no node gpu-7: there are gpu-0 to gpu-1, see --nodes\n");
+}
