@@ -2,6 +2,7 @@
 //! places it shows at.
 
 use std::collections::HashMap;
+use std::hash::Hash;
 
 use serde::Serialize;
 
@@ -48,6 +49,8 @@ pub(crate) struct Cause {
 pub(crate) struct Consequence {
     pub(crate) rule: &'static str,
     pub(crate) title: String,
+    /// At how many places.
+    pub(crate) count: usize,
     pub(crate) explained_by: &'static str,
 }
 
@@ -58,16 +61,14 @@ impl Report {
         let (mut causes, mut also_seen) = (Vec::new(), Vec::new());
         for (finding, why) in findings.into_iter().zip(why) {
             match why {
-                Some(cause) => {
-                    let title = format!("{}: {}", finding.at, finding.what);
-                    also_seen.push(Consequence { rule: finding.rule, title, explained_by: cause });
-                }
+                Some(cause) => also_seen.push((cause, finding)),
                 None if finding.severity == Severity::Note => {}
                 None => causes.push(finding),
             }
         }
         let causes = merge(causes);
         let verdict = verdict(&causes, also_seen.len());
+        let also_seen = consequences(also_seen);
         Self { verdict, healthy: causes.is_empty(), causes, also_seen, unread }
     }
 
@@ -165,39 +166,62 @@ fn verdict(causes: &[Cause], consequences: usize) -> String {
     }
 }
 
-/// One entry for each cause.
-fn merge(findings: Vec<Finding>) -> Vec<Cause> {
-    let mut places: HashMap<(&'static str, String), usize> = HashMap::new();
-    let mut groups: Vec<Vec<Finding>> = Vec::new();
-    for finding in findings {
-        let place = *places.entry((finding.rule, finding.what.clone())).or_insert(groups.len());
+/// What follows from the causes, each once.
+fn consequences(all: Vec<(&'static str, Finding)>) -> Vec<Consequence> {
+    let groups = grouped(all, |(cause, finding)| (*cause, finding.rule, finding.what.clone()));
+    let one = |group: Vec<(&'static str, Finding)>| {
+        let (explained_by, rule) = group.first().map(|(cause, finding)| (*cause, finding.rule))?;
+        let findings: Vec<Finding> = group.into_iter().map(|(_, finding)| finding).collect();
+        let (title, count) = title(&findings);
+        Some(Consequence { rule, title, count, explained_by })
+    };
+    groups.into_iter().filter_map(one).collect()
+}
+
+/// Those with the same key together, in the order in which keys first come.
+fn grouped<T, K: Eq + Hash>(all: Vec<T>, key: impl Fn(&T) -> K) -> Vec<Vec<T>> {
+    let mut places: HashMap<K, usize> = HashMap::new();
+    let mut groups: Vec<Vec<T>> = Vec::new();
+    for one in all {
+        let place = *places.entry(key(&one)).or_insert(groups.len());
         match groups.get_mut(place) {
-            Some(group) => group.push(finding),
-            None => groups.push(vec![finding]),
+            Some(group) => group.push(one),
+            None => groups.push(vec![one]),
         }
     }
+    groups
+}
+
+/// One entry for each cause.
+fn merge(findings: Vec<Finding>) -> Vec<Cause> {
+    let groups = grouped(findings, |finding| (finding.rule, finding.what.clone()));
     let mut causes: Vec<Cause> = groups.into_iter().filter_map(cause).collect();
     causes.sort_by_key(|cause| cause.severity);
     causes
 }
 
-fn cause(group: Vec<Finding>) -> Option<Cause> {
-    let first = group.first()?.clone();
+/// What findings of one cause say together, and at how many places.
+fn title(group: &[Finding]) -> (String, usize) {
     let mut places: Vec<&str> = group.iter().map(|finding| finding.at.as_str()).collect();
     places.sort_unstable();
     places.dedup();
-    let count = places.len();
+    let (what, count) = (group.first().map_or("", |first| first.what.as_str()), places.len());
     let title = match places.as_slice() {
-        [place] => format!("{place}: {}", first.what),
+        [place] => format!("{place}: {what}"),
         places => {
             let on_nodes = group.iter().all(|finding| matches!(finding.reach, Reach::Nodes(_)));
             let names = places.iter().take(EXAMPLES).map(|place| place.trim_start_matches("node "));
             let names = names.collect::<Vec<_>>().join(", ");
-            let (such, kind) =
-                (if count > EXAMPLES { "such as " } else { "" }, if on_nodes { "nodes" } else { "places" });
-            format!("{}: {count} {kind}, {such}{names}", first.what)
+            let such = if count > EXAMPLES { "such as " } else { "" };
+            format!("{what}: {count} {}, {such}{names}", if on_nodes { "nodes" } else { "places" })
         }
     };
+    (title, count)
+}
+
+fn cause(group: Vec<Finding>) -> Option<Cause> {
+    let first = group.first()?.clone();
+    let (title, count) = title(&group);
     let mut evidence: Vec<String> = Vec::new();
     let mut objects: Vec<String> = Vec::new();
     for finding in &group {
@@ -238,6 +262,16 @@ mod tests {
         let titles: Vec<&str> = report.causes.iter().map(|cause| cause.title.as_str()).collect();
         assert_eq!(titles, ["node gpu-1: broken", "node gpu-2: broken"]);
         assert_eq!(report.also_seen[0].explained_by, "driver-headers-missing");
+    }
+
+    #[test]
+    fn a_consequence_at_many_places_is_one_line() {
+        let nodes = ["gpu-1", "gpu-2", "gpu-3", "gpu-4"];
+        let findings = nodes.iter().flat_map(|node| [on("driver-headers-missing", node), on("init-barrier", node)]);
+        let report = Report::of(findings.collect(), Vec::new());
+        assert_eq!(report.verdict, "1 cause, 4 consequences");
+        assert_eq!((report.also_seen.len(), report.also_seen[0].count), (1, 4));
+        assert_eq!(report.also_seen[0].title, "broken: 4 nodes, such as gpu-1, gpu-2, gpu-3");
     }
 
     #[test]
