@@ -43,6 +43,7 @@ const LAYERS: &[Layer] = &[
             "capstan-agent",
             "capstan-hw",
             "capstan-api",
+            "capstan-operands",
             "capstan-operator",
             "capstan-runtime",
             "capstan-apiserver",

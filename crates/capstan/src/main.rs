@@ -1,15 +1,19 @@
 //! The `capstan` command.
 
 mod agent;
+mod complete;
 mod crds;
 mod doctor;
+mod gather;
 mod logging;
 mod memory;
 mod operator;
 mod plan;
 mod show;
 mod snapshot;
+mod status;
 mod up;
+mod versions;
 
 use std::path::Path;
 use std::process::ExitCode;
@@ -26,20 +30,49 @@ struct Cli {
     command: Command,
 }
 
+const OPERATOR: &str = "\
+Examples:
+  capstan operator                        # against the cluster of your kubeconfig
+  capstan operator --leader-elect --health-probe-bind-address=:8081";
+
+const AGENT: &str = "\
+Examples:
+  capstan agent --fake 8xH200 exporter    # metrics of GPUs that are not there
+  capstan agent validator --help          # what a role can be told";
+
+const CRDS: &str = "\
+Examples:
+  capstan crds | kubectl apply --server-side -f -
+  capstan crds --apply                    # the same, and wait until they are served
+  capstan crds --kind NIMService -o json";
+
 #[derive(Subcommand)]
 enum Command {
     /// Try it: a cluster in this process, the operator on it, and a model server that becomes Ready
     Up(up::Args),
     /// Run the operator against a cluster
+    #[command(after_help = OPERATOR)]
     Operator(Box<operator::Args>),
     /// Run a part of a node: metrics, checks, devices
+    #[command(after_help = AGENT)]
     Agent(Box<agent::Args>),
+    /// Show how the whole cluster fares: operator, policies, nodes, upgrades, models; the first line is the verdict
+    Status(status::Args),
+    /// Show which image, driver and version of everything is wanted, and which runs
+    Versions(versions::Args),
+    /// Write an archive for whoever helps: objects, logs and a timeline, without secrets
+    Gather(gather::Args),
     /// Show what manifests, or the operator as it is, would change in a cluster; nothing is written
     Plan(plan::Args),
     /// Say what is wrong with a cluster: causes with evidence and a fix
     Doctor(doctor::Args),
     /// Print the CustomResourceDefinitions, or install them
+    #[command(after_help = CRDS)]
     Crds(crds::Args),
+    /// Print a script that completes commands and flags in a shell
+    Completions(complete::Completions),
+    /// Print the man page
+    Man(complete::Man),
 }
 
 fn main() -> ExitCode {
@@ -61,9 +94,14 @@ fn main() -> ExitCode {
                 Command::Up(args) => up::run(args).await.map(|()| ExitCode::SUCCESS),
                 Command::Operator(args) => operator::run(*args).await.map(|()| ExitCode::SUCCESS),
                 Command::Agent(args) => agent::run(*args).await.map(|()| ExitCode::SUCCESS),
+                Command::Status(args) => status::run(args).await,
+                Command::Versions(args) => versions::run(args).await,
+                Command::Gather(args) => gather::run(args).await,
                 Command::Plan(args) => plan::run(args).await,
                 Command::Doctor(args) => doctor::run(args).await,
                 Command::Crds(args) => crds::run(args).await.map(|()| ExitCode::SUCCESS),
+                Command::Completions(args) => complete::completions(&args).map(|()| ExitCode::SUCCESS),
+                Command::Man(args) => complete::man(&args).map(|()| ExitCode::SUCCESS),
             }
         })
     });

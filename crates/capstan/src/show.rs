@@ -31,7 +31,6 @@ impl Paint {
     }
 
     /// No colours.
-    #[cfg(test)]
     pub(crate) fn none() -> Self {
         Self { on: false }
     }

@@ -36,7 +36,26 @@ struct Wanted {
 /// The ends of the logs of containers that are of interest, by the names that [`Snapshot`] gives them.
 pub(super) async fn read(client: &Client, snapshot: &Snapshot) -> BTreeMap<String, String> {
     let pods = snapshot.typed::<Pod>();
-    let wanted = choose(&pods, &sick_nodes(snapshot));
+    fetch(client, choose(&pods, &sick_nodes(snapshot))).await
+}
+
+/// The ends of the logs of all containers of these pods, however they fare.
+pub(crate) async fn all_of(client: &Client, pods: &[Pod]) -> BTreeMap<String, String> {
+    let statuses = |pod: &Pod| pod.status.as_ref().and_then(|status| status.container_statuses.clone());
+    let wanted = pods.iter().flat_map(|pod| {
+        statuses(pod).into_iter().flatten().map(|container| Wanted {
+            namespace: pod.namespace().unwrap_or_default(),
+            pod: pod.name_any(),
+            container: container.name,
+            previous: false,
+            failed: false,
+            owner: String::new(),
+        })
+    });
+    fetch(client, wanted.take(MOST).collect()).await
+}
+
+async fn fetch(client: &Client, wanted: Vec<Wanted>) -> BTreeMap<String, String> {
     let read = futures::stream::iter(wanted).map(|one| async move {
         let api: Api<Pod> = Api::namespaced(client.clone(), &one.namespace);
         let params = LogParams {

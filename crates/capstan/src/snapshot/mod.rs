@@ -17,14 +17,16 @@ use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
-pub(crate) use read::{objects, read};
+pub(crate) use file::SNAPSHOT;
+pub(crate) use logs::all_of as logs_of;
+pub(crate) use read::{look, objects, read};
 
 /// What a cluster looked like.
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub(crate) struct Snapshot {
     /// What tells a file with a snapshot from others.
-    format: String,
+    pub(crate) format: String,
     /// When it was taken.
     pub(crate) taken: Option<Timestamp>,
     /// What the API server says of its version, such as `v1.37.1`.
@@ -95,8 +97,13 @@ impl Source {
     pub(crate) async fn get(&self) -> Result<Snapshot> {
         match &self.snapshot {
             Some(file) => Snapshot::load(file),
-            None => read(&crate::connect(self.kubeconfig.as_deref()).await?).await,
+            None => read(&self.client().await?).await,
         }
+    }
+
+    /// The cluster that was asked for.
+    pub(crate) async fn client(&self) -> Result<kube::Client> {
+        crate::connect(self.kubeconfig.as_deref()).await
     }
 }
 

@@ -83,6 +83,14 @@ pub fn faults(resource: &Value) -> BTreeMap<String, String> {
     failed.map(|one| (text(&one["type"]), text(&one["message"]))).collect()
 }
 
+/// How far a node is, for those who only look; `None` where there is nothing to tell, or it cannot be told now.
+pub fn progress(wanted: &Wanted, node: &Value, evidence: &Evidence<'_>) -> Option<Progress> {
+    match standing(wanted, node, evidence) {
+        Standing::Told(progress) => Some(progress),
+        Standing::Silent | Standing::AsBefore => None,
+    }
+}
+
 fn standing(wanted: &Wanted, node: &Value, evidence: &Evidence<'_>) -> Standing {
     let view = Node::of(node);
     match wanted.stack {

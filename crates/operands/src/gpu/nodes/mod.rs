@@ -22,16 +22,15 @@ use std::time::Duration;
 use capstan_api::gpu::cluster_policy::sandbox::Workload;
 use capstan_plan::{Note, Severity};
 
-pub use evidence::{Evidence, Readiness, faults};
+pub use evidence::{Evidence, Readiness, faults, progress};
 pub use keys::OWNER;
 pub use owners::{FINALIZER, outlives_its_deletion};
 pub use patch::NodePatch;
 pub use taint::StartupTaint;
 pub use view::{Entries, Node};
-pub use wanted::{Refusal, Wanted, deploys_cc_manager};
+pub use wanted::{Refusal, Wanted, deploys_cc_manager, has_gpu};
 
 use self::owners::{Assigned, Driver, Owners};
-pub(super) use self::wanted::has_gpu;
 use self::wanted::{AutoUpgrade, Stack};
 use super::fleet::ContainerRuntime;
 use super::upgrade::{self, State, keys as upgrade_keys};

@@ -43,9 +43,12 @@ pub enum Phase {
 }
 
 impl Phase {
-    const ALL: [Self; 6] = [Self::Kubelet, Self::Labels, Self::Driver, Self::Toolkit, Self::Plugin, Self::Validation];
+    /// All of them.
+    pub const ALL: [Self; 6] =
+        [Self::Kubelet, Self::Labels, Self::Driver, Self::Toolkit, Self::Plugin, Self::Validation];
 
-    fn name(self) -> &'static str {
+    /// What messages call it.
+    pub fn name(self) -> &'static str {
         match self {
             Self::Kubelet => "kubelet",
             Self::Labels => "labels",

@@ -161,7 +161,7 @@ impl Wanted {
 }
 
 /// Whether node feature discovery found a GPU.
-pub(in crate::gpu) fn has_gpu(labels: Entries<'_>) -> bool {
+pub fn has_gpu(labels: Entries<'_>) -> bool {
     keys::PCI.iter().any(|key| labels.is(key, "true"))
 }
 

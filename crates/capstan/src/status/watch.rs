@@ -1,0 +1,220 @@
+//! Looks at the cluster again and again: a full-screen view on a terminal, elsewhere a line whenever the verdict changes.
+
+use std::io::IsTerminal;
+use std::process::ExitCode;
+use std::time::{Duration, Instant};
+
+use anyhow::{Result, bail};
+use kube::Client;
+use ratatui::Frame;
+use ratatui::crossterm::event::{self, Event, KeyCode, KeyEventKind, KeyModifiers};
+use ratatui::layout::{Constraint, Layout};
+use ratatui::style::{Color, Modifier, Style};
+use ratatui::text::{Line, Span, Text};
+use ratatui::widgets::{Paragraph, Wrap};
+use serde_json::json;
+use tokio::sync::mpsc;
+
+use super::text::{self, Tone};
+use super::tree::{Tree, Verdict};
+use super::{KINDS, code, tree};
+use crate::show::{self, Format};
+use crate::snapshot::{self, Source};
+
+/// How often it looks at most.
+const PACE: Duration = Duration::from_secs(2);
+/// A look at a large cluster takes a while: so many times that long it leaves the API server alone.
+const REST: u32 = 4;
+
+pub(super) async fn run(source: &Source, format: Format) -> Result<ExitCode> {
+    if format == Format::Yaml {
+        bail!("--watch tells changes line by line: use -o json or -o text");
+    }
+    let client = source.client().await?;
+    let first = tree(&snapshot::look(&client, KINDS).await?);
+    if format == Format::Text && std::io::stdout().is_terminal() && std::io::stdin().is_terminal() {
+        return full_screen(client, first).await;
+    }
+    tokio::select! {
+        end = lines(&client, first, format) => end,
+        _ = tokio::signal::ctrl_c() => Ok(ExitCode::SUCCESS),
+    }
+}
+
+/// A line whenever the verdict changes.
+async fn lines(client: &Client, first: Tree, format: Format) -> Result<ExitCode> {
+    let mut told: Option<Result<Verdict, String>> = None;
+    let mut next = Ok(first.verdict);
+    loop {
+        if told.as_ref() != Some(&next) {
+            let (ready, text) = match &next {
+                Ok(verdict) => (Some(verdict.ready), verdict.text.clone()),
+                Err(why) => (None, format!("unknown: {why}")),
+            };
+            show::print(&match format {
+                Format::Json => {
+                    let time = k8s_openapi::jiff::Timestamp::now();
+                    json!({"time": time, "ready": ready, "verdict": text}).to_string() + "\n"
+                }
+                _ => text + "\n",
+            })?;
+            told = Some(next);
+        }
+        next = look(client).await.map(|tree| tree.verdict);
+    }
+}
+
+/// The next look, not too soon after the one before. A cluster that does not answer is no reason to end.
+async fn look(client: &Client) -> Result<Tree, String> {
+    tokio::time::sleep(PACE).await;
+    let begin = Instant::now();
+    let seen = snapshot::look(client, KINDS).await;
+    tokio::time::sleep((begin.elapsed() * REST).saturating_sub(PACE)).await;
+    seen.map(|snapshot| tree(&snapshot)).map_err(|error| format!("{error:#}"))
+}
+
+/// What the user pressed.
+enum Key {
+    Quit,
+    /// So many lines further down, or up.
+    Move(i16),
+    /// The window has another size.
+    Redraw,
+}
+
+async fn full_screen(client: Client, first: Tree) -> Result<ExitCode> {
+    let (looks, mut seen) = mpsc::channel(1);
+    let watching = tokio::spawn(async move { while looks.send(look(&client).await).await.is_ok() {} });
+    let (keys, mut pressed) = mpsc::channel(16);
+    std::thread::spawn(move || {
+        while let Ok(event) = event::read() {
+            if let Some(key) = key(&event)
+                && keys.blocking_send(key).is_err()
+            {
+                return;
+            }
+        }
+    });
+    let mut terminal = ratatui::try_init()?;
+    let mut view = View { tree: first, trouble: None, top: 0 };
+    let end = loop {
+        if let Err(error) = terminal.draw(|frame| view.draw(frame)) {
+            break Err(error);
+        }
+        tokio::select! {
+            next = seen.recv() => match next {
+                Some(Ok(tree)) => (view.tree, view.trouble) = (tree, None),
+                Some(Err(why)) => view.trouble = Some(why),
+                None => break Ok(()),
+            },
+            key = pressed.recv() => match key {
+                Some(Key::Move(lines)) => view.top = view.top.saturating_add_signed(lines),
+                Some(Key::Redraw) => {}
+                Some(Key::Quit) | None => break Ok(()),
+            },
+        }
+    };
+    watching.abort();
+    ratatui::restore();
+    end?;
+    Ok(code(view.tree.verdict.ready))
+}
+
+fn key(event: &Event) -> Option<Key> {
+    let key = match event {
+        Event::Key(key) if key.kind != KeyEventKind::Release => key,
+        Event::Resize(..) => return Some(Key::Redraw),
+        _ => return None,
+    };
+    match key.code {
+        KeyCode::Char('c') if key.modifiers.contains(KeyModifiers::CONTROL) => Some(Key::Quit),
+        KeyCode::Char('q') | KeyCode::Esc => Some(Key::Quit),
+        KeyCode::Down | KeyCode::Char('j') => Some(Key::Move(1)),
+        KeyCode::Up | KeyCode::Char('k') => Some(Key::Move(-1)),
+        KeyCode::PageDown | KeyCode::Char(' ') => Some(Key::Move(20)),
+        KeyCode::PageUp => Some(Key::Move(-20)),
+        KeyCode::Home => Some(Key::Move(i16::MIN)),
+        _ => None,
+    }
+}
+
+/// What is on the screen.
+struct View {
+    tree: Tree,
+    /// Why the last look failed, if it did: what is shown is older then.
+    trouble: Option<String>,
+    /// The first line that is shown.
+    top: u16,
+}
+
+impl View {
+    fn draw(&mut self, frame: &mut Frame<'_>) {
+        let lines: Vec<Line<'_>> = text::lines(&self.tree).into_iter().map(line).collect();
+        let [body, foot] = Layout::vertical([Constraint::Min(1), Constraint::Length(1)]).areas(frame.area());
+        let width = usize::from(body.width.max(1));
+        let rows: usize = lines.iter().map(|line| line.width().div_ceil(width).max(1)).sum();
+        self.top = self.top.min(u16::try_from(rows).unwrap_or(u16::MAX).saturating_sub(body.height));
+        frame.render_widget(Paragraph::new(Text::from(lines)).wrap(Wrap { trim: false }).scroll((self.top, 0)), body);
+        let note = match &self.trouble {
+            Some(why) => Line::styled(format!("not up to date: {why}"), Style::new().fg(Color::Red)),
+            None => Line::styled("q ends, arrows scroll", Style::new().add_modifier(Modifier::DIM)),
+        };
+        frame.render_widget(note, foot);
+    }
+}
+
+fn line(pieces: text::Line) -> Line<'static> {
+    let span = |(tone, text): text::Piece| {
+        let style = match tone {
+            Tone::Plain => Style::new(),
+            Tone::Strong => Style::new().add_modifier(Modifier::BOLD),
+            Tone::Quiet => Style::new().add_modifier(Modifier::DIM),
+            Tone::Good => Style::new().fg(Color::Green),
+            Tone::Waiting => Style::new().fg(Color::Yellow),
+            Tone::Bad => Style::new().fg(Color::Red),
+        };
+        Span::styled(text, style)
+    };
+    Line::from(pieces.into_iter().map(span).collect::<Vec<_>>())
+}
+
+#[cfg(test)]
+mod tests {
+    use ratatui::Terminal;
+    use ratatui::backend::TestBackend;
+
+    use super::*;
+    use crate::snapshot::Snapshot;
+
+    fn screen(view: &mut View) -> String {
+        let mut terminal = Terminal::new(TestBackend::new(40, 4)).expect("a screen in memory");
+        let drawn = terminal.draw(|frame| view.draw(frame)).expect("it draws");
+        drawn.buffer.content().iter().map(|cell| cell.symbol()).collect()
+    }
+
+    #[test]
+    fn a_small_screen_shows_the_verdict_first_and_scrolls_to_the_end() {
+        let mut view = View { tree: tree(&Snapshot::default()), trouble: None, top: 0 };
+        let begin = screen(&mut view);
+        assert!(begin.starts_with("not ready: Capstan is not installed: the"), "{begin}");
+        assert!(begin.contains("q ends"), "{begin}");
+        view.top = u16::MAX;
+        let end = screen(&mut view);
+        assert!(end.contains("operator  in no pod of this cluster"), "{end}");
+    }
+
+    #[test]
+    fn a_cluster_that_does_not_answer_leaves_the_last_picture() {
+        let mut view = View { tree: tree(&Snapshot::default()), trouble: Some("gone".into()), top: 0 };
+        let drawn = screen(&mut view);
+        assert!(drawn.contains("not ready") && drawn.contains("not up to date: gone"), "{drawn}");
+    }
+
+    #[test]
+    fn q_ends_and_other_letters_do_nothing() {
+        let pressed = |code| key(&Event::Key(event::KeyEvent::new(code, KeyModifiers::NONE)));
+        assert!(matches!(pressed(KeyCode::Char('q')), Some(Key::Quit)));
+        assert!(matches!(pressed(KeyCode::Down), Some(Key::Move(1))));
+        assert!(pressed(KeyCode::Char('x')).is_none());
+    }
+}
