@@ -7,6 +7,7 @@ mod cluster;
 mod compare;
 mod e2e;
 mod image;
+mod pages;
 mod rbac;
 mod reference;
 mod tidy;
@@ -25,7 +26,7 @@ enum Task {
     Gen,
     /// fmt, clippy, tidy, and generated files fresh
     Check,
-    /// Only tidy: dependency direction, file sizes, headers
+    /// Only tidy: dependency direction, file sizes, headers, links between pages
     Tidy,
     /// A real Kubernetes with one node on this machine
     #[command(subcommand)]

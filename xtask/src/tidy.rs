@@ -91,6 +91,7 @@ pub(crate) fn run(root: &Path) -> Result<()> {
     for file in sources(root)? {
         source(root, &file, &mut faults)?;
     }
+    crate::pages::check(root, &mut faults)?;
     if faults.is_empty() {
         return Ok(());
     }
