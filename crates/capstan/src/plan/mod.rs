@@ -140,6 +140,10 @@ fn waiting(after: &Snapshot, changes: &[Change]) -> Vec<String> {
     let said = touched.filter_map(|change| {
         let objects = after.objects.get(&change.kind)?;
         let object = objects.iter().find(|object| named(object) == (&change.namespace, &change.name))?;
+        // A node whose driver was not upgraded says why.
+        if let Some(reason) = object["metadata"]["annotations"]["capstan.dev/upgrade-reason"].as_str() {
+            return Some(format!("{} {}: {reason}", change.kind, change.name));
+        }
         let state = object["status"]["state"].as_str()?;
         if state.eq_ignore_ascii_case("ready") {
             return None;

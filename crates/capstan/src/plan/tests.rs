@@ -185,6 +185,10 @@ async fn a_changed_driver_names_the_pods_that_go() {
         plan_of(&before, "version: 595.91.07", "version: 596.1.2\n    upgradePolicy: {autoUpgrade: true}").unwrap();
     assert!(plan.pods.iter().any(|gone| gone.pod.contains("nvidia-driver-daemonset")), "{:?}", plan.pods);
     assert_eq!(plan.nodes, ["gpu-0", "gpu-1"]);
+    let label = "metadata.labels[nvidia.com/gpu-driver-upgrade-state]";
+    let ends = plan.changes.iter().flat_map(|change| &change.fields).filter(|field| field.path == label);
+    let ends: Vec<_> = ends.filter_map(|field| field.after.clone()).collect();
+    assert_eq!(ends, ["upgrade-done", "upgrade-done"]);
 }
 
 #[tokio::test(start_paused = true)]

@@ -83,16 +83,23 @@ async fn roll_out(before: &Snapshot, manifests: &[Manifest], options: Options) -
         () = tokio::time::sleep(CALM) => return Err(anyhow!("the operator did not get ready in the trial run")),
         ended = &mut operator => ended?.context("the operator did not start in the trial run")?,
     }
+    // Everything starts anew on the copy: first it has to be as far as the cluster is.
     let begin = Instant::now();
-    for manifest in manifests {
-        manifests::apply(&client, manifest).await?;
+    let mut rest = watch(&client, before, &audit, begin).await?;
+    if !manifests.is_empty() {
+        rest.gone.iter_mut().for_each(|(after, _)| *after = Duration::ZERO);
+        let begin = Instant::now();
+        for manifest in manifests {
+            manifests::apply(&client, manifest).await?;
+        }
+        let then = watch(&client, before, &audit, begin).await?;
+        rest = Rest { gone: [rest.gone, then.gone].concat(), ..then };
     }
-    let (gone, took, settled) = watch(&client, before, &audit, begin).await?;
     let after = snapshot::objects(&client).await?;
     stop.cancel();
     let _ = operator.await;
     let written = std::mem::take(&mut lock(&audit).written);
-    Ok(Outcome { after, gone, took, settled, written })
+    Ok(Outcome { after, gone: rest.gone, took: rest.took, settled: rest.settled, written })
 }
 
 /// The cluster with its objects. Webhooks are somebody else's code, which is not here to answer.
@@ -180,13 +187,15 @@ fn noticed(cluster: &Cluster, audit: &Arc<Mutex<Audit>>) -> Client {
     Client::new(service, "default")
 }
 
+/// How a cluster came to rest.
+struct Rest {
+    gone: Vec<(Duration, String)>,
+    took: Duration,
+    settled: bool,
+}
+
 /// Waits until nothing changes any more, and says which pods of before went when.
-async fn watch(
-    client: &Client,
-    before: &Snapshot,
-    audit: &Mutex<Audit>,
-    begin: Instant,
-) -> Result<(Vec<(Duration, String)>, Duration, bool)> {
+async fn watch(client: &Client, before: &Snapshot, audit: &Mutex<Audit>, begin: Instant) -> Result<Rest> {
     let pods = before.of("", "Pod").iter();
     let known: BTreeMap<String, String> = pods
         .filter_map(|pod| {
@@ -219,11 +228,11 @@ async fn watch(
             Err(_) => match lock(audit).last {
                 // Something was written without a pod that changed: there may be more to come.
                 write if write > last => last = write,
-                _ => return Ok((gone, last - begin, true)),
+                _ => return Ok(Rest { gone, took: last - begin, settled: true }),
             },
         }
         if new.1.elapsed() > ROUND_AND_ROUND || begin.elapsed() > LONGEST {
-            return Ok((gone, last - begin, false));
+            return Ok(Rest { gone, took: last - begin, settled: false });
         }
     }
 }
