@@ -324,8 +324,10 @@ pub(super) fn versions(suite: &Suite, field: &str) -> Result<Vec<String>> {
         let list = suite.json(&["get", kinds, "-n", &namespace])?;
         for object in list["items"].as_array().into_iter().flatten() {
             let meta = &object["metadata"];
-            // What waits for something may say so in other words after a while.
-            let field = if is_settled(object) { field } else { "generation" };
+            // What waits for something may say so in other words after a while, and what Kubernetes says of a Deployment
+            // changes when a pod does.
+            let is_told_by_us = is_settled(object) && object["kind"] != "Deployment";
+            let field = if is_told_by_us { field } else { "generation" };
             all.push(format!("{} {} {} {}", object["kind"], meta["name"], meta["uid"], meta[field]));
         }
     }
