@@ -128,7 +128,7 @@ fn ours(changes: Vec<Change>, wanted: &[Manifest], written: &Written) -> Vec<Cha
         wanted.iter().any(|manifest| is(&manifest))
     };
     let wrote = |change: &Change| {
-        let name = |name: &str| (snapshot::plural(&change.kind), change.namespace.clone(), name.to_owned());
+        let name = |name: &str| (snapshot::plural(&change.kind).to_owned(), change.namespace.clone(), name.to_owned());
         written.contains(&name(&change.name)) || (change.action == Action::Create && written.contains(&name("")))
     };
     changes.into_iter().filter(|change| change.action == Action::Delete || asked(change) || wrote(change)).collect()

@@ -5,12 +5,18 @@ use std::path::Path;
 
 use anyhow::{Context, Result, anyhow};
 use flate2::read::GzDecoder;
+use serde::Serializer;
 use serde_json::Value;
 
 use super::Snapshot;
 
 /// Of files that this version writes and reads.
 const FORMAT: &str = "capstan.dev/snapshot/v1";
+/// What is written is always of this version's format, wherever it came from.
+pub(super) fn own_format<S: Serializer>(_: &str, serializer: S) -> Result<S::Ok, S::Error> {
+    serializer.serialize_str(FORMAT)
+}
+
 /// What stands where a secret was.
 const REDACTED: &str = "REDACTED";
 /// Parts of names of variables whose values nobody else should read.
@@ -63,8 +69,7 @@ impl Snapshot {
 
     /// The content of such a file.
     pub(crate) fn to_json(&self) -> Result<Vec<u8>> {
-        let snapshot = Self { format: FORMAT.into(), ..self.clone() };
-        serde_json::to_vec(&snapshot).context("cannot write a snapshot")
+        serde_json::to_vec(self).context("cannot write a snapshot")
     }
 
     /// The same without values of Secrets, of variables that look like secrets, and of such lines in logs.

@@ -10,6 +10,7 @@ mod read;
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;
+use std::sync::LazyLock;
 
 use anyhow::Result;
 use k8s_openapi::jiff::Timestamp;
@@ -26,6 +27,7 @@ pub(crate) use read::{look, objects, read};
 #[serde(rename_all = "camelCase", default)]
 pub(crate) struct Snapshot {
     /// What tells a file with a snapshot from others.
+    #[serde(serialize_with = "file::own_format")]
     pub(crate) format: String,
     /// When it was taken.
     pub(crate) taken: Option<Timestamp>,
@@ -101,6 +103,14 @@ impl Source {
         }
     }
 
+    /// The same with these kinds alone, where a cluster is asked.
+    pub(crate) async fn look(&self, kinds: &[&str]) -> Result<Snapshot> {
+        match &self.snapshot {
+            Some(file) => Snapshot::load(file),
+            None => look(&self.client().await?, kinds).await,
+        }
+    }
+
     /// The cluster that was asked for.
     pub(crate) async fn client(&self) -> Result<kube::Client> {
         crate::connect(self.kubeconfig.as_deref()).await
@@ -113,9 +123,11 @@ pub(crate) fn name_of(group: &str, kind: &str) -> String {
 }
 
 /// The resource of a kind that is named as by [`name_of`]: `daemonsets` of `DaemonSet.apps`.
-pub(crate) fn plural(name: &str) -> String {
-    let found = kinds::all().into_iter().find(|kind| name_of(&kind.group, &kind.kind) == name);
-    found.map(|kind| kind.plural).unwrap_or_default()
+pub(crate) fn plural(name: &str) -> &'static str {
+    static PLURALS: LazyLock<BTreeMap<String, String>> = LazyLock::new(|| {
+        kinds::all().into_iter().map(|kind| (name_of(&kind.group, &kind.kind), kind.plural)).collect()
+    });
+    PLURALS.get(name).map_or("", String::as_str)
 }
 
 /// Namespace and name of an object.

@@ -65,10 +65,7 @@ pub(crate) async fn run(args: Args) -> Result<ExitCode> {
     if args.watch {
         return watch::run(&args.source, args.output).await;
     }
-    let snapshot = match &args.source.snapshot {
-        Some(_) => args.source.get().await?,
-        None => snapshot::look(&args.source.client().await?, KINDS).await?,
-    };
+    let snapshot = args.source.look(KINDS).await?;
     let tree = tree(&snapshot);
     match args.output {
         Format::Text => show::print(&text::draw(&tree, Paint::detect()))?,

@@ -18,7 +18,7 @@ use kube::ResourceExt;
 use serde::Serialize;
 
 use crate::show::{self, Format, Paint};
-use crate::snapshot::{self, Snapshot, Source};
+use crate::snapshot::{Snapshot, Source};
 use crate::status;
 use components::Component;
 use drivers::Pool;
@@ -87,10 +87,7 @@ pub(crate) struct Crd {
 }
 
 pub(crate) async fn run(args: Args) -> Result<ExitCode> {
-    let snapshot = match &args.source.snapshot {
-        Some(_) => args.source.get().await?,
-        None => snapshot::look(&args.source.client().await?, KINDS).await?,
-    };
+    let snapshot = args.source.look(KINDS).await?;
     let versions = versions(&snapshot);
     match args.output {
         Format::Text => show::print(&text::draw(&versions, Paint::detect()))?,
