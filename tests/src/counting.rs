@@ -1,9 +1,11 @@
-//! An allocator that counts, for tests of how much memory something takes. A test file that wants it says
-//! `#[global_allocator] static ALLOCATOR: Counting = Counting;` and holds one test: others would be counted too.
+//! An allocator that counts, for tests of how much memory something takes, or asks for. A test file that wants it says
+//! `#[global_allocator] static ALLOCATOR: Counting = Counting;`. One of bytes in use holds one test: others would be counted
+//! too. Work is counted by thread, as tests have one each.
 
 #![allow(unsafe_code, reason = "an allocator that counts has to allocate")]
 
 use std::alloc::{GlobalAlloc, Layout, System};
+use std::cell::Cell;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
@@ -15,6 +17,40 @@ use crate::world::World;
 /// Bytes in use.
 static USED: AtomicUsize = AtomicUsize::new(0);
 
+thread_local! {
+    /// What this thread has asked for so far.
+    static WORK: Cell<Work> = const { Cell::new(Work { allocations: 0, bytes: 0 }) };
+}
+
+/// What was asked for, whether it was given back or not.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Work {
+    /// How often.
+    pub allocations: usize,
+    /// How much.
+    pub bytes: usize,
+}
+
+impl Work {
+    /// What this thread has asked for so far.
+    pub fn so_far() -> Self {
+        WORK.get()
+    }
+
+    /// How much more that is than `other`.
+    pub fn beyond(self, other: Self) -> Self {
+        Self {
+            allocations: self.allocations.saturating_sub(other.allocations),
+            bytes: self.bytes.saturating_sub(other.bytes),
+        }
+    }
+
+    /// The part of each of `count`.
+    pub fn each(self, count: usize) -> Self {
+        Self { allocations: self.allocations / count, bytes: self.bytes / count }
+    }
+}
+
 /// The system's allocator, counted.
 pub struct Counting;
 
@@ -22,6 +58,11 @@ pub struct Counting;
 unsafe impl GlobalAlloc for Counting {
     unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
         USED.fetch_add(layout.size(), Ordering::Relaxed);
+        // A thread that ends may have nothing to count with any more.
+        let _ = WORK.try_with(|work| {
+            let Work { allocations, bytes } = work.get();
+            work.set(Work { allocations: allocations + 1, bytes: bytes + layout.size() });
+        });
         // SAFETY: the caller keeps the rules of `alloc`.
         unsafe { System.alloc(layout) }
     }

@@ -14,9 +14,14 @@ async fn a_node_costs_a_request_and_an_idle_fleet_none() {
     let cost = gpu::fleet(NODES).await;
     println!("{cost:?}");
     let total: usize = cost.install.values().sum();
-    assert!(total <= cost.budget(), "{total} requests for {NODES} nodes: {:?}", cost.install);
+    assert!(
+        total <= cost.budget(),
+        "{total} requests for {NODES} nodes, the budget is {}: {:?}",
+        cost.budget(),
+        cost.install
+    );
     assert_eq!(cost.install.get("PATCH nodes"), Some(&usize::from(NODES)), "each node is patched once");
-    assert_eq!(cost.join.get("PATCH nodes"), Some(&1));
+    assert_eq!(cost.join.get("PATCH nodes"), Some(&1), "a node that joins is patched once: {:?}", cost.join);
     assert!(cost.labelled < Duration::from_millis(500), "a node that joins waits {:?} for its labels", cost.labelled);
     assert_eq!(cost.idle, BTreeMap::new(), "while nothing changes");
 }

@@ -55,7 +55,10 @@ async fn five_hundred_services_cost_eight_requests_each_and_nothing_while_idle()
     let spent = since(&begin, &converged);
     let total: usize = spent.values().sum();
     println!("{SERVICES} services: {total} requests, {:.2} each: {spent:?}", total as f64 / SERVICES as f64);
-    assert!(total <= BUDGET * SERVICES, "{total} requests for {SERVICES} services: {spent:?}");
+    assert!(
+        total <= BUDGET * SERVICES,
+        "{total} requests for {SERVICES} services, the budget is {BUDGET} each: {spent:?}"
+    );
     tokio::time::sleep(Duration::from_secs(120)).await;
     assert_eq!(since(&converged, &operator.wire.requests()), BTreeMap::new(), "while nothing changes");
 }

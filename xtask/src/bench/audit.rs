@@ -12,6 +12,46 @@ use crate::cluster::AUDIT_LOG;
 /// Requests by verb and resource, as `patch nimservices/status`.
 pub(super) type Counts = BTreeMap<String, u64>;
 
+/// What was asked for in some time.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(super) struct Asked {
+    /// Answered requests. Watches and leases do not count, nor does asking what is served.
+    pub(super) counts: Counts,
+    /// Watches that were begun.
+    pub(super) watches: u64,
+    /// When the last request that counts was answered.
+    pub(super) last: Option<jiff::Timestamp>,
+}
+
+impl Asked {
+    /// All that count.
+    pub(super) fn total(&self) -> u64 {
+        self.counts.values().sum()
+    }
+
+    /// Both together.
+    pub(super) fn add(&mut self, more: Self) {
+        for (request, count) in more.counts {
+            *self.counts.entry(request).or_default() += count;
+        }
+        self.watches += more.watches;
+        self.last = self.last.max(more.last);
+    }
+
+    fn hear(&mut self, line: &Value, user: &str) {
+        if line["user"]["username"] != user {
+            return;
+        }
+        if line["verb"] == "watch" {
+            self.watches += u64::from(line["stage"] == "ResponseStarted");
+        } else if let Some(request) = request(line) {
+            *self.counts.entry(request).or_default() += 1;
+            let at = line["stageTimestamp"].as_str().and_then(|at| at.parse().ok());
+            self.last = self.last.max(at);
+        }
+    }
+}
+
 /// The log, read from a place on.
 pub(super) struct Audit {
     file: PathBuf,
@@ -27,8 +67,8 @@ impl Audit {
         Ok(Self { file, user, place })
     }
 
-    /// What was answered since the last call. Watches and leases do not count, nor does asking what is served.
-    pub(super) fn since(&mut self) -> Result<Counts> {
+    /// What was asked for since the last call.
+    pub(super) fn since(&mut self) -> Result<Asked> {
         let mut file = std::fs::File::open(&self.file)?;
         file.seek(SeekFrom::Start(self.place))?;
         let mut text = String::new();
@@ -36,31 +76,23 @@ impl Audit {
         // The last line may be half a line.
         let whole = text.rfind('\n').map_or(0, |end| end + 1);
         self.place += whole as u64;
-        let mut counts = Counts::new();
-        for line in text[..whole].lines().filter_map(|line| serde_json::from_str::<Value>(line).ok()) {
-            if let Some(request) = request(&line, self.user) {
-                *counts.entry(request).or_default() += 1;
+        let mut asked = Asked::default();
+        for line in text[..whole].lines().filter(|line| line.contains(self.user)) {
+            if let Ok(line) = serde_json::from_str(line) {
+                asked.hear(&line, self.user);
             }
         }
-        Ok(counts)
+        Ok(asked)
     }
 }
 
-/// What a line says that `user` asked for, if it counts.
-fn request(line: &Value, user: &str) -> Option<String> {
+/// What a line says that was asked for, if it counts.
+fn request(line: &Value) -> Option<String> {
     let text = |value: &Value| value.as_str().unwrap_or_default().to_owned();
     let (verb, resource) = (text(&line["verb"]), text(&line["objectRef"]["resource"]));
-    let counts = line["stage"] == "ResponseComplete"
-        && line["user"]["username"] == user
-        && verb != "watch"
-        && !["", "leases"].contains(&resource.as_str());
+    let counts = line["stage"] == "ResponseComplete" && !["", "leases"].contains(&resource.as_str());
     let sub = line["objectRef"]["subresource"].as_str().map(|sub| format!("/{sub}")).unwrap_or_default();
     counts.then(|| format!("{verb} {resource}{sub}"))
-}
-
-/// All of them.
-pub(super) fn total(counts: &Counts) -> u64 {
-    counts.values().sum()
 }
 
 #[cfg(test)]
@@ -69,17 +101,32 @@ mod tests {
 
     use super::*;
 
+    fn line(user: &str, verb: &str, resource: &str) -> Value {
+        json!({
+            "stage": "ResponseComplete", "verb": verb, "user": {"username": user},
+            "stageTimestamp": "2026-01-01T00:00:01.5Z",
+            "objectRef": {"resource": resource, "subresource": "status"},
+        })
+    }
+
     #[test]
     fn watches_leases_and_others_do_not_count() {
-        let line = |user: &str, verb: &str, resource: &str| {
-            json!({
-                "stage": "ResponseComplete", "verb": verb, "user": {"username": user},
-                "objectRef": {"resource": resource, "subresource": "status"},
-            })
-        };
-        assert_eq!(request(&line("me", "patch", "pods"), "me").as_deref(), Some("patch pods/status"));
-        for other in [line("me", "watch", "pods"), line("you", "patch", "pods"), line("me", "patch", "leases")] {
-            assert_eq!(request(&other, "me"), None);
+        let mut asked = Asked::default();
+        for line in [line("me", "patch", "pods"), line("you", "patch", "pods"), line("me", "patch", "leases")] {
+            asked.hear(&line, "me");
         }
+        asked.hear(&line("me", "watch", "pods"), "me");
+        assert_eq!(asked.counts, Counts::from([("patch pods/status".to_owned(), 1)]));
+        assert_eq!(asked.last, "2026-01-01T00:00:01.5Z".parse().ok());
+    }
+
+    #[test]
+    fn a_watch_is_told_apart_when_it_begins() {
+        let mut begins = line("me", "watch", "pods");
+        begins["stage"] = "ResponseStarted".into();
+        let mut asked = Asked::default();
+        asked.hear(&begins, "me");
+        asked.hear(&line("me", "watch", "pods"), "me");
+        assert_eq!(asked, Asked { watches: 1, ..Asked::default() });
     }
 }

@@ -1,6 +1,5 @@
-//! A private control plane, the operator on it, and a way to talk to it without TLS.
+//! A private control plane and a way to talk to it without TLS. Two of them may run at once.
 
-use std::io::{Read, Write};
 use std::net::{IpAddr, Ipv4Addr, TcpStream};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -8,80 +7,89 @@ use std::time::Duration;
 use anyhow::{Context, Result, ensure};
 use serde_json::Value;
 
-use crate::cluster::control_plane::{self, OPERATOR, Programs, SERVICES};
+use super::players::{APPLY, each};
+use super::seen::Seen;
+use crate::cluster::control_plane::{self, OPERATOR, Programs, SERVICES, Workloads};
 use crate::cluster::{Process, output, tools, until};
 
-/// Where kubectl hands requests of the administrator on, and where the operator says how it is.
-const PROXY: u16 = 8001;
-const HEALTH: u16 = 8081;
+/// Where kubectl hands requests of the administrator on, and where operators say how they are: the first of each.
+const PROXY: u16 = 8101;
+const HEALTH: u16 = 8201;
 
-/// How long the operator may take to be ready, which includes installing its CRDs.
+/// How long the control plane may take.
 const READY: Duration = Duration::from_secs(120);
+
+/// Names of operators' processes: the first, and one that stands by.
+pub(super) const FIRST: &str = "operator";
+pub(super) const SECOND: &str = "operator-2";
 
 /// A control plane that ends when this is dropped.
 pub(super) struct Cluster {
     pub(super) home: PathBuf,
     /// A client of the administrator.
     pub(super) client: kube::Client,
+    number: u16,
 }
 
 impl Cluster {
-    /// Starts it. Call it inside a tokio runtime.
-    pub(super) fn start(root: &Path) -> Result<Self> {
-        network()?;
+    /// Starts the one with that number, with the CRDs that operators want. Call it inside a tokio runtime.
+    pub(super) async fn start(root: &Path, number: u16, workloads: Workloads) -> Result<Self> {
         let programs = Programs::find(root)?;
-        let home = tools::cache()?.join("bench");
+        let home = tools::cache()?.join("bench").join(number.to_string());
         end(&home)?;
         std::fs::create_dir_all(&home)?;
-        let config = kube::Config::new(format!("http://127.0.0.1:{PROXY}").parse()?);
-        let cluster = Self { client: kube::Client::try_from(config)?, home };
-        control_plane::start(&cluster.home, &programs, IpAddr::V4(Ipv4Addr::LOCALHOST))?;
+        let port = PROXY + number;
+        let config = kube::Config::new(format!("http://127.0.0.1:{port}").parse()?);
+        let cluster = Self { client: kube::Client::try_from(config)?, home, number };
+        control_plane::start_played(&cluster.home, &programs, IpAddr::V4(Ipv4Addr::LOCALHOST), workloads)?;
         let kubeconfig = cluster.home.join("kubeconfig").display().to_string();
-        let flags = ["proxy", "--kubeconfig", &kubeconfig, "--port", &PROXY.to_string()].map(str::to_owned);
+        let flags = ["proxy", "--kubeconfig", &kubeconfig, "--port", &port.to_string()].map(str::to_owned);
         proxy(&cluster.home).start(&programs.kubectl, &flags)?;
-        let listens = until(READY, || TcpStream::connect((Ipv4Addr::LOCALHOST, PROXY)).is_ok());
+        let listens = until(READY, || TcpStream::connect((Ipv4Addr::LOCALHOST, port)).is_ok());
         ensure!(listens, "kubectl proxy does not listen: see {}", proxy(&cluster.home).log().display());
         let bind = ["create", "clusterrolebinding", "bench", "--clusterrole=cluster-admin", "--user", OPERATOR];
         output(&programs.kubectl, &[&["--kubeconfig", &kubeconfig], &bind[..]].concat())?;
+        cluster.install().await?;
         Ok(cluster)
     }
 
-    /// Starts the operator and waits until it is ready. Returns its process.
-    pub(super) fn operator(&self, binary: &Path) -> Result<u32> {
-        let kubeconfig = self.home.join("operator.kubeconfig").display().to_string();
-        let health = format!("127.0.0.1:{HEALTH}");
-        let flags = [
-            "operator",
-            "--leader-elect",
-            "--namespace=default",
-            "--kubeconfig",
-            &kubeconfig,
-            "--health-probe-bind-address",
-            &health,
-        ];
-        let process = operator(&self.home);
-        process.start(binary, &flags.map(str::to_owned))?;
-        let ready = until(READY, || process.check().is_err() || is_ready());
-        process.check()?;
-        ensure!(ready, "the operator is not ready after {} s: see {}", READY.as_secs(), process.log().display());
-        process.pid().context("the operator has ended")
+    /// Installs every CRD, so that operators have them from the beginning, whoever brings his own.
+    async fn install(&self) -> Result<()> {
+        let crds = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions";
+        let all: Vec<Value> =
+            capstan_api::kinds().map(|kind| serde_json::to_value(kind.definition())).collect::<Result<_, _>>()?;
+        let count = all.len();
+        each(all, |crd| {
+            let name = crd["metadata"]["name"].as_str().unwrap_or_default();
+            let path = format!("{crds}/{name}?fieldManager=bench&force=true");
+            let (client, body) = (self.client.clone(), crd);
+            async move { send(&client, "PATCH", &path, APPLY, &body).await.map(drop) }
+        })
+        .await?;
+        let served = |crd: &Value| {
+            let conditions = crd["status"]["conditions"].as_array();
+            conditions.into_iter().flatten().any(|one| one["type"] == "Established" && one["status"] == "True")
+        };
+        let seen = Seen::follow(&self.client, crds);
+        seen.until(READY, "CRDs are served", |all| all.values().filter(|crd| served(crd)).count() == count).await
+    }
+
+    /// Where the operator of that name says how it is.
+    pub(super) fn health(&self, process: &str) -> u16 {
+        HEALTH + 2 * self.number + u16::from(process == SECOND)
     }
 
     /// Sends a request of the administrator.
     pub(super) async fn send(&self, method: &str, path: &str, kind: &str, body: &Value) -> Result<Value> {
-        let body = if body.is_null() { Vec::new() } else { body.to_string().into_bytes() };
-        let request = http::Request::builder().method(method).uri(path).header("content-type", kind).body(body)?;
-        self.client.request(request).await.with_context(|| format!("{method} {path}"))
+        send(&self.client, method, path, kind, body).await
     }
+}
 
-    /// The objects at a path.
-    pub(super) async fn list(&self, path: &str) -> Result<Vec<Value>> {
-        let mut list = self.send("GET", path, "application/json", &Value::Null).await?;
-        match list["items"].take() {
-            Value::Array(items) => Ok(items),
-            _ => Ok(Vec::new()),
-        }
-    }
+/// Sends a request of whoever the client is.
+pub(super) async fn send(client: &kube::Client, method: &str, path: &str, kind: &str, body: &Value) -> Result<Value> {
+    let request = http::Request::builder().method(method).uri(path).header("content-type", kind);
+    let request = request.body(body.to_string().into_bytes())?;
+    client.request(request).await.with_context(|| format!("{method} {path}"))
 }
 
 impl Drop for Cluster {
@@ -92,7 +100,7 @@ impl Drop for Cluster {
 }
 
 /// Makes a network in which every address of a Service leads here. API servers want a way out, to tell their address.
-fn network() -> Result<()> {
+pub(super) fn network() -> Result<()> {
     for line in [
         "link set lo up",
         &format!("route add local {SERVICES} dev lo"),
@@ -110,12 +118,10 @@ fn proxy(home: &Path) -> Process {
     Process::of(home, "kubectl-proxy")
 }
 
-fn operator(home: &Path) -> Process {
-    Process::of(home, "operator")
-}
-
 fn stop(home: &Path) -> Result<()> {
-    operator(home).stop()?;
+    for name in [FIRST, SECOND] {
+        Process::of(home, name).stop()?;
+    }
     proxy(home).stop()?;
     control_plane::stop(home)
 }
@@ -127,16 +133,4 @@ fn end(home: &Path) -> Result<()> {
         Err(error) if error.kind() != std::io::ErrorKind::NotFound => Err(error.into()),
         _ => Ok(()),
     }
-}
-
-/// Whether the operator says that it is ready.
-fn is_ready() -> bool {
-    let ask = || -> std::io::Result<String> {
-        let mut stream = TcpStream::connect((Ipv4Addr::LOCALHOST, HEALTH))?;
-        stream.write_all(b"GET /readyz HTTP/1.1\r\nhost: x\r\nconnection: close\r\n\r\n")?;
-        let mut answer = String::new();
-        stream.read_to_string(&mut answer)?;
-        Ok(answer)
-    };
-    ask().is_ok_and(|answer| answer.starts_with("HTTP/1.1 200"))
 }

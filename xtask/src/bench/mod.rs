@@ -1,66 +1,133 @@
-//! `cargo xtask bench`: what the release operator costs on a real API server, as that server and the kernel count it.
+//! `cargo xtask bench`: what operators cost on a real API server, as that server and the kernel count it.
 //!
 //! Everything runs in a network of its own, so that nothing on the machine is in the way and addresses of Services lead
-//! here: API server, controllers and scheduler are real, nodes and model servers are played by this process. A scenario
-//! is a file, and a line in [`Scenario`].
+//! here: API server and garbage collector are real; nodes, workload controllers and model servers are played by this
+//! process, so that the time of an operator is not that of somebody else. A scenario is a file, and a line in
+//! [`Scenario`].
 
+mod arena;
 mod audit;
+mod chart;
 mod cluster;
-mod memory;
+mod failover;
+mod gpu;
 mod nim;
 mod players;
 mod report;
+mod restart;
+mod seen;
+mod upgrade;
+mod usage;
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use anyhow::{Context, Result, bail};
 
+use arena::{Arena, Candidate};
+use report::Report;
+
+use crate::cluster::control_plane::Workloads;
+
 #[derive(clap::Subcommand)]
 pub(crate) enum Scenario {
-    /// Many NIMServices at once: requests for each, requests while nothing changes, memory
+    /// Many NIMServices at once: time, requests for each, requests while nothing changes, memory
     Nim(nim::Args),
+    /// A ClusterPolicy over many nodes, and one node more
+    Gpu(gpu::Args),
+    /// The operator is started again with everything in place
+    Restart(restart::Args),
+    /// The leader of two ends, by SIGTERM and by SIGKILL
+    Failover(failover::Args),
+    /// Another driver for all nodes
+    Upgrade(upgrade::Args),
 }
 
 /// What all scenarios take.
 #[derive(clap::Args, Clone)]
 struct Common {
-    /// Measure this binary instead of a release build of this tree
+    /// Measure this binary instead of a release build of this tree; several take turns, step by step
     #[arg(long, value_name = "FILE")]
-    binary: Option<PathBuf>,
+    binary: Vec<PathBuf>,
+    /// How the binary of the same place is called: words with {kubeconfig}, {health} and {name} in them. KUBECONFIG is set
+    /// as well
+    #[arg(long, value_name = "WORDS", allow_hyphen_values = true)]
+    args: Vec<String>,
+    /// Compare with an earlier run, a JSON file that it wrote
+    #[arg(long, value_name = "FILE")]
+    against: Vec<PathBuf>,
     /// Seconds without changes, before and after
     #[arg(long, default_value = "60", value_name = "SECONDS")]
     idle: u64,
 }
 
-/// Names the binary, inside the network.
+impl Common {
+    /// Operators, each on a control plane of its own.
+    async fn arenas(&self, root: &Path, workloads: Workloads) -> Result<Vec<Arena>> {
+        cluster::network()?;
+        let mut arenas = Vec::new();
+        for (number, candidate) in (0..).zip(self.candidates(root)?) {
+            arenas.push(Arena::start(root, number, &candidate, workloads).await?);
+        }
+        Ok(arenas)
+    }
+
+    /// Programs by names that differ.
+    fn candidates(&self, root: &Path) -> Result<Vec<Candidate>> {
+        let own = [root.join(OWN)];
+        let binaries = if self.binary.is_empty() { &own[..] } else { &self.binary[..] };
+        let mut all: Vec<Candidate> = Vec::new();
+        for (place, binary) in binaries.iter().enumerate() {
+            let file = binary.file_name().unwrap_or_default().to_string_lossy();
+            let same = all.iter().filter(|one| one.name.starts_with(&*file)).count();
+            let name = if same == 0 { file.into_owned() } else { format!("{file}-{}", same + 1) };
+            let binary = std::fs::canonicalize(binary).with_context(|| format!("no {}", binary.display()))?;
+            all.push(Candidate { name, binary, args: self.args.get(place).cloned().filter(|args| !args.is_empty()) });
+        }
+        Ok(all)
+    }
+}
+
+/// The release build of this tree.
+const OWN: &str = "target/release/capstan";
+
+/// Is set inside the network.
 const INSIDE: &str = "CAPSTAN_BENCH_INSIDE";
 
 pub(crate) fn run(root: &Path, scenario: &Scenario) -> Result<()> {
-    let Scenario::Nim(args) = scenario;
-    match std::env::var_os(INSIDE) {
-        None => enter(&binary(root, &args.common)?),
-        Some(binary) => nim::run(root, args, Path::new(&binary)),
+    let common = match scenario {
+        Scenario::Nim(args) => &args.common,
+        Scenario::Gpu(args) => &args.common,
+        Scenario::Restart(args) => &args.common,
+        Scenario::Failover(args) => &args.common,
+        Scenario::Upgrade(args) => &args.common,
+    };
+    if std::env::var_os(INSIDE).is_none() {
+        if common.binary.is_empty() {
+            crate::cargo(root, &["build", "--release", "--package", "capstan"])?;
+        }
+        return enter();
     }
-}
-
-/// The binary to measure.
-fn binary(root: &Path, common: &Common) -> Result<PathBuf> {
-    if let Some(binary) = &common.binary {
-        return std::fs::canonicalize(binary).with_context(|| format!("no {}", binary.display()));
-    }
-    crate::cargo(root, &["build", "--release", "--package", "capstan"])?;
-    Ok(root.join("target/release/capstan"))
+    println!("load before: {}", std::fs::read_to_string("/proc/loadavg").unwrap_or_default().trim());
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
+    runtime.block_on(async {
+        match scenario {
+            Scenario::Nim(args) => nim::run(root, args).await,
+            Scenario::Gpu(args) => gpu::run(root, args).await,
+            Scenario::Restart(args) => restart::run(root, args).await,
+            Scenario::Failover(args) => failover::run(root, args).await,
+            Scenario::Upgrade(args) => upgrade::run(root, args).await,
+        }
+    })
 }
 
 /// Starts this command again in a network of its own.
-fn enter(binary: &Path) -> Result<()> {
-    let args = std::env::args_os().skip(1);
+fn enter() -> Result<()> {
     let status = Command::new("unshare")
         .args(["--map-root-user", "--net"])
         .arg(std::env::current_exe()?)
-        .args(args)
-        .env(INSIDE, binary)
+        .args(std::env::args_os().skip(1))
+        .env(INSIDE, "1")
         .status()
         .context("cannot run unshare, which comes with util-linux")?;
     if !status.success() {

@@ -1,4 +1,4 @@
-//! Who is missing on a control plane without nodes: a node with room for all pods, and model servers behind Services.
+//! Who is missing on a control plane without nodes: nodes, controllers of workloads, and model servers behind Services.
 
 use std::collections::BTreeMap;
 use std::io::{Read, Write};
@@ -9,54 +9,242 @@ use anyhow::Result;
 use serde_json::{Value, json};
 use tokio::task::JoinSet;
 
-use super::cluster::Cluster;
+use super::cluster::{Cluster, send};
+use super::seen::{Objects, Seen};
 
 const NODE: &str = "bench";
-const MERGE: &str = "application/merge-patch+json";
-const APPLY: &str = "application/apply-patch+yaml";
+pub(super) const JSON: &str = "application/json";
+pub(super) const MERGE: &str = "application/merge-patch+json";
+pub(super) const APPLY: &str = "application/apply-patch+yaml";
 
 /// Requests under way at once.
-pub(super) const AT_ONCE: usize = 16;
+const AT_ONCE: usize = 16;
 
-/// Registers the node.
+/// Registers a node with room for all pods of models.
 pub(super) async fn node(cluster: &Cluster) -> Result<()> {
-    let node = json!({"apiVersion": "v1", "kind": "Node", "metadata": {"name": NODE}});
-    cluster.send("PATCH", &format!("/api/v1/nodes/{NODE}?fieldManager=bench"), APPLY, &node).await?;
-    heartbeat(cluster).await
-}
-
-/// Says that the node lives. Due every ten seconds or so.
-pub(super) async fn heartbeat(cluster: &Cluster) -> Result<()> {
     let room = json!({"cpu": "10000", "memory": "100Ti", "pods": "10000", "nvidia.com/gpu": "10000"});
-    let conditions = json!([{"type": "Ready", "status": "True", "reason": "Bench", "message": "",
-        "lastHeartbeatTime": now(), "lastTransitionTime": now()}]);
-    let status = json!({"status": {"capacity": room, "allocatable": room, "conditions": conditions}});
-    cluster.send("PATCH", &format!("/api/v1/nodes/{NODE}/status"), MERGE, &status).await?;
-    let lease = json!({
-        "apiVersion": "coordination.k8s.io/v1", "kind": "Lease", "metadata": {"name": NODE},
-        "spec": {"holderIdentity": NODE, "leaseDurationSeconds": 40, "renewTime": now().replace('Z', ".000000Z")},
+    let node = json!({
+        "apiVersion": "v1", "kind": "Node", "metadata": {"name": NODE},
+        "status": {"capacity": room, "allocatable": room, "conditions": [is("Ready")]},
     });
-    let path = format!("/apis/coordination.k8s.io/v1/namespaces/kube-node-lease/leases/{NODE}");
-    cluster.send("PATCH", &format!("{path}?fieldManager=bench&force=true"), APPLY, &lease).await?;
-    Ok(())
+    cluster.send("POST", "/api/v1/nodes", JSON, &node).await.map(drop)
 }
 
-/// Lets every pod run that was put on the node.
-pub(super) async fn run_pods(cluster: &Cluster) -> Result<()> {
-    let waiting = cluster.list("/api/v1/pods?fieldSelector=status.phase%3DPending,spec.nodeName%3Dbench").await?;
-    each(waiting, |pod| {
-        let text = |field: &str| pod["metadata"][field].as_str().unwrap_or_default().to_owned();
-        let path = format!("/api/v1/namespaces/{}/pods/{}/status", text("namespace"), text("name"));
+/// Registers nodes with GPUs that nobody has made usable yet, as kubelets and feature discovery leave them.
+pub(super) async fn gpu_nodes(cluster: &Cluster, names: Vec<String>) -> Result<()> {
+    each(names, |name| {
         let client = cluster.client.clone();
-        let body = json!({"status": running(&pod)}).to_string().into_bytes();
+        async move { send(&client, "POST", "/api/v1/nodes", JSON, &gpu_node(&name)).await.map(drop) }
+    })
+    .await
+}
+
+/// Features of processors, of which nodes have dozens.
+const FEATURES: [&str; 16] = [
+    "ADX",
+    "AESNI",
+    "AMXBF16",
+    "AMXINT8",
+    "AMXTILE",
+    "AVX",
+    "AVX2",
+    "AVX512BF16",
+    "AVX512BW",
+    "AVX512CD",
+    "AVX512DQ",
+    "AVX512F",
+    "AVX512VL",
+    "FMA3",
+    "SHA",
+    "VAES",
+];
+
+fn gpu_node(name: &str) -> Value {
+    let mut labels = json!({
+        "kubernetes.io/hostname": name, "kubernetes.io/arch": "amd64", "kubernetes.io/os": "linux",
+        "feature.node.kubernetes.io/pci-10de.present": "true",
+        "feature.node.kubernetes.io/system-os_release.ID": "ubuntu",
+        "feature.node.kubernetes.io/system-os_release.VERSION_ID": "24.04",
+        "feature.node.kubernetes.io/kernel-version.full": "6.8.0-45-generic",
+        "nvidia.com/gpu.product": "NVIDIA-H200",
+    });
+    for feature in FEATURES {
+        labels[format!("feature.node.kubernetes.io/cpu-cpuid.{feature}")] = "true".into();
+    }
+    let images = (0..20).map(|number| {
+        let image = format!("registry.example.com/team/image-{number}");
+        json!({"names": [format!("{image}@{}", digest(&image)), format!("{image}:1.0")], "sizeBytes": 100_000_000})
+    });
+    let room = json!({"cpu": "192", "memory": "2Ti", "pods": "110", "ephemeral-storage": "1Ti"});
+    let conditions =
+        ["Ready"].map(is).into_iter().chain(["MemoryPressure", "DiskPressure", "PIDPressure"].map(
+            |kind| json!({"type": kind, "status": "False", "lastTransitionTime": now(), "lastHeartbeatTime": now()}),
+        ));
+    json!({
+        "apiVersion": "v1", "kind": "Node", "metadata": {"name": name, "labels": labels},
+        "status": {
+            "capacity": room, "allocatable": room, "conditions": conditions.collect::<Vec<_>>(),
+            "images": images.collect::<Vec<_>>(),
+            "nodeInfo": {
+                "architecture": "amd64", "operatingSystem": "linux", "osImage": "Ubuntu 24.04.1 LTS",
+                "kernelVersion": "6.8.0-45-generic", "containerRuntimeVersion": "containerd://2.0.0",
+                "kubeletVersion": "v1.37.1", "kubeProxyVersion": "", "machineID": "", "systemUUID": "", "bootID": "",
+            },
+        },
+    })
+}
+
+/// Lets every Deployment be available, with a pod for each.
+pub(super) async fn deployments(cluster: &Cluster, deployments: &Seen) -> Result<()> {
+    let all: Vec<Value> = deployments.read(|all| all.values().cloned().collect());
+    each(all, |deployment| {
+        let client = cluster.client.clone();
         async move {
-            let request = http::Request::patch(path).header("content-type", MERGE).body(body)?;
-            // One that has gone meanwhile is no failure.
-            let _ = client.request::<Value>(request).await;
-            Ok(())
+            run_pod(&client, &deployment, NODE).await?;
+            let (replicas, generation) = (&deployment["spec"]["replicas"], &deployment["metadata"]["generation"]);
+            let status = json!({"status": {
+                "observedGeneration": generation, "replicas": replicas, "updatedReplicas": replicas,
+                "readyReplicas": replicas, "availableReplicas": replicas, "conditions": [is("Available")],
+            }});
+            tell(&client, "apps/v1", "deployments", &deployment, &status).await
         }
     })
     .await
+}
+
+/// Makes a pod of a workload on a node, and lets it run.
+pub(super) async fn run_pod(client: &kube::Client, workload: &Value, node: &str) -> Result<()> {
+    let (meta, template) = (&workload["metadata"], &workload["spec"]["template"]);
+    let namespace = meta["namespace"].as_str().unwrap_or_default();
+    let mut spec = template["spec"].clone();
+    spec["nodeName"] = node.into();
+    let mut labels = template["metadata"]["labels"].clone();
+    labels["controller-revision-hash"] = "bench".into();
+    let name = format!("{}-{node}", meta["name"].as_str().unwrap_or_default());
+    let owner = json!({
+        "apiVersion": workload["apiVersion"], "kind": workload["kind"], "name": meta["name"], "uid": meta["uid"],
+        "controller": true,
+    });
+    let pod = json!({
+        "apiVersion": "v1", "kind": "Pod",
+        "metadata": {
+            "name": name, "namespace": namespace, "labels": labels,
+            "annotations": template["metadata"]["annotations"], "ownerReferences": [owner],
+        },
+        "spec": spec,
+    });
+    let pod = send(client, "POST", &format!("/api/v1/namespaces/{namespace}/pods"), JSON, &pod).await?;
+    tell(client, "v1", "pods", &pod, &json!({"status": running(&pod)})).await
+}
+
+/// Plays the controller of DaemonSets: they run on every node that they choose. The pods themselves are left out, as they
+/// are thousands.
+pub(super) fn daemon_sets(client: &kube::Client, sets: Seen, nodes: Seen) {
+    let client = client.clone();
+    tokio::spawn(async move {
+        let mut before = (0, 0);
+        loop {
+            tokio::time::sleep(DAEMON_SETS).await;
+            let now = (sets.changes(), nodes.changes());
+            if now != before {
+                before = now;
+                let behind = nodes.read(|nodes| sets.read(|sets| behind(sets, nodes)));
+                // One that has gone meanwhile is no failure.
+                let told = each(behind, |(set, status)| {
+                    let client = client.clone();
+                    async move {
+                        let _ = tell(&client, "apps/v1", "daemonsets", &set, &status).await;
+                        Ok(())
+                    }
+                });
+                let _ = told.await;
+            }
+        }
+    });
+}
+
+/// How often DaemonSets say how far they are.
+const DAEMON_SETS: Duration = Duration::from_millis(200);
+
+/// Plays all kubelets: pods that were put on a node run, those that are to end are gone.
+pub(super) fn kubelets(client: &kube::Client, pods: Seen) {
+    let client = client.clone();
+    tokio::spawn(async move {
+        let mut before = 0;
+        loop {
+            tokio::time::sleep(KUBELETS).await;
+            if pods.changes() == before {
+                continue;
+            }
+            before = pods.changes();
+            let ends = |pod: &Value| !pod["metadata"]["deletionTimestamp"].is_null();
+            let begins = |pod: &Value| pod["status"]["phase"] == "Pending" && !pod["spec"]["nodeName"].is_null();
+            let due: Vec<Value> =
+                pods.read(|all| all.values().filter(|pod| ends(pod) || begins(pod)).cloned().collect());
+            // One that has gone meanwhile is no failure.
+            let done = each(due, |pod| {
+                let client = client.clone();
+                async move {
+                    let _ = if ends(&pod) {
+                        let text = |field: &str| pod["metadata"][field].as_str().unwrap_or_default();
+                        let path = format!("/api/v1/namespaces/{}/pods/{}", text("namespace"), text("name"));
+                        send(&client, "DELETE", &path, JSON, &json!({"gracePeriodSeconds": 0})).await.map(drop)
+                    } else {
+                        tell(&client, "v1", "pods", &pod, &json!({"status": running(&pod)})).await
+                    };
+                    Ok(())
+                }
+            });
+            let _ = done.await;
+        }
+    });
+}
+
+/// How often kubelets look at their pods.
+const KUBELETS: Duration = Duration::from_millis(50);
+
+/// DaemonSets that say something else than what is true, and what that is.
+fn behind(sets: &Objects, nodes: &Objects) -> Vec<(Value, Value)> {
+    let chosen = |set: &Value| {
+        let selector = &set["spec"]["template"]["spec"]["nodeSelector"];
+        nodes.values().filter(|node| selects(selector, &node["metadata"]["labels"])).count()
+    };
+    let status = |set: &Value| {
+        let mut status = json!({"observedGeneration": set["metadata"]["generation"], "numberMisscheduled": 0});
+        for field in [
+            "desiredNumberScheduled",
+            "currentNumberScheduled",
+            "updatedNumberScheduled",
+            "numberReady",
+            "numberAvailable",
+        ] {
+            status[field] = chosen(set).into();
+        }
+        status
+    };
+    let told = |set: &Value, wanted: &Value| {
+        let fields = wanted.as_object().into_iter().flatten();
+        fields
+            .into_iter()
+            .all(|(field, value)| set["status"][field].as_u64().unwrap_or(0) == value.as_u64().unwrap_or(0))
+    };
+    let all = sets.values().map(|set| (set, status(set)));
+    all.filter(|(set, status)| !told(set, status))
+        .map(|(set, status)| (set.clone(), json!({"status": status})))
+        .collect()
+}
+
+/// Whether labels have everything that a selector asks for.
+pub(super) fn selects(selector: &Value, labels: &Value) -> bool {
+    selector.as_object().into_iter().flatten().all(|(key, value)| labels[key] == *value)
+}
+
+/// Writes the status of an object.
+async fn tell(client: &kube::Client, api: &str, plural: &str, object: &Value, status: &Value) -> Result<()> {
+    let text = |field: &str| object["metadata"][field].as_str().unwrap_or_default();
+    let root = if api == "v1" { "api" } else { "apis" };
+    let path = format!("/{root}/{api}/namespaces/{}/{plural}/{}/status", text("namespace"), text("name"));
+    send(client, "PATCH", &path, MERGE, status).await.map(drop)
 }
 
 /// Does something with each of them, several at once.
@@ -79,9 +267,13 @@ where
     Ok(())
 }
 
+/// A condition that holds.
+fn is(kind: &str) -> Value {
+    json!({"type": kind, "status": "True", "reason": "Bench", "message": "", "lastTransitionTime": now()})
+}
+
 /// What a kubelet says of a pod whose containers run.
 fn running(pod: &Value) -> Value {
-    let is = |kind: &str| json!({"type": kind, "status": "True", "lastTransitionTime": now()});
     let containers = pod["spec"]["containers"].as_array().into_iter().flatten().map(|container| {
         json!({
             "name": container["name"], "image": container["image"], "imageID": "bench", "restartCount": 0,
@@ -164,4 +356,25 @@ fn answer(mut stream: TcpStream, content: &Content) -> std::io::Result<()> {
 fn now() -> String {
     let now = jiff::Timestamp::try_from(SystemTime::now()).unwrap_or_default();
     now.strftime("%Y-%m-%dT%H:%M:%SZ").to_string()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_daemon_set_runs_on_the_nodes_that_it_chooses() {
+        let node = |has: &str| json!({"metadata": {"labels": {"gpu": has}}});
+        let nodes = Objects::from([("/a".into(), node("true")), ("/b".into(), node("false"))]);
+        let set = json!({
+            "metadata": {"name": "set", "generation": 2},
+            "spec": {"template": {"spec": {"nodeSelector": {"gpu": "true"}}}},
+        });
+        let wanted = behind(&Objects::from([("/set".into(), set.clone())]), &nodes);
+        let status = &wanted[0].1["status"];
+        assert_eq!((&status["numberAvailable"], &status["observedGeneration"]), (&json!(1), &json!(2)));
+        let mut told = set;
+        told["status"] = status.clone();
+        assert!(behind(&Objects::from([("/set".into(), told)]), &nodes).is_empty(), "what is true is not told again");
+    }
 }

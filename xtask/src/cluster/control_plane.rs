@@ -67,15 +67,19 @@ impl Programs {
 pub(crate) fn start(home: &Path, programs: &Programs, address: IpAddr) -> Result<()> {
     start_servers(home, programs, address, &[])?;
     process(home, &tools::CONTROLLERS).start(&programs.controllers, &controller_flags(home, address)?)?;
-    let file = |name: &str| home.join(name).display().to_string();
-    let flags = [
-        format!("--kubeconfig={}", file("kube-scheduler.kubeconfig")),
+    start_scheduler(home, programs, address, &[])?;
+    wait(home, "controllers do not work", || has_account(home, &programs.kubectl))
+}
+
+fn start_scheduler(home: &Path, programs: &Programs, address: IpAddr, more: &[String]) -> Result<()> {
+    let mut flags = vec![
+        format!("--kubeconfig={}", home.join("kube-scheduler.kubeconfig").display()),
         LEADER.to_owned(),
         format!("--bind-address={address}"),
         format!("--secure-port={}", free_port(address)?),
     ];
-    process(home, &tools::SCHEDULER).start(&programs.scheduler, &flags)?;
-    wait(home, "controllers do not work", || has_account(home, &programs.kubectl))
+    flags.extend_from_slice(more);
+    process(home, &tools::SCHEDULER).start(&programs.scheduler, &flags)
 }
 
 /// What ends objects and furnishes namespaces: all else that controllers do is left undone.
@@ -87,6 +91,35 @@ pub(crate) fn start_quiet(home: &Path, programs: &Programs, address: IpAddr) -> 
     start_servers(home, programs, address, &["--etcd-compaction-interval=10s".to_owned()])?;
     let mut flags = controller_flags(home, address)?;
     flags.push(QUIET.to_owned());
+    process(home, &tools::CONTROLLERS).start(&programs.controllers, &flags)?;
+    wait(home, "controllers do not work", || has_account(home, &programs.kubectl))
+}
+
+/// Who makes pods of workloads and puts them on nodes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Workloads {
+    /// Whoever asked for the control plane.
+    Played,
+    /// Controllers and scheduler, which are given all the time that they want.
+    Real,
+}
+
+/// Starts a control plane whose nodes are played by somebody else, who does not let them say every few seconds that they
+/// live, and that tells all requests in one file, however many they are.
+pub(crate) fn start_played(home: &Path, programs: &Programs, address: IpAddr, workloads: Workloads) -> Result<()> {
+    // Nobody would take the taint of a new node away again.
+    let flags = ["--disable-admission-plugins=TaintNodesByCondition", "--audit-log-maxsize=100000"];
+    start_servers(home, programs, address, &flags.map(str::to_owned))?;
+    let mut flags = controller_flags(home, address)?;
+    let pace = ["--kube-api-qps=1000", "--kube-api-burst=2000"].map(str::to_owned);
+    match workloads {
+        Workloads::Played => flags.push(QUIET.to_owned()),
+        Workloads::Real => {
+            flags.push(format!("{QUIET},daemonset-controller,deployment-controller,replicaset-controller"));
+            start_scheduler(home, programs, address, &pace)?;
+        }
+    }
+    flags.extend(pace);
     process(home, &tools::CONTROLLERS).start(&programs.controllers, &flags)?;
     wait(home, "controllers do not work", || has_account(home, &programs.kubectl))
 }

@@ -29,7 +29,12 @@ impl Process {
 
     /// Starts it in a process group of its own.
     pub(crate) fn start(&self, path: &Path, flags: &[String]) -> Result<()> {
-        self.spawn(&path.display().to_string(), flags)
+        self.start_in(path, flags, &[])
+    }
+
+    /// The same, with more in its environment.
+    pub(crate) fn start_in(&self, path: &Path, flags: &[String], variables: &[(String, String)]) -> Result<()> {
+        self.spawn(&path.display().to_string(), flags, variables)
     }
 
     /// Starts it as it was started before.
@@ -37,13 +42,16 @@ impl Process {
         let record = self.record().with_context(|| format!("{} was never started", self.name))?;
         let flags = record["flags"].as_array().into_iter().flatten();
         let flags: Vec<String> = flags.filter_map(|flag| flag.as_str().map(str::to_owned)).collect();
-        self.spawn(record["path"].as_str().unwrap_or_default(), &flags)
+        let variables =
+            serde_json::from_value::<Vec<(String, String)>>(record["variables"].clone()).unwrap_or_default();
+        self.spawn(record["path"].as_str().unwrap_or_default(), &flags, &variables)
     }
 
-    fn spawn(&self, path: &str, flags: &[String]) -> Result<()> {
+    fn spawn(&self, path: &str, flags: &[String], variables: &[(String, String)]) -> Result<()> {
         let log = File::options().create(true).append(true).open(self.log())?;
         let child = Command::new(path)
             .args(flags)
+            .envs(variables.iter().cloned())
             .stdin(Stdio::null())
             .stdout(log.try_clone()?)
             .stderr(log)
@@ -51,7 +59,8 @@ impl Process {
             .spawn()
             .with_context(|| format!("cannot start {path}"))?;
         let record = json!({
-            "pid": child.id(), "path": path, "flags": flags, "program": std::fs::canonicalize(path)?,
+            "pid": child.id(), "path": path, "flags": flags, "variables": variables,
+            "program": std::fs::canonicalize(path)?,
         });
         Ok(std::fs::write(self.file(), record.to_string())?)
     }

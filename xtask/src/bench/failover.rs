@@ -1,0 +1,84 @@
+//! Two operators of which one leads: how long nobody does when that one ends, by its own will and without.
+
+use std::path::Path;
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, Result};
+use serde_json::Value;
+
+use super::arena::{Arena, Play, Step, play};
+use super::cluster::{FIRST, SECOND};
+use super::seen::Seen;
+use super::{Common, Report};
+use crate::cluster::control_plane::Workloads;
+
+#[derive(clap::Args)]
+pub(crate) struct Args {
+    #[command(flatten)]
+    pub(super) common: Common,
+}
+
+/// How long it may take until another one leads.
+const DEADLINE: Duration = Duration::from_secs(120);
+/// Seconds: one that says farewell leaves no gap to speak of; of one that does not, its lease has to run out first.
+const AFTER_TERM: f64 = 5.0;
+const AFTER_KILL: f64 = 20.0;
+
+pub(super) async fn run(root: &Path, args: &Args) -> Result<()> {
+    let mut plays = Vec::new();
+    for arena in args.common.arenas(root, Workloads::Played).await? {
+        let leases = Seen::follow(&arena.cluster.client, "/apis/coordination.k8s.io/v1/leases");
+        plays.push(Failover { arena, leases });
+    }
+    play(&mut plays, args.common.idle).await?;
+    let columns = plays.iter().map(|play| play.arena.column.clone()).collect();
+    let title = "Leader failover".to_owned();
+    let mut report = Report { name: "failover".into(), title, columns, faults: Vec::new() };
+    report.limit("another leads after SIGTERM", AFTER_TERM);
+    report.limit("another leads after SIGKILL", AFTER_KILL);
+    report.against(&args.common.against)?;
+    report.finish(root)
+}
+
+struct Failover {
+    arena: Arena,
+    leases: Seen,
+}
+
+impl Play for Failover {
+    const STEPS: &'static [Step] = &[Step::Do("TERM"), Step::Do("KILL")];
+
+    fn arena(&mut self) -> &mut Arena {
+        &mut self.arena
+    }
+
+    /// The leader is the first process at first, the second one then.
+    async fn step(&mut self, signal: &'static str) -> Result<()> {
+        let (leader, other) = if signal == "TERM" { (FIRST, SECOND) } else { (SECOND, FIRST) };
+        let leads = |leases: &super::seen::Objects| holder(leases).is_some();
+        self.leases.until(DEADLINE, "somebody leads", leads).await?;
+        let standing_by = self.arena.launch(other)?;
+        // One that was just started may not have looked at the lease yet.
+        tokio::time::sleep(Duration::from_secs(5)).await;
+        let before = self.leases.read(holder).context("nobody leads")?;
+        let begin = Instant::now();
+        self.arena.process(leader).signal(signal)?;
+        let another = |leases: &super::seen::Objects| holder(leases).is_some_and(|now| now != before);
+        self.leases.until(DEADLINE, "another one leads", another).await?;
+        let name = format!("another leads after SIG{signal}");
+        self.arena.column.main(&name, "s", begin.elapsed().as_secs_f64());
+        self.arena.pid = standing_by;
+        self.arena.process(leader).ended()
+    }
+}
+
+/// Who holds the lease of operators. Those of the control plane and of nodes are elsewhere.
+fn holder(leases: &super::seen::Objects) -> Option<String> {
+    let of_operators = |key: &str| !key.starts_with("kube-");
+    let holder = |lease: &Value| lease["spec"]["holderIdentity"].as_str().map(str::to_owned);
+    leases
+        .iter()
+        .filter(|(key, _)| of_operators(key))
+        .find_map(|(_, lease)| holder(lease))
+        .filter(|who| !who.is_empty())
+}

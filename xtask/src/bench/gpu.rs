@@ -1,0 +1,208 @@
+//! One ClusterPolicy over many nodes: how soon all are labelled and the policy says that it is ready, whether that is true,
+//! how long a node that joins waits, what it costs, and what the operator does while nothing changes.
+
+use std::path::Path;
+use std::time::Duration;
+
+use anyhow::Result;
+use serde_json::{Value, json};
+
+use super::arena::{Arena, NAMESPACE, Play, Step, play};
+use super::players::{self, JSON};
+use super::seen::Seen;
+use super::{Common, Report};
+use crate::cluster::control_plane::Workloads;
+
+#[derive(clap::Args)]
+pub(crate) struct Args {
+    /// How many
+    #[arg(long, default_value = "1000", value_name = "NUMBER")]
+    nodes: usize,
+    /// Then run a driver and a validator on each of them, and look at memory again
+    #[arg(long)]
+    pods: bool,
+    #[command(flatten)]
+    pub(super) common: Common,
+}
+
+/// Requests that a node may cost, and all else.
+const REQUESTS: f64 = 1.2;
+const REST: f64 = 150.0;
+/// How long a step may take.
+const DEADLINE: Duration = Duration::from_secs(900);
+
+const POLICIES: &str = "/apis/nvidia.com/v1/clusterpolicies";
+/// What says that an operator knows that a node has GPUs.
+const PRESENT: &str = "nvidia.com/gpu.present";
+
+pub(super) async fn run(root: &Path, args: &Args) -> Result<()> {
+    let mut plays = Vec::new();
+    for arena in args.common.arenas(root, Workloads::Played).await? {
+        plays.push(Gpu { fleet: Fleet::new(&arena), arena, nodes: args.nodes, pods: args.pods });
+    }
+    play(&mut plays, args.common.idle).await?;
+    let title = format!("A ClusterPolicy over {} nodes", args.nodes);
+    let columns = plays.iter().map(|play| play.arena.column.clone()).collect();
+    let mut report = Report { name: format!("gpu-{}", args.nodes), title, columns, faults: Vec::new() };
+    report.limit("requests for each node", REQUESTS + REST / args.nodes as f64);
+    report.limit(&format!("requests in {} s without changes", args.common.idle), 0.0);
+    let labelled = report.columns.first().and_then(|column| column.value("nodes labelled when it says ready"));
+    report.expect(labelled == Some(args.nodes as f64), || "the policy says that it is ready, and is not".into());
+    report.against(&args.common.against)?;
+    report.finish(root)
+}
+
+struct Gpu {
+    arena: Arena,
+    fleet: Fleet,
+    nodes: usize,
+    pods: bool,
+}
+
+impl Play for Gpu {
+    const STEPS: &'static [Step] = &[
+        Step::Before,
+        Step::Do("add nodes"),
+        Step::Do("create the policy"),
+        Step::Do("add a node"),
+        Step::Do("run pods"),
+        Step::Idle,
+    ];
+
+    fn arena(&mut self) -> &mut Arena {
+        &mut self.arena
+    }
+
+    async fn step(&mut self, name: &'static str) -> Result<()> {
+        if name == "run pods" && !self.pods {
+            return Ok(());
+        }
+        let arena = &mut self.arena;
+        arena.begin()?;
+        match name {
+            "add nodes" => self.fleet.add(arena, self.nodes).await?,
+            "create the policy" => self.policy().await?,
+            "add a node" => {
+                players::gpu_nodes(&arena.cluster, vec!["late".into()]).await?;
+                self.fleet.until_labelled(self.nodes + 1).await?;
+                arena.column.main("a node that joins is labelled after", "s", arena.seconds());
+            }
+            _ => self.fleet.run_pods(arena).await?,
+        }
+        let arena = &mut self.arena;
+        let asked = arena.calm().await?;
+        arena.column.asked(name, &asked);
+        arena.column.detail(&format!("{name}: work"), "CPU s", arena.cpu()?);
+        arena.column.detail(&format!("{name}: requests"), "", asked.total() as f64);
+        arena.note_memory(&format!("after: {name}"))?;
+        if name == "create the policy" {
+            let work = arena.cpu()?;
+            arena.column.main("work until silent", "CPU s", work);
+            arena.column.main("requests until silent", "", asked.total() as f64);
+            arena.column.detail("requests for each node", "", asked.total() as f64 / self.nodes as f64);
+            arena.column.detail("silent after", "s", arena.seconds_to_last(&asked));
+        }
+        Ok(())
+    }
+}
+
+impl Gpu {
+    /// Which of the two comes first says whether the operator tells the truth.
+    async fn policy(&mut self) -> Result<()> {
+        self.fleet.create(&self.arena).await?;
+        let (fleet, arena, nodes) = (&self.fleet, &self.arena, self.nodes);
+        let labelled = async {
+            fleet.until_labelled(nodes).await?;
+            anyhow::Ok(arena.seconds())
+        };
+        let ready = async {
+            fleet.until_ready().await?;
+            anyhow::Ok((arena.seconds(), fleet.labelled()))
+        };
+        let (labelled, (ready, then)) = futures::try_join!(labelled, ready)?;
+        let column = &mut self.arena.column;
+        column.main("all nodes are labelled after", "s", labelled);
+        column.main("the policy says ready after", "s", ready);
+        column.detail("nodes labelled when it says ready", "", then as f64);
+        Ok(())
+    }
+}
+
+/// Nodes, and what runs on them, on one control plane.
+pub(super) struct Fleet {
+    nodes: Seen,
+    sets: Seen,
+    policies: Seen,
+}
+
+impl Fleet {
+    pub(super) fn new(arena: &Arena) -> Self {
+        let follow = |path: &str| Seen::follow(&arena.cluster.client, path);
+        let sets = follow(&format!("/apis/apps/v1/namespaces/{NAMESPACE}/daemonsets"));
+        let fleet = Self { nodes: follow("/api/v1/nodes"), sets, policies: follow(POLICIES) };
+        players::daemon_sets(&arena.cluster.client, fleet.sets.clone(), fleet.nodes.clone());
+        fleet
+    }
+
+    /// Adds nodes.
+    pub(super) async fn add(&self, arena: &Arena, count: usize) -> Result<()> {
+        players::gpu_nodes(&arena.cluster, (0..count).map(|number| format!("gpu-{number}")).collect()).await?;
+        self.nodes.until_count(DEADLINE, "nodes are there", count, |_| true).await
+    }
+
+    /// Creates the policy.
+    pub(super) async fn create(&self, arena: &Arena) -> Result<()> {
+        let policy = json!({
+            "apiVersion": "nvidia.com/v1", "kind": "ClusterPolicy", "metadata": {"name": "cluster-policy"},
+            "spec": {
+                "operator": {}, "daemonsets": {}, "driver": {}, "toolkit": {}, "devicePlugin": {}, "dcgm": {},
+                "dcgmExporter": {}, "gfd": {}, "nodeStatusExporter": {},
+            },
+        });
+        arena.cluster.send("POST", POLICIES, JSON, &policy).await.map(drop)
+    }
+
+    fn labelled(&self) -> usize {
+        self.nodes.count(is_labelled)
+    }
+
+    pub(super) async fn until_labelled(&self, count: usize) -> Result<()> {
+        self.nodes.until_count(DEADLINE, "nodes are labelled", count, is_labelled).await
+    }
+
+    pub(super) async fn until_ready(&self) -> Result<()> {
+        let ready = |policy: &Value| policy["status"]["state"] == "ready";
+        self.policies.until_count(DEADLINE, "the policy is ready", 1, ready).await
+    }
+
+    /// Runs a driver and a validator on each node.
+    async fn run_pods(&self, arena: &Arena) -> Result<()> {
+        let wanted = |set: &&Value| {
+            let labels = &set["spec"]["template"]["metadata"]["labels"];
+            labels["app.kubernetes.io/component"] == "nvidia-driver" || labels["app"] == "nvidia-operator-validator"
+        };
+        let sets: Vec<Value> = self.sets.read(|all| all.values().filter(wanted).cloned().collect());
+        let nodes: Vec<(String, Value)> = self.nodes.read(|all| {
+            let labels = |node: &Value| node["metadata"]["labels"].clone();
+            all.iter().map(|(name, node)| (name.trim_start_matches('/').to_owned(), labels(node))).collect()
+        });
+        for set in sets {
+            let selector = &set["spec"]["template"]["spec"]["nodeSelector"];
+            let here: Vec<String> = nodes
+                .iter()
+                .filter(|(_, labels)| players::selects(selector, labels))
+                .map(|(name, _)| name.clone())
+                .collect();
+            players::each(here, |node| {
+                let (client, set) = (arena.cluster.client.clone(), set.clone());
+                async move { players::run_pod(&client, &set, &node).await }
+            })
+            .await?;
+        }
+        Ok(())
+    }
+}
+
+fn is_labelled(node: &Value) -> bool {
+    node["metadata"]["labels"][PRESENT] == "true"
+}

@@ -1,0 +1,105 @@
+//! An operator that is started again with everything in place: it must find that there is nothing to do.
+
+use std::path::Path;
+
+use anyhow::Result;
+
+use super::arena::{Arena, Play, Step, play};
+use super::cluster::FIRST;
+use super::gpu::Fleet;
+use super::nim::{Models, PORT};
+use super::usage::megabytes;
+use super::{Common, Report, players};
+use crate::cluster::control_plane::Workloads;
+
+#[derive(clap::Args)]
+pub(crate) struct Args {
+    /// NIMServices that are Ready
+    #[arg(long, default_value = "500", value_name = "NUMBER")]
+    services: usize,
+    /// Nodes below a ClusterPolicy that is ready
+    #[arg(long, default_value = "1000", value_name = "NUMBER")]
+    nodes: usize,
+    #[command(flatten)]
+    pub(super) common: Common,
+}
+
+/// What the step is called under which requests are listed.
+const AGAIN: &str = "start again";
+
+pub(super) async fn run(root: &Path, args: &Args) -> Result<()> {
+    players::serve_models(PORT)?;
+    let mut plays = Vec::new();
+    for arena in args.common.arenas(root, Workloads::Played).await? {
+        let (models, fleet) = (Models::new(&arena).await?, Fleet::new(&arena));
+        plays.push(Restart { arena, models, fleet, services: args.services, nodes: args.nodes });
+    }
+    play(&mut plays, args.common.idle).await?;
+    let title = format!("A restart with {} NIMServices and {} nodes in place", args.services, args.nodes);
+    let columns = plays.iter().map(|play| play.arena.column.clone()).collect();
+    let mut report = Report { name: "restart".into(), title, columns, faults: Vec::new() };
+    report.limit("objects written", 0.0);
+    report.limit(&format!("requests in {} s without changes", args.common.idle), 0.0);
+    report.against(&args.common.against)?;
+    report.finish(root)
+}
+
+struct Restart {
+    arena: Arena,
+    models: Models,
+    fleet: Fleet,
+    services: usize,
+    nodes: usize,
+}
+
+impl Play for Restart {
+    const STEPS: &'static [Step] = &[Step::Do("put everything in place"), Step::Do(AGAIN), Step::Idle];
+
+    fn arena(&mut self) -> &mut Arena {
+        &mut self.arena
+    }
+
+    async fn step(&mut self, name: &'static str) -> Result<()> {
+        if name != AGAIN {
+            if self.services > 0 {
+                self.models.create(&self.arena, self.services).await?;
+                self.models.start(&self.arena, self.services).await?;
+            }
+            if self.nodes > 0 {
+                self.fleet.add(&self.arena, self.nodes).await?;
+                self.fleet.create(&self.arena).await?;
+                self.fleet.until_labelled(self.nodes).await?;
+                self.fleet.until_ready().await?;
+            }
+            self.arena.calm().await?;
+            return self.arena.note_memory("before the restart");
+        }
+        self.again().await
+    }
+}
+
+impl Restart {
+    async fn again(&mut self) -> Result<()> {
+        let arena = &mut self.arena;
+        arena.process(FIRST).stop()?;
+        arena.begin_anew()?;
+        arena.pid = arena.launch(FIRST)?;
+        arena.column.main("ready after", "s", arena.seconds());
+        let asked = arena.calm().await?;
+        arena.column.main("last request after", "s", arena.seconds_to_last(&asked));
+        let (work, peak) = (arena.usage()?.cpu, megabytes(arena.usage()?.peak));
+        arena.column.main("work until silent", "CPU s", work);
+        arena.column.detail("memory at most on the way", "MB", peak);
+        arena.column.main("requests", "", asked.total() as f64);
+        arena.column.detail("watches begun", "", asked.watches as f64);
+        // A lease is no object here, and reviews and definitions are looked at, not changed.
+        let is_write = |kind: &str| {
+            let (verb, resource) = kind.split_once(' ').unwrap_or_default();
+            !["get", "list"].contains(&verb) && !resource.ends_with("reviews")
+        };
+        let written: u64 = asked.counts.iter().filter(|(kind, _)| is_write(kind)).map(|(_, count)| count).sum();
+        arena.column.main("objects written", "", written as f64);
+        arena.column.asked(AGAIN, &asked);
+        Ok(())
+    }
+}

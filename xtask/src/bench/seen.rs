@@ -1,0 +1,124 @@
+//! What the bench knows of the objects of a kind, kept up to date by a watch: to list thousands of them again and again
+//! would cost the machine more than what is measured.
+
+use std::collections::BTreeMap;
+use std::pin::pin;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
+
+use anyhow::{Result, bail};
+use futures::TryStreamExt;
+use kube::core::WatchEvent;
+use serde_json::Value;
+
+/// The time between two looks: what is measured is as exact as this.
+pub(super) const LOOK: Duration = Duration::from_millis(20);
+
+/// Objects by namespace and name.
+pub(super) type Objects = BTreeMap<String, Value>;
+
+/// Clones share one state.
+#[derive(Clone, Default)]
+pub(super) struct Seen {
+    state: Arc<Mutex<State>>,
+}
+
+#[derive(Default)]
+struct State {
+    objects: Objects,
+    /// How many changes were seen.
+    changes: u64,
+}
+
+impl Seen {
+    /// Follows the objects at a path.
+    pub(super) fn follow(client: &kube::Client, path: &str) -> Self {
+        let seen = Self::default();
+        let (mine, client, path) = (seen.clone(), client.clone(), path.to_owned());
+        tokio::spawn(async move {
+            loop {
+                // A watch that ends begins with all objects again.
+                let _ = mine.watch(&client, &path).await;
+                tokio::time::sleep(LOOK).await;
+            }
+        });
+        seen
+    }
+
+    async fn watch(&self, client: &kube::Client, path: &str) -> Result<()> {
+        let sign = if path.contains('?') { '&' } else { '?' };
+        let request = http::Request::get(format!("{path}{sign}watch=1")).body(Vec::new())?;
+        let mut events = pin!(client.request_events::<Value>(request).await?);
+        while let Some(event) = events.try_next().await? {
+            let mut state = self.state();
+            state.changes += 1;
+            match event {
+                WatchEvent::Added(object) | WatchEvent::Modified(object) => {
+                    state.objects.insert(key(&object), object);
+                }
+                WatchEvent::Deleted(object) => {
+                    state.objects.remove(&key(&object));
+                }
+                WatchEvent::Bookmark(_) => {}
+                WatchEvent::Error(_) => return Ok(()),
+            }
+        }
+        Ok(())
+    }
+
+    fn state(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// How often anything has changed.
+    pub(super) fn changes(&self) -> u64 {
+        self.state().changes
+    }
+
+    /// Looks at all of them.
+    pub(super) fn read<T>(&self, look: impl FnOnce(&Objects) -> T) -> T {
+        look(&self.state().objects)
+    }
+
+    /// How many are as wanted.
+    pub(super) fn count(&self, is: impl Fn(&Value) -> bool) -> usize {
+        self.read(|all| all.values().filter(|one| is(one)).count())
+    }
+
+    /// Waits until they are as wanted.
+    pub(super) async fn until(&self, limit: Duration, what: &str, done: impl Fn(&Objects) -> bool) -> Result<()> {
+        let (begin, mut looked) = (Instant::now(), None);
+        loop {
+            let changes = self.changes();
+            if looked != Some(changes) && self.read(&done) {
+                return Ok(());
+            }
+            looked = Some(changes);
+            if begin.elapsed() > limit {
+                bail!("not after {} s: {what}", limit.as_secs());
+            }
+            tokio::time::sleep(LOOK).await;
+        }
+    }
+
+    /// Waits until so many are as wanted.
+    pub(super) async fn until_count(
+        &self,
+        limit: Duration,
+        what: &str,
+        count: usize,
+        is: impl Fn(&Value) -> bool,
+    ) -> Result<()> {
+        let enough = |all: &Objects| all.values().filter(|one| is(one)).count() >= count;
+        match self.until(limit, what, enough).await {
+            Err(error) => Err(error.context(format!("{} of {count}", self.count(&is)))),
+            done => done,
+        }
+    }
+}
+
+/// Namespace and name.
+fn key(object: &Value) -> String {
+    let text = |field: &str| object["metadata"][field].as_str().unwrap_or_default();
+    format!("{}/{}", text("namespace"), text("name"))
+}

@@ -1,0 +1,130 @@
+//! Another driver for all nodes: how long the rollout takes and what it costs. Controllers and scheduler are real, since they
+//! make the new pods; kubelets are played, and start and end pods at once.
+
+use std::path::Path;
+use std::time::Duration;
+
+use anyhow::Result;
+use serde_json::{Value, json};
+
+use super::arena::{Arena, NAMESPACE, Play, Step, play};
+use super::players::{self, JSON, MERGE};
+use super::seen::{Objects, Seen};
+use super::{Common, Report};
+use crate::cluster::control_plane::Workloads;
+
+#[derive(clap::Args)]
+pub(crate) struct Args {
+    /// How many
+    #[arg(long, default_value = "100", value_name = "NUMBER")]
+    nodes: usize,
+    /// Nodes that may be out of use at once, a number or a percentage
+    #[arg(long, default_value = "25%", value_name = "AMOUNT")]
+    max_unavailable: String,
+    #[command(flatten)]
+    pub(super) common: Common,
+}
+
+/// How long a step may take.
+const DEADLINE: Duration = Duration::from_secs(1800);
+const POLICY: &str = "/apis/nvidia.com/v1/clusterpolicies/cluster-policy";
+const POLICIES: &str = "/apis/nvidia.com/v1/clusterpolicies";
+/// Label with the state of a node's driver.
+const STATE: &str = "nvidia.com/gpu-driver-upgrade-state";
+const OLD: &str = "580.65.06";
+const NEW: &str = "580.82.07";
+
+pub(super) async fn run(root: &Path, args: &Args) -> Result<()> {
+    let mut plays = Vec::new();
+    for arena in args.common.arenas(root, Workloads::Real).await? {
+        let follow = |path: &str| Seen::follow(&arena.cluster.client, path);
+        let pods = follow(&format!("/api/v1/namespaces/{NAMESPACE}/pods"));
+        players::kubelets(&arena.cluster.client, pods.clone());
+        let (nodes, policies) = (follow("/api/v1/nodes"), follow(POLICIES));
+        let unavailable = args.max_unavailable.clone();
+        plays.push(Upgrade { arena, nodes, pods, policies, count: args.nodes, unavailable });
+    }
+    play(&mut plays, args.common.idle).await?;
+    let title = format!("A driver upgrade of {} nodes, {} at once", args.nodes, args.max_unavailable);
+    let columns = plays.iter().map(|play| play.arena.column.clone()).collect();
+    let mut report = Report { name: format!("upgrade-{}", args.nodes), title, columns, faults: Vec::new() };
+    report.limit(&format!("requests in {} s without changes", args.common.idle), 0.0);
+    report.against(&args.common.against)?;
+    report.finish(root)
+}
+
+struct Upgrade {
+    arena: Arena,
+    nodes: Seen,
+    pods: Seen,
+    policies: Seen,
+    count: usize,
+    unavailable: String,
+}
+
+impl Play for Upgrade {
+    const STEPS: &'static [Step] = &[Step::Do("install"), Step::Do("upgrade"), Step::Idle];
+
+    fn arena(&mut self) -> &mut Arena {
+        &mut self.arena
+    }
+
+    async fn step(&mut self, name: &'static str) -> Result<()> {
+        if name == "install" {
+            let names = (0..self.count).map(|number| format!("gpu-{number}")).collect();
+            players::gpu_nodes(&self.arena.cluster, names).await?;
+            self.arena.begin()?;
+            self.arena.cluster.send("POST", POLICIES, JSON, &policy(&self.unavailable)).await?;
+        } else {
+            self.arena.begin()?;
+            let change = json!({"spec": {"driver": {"version": NEW}}});
+            self.arena.cluster.send("PATCH", POLICY, MERGE, &change).await?;
+        }
+        self.until_on_all(if name == "install" { OLD } else { NEW }).await?;
+        let arena = &mut self.arena;
+        arena.column.main(&format!("{name}: all nodes are done after"), "s", arena.seconds());
+        let asked = arena.calm().await?;
+        arena.column.asked(name, &asked);
+        arena.column.main(&format!("{name}: work until silent"), "CPU s", arena.cpu()?);
+        arena.column.main(&format!("{name}: requests for each node"), "", asked.total() as f64 / self.count as f64);
+        arena.note_memory(&format!("after: {name}"))
+    }
+}
+
+impl Upgrade {
+    /// Waits until that driver runs on every node, each takes pods again, and the policy says that it is ready.
+    async fn until_on_all(&self, version: &str) -> Result<()> {
+        let runs = |pod: &Value| {
+            let containers = pod["spec"]["containers"].as_array().into_iter().flatten();
+            let images = containers.filter_map(|container| container["image"].as_str());
+            let ours = pod["metadata"]["labels"]["app.kubernetes.io/component"] == "nvidia-driver";
+            ours && pod["status"]["phase"] == "Running"
+                && pod["metadata"]["deletionTimestamp"].is_null()
+                && images.into_iter().any(|image| image.contains(version))
+        };
+        self.pods.until_count(DEADLINE, "drivers run", self.count, runs).await?;
+        let done = |node: &Value| {
+            let state = node["metadata"]["labels"][STATE].as_str().unwrap_or("upgrade-done");
+            state == "upgrade-done" && node["spec"]["unschedulable"] != true
+        };
+        self.nodes.until_count(DEADLINE, "nodes are done", self.count, done).await?;
+        let ready = |all: &Objects| all.values().all(|policy| policy["status"]["state"] == "ready");
+        self.policies.until(DEADLINE, "the policy is ready", ready).await
+    }
+}
+
+fn policy(unavailable: &str) -> Value {
+    let off = json!({"enabled": false});
+    let upgrade = json!({"autoUpgrade": true, "maxParallelUpgrades": 0, "maxUnavailable": unavailable});
+    json!({
+        "apiVersion": "nvidia.com/v1", "kind": "ClusterPolicy", "metadata": {"name": "cluster-policy"},
+        "spec": {
+            "operator": {}, "daemonsets": {}, "toolkit": {}, "devicePlugin": {}, "gfd": {}, "nodeStatusExporter": {},
+            // Fewer pods, the same upgrade.
+            "dcgm": off, "dcgmExporter": off, "migManager": off,
+            "driver": {
+                "repository": "example.com", "image": "driver", "version": OLD, "upgradePolicy": upgrade,
+            },
+        },
+    })
+}
