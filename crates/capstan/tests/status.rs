@@ -8,6 +8,10 @@ mod running;
 use std::io::{BufRead, BufReader};
 use std::process::Stdio;
 
+use kube::Api;
+use kube::api::{DeleteParams, DynamicObject};
+use kube::config::{KubeConfigOptions, Kubeconfig};
+use kube::core::{ApiResource, GroupVersionKind};
 use running::{Running, capstan, program, said};
 use serde_json::Value;
 
@@ -40,11 +44,32 @@ fn a_cluster_that_works_is_ready_in_every_format() {
         .stdout(Stdio::piped())
         .spawn();
     let mut watched = watched.unwrap();
-    let mut line = String::new();
-    BufReader::new(watched.stdout.take().unwrap()).read_line(&mut line).unwrap();
+    let lines = BufReader::new(watched.stdout.take().unwrap()).lines();
+    let mut verdicts = lines.map(|line| serde_json::from_str::<Value>(&line.unwrap()).unwrap());
+    let first = verdicts.next().unwrap();
+    assert_eq!((&first["ready"], first["verdict"].as_str().unwrap()), (&true.into(), drawn.lines().next().unwrap()));
+    delete_service(&cluster, "nim", "llama");
+    let then = verdicts.find(|line| line["ready"] == true && *line != first).unwrap();
+    assert_eq!(then["verdict"], "ready: 2 of 2 GPU nodes work");
+    drop(cluster);
+    let last = verdicts.next().unwrap();
+    assert!(last["ready"].is_null() && last["verdict"].as_str().unwrap().starts_with("unknown: "), "{last}");
     watched.kill().unwrap();
     watched.wait().unwrap();
-    assert_eq!(serde_json::from_str::<Value>(&line).unwrap()["ready"], true);
+}
+
+/// Deletes a NIMService as a user does.
+fn delete_service(cluster: &Running, namespace: &str, name: &str) {
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+    runtime.block_on(async {
+        let kubeconfig = Kubeconfig::read_from(cluster.file("kubeconfig")).unwrap();
+        let config = kube::Config::from_custom_kubeconfig(kubeconfig, &KubeConfigOptions::default()).await.unwrap();
+        let kind = GroupVersionKind::gvk("apps.nvidia.com", "v1alpha1", "NIMService");
+        let resource = ApiResource::from_gvk_with_plural(&kind, "nimservices");
+        let client = kube::Client::try_from(config).unwrap();
+        let api: Api<DynamicObject> = Api::namespaced_with(client, namespace, &resource);
+        api.delete(name, &DeleteParams::default()).await.unwrap();
+    });
 }
 
 #[test]

@@ -12,7 +12,7 @@ use super::Snapshot;
 /// Lines of each log.
 const LINES: i64 = 200;
 /// Logs in all.
-const MOST: usize = 200;
+pub(super) const MOST: usize = 200;
 /// Logs of containers that are alike: on a large cluster most say the same.
 const ALIKE: usize = 10;
 /// Logs that are asked for at the same time.

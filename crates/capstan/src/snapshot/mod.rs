@@ -7,6 +7,7 @@ mod file;
 mod kinds;
 mod logs;
 mod read;
+mod watch;
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;
@@ -21,6 +22,7 @@ use serde_json::Value;
 pub(crate) use file::SNAPSHOT;
 pub(crate) use logs::all_of as logs_of;
 pub(crate) use read::{look, objects, read};
+pub(crate) use watch::Watch;
 
 /// What a cluster looked like.
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]

@@ -12,7 +12,7 @@ use super::kinds::{self, Kind};
 use super::{Snapshot, logs, name_of};
 
 /// Objects in one answer.
-const PAGE: u32 = 500;
+pub(super) const PAGE: u32 = 500;
 /// Kinds that are asked for at the same time.
 const AT_ONCE: usize = 8;
 
@@ -36,7 +36,7 @@ pub(crate) async fn look(client: &Client, names: &[&str]) -> Result<Snapshot> {
 }
 
 /// Makes an object of that kind smaller.
-type Trim = fn(&str, &mut Value);
+pub(super) type Trim = fn(&str, &mut Value);
 
 async fn list_all(client: &Client, kinds: Vec<Kind>, trim: Trim) -> Result<Snapshot> {
     let version = client
@@ -66,24 +66,14 @@ async fn list_all(client: &Client, kinds: Vec<Kind>, trim: Trim) -> Result<Snaps
 }
 
 async fn list(client: &Client, kind: &Kind, trim: Trim) -> Result<Vec<Value>, kube::Error> {
-    let gvk = GroupVersionKind::gvk(&kind.group, &kind.version, &kind.kind);
-    let resource = ApiResource::from_gvk_with_plural(&gvk, &kind.plural);
-    let api: Api<DynamicObject> = Api::all_with(client.clone(), &resource);
-    let api_version =
-        if kind.group.is_empty() { kind.version.clone() } else { format!("{}/{}", kind.group, kind.version) };
-    let plain = &|object: DynamicObject| {
-        let mut object = serde_json::to_value(object).unwrap_or_default();
-        // Items of a list do not say what they are.
-        object["apiVersion"] = json!(api_version);
-        object["kind"] = json!(kind.kind);
-        trim(&kind.kind, &mut object);
-        object
-    };
+    let api: Api<DynamicObject> = Api::all_with(client.clone(), &resource(kind));
+    let plain = &|object: DynamicObject| plain(kind, trim, object);
     let pages = futures::stream::try_unfold(Some(String::new()), |token| {
         let api = api.clone();
         async move {
             let Some(token) = token else { return Ok::<_, kube::Error>(None) };
-            let params = ListParams { limit: Some(PAGE), ..ListParams::default() };
+            let selector = fields(kind).map(str::to_owned);
+            let params = ListParams { limit: Some(PAGE), field_selector: selector, ..ListParams::default() };
             let params = if token.is_empty() { params } else { params.continue_token(&token) };
             let page = api.list(&params).await?;
             let next = page.metadata.continue_.filter(|token| !token.is_empty());
@@ -92,6 +82,27 @@ async fn list(client: &Client, kind: &Kind, trim: Trim) -> Result<Vec<Value>, ku
     });
     let pages: Vec<Vec<Value>> = pages.try_collect().await?;
     Ok(pages.into_iter().flatten().collect())
+}
+
+pub(super) fn resource(kind: &Kind) -> ApiResource {
+    let gvk = GroupVersionKind::gvk(&kind.group, &kind.version, &kind.kind);
+    ApiResource::from_gvk_with_plural(&gvk, &kind.plural)
+}
+
+/// Which objects of a kind matter. Every node renews a lease every few seconds, and nobody here reads them.
+pub(super) fn fields(kind: &Kind) -> Option<&'static str> {
+    (kind.kind == "Lease").then_some("metadata.namespace!=kube-node-lease")
+}
+
+/// An object as snapshots have it.
+pub(super) fn plain(kind: &Kind, trim: Trim, object: DynamicObject) -> Value {
+    let mut object = serde_json::to_value(object).unwrap_or_default();
+    // Items of a list do not say what they are.
+    let group = if kind.group.is_empty() { String::new() } else { format!("{}/", kind.group) };
+    object["apiVersion"] = json!(format!("{group}{}", kind.version));
+    object["kind"] = json!(kind.kind);
+    trim(&kind.kind, &mut object);
+    object
 }
 
 /// Drops what is large and says nothing about how the cluster fares.
@@ -107,7 +118,7 @@ fn trim(kind: &str, object: &mut Value) {
 }
 
 /// Drops what only writers need, and of pods all but their images and how they do: there are many.
-fn slim(kind: &str, object: &mut Value) {
+pub(super) fn slim(kind: &str, object: &mut Value) {
     trim(kind, object);
     if let Some(metadata) = object["metadata"].as_object_mut() {
         metadata.remove("managedFields");
@@ -121,5 +132,55 @@ fn slim(kind: &str, object: &mut Value) {
         for container in containers.filter_map(Value::as_object_mut) {
             container.retain(|field, _| ["name", "image"].contains(&field.as_str()));
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+    use std::sync::atomic::{AtomicUsize, Ordering};
+    use std::time::Duration;
+
+    use capstan_apiserver::auth::UserInfo;
+    use capstan_sim::{Cluster, node};
+    use k8s_openapi::api::core::v1::Pod;
+    use kube::api::PostParams;
+
+    use super::*;
+
+    /// More pods that fail than logs are read.
+    const PODS: usize = logs::MOST + 50;
+
+    async fn failing() -> Cluster {
+        let exit = node::Exit::after(Duration::from_secs(1), 1);
+        let fails = node::Behaviour { exit: Some(exit), ..node::Behaviour::default() };
+        let settings = node::Settings { rules: vec![(node::Match::default(), fails)], ..node::Settings::default() };
+        let cluster = Cluster::builder().node_settings(settings).nodes(3).start().await.unwrap();
+        let api: Api<Pod> = Api::namespaced(cluster.client(), "default");
+        for number in 0..PODS {
+            let spec = json!({"metadata": {"name": format!("p-{number}")}, "spec": {"containers": [{"name": "c", "image": "i"}]}});
+            api.create(&PostParams::default(), &serde_json::from_value(spec).unwrap()).await.unwrap();
+        }
+        tokio::time::sleep(Duration::from_secs(60)).await;
+        cluster
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_look_asks_no_more_often_than_there_are_kinds_pages_and_some_logs() {
+        let cluster = failing().await;
+        let (api, count) = (cluster.api().as_user(UserInfo::admin()), Arc::new(AtomicUsize::new(0)));
+        let asked = count.clone();
+        let service = tower::service_fn(move |request: http::Request<kube::client::Body>| {
+            asked.fetch_add(1, Ordering::Relaxed);
+            let api = api.clone();
+            async move { Ok::<_, std::convert::Infallible>(api.answer(request).await) }
+        });
+        let snapshot = read(&Client::new(service, "default")).await.unwrap();
+        assert_eq!(snapshot.of("", "Pod").len(), PODS);
+        // The version of the server, each kind once, one more page of events, and logs.
+        let pages = snapshot.objects.values().map(|all| all.len() / PAGE as usize).sum::<usize>();
+        let most = 1 + kinds::all().len() + pages + logs::MOST;
+        let asked = count.load(Ordering::Relaxed);
+        assert!(asked <= most && asked > logs::MOST, "{asked} requests of at most {most}");
     }
 }

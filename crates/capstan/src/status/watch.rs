@@ -1,11 +1,10 @@
-//! Looks at the cluster again and again: a full-screen view on a terminal, elsewhere a line whenever the verdict changes.
+//! Follows the cluster as it changes: a full-screen view on a terminal, elsewhere a line whenever the verdict changes.
 
 use std::io::IsTerminal;
 use std::process::ExitCode;
 use std::time::{Duration, Instant};
 
-use anyhow::{Result, bail};
-use kube::Client;
+use anyhow::{Result, anyhow, bail};
 use ratatui::Frame;
 use ratatui::crossterm::event::{self, Event, KeyCode, KeyEventKind, KeyModifiers};
 use ratatui::layout::{Constraint, Layout};
@@ -19,30 +18,30 @@ use super::text::{self, Tone};
 use super::tree::{Tree, Verdict};
 use super::{KINDS, code, tree};
 use crate::show::{self, Format};
-use crate::snapshot::{self, Source};
+use crate::snapshot::{Source, Watch};
 
-/// How often it looks at most.
-const PACE: Duration = Duration::from_secs(2);
-/// A look at a large cluster takes a while: so many times that long it leaves the API server alone.
+/// How often it is drawn at most.
+const PACE: Duration = Duration::from_millis(500);
+/// The tree of a large cluster takes a while: so many times that long others have the processor.
 const REST: u32 = 4;
 
 pub(super) async fn run(source: &Source, format: Format) -> Result<ExitCode> {
     if format == Format::Yaml {
         bail!("--watch tells changes line by line: use -o json or -o text");
     }
-    let client = source.client().await?;
-    let first = tree(&snapshot::look(&client, KINDS).await?);
+    let mut watch = Watch::start(&source.client().await?, KINDS).await?;
+    let first = tree(watch.next().await.map_err(|why| anyhow!("cannot look at the cluster: {why}"))?);
     if format == Format::Text && std::io::stdout().is_terminal() && std::io::stdin().is_terminal() {
-        return full_screen(client, first).await;
+        return full_screen(watch, first).await;
     }
     tokio::select! {
-        end = lines(&client, first, format) => end,
+        end = lines(watch, first, format) => end,
         _ = tokio::signal::ctrl_c() => Ok(ExitCode::SUCCESS),
     }
 }
 
 /// A line whenever the verdict changes.
-async fn lines(client: &Client, first: Tree, format: Format) -> Result<ExitCode> {
+async fn lines(mut watch: Watch, first: Tree, format: Format) -> Result<ExitCode> {
     let mut told: Option<Result<Verdict, String>> = None;
     let mut next = Ok(first.verdict);
     loop {
@@ -60,17 +59,17 @@ async fn lines(client: &Client, first: Tree, format: Format) -> Result<ExitCode>
             })?;
             told = Some(next);
         }
-        next = look(client).await.map(|tree| tree.verdict);
+        next = look(&mut watch).await.map(|tree| tree.verdict);
     }
 }
 
-/// The next look, not too soon after the one before. A cluster that does not answer is no reason to end.
-async fn look(client: &Client) -> Result<Tree, String> {
-    tokio::time::sleep(PACE).await;
+/// The cluster after the next change, not too soon after the one before. One that does not answer is no reason to end.
+async fn look(watch: &mut Watch) -> Result<Tree, String> {
+    let snapshot = watch.next().await?;
     let begin = Instant::now();
-    let seen = snapshot::look(client, KINDS).await;
-    tokio::time::sleep((begin.elapsed() * REST).saturating_sub(PACE)).await;
-    seen.map(|snapshot| tree(&snapshot)).map_err(|error| format!("{error:#}"))
+    let tree = tree(snapshot);
+    tokio::time::sleep((begin.elapsed() * REST).max(PACE)).await;
+    Ok(tree)
 }
 
 /// What the user pressed.
@@ -82,9 +81,9 @@ enum Key {
     Redraw,
 }
 
-async fn full_screen(client: Client, first: Tree) -> Result<ExitCode> {
+async fn full_screen(mut watch: Watch, first: Tree) -> Result<ExitCode> {
     let (looks, mut seen) = mpsc::channel(1);
-    let watching = tokio::spawn(async move { while looks.send(look(&client).await).await.is_ok() {} });
+    let watching = tokio::spawn(async move { while looks.send(look(&mut watch).await).await.is_ok() {} });
     let (keys, mut pressed) = mpsc::channel(16);
     std::thread::spawn(move || {
         while let Ok(event) = event::read() {
@@ -97,14 +96,15 @@ async fn full_screen(client: Client, first: Tree) -> Result<ExitCode> {
     });
     let mut terminal = ratatui::try_init()?;
     let mut view = View { tree: first, trouble: None, top: 0 };
+    let mut changed = true;
     let end = loop {
-        if let Err(error) = terminal.draw(|frame| view.draw(frame)) {
+        if changed && let Err(error) = terminal.draw(|frame| view.draw(frame)) {
             break Err(error);
         }
+        changed = true;
         tokio::select! {
             next = seen.recv() => match next {
-                Some(Ok(tree)) => (view.tree, view.trouble) = (tree, None),
-                Some(Err(why)) => view.trouble = Some(why),
+                Some(next) => changed = view.show(next),
                 None => break Ok(()),
             },
             key = pressed.recv() => match key {
@@ -148,6 +148,17 @@ struct View {
 }
 
 impl View {
+    /// Takes the next look; says whether anything differs.
+    fn show(&mut self, next: Result<Tree, String>) -> bool {
+        match next {
+            Ok(tree) if self.trouble.is_none() && self.tree == tree => return false,
+            Ok(tree) => (self.tree, self.trouble) = (tree, None),
+            Err(why) if self.trouble.as_ref() == Some(&why) => return false,
+            Err(why) => self.trouble = Some(why),
+        }
+        true
+    }
+
     fn draw(&mut self, frame: &mut Frame<'_>) {
         let lines: Vec<Line<'_>> = text::lines(&self.tree).into_iter().map(line).collect();
         let [body, foot] = Layout::vertical([Constraint::Min(1), Constraint::Length(1)]).areas(frame.area());
@@ -208,6 +219,14 @@ mod tests {
         let mut view = View { tree: tree(&Snapshot::default()), trouble: Some("gone".into()), top: 0 };
         let drawn = screen(&mut view);
         assert!(drawn.contains("not ready") && drawn.contains("not up to date: gone"), "{drawn}");
+    }
+
+    #[test]
+    fn only_what_differs_is_drawn() {
+        let same = || tree(&Snapshot::default());
+        let mut view = View { tree: same(), trouble: None, top: 0 };
+        let looks = [Ok(same()), Err("gone".into()), Err("gone".into()), Ok(same()), Ok(same())];
+        assert_eq!(looks.map(|look| view.show(look)), [false, true, false, true, false]);
     }
 
     #[test]
