@@ -104,9 +104,15 @@ impl World {
     /// The same with nodes that are many, and so say less.
     pub async fn start_fleet(nodes: u16) -> Self {
         let heartbeat = Duration::from_secs(3600);
-        let settings = node::Settings { events: node::Events::None, heartbeat, ..simulated::bare(nodes) };
+        let reports = node::Reports::Brief(Duration::from_secs(5));
+        let settings = node::Settings { events: node::Events::None, heartbeat, reports, ..simulated::bare(nodes) };
         // Nobody misses a node that is not heard of.
-        let patient = controllers::Settings { node_grace: None, ..controllers::Settings::default() };
+        let patient = controllers::Settings {
+            node_grace: None,
+            events: false,
+            endpoints: false,
+            ..controllers::Settings::default()
+        };
         Self::controlled(settings, patient).await.beside_operands().await
     }
 

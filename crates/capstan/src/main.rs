@@ -10,6 +10,7 @@ mod memory;
 mod operator;
 mod plan;
 mod show;
+mod sim;
 mod snapshot;
 mod status;
 mod up;
@@ -64,6 +65,8 @@ enum Command {
     Gather(gather::Args),
     /// Show what manifests, or the operator as it is, would change in a cluster; nothing is written
     Plan(plan::Args),
+    /// Try an install, an upgrade or a failure on a fleet that is not there, in virtual time, with the operator itself
+    Sim(sim::Args),
     /// Say what is wrong with a cluster: causes with evidence and a fix
     Doctor(doctor::Args),
     /// Print the CustomResourceDefinitions, or install them
@@ -98,6 +101,7 @@ fn main() -> ExitCode {
                 Command::Versions(args) => versions::run(args).await,
                 Command::Gather(args) => gather::run(args).await,
                 Command::Plan(args) => plan::run(args).await,
+                Command::Sim(args) => sim::run(args).await,
                 Command::Doctor(args) => doctor::run(args).await,
                 Command::Crds(args) => crds::run(args).await.map(|()| ExitCode::SUCCESS),
                 Command::Completions(args) => complete::completions(&args).map(|()| ExitCode::SUCCESS),

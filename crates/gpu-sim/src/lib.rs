@@ -20,7 +20,7 @@ mod workloads;
 use std::time::Duration;
 
 use capstan_sim::NodeTemplate;
-use capstan_sim::node::{Behaviour, Body, ContainerContext, ExitCode, Match};
+use capstan_sim::node::{Behaviour, Body, ContainerContext, Directory, ExitCode, Match};
 use k8s_openapi::api::core::v1::Node;
 
 /// Where operands tell each other how far they are, on the host.
@@ -100,6 +100,29 @@ pub fn rules(pace: Pace) -> Vec<(Match, Behaviour)> {
         body("gpus", Body::new(dra::plugin)),
         body("gpu-validation", Body::new(move |cx| dra::validation(cx, pace))),
     ]
+}
+
+/// Drivers that do not load, by node and image: a rule to add to the others.
+pub fn bad_drivers(pace: Pace, bad: impl Fn(&str, &str) -> bool + Clone + Send + Sync + 'static) -> (Match, Behaviour) {
+    let body = Body::new(move |cx: ContainerContext| {
+        let bad = bad.clone();
+        async move {
+            if bad(cx.node.name(), &cx.image) {
+                cx.log.line("the kernel module does not load");
+                return ExitCode::FAILURE;
+            }
+            driver(cx, pace).await;
+            ExitCode::SUCCESS
+        }
+    });
+    (Match::container("nvidia-driver-ctr"), Behaviour { body: Some(body), ..Behaviour::default() })
+}
+
+/// What a machine has forgotten after a reboot: which driver was loaded, and what was found out about it.
+pub fn reboot(host: &Directory) {
+    for path in [LOADED, TOOLKIT, PLUGIN, VALIDATIONS] {
+        host.remove(path);
+    }
 }
 
 fn file(name: &str) -> String {

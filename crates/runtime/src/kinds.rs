@@ -405,6 +405,16 @@ impl Kind {
         !matches!(self.keep, Keep::Keys | Keep::Metadata | Keep::Pod)
     }
 
+    /// Reads an object, but not what is dropped anyway.
+    pub(crate) fn read(&self, text: &str) -> serde_json::Result<Value> {
+        let parts = match self.keep {
+            Keep::Only(parts) => Some(parts),
+            Keep::Pod => Some(pods::READ),
+            Keep::Full | Keep::Keys | Keep::Metadata => None,
+        };
+        trim::read(text, parts)
+    }
+
     /// Drops what is not kept.
     pub(crate) fn trim(&self, object: &mut Value) {
         // Items of a list do not say what they are.

@@ -3,11 +3,27 @@
 
 use serde_json::{Map, Value, json};
 
+use crate::trim::Part;
+
 /// Variables that say what a container was made from. Those of users may be secrets.
 const VARIABLES: &[&str] = &["DRIVER_CONFIG_DIGEST"];
 
 /// Annotations that decide whether a pod can be evicted.
 const ANNOTATIONS: &[&str] = &["kubernetes.io/config.mirror"];
+
+/// Where what is kept comes from: the rest need not be read.
+pub(crate) const READ: &[Part] = {
+    use Part::{All, Each, Of};
+    const CONTAINER: &[Part] = &[All("env"), All("resources")];
+    const SPEC: &[Part] = &[
+        All("nodeName"),
+        All("resourceClaims"),
+        Each("initContainers", CONTAINER),
+        Each("containers", CONTAINER),
+        Each("volumes", &[All("emptyDir")]),
+    ];
+    &[All("apiVersion"), All("kind"), All("metadata"), Of("spec", SPEC), All("status")]
+};
 
 /// Drops what is not kept.
 pub(crate) fn trim(pod: &mut Value) {

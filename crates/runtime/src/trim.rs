@@ -1,5 +1,8 @@
-//! Which parts of an object are kept: of objects that are many, what nobody reads is dropped before it is stored.
+//! Which parts of an object are kept: of objects that are many, what nobody reads is dropped before it is stored, and most
+//! of that is not even read.
 
+use serde::de::{DeserializeSeed, IgnoredAny, MapAccess, SeqAccess, Visitor};
+use serde::{Deserialize, Deserializer};
 use serde_json::{Map, Value};
 
 /// A field that is kept, and how much of it.
@@ -15,12 +18,14 @@ pub enum Part {
     Besides(&'static str, &'static [&'static str]),
     /// Items of a list of one of these types.
     Typed(&'static str, &'static [&'static str]),
+    /// Parts of every item of a list.
+    Each(&'static str, &'static [Part]),
 }
 
 impl Part {
     fn name(self) -> &'static str {
         match self {
-            Self::All(name) | Self::Of(name, _) => name,
+            Self::All(name) | Self::Of(name, _) | Self::Each(name, _) => name,
             Self::Starting(name, _) | Self::Besides(name, _) | Self::Typed(name, _) => name,
         }
     }
@@ -29,6 +34,9 @@ impl Part {
         let starts = |key: &str, with: &[&str]| with.iter().any(|prefix| key.starts_with(prefix));
         match (self, value) {
             (Self::Of(_, parts), Value::Object(fields)) => only(fields, parts),
+            (Self::Each(_, parts), Value::Array(items)) => {
+                items.iter_mut().filter_map(Value::as_object_mut).for_each(|fields| only(fields, parts));
+            }
             (Self::Starting(_, with), Value::Object(fields)) => fields.retain(|key, _| starts(key, with)),
             (Self::Besides(_, with), Value::Object(fields)) => fields.retain(|key, _| !starts(key, with)),
             (Self::Typed(_, types), Value::Array(items)) => {
@@ -49,6 +57,102 @@ pub(crate) fn only(fields: &mut Map<String, Value>, parts: &[Part]) {
         }
         None => false,
     });
+}
+
+/// Reads an object, of which only `parts` if they are given, and never its managed fields. What is left out costs little
+/// more than to find its end.
+pub(crate) fn read(text: &str, parts: Option<&'static [Part]>) -> serde_json::Result<Value> {
+    let mut reader = serde_json::Deserializer::from_str(text);
+    let object = Sieve { parts, depth: 0 }.deserialize(&mut reader)?;
+    reader.end()?;
+    Ok(object)
+}
+
+/// Reads a value without what is not wanted of it.
+#[derive(Clone, Copy)]
+struct Sieve {
+    parts: Option<&'static [Part]>,
+    /// 0 for the object, 1 for its metadata, more for everything else.
+    depth: usize,
+}
+
+impl Sieve {
+    /// How a field is read; nothing if it is not.
+    fn below(self, name: &str) -> Option<Self> {
+        let depth = if self.depth == 0 && name == "metadata" { 1 } else { 2 };
+        if self.depth == 1 && name == "managedFields" {
+            return None;
+        }
+        let Some(parts) = self.parts else { return Some(Self { parts: None, depth }) };
+        let parts = match parts.iter().find(|part| part.name() == name)? {
+            Part::Of(_, parts) | Part::Each(_, parts) => Some(*parts),
+            _ => None,
+        };
+        Some(Self { parts, depth })
+    }
+
+    fn reads_all(self) -> bool {
+        self.parts.is_none() && self.depth == 2
+    }
+}
+
+impl<'de> DeserializeSeed<'de> for Sieve {
+    type Value = Value;
+
+    fn deserialize<D: Deserializer<'de>>(self, deserializer: D) -> Result<Value, D::Error> {
+        if self.reads_all() { Value::deserialize(deserializer) } else { deserializer.deserialize_any(self) }
+    }
+}
+
+impl<'de> Visitor<'de> for Sieve {
+    type Value = Value;
+
+    fn expecting(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("a JSON value")
+    }
+
+    fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<Value, A::Error> {
+        let mut fields = Map::new();
+        while let Some(name) = map.next_key::<String>()? {
+            match self.below(&name) {
+                Some(sieve) => drop(fields.insert(name, map.next_value_seed(sieve)?)),
+                None => drop(map.next_value::<IgnoredAny>()?),
+            }
+        }
+        Ok(Value::Object(fields))
+    }
+
+    fn visit_seq<A: SeqAccess<'de>>(self, mut items: A) -> Result<Value, A::Error> {
+        let mut list = Vec::new();
+        while let Some(item) = items.next_element_seed(self)? {
+            list.push(item);
+        }
+        Ok(Value::Array(list))
+    }
+
+    fn visit_unit<E>(self) -> Result<Value, E> {
+        Ok(Value::Null)
+    }
+
+    fn visit_bool<E>(self, value: bool) -> Result<Value, E> {
+        Ok(value.into())
+    }
+
+    fn visit_i64<E>(self, value: i64) -> Result<Value, E> {
+        Ok(value.into())
+    }
+
+    fn visit_u64<E>(self, value: u64) -> Result<Value, E> {
+        Ok(value.into())
+    }
+
+    fn visit_f64<E>(self, value: f64) -> Result<Value, E> {
+        Ok(value.into())
+    }
+
+    fn visit_str<E>(self, value: &str) -> Result<Value, E> {
+        Ok(value.into())
+    }
 }
 
 #[cfg(test)]
@@ -85,5 +189,37 @@ mod tests {
         let mut object = json!({"spec": null, "conditions": "text"});
         only(object.as_object_mut().unwrap(), &[Part::Of("spec", &[]), Part::Typed("conditions", &[])]);
         assert_eq!(object, json!({"spec": null, "conditions": "text"}));
+    }
+
+    #[test]
+    fn what_is_not_wanted_is_not_even_read() {
+        let parts = &[
+            Part::Of("metadata", &[Part::All("name"), Part::All("managedFields")]),
+            Part::Of("spec", &[Part::All("a"), Part::Each("list", &[Part::All("x")])]),
+            Part::All("status"),
+        ];
+        let object = json!({
+            "metadata": {"name": "n", "managedFields": [{"manager": "m"}], "uid": "u"},
+            "spec": {"a": [1, -2, 2.5, null, true], "b": {"deep": []}, "list": [{"x": 1, "y": 2}, 3, {"y": 4}]},
+            "status": {"managedFields": "not those", "text": "caf\u{e9}"},
+            "other": 1,
+        });
+        let text = object.to_string();
+        let sieved = json!({
+            "metadata": {"name": "n"},
+            "spec": {"a": [1, -2, 2.5, null, true], "list": [{"x": 1}, 3, {}]},
+            "status": {"managedFields": "not those", "text": "caf\u{e9}"},
+        });
+        assert_eq!(read(&text, Some(parts)).unwrap(), sieved);
+        let mut whole = object;
+        whole["metadata"].as_object_mut().unwrap().remove("managedFields");
+        assert_eq!(read(&text, None).unwrap(), whole);
+    }
+
+    #[test]
+    fn what_is_no_json_is_refused_even_where_it_is_not_wanted() {
+        for text in [r#"{"other": [1,}"#, r#"{"status": {}} more"#, ""] {
+            assert!(read(text, Some(&[Part::All("status")])).is_err(), "{text}");
+        }
     }
 }

@@ -237,7 +237,7 @@ impl Builder {
         bootstrap::install(&server, &self.addresses, port).await?;
         restore::restore(&server, self.objects).await?;
         let tasks = Tasks::default();
-        let context = Context::new(server.clone(), tasks.clone());
+        let context = Context::new(server.clone(), tasks.clone(), self.controllers.events);
         self.controllers.root_ca.get_or_insert_with(|| authority.pem().into());
         controllers::start(&context, &self.controllers);
         scheduler::start(&context, &self.scheduler);

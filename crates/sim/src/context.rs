@@ -27,7 +27,7 @@ pub struct Context {
 }
 
 impl Context {
-    pub(crate) fn new(server: Server, tasks: Tasks) -> Self {
+    pub(crate) fn new(server: Server, tasks: Tasks, events: bool) -> Self {
         let caches = Arc::new(Caches::new(server.registry()));
         caches.feed(&server, &Caller::system("kube-controller-manager"), &tasks);
         let gauges = Gauges::default();
@@ -38,7 +38,10 @@ impl Context {
             let user = UserInfo::service_account("kube-system", user, "");
             Writer::new(server.clone(), caches.clone(), user, "kube-controller-manager")
         };
-        let events = EventSink::start(writer("event-controller"), &tasks);
+        let events = match events {
+            true => EventSink::start(writer("event-controller"), &tasks),
+            false => EventSink::silent(),
+        };
         Self { server, caches, events, tasks, gauges }
     }
 

@@ -42,7 +42,7 @@ impl Severity {
 /// Where events go. Clones share one state.
 #[derive(Clone)]
 pub(crate) struct EventSink {
-    queue: mpsc::Sender<Report>,
+    queue: Option<mpsc::Sender<Report>>,
     last: Arc<AtomicI64>,
 }
 
@@ -70,7 +70,12 @@ impl EventSink {
     pub(crate) fn start(writer: Writer, tasks: &Tasks) -> Self {
         let (queue, reports) = mpsc::channel(WAITING);
         tasks.spawn(write_all(writer, reports));
-        Self { queue, last: Arc::default() }
+        Self { queue: Some(queue), last: Arc::default() }
+    }
+
+    /// Where nobody reads events, none are written.
+    pub(crate) fn silent() -> Self {
+        Self { queue: None, last: Arc::default() }
     }
 
     pub(crate) fn recorder(&self, component: &str, host: &str, clock: Clock) -> Recorder {
@@ -105,6 +110,7 @@ impl Recorder {
         reason: impl Into<Cow<'static, str>>,
         message: impl Into<String>,
     ) {
+        let Some(queue) = &self.sink.queue else { return };
         let at = self.clock.now();
         let report = Report {
             about,
@@ -117,7 +123,7 @@ impl Recorder {
             nanos: self.sink.unique(at),
         };
         // A full queue loses the event.
-        let _ = self.sink.queue.try_send(report);
+        let _ = queue.try_send(report);
     }
 }
 

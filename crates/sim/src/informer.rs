@@ -243,6 +243,12 @@ impl<K: Kind> Cache<K> {
         self.put(object)
     }
 
+    /// The same where the object is known already, as it would be read.
+    pub(crate) fn observe_as(&self, object: &Object, mut typed: K) {
+        typed.metadata_mut().resource_version = Some(object.revision.to_string());
+        self.change(object.key(), Some((object.revision, Arc::new(typed))));
+    }
+
     /// Takes in a deletion that just happened.
     pub(crate) fn observe_deletion(&self, object: &Object) {
         self.remove(object.key(), object.revision, true);

@@ -8,6 +8,7 @@ use capstan_apiserver::ops::{
     WriteOptions, Written,
 };
 use capstan_apiserver::registry::Resource;
+use k8s_openapi::api::core::v1::{Pod, PodStatus};
 use serde_json::{Map, Value, json};
 
 use crate::caches::Caches;
@@ -61,6 +62,18 @@ impl Writer {
         target.subresource = subresource.map(Into::into);
         let patch = Patch { kind, body: body.into() };
         self.seen(self.server.patch(&self.caller, &target, patch, &self.options).await?)
+    }
+
+    /// Tells the status of a pod past admission and managed fields, if nobody else changed the pod meanwhile.
+    pub(crate) fn tell(&self, pod: &Pod, status: &PodStatus) -> Result<()> {
+        let meta = &pod.metadata;
+        let name = meta.name.as_deref().unwrap_or_default();
+        let target = Target::one(self.resource::<Pod>()?, meta.namespace.as_deref(), name);
+        let revision = meta.resource_version.as_deref().and_then(|text| text.parse().ok()).unwrap_or(0);
+        let value = serde_json::to_value(status).map_err(Status::internal)?;
+        let object = self.server.put_status(&target, meta.uid.as_deref().unwrap_or_default(), revision, value)?;
+        self.caches.pods.observe_as(&object, Pod { status: Some(status.clone()), ..pod.clone() });
+        Ok(())
     }
 
     /// Deletes exactly this object: one of the same name that came after it stays.

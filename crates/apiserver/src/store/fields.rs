@@ -74,6 +74,22 @@ impl FieldPaths {
     }
 }
 
+impl FieldPaths {
+    /// The values in an object that had others, of which only the status is another: `object` has nothing else.
+    pub(super) fn read_status(&self, before: &Fields, object: &Value) -> Fields {
+        let (mut text, mut ends) = (String::new(), Vec::with_capacity(self.0.len()));
+        for path in self.0.iter() {
+            if path.starts_with("status.") {
+                text.push_str(&read(object, path));
+            } else {
+                text.push_str(before.get(path).unwrap_or_default());
+            }
+            ends.push(text.len() as u32);
+        }
+        Fields { paths: self.clone(), text: text.into(), ends: ends.into() }
+    }
+}
+
 impl<'a> FromIterator<&'a str> for FieldPaths {
     fn from_iter<T: IntoIterator<Item = &'a str>>(paths: T) -> Self {
         Self(paths.into_iter().map(Into::into).collect())

@@ -51,6 +51,8 @@ pub struct Object {
     revision_at: u32,
     /// From where to where `metadata.managedFields` is in `body`, with the comma before it.
     managed: (u32, u32),
+    /// Where the status is in `body`, with the comma before it, if it is the last member; else the closing brace.
+    status_at: u32,
 }
 
 impl Object {
@@ -59,7 +61,7 @@ impl Object {
         let meta = &value["metadata"];
         let (namespace, name) = (text(meta, "namespace"), text(meta, "name"));
         let key: Arc<str> = if namespace.is_empty() { name.into() } else { format!("{namespace}/{name}").into() };
-        let Encoded { body, revision_at, managed } = encode(value);
+        let Encoded { body, revision_at, managed, status_at } = encode(value);
         Self {
             name_at: (key.len() - name.len()) as u32,
             key,
@@ -74,7 +76,24 @@ impl Object {
             body,
             revision_at,
             managed,
+            status_at,
         }
+    }
+
+    /// The same object with another status, without a look at anything else of it. Nothing where the status is not the last
+    /// member, which it is in every kind of Kubernetes' own.
+    pub(crate) fn with_status(&self, status: Value, fields: &super::FieldPaths) -> Option<Self> {
+        let head = &self.body[..self.status_at as usize];
+        if self.body.len() > head.len() + 1 && !self.body[head.len()..].starts_with(STATUS) {
+            return None;
+        }
+        let mut body = Vec::with_capacity(self.body.len() + 1024);
+        body.extend_from_slice(head);
+        body.extend_from_slice(STATUS);
+        serde_json::to_writer(&mut body, &status).expect("a JSON value encodes");
+        body.push(b'}');
+        let fields = fields.read_status(&self.fields, &serde_json::json!({"status": status}));
+        Some(Self { body: Bytes::copy_from_slice(&body), fields, ..self.clone() })
     }
 
     /// An object that is not stored but travels like one: a Scale, a review, another version of a stored object.
@@ -220,11 +239,15 @@ impl Object {
     }
 }
 
+/// How the status begins in a text.
+const STATUS: &[u8] = br#","status":"#;
+
 /// The text of an object, with places in it.
 struct Encoded {
     body: Bytes,
     revision_at: u32,
     managed: (u32, u32),
+    status_at: u32,
 }
 
 /// The members after `kind`. `resourceVersion` goes after the members of `metadata` that sort before it.
@@ -235,16 +258,17 @@ fn encode(value: &Value) -> Encoded {
     }
     SCRATCH.with_borrow_mut(|out| {
         out.clear();
-        let (at, (from, to)) = write_body(out, value);
+        let (at, (from, to), status) = write_body(out, value);
         let body = Bytes::copy_from_slice(out);
         // One huge object must not keep its memory for good.
         out.shrink_to(1 << 20);
-        Encoded { body, revision_at: at as u32, managed: (from as u32, to as u32) }
+        Encoded { body, revision_at: at as u32, managed: (from as u32, to as u32), status_at: status as u32 }
     })
 }
 
-/// Appends the members after `kind`, and returns where `resourceVersion` goes, and from where to where managed fields are.
-fn write_body(out: &mut Vec<u8>, value: &Value) -> (usize, (usize, usize)) {
+/// Appends the members after `kind`, and returns where `resourceVersion` goes, from where to where managed fields are, and
+/// where the status is or would be.
+fn write_body(out: &mut Vec<u8>, value: &Value) -> (usize, (usize, usize), usize) {
     let (mut at, mut managed) = (0, (0, 0));
     out.extend_from_slice(br#""metadata":{"#);
     let mut pending = true;
@@ -272,14 +296,17 @@ fn write_body(out: &mut Vec<u8>, value: &Value) -> (usize, (usize, usize)) {
         at = out.len();
     }
     out.push(b'}');
+    let mut status = None;
     for (key, member) in value.as_object().unwrap_or(&empty) {
         if !matches!(key.as_str(), "apiVersion" | "kind" | "metadata") {
+            status = (key == "status").then_some(out.len());
             out.push(b',');
             write_member(out, key, member);
         }
     }
+    let end = out.len();
     out.push(b'}');
-    (at, managed)
+    (at, managed, status.unwrap_or(end))
 }
 
 fn write_member(out: &mut Vec<u8>, key: &str, value: &Value) {
@@ -354,6 +381,28 @@ mod tests {
             assert_eq!(object.parse_unmanaged::<Value>().unwrap(), without);
             with["metadata"]["resourceVersion"] = json!("7");
             assert_eq!(object.value(), with);
+        }
+    }
+
+    #[test]
+    fn a_status_is_replaced_without_the_rest_being_read() {
+        let paths: crate::store::FieldPaths = ["spec.nodeName", "status.phase"].into_iter().collect();
+        let whole =
+            json!({"metadata": {"name": "n"}, "spec": {"nodeName": "a"}, "status": {"phase": "Pending", "x": 1}});
+        let bare = json!({"metadata": {"name": "n"}, "spec": {"nodeName": "a"}});
+        for value in [whole, bare] {
+            let types = Arc::new(TypeMeta { api_version: "v1".into(), kind: "Pod".into() });
+            let object = Object::new(types, &value, &paths).at(7);
+            let told = object.with_status(json!({"phase": "Running"}), &paths).unwrap();
+            let status = r#""spec":{"nodeName":"a"},"status":{"phase":"Running"}}"#;
+            let meta = r#"{"apiVersion":"v1","kind":"Pod","metadata":{"name":"n","resourceVersion":"7"}"#;
+            assert_eq!(text_of(&told), format!("{meta},{status}"));
+            assert_eq!(
+                (told.fields.get("spec.nodeName"), told.fields.get("status.phase")),
+                (Some("a"), Some("Running"))
+            );
+            let again = told.with_status(json!({}), &paths).unwrap();
+            assert!(text_of(&again).ends_with(r#","status":{}}"#));
         }
     }
 

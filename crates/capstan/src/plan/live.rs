@@ -16,7 +16,7 @@ struct Line {
 }
 
 /// Options like those of the operator in the cluster, for a process that is alone; and what has to be said about that.
-pub(super) fn options(snapshot: &Snapshot) -> Result<(Options, Vec<String>)> {
+pub(crate) fn options(snapshot: &Snapshot) -> Result<(Options, Vec<String>)> {
     let alone = Options::in_process();
     let Some((namespace, container)) = find(snapshot) else {
         let mut options = alone;

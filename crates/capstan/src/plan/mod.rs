@@ -18,7 +18,9 @@ use clap::ValueEnum;
 use serde::Serialize;
 
 use changes::{Action, Change};
+pub(crate) use live::options;
 use twin::Written;
+pub(crate) use twin::{PACE, containers, restorable};
 
 use crate::snapshot::{self, Snapshot, Source, name_of, named};
 use crate::up::manifests::{self, Manifest};
@@ -91,7 +93,7 @@ pub(crate) async fn run(args: Args) -> Result<ExitCode> {
     }
     let wanted = if args.file.is_empty() { Vec::new() } else { manifests::read(&args.file)? };
     let before = args.source.get().await?;
-    let (options, mut notes) = live::options(&before)?;
+    let (options, mut notes) = options(&before)?;
     let outcome = twin::run(&before, &wanted, options)?;
     notes.extend(doubts(&before));
     let plan = plan(&before, &wanted, outcome, notes);

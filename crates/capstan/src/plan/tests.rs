@@ -32,7 +32,8 @@ struct World {
 
 impl World {
     async fn start() -> Self {
-        let rules = [twin::containers(), capstan_gpu_sim::rules(Pace::default())].concat();
+        let rules =
+            [twin::containers(std::time::Duration::from_secs(30)), capstan_gpu_sim::rules(Pace::default())].concat();
         let nodes = (0..2).map(|index| gpu_node(&format!("gpu-{index}"), 8)).collect();
         let settings = node::Settings { nodes, rules, ..node::Settings::default() };
         let start = "2027-01-15T08:00:00Z".parse().unwrap();

@@ -102,14 +102,19 @@ async fn roll_out(before: &Snapshot, manifests: &[Manifest], options: Options) -
     Ok(Outcome { after, gone: rest.gone, took: rest.took, settled: rest.settled, written })
 }
 
-/// The cluster with its objects. Webhooks are somebody else's code, which is not here to answer.
-async fn twin(before: &Snapshot) -> Result<Cluster> {
+/// The objects of a cluster that another one can begin with. Webhooks are somebody else's code, which is not here to answer.
+pub(crate) fn restorable(before: &Snapshot) -> Vec<Value> {
     let left_out = |kind: &str| {
         kind.ends_with(".admissionregistration.k8s.io") || ["Event", "Lease.coordination.k8s.io"].contains(&kind)
     };
     let objects = before.objects.iter().filter(|(kind, _)| !left_out(kind)).flat_map(|(_, objects)| objects);
+    objects.cloned().map(with_hardware).collect()
+}
+
+/// The cluster with its objects.
+async fn twin(before: &Snapshot) -> Result<Cluster> {
     let settings = node::Settings {
-        rules: [containers(), capstan_gpu_sim::rules(PACE)].concat(),
+        rules: [containers(PULL), capstan_gpu_sim::rules(PACE)].concat(),
         events: node::Events::None,
         heartbeat: Duration::from_secs(3600),
         ..node::Settings::default()
@@ -119,19 +124,21 @@ async fn twin(before: &Snapshot) -> Result<Cluster> {
         .node_settings(settings)
         // Nobody misses a node that is not heard of for a while.
         .controller_settings(controllers::Settings { node_grace: None, ..controllers::Settings::default() })
-        .restore(objects.cloned().map(with_hardware).collect());
+        .restore(restorable(before));
     builder.start().await.context("the cluster's twin did not start")
 }
 
 /// How long things take: guesses that are said with the plan, as nobody knows the registry and the disks.
-pub(super) const PACE: Pace =
+pub(crate) const PACE: Pace =
     Pace { driver: Duration::from_secs(180), toolkit: Duration::from_secs(15), check: Duration::from_secs(5) };
+/// The same for an image to be pulled.
+const PULL: Duration = Duration::from_secs(30);
 
 /// Containers that are no operands of GPU nodes.
-pub(super) fn containers() -> Vec<(node::Match, node::Behaviour)> {
+pub(crate) fn containers(pull: Duration) -> Vec<(node::Match, node::Behaviour)> {
     let of = |pod: &str| node::Match { pod: Some(pod.into()), ..node::Match::default() };
     let any = node::Behaviour {
-        pull_time: Some(Duration::from_secs(30)),
+        pull_time: Some(pull),
         started_after: Some(Duration::from_secs(5)),
         ready_after: Some(Duration::from_secs(5)),
         ..node::Behaviour::default()

@@ -232,7 +232,7 @@ impl Watch<'_> {
     /// Keeps an object; one that cannot be read is reported and left out.
     fn take(&mut self, text: &RawValue, source: Source) -> Option<Key> {
         let table = &self.feed.table;
-        match serde_json::from_str::<Value>(text.get()) {
+        match table.kind.read(text.get()) {
             Ok(object) => {
                 let (key, version) = (Key::of(&object), version(&object).map(str::to_owned));
                 self.cache.change(self.feed, || table.put(source, object));

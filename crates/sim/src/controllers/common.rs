@@ -241,13 +241,14 @@ impl Controller {
     }
 }
 
-/// How long to wait for more changes to what an owner of so many owns. Few are counted in no time.
+/// How long to wait for more changes to what an owner of so many owns. Few are counted in no time, thousands seldom.
 pub(crate) fn patience(owned: usize) -> Duration {
-    if owned < 100 {
-        Duration::ZERO
-    } else {
-        Duration::from_micros(200).saturating_mul(u32::try_from(owned).unwrap_or(u32::MAX))
-    }
+    let each = match owned {
+        ..100 => Duration::ZERO,
+        100..2000 => Duration::from_micros(200),
+        _ => Duration::from_millis(1),
+    };
+    each.saturating_mul(u32::try_from(owned).unwrap_or(u32::MAX))
 }
 
 /// Success when the object is gone.

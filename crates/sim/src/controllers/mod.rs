@@ -44,6 +44,10 @@ pub struct Settings {
     pub node_grace: Option<Grace>,
     /// Who makes volumes for claims.
     pub provisioning: Provisioning,
+    /// Whether controllers and nodes report events: thousands of nodes have more to report than anybody reads.
+    pub events: bool,
+    /// Whether services get endpoints: those of thousands of pods are written again whenever one of them changes.
+    pub endpoints: bool,
     /// How long events are kept.
     pub event_ttl: Duration,
     /// What autoscalers look at.
@@ -56,6 +60,8 @@ impl Default for Settings {
             root_ca: None,
             node_grace: Some(Grace::default()),
             provisioning: Provisioning::All,
+            events: true,
+            endpoints: true,
             event_ttl: Duration::from_secs(3600),
             metrics: None,
         }
@@ -68,7 +74,9 @@ pub(crate) fn start(context: &Context, settings: &Settings) {
     daemon_set::start(context);
     deployment::start(context);
     disruption::start(context);
-    endpoints::start(context);
+    if settings.endpoints {
+        endpoints::start(context);
+    }
     event_ttl::start(context, settings.event_ttl);
     hpa::start(context, settings.metrics.clone());
     job::start(context);

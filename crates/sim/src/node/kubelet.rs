@@ -5,10 +5,9 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use capstan_apiserver::error::Result;
-use capstan_apiserver::ops::{DeleteOptions, PatchKind};
+use capstan_apiserver::ops::DeleteOptions;
 use jiff::Timestamp;
 use k8s_openapi::api::core::v1::{ObjectReference, Pod, PodStatus};
-use serde_json::{Value, json};
 
 use super::Events;
 use super::admit::{Refusal, Share};
@@ -41,6 +40,8 @@ pub(super) struct Tracked {
     pub(super) bodies: HashMap<usize, Running>,
     pub(super) directories: HashMap<String, Directory>,
     mount_attempts: u32,
+    /// When its status was last reported.
+    pub(super) reported: Option<Timestamp>,
     /// Whether the object was told to go.
     removed: bool,
 }
@@ -211,14 +212,15 @@ impl Nodes {
         };
         let outcome = self.step(&pod, &mut lock(&tracked));
         self.apply(key, &pod, &tracked, outcome.effects);
-        if pod.status.as_ref() != Some(&outcome.status) {
-            write_status(&node, &pod, &outcome.status).await?;
-        }
+        let due = match self.report_status(&node, &pod, &tracked, &outcome.status).await? {
+            None => outcome.due,
+            Some(later) => Some(outcome.due.map_or(later, |due| due.min(later))),
+        };
         if outcome.remove {
             self.remove(&node, &pod).await?;
             lock(&tracked).removed = true;
         }
-        Ok(outcome.due)
+        Ok(due)
     }
 
     fn take_in(&self, key: &Arc<str>, pod: &Arc<Pod>, node: &Arc<Virtual>) -> Arc<Mutex<Tracked>> {
@@ -244,6 +246,7 @@ impl Nodes {
             bodies: HashMap::new(),
             directories: HashMap::new(),
             mount_attempts: 0,
+            reported: Some(inner.context.clock().now()),
             removed: false,
         };
         let tracked = Arc::new(Mutex::new(tracked));
@@ -376,24 +379,4 @@ impl Nodes {
             _ => Ok(()),
         }
     }
-}
-
-/// Reports the status of a pod, if nobody else changed the pod meanwhile.
-async fn write_status(node: &Virtual, pod: &Pod, status: &PodStatus) -> Result<()> {
-    let to_value = |status: &PodStatus| serde_json::to_value(status).expect("a status is plain data");
-    let mut fresh = to_value(status);
-    let before = pod.status.as_ref().map(to_value).unwrap_or_default();
-    if let (Value::Object(before), Value::Object(fresh)) = (before, &mut fresh) {
-        for key in before.keys() {
-            fresh.entry(key.clone()).or_insert(Value::Null);
-        }
-    }
-    let meta = &pod.metadata;
-    let body = json!({
-        "metadata": {"uid": meta.uid, "resourceVersion": meta.resource_version},
-        "status": fresh,
-    });
-    let name = meta.name.as_deref().unwrap_or_default();
-    let namespace = meta.namespace.as_deref();
-    node.writer.patch::<Pod>(namespace, name, Some("status"), PatchKind::Merge, body).await.map(drop)
 }

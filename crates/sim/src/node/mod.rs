@@ -17,6 +17,7 @@ mod logs;
 mod mounts;
 mod nodes;
 mod power;
+mod report;
 mod runtime;
 mod status;
 mod template;
@@ -48,8 +49,20 @@ pub struct Settings {
     pub lease: Duration,
     /// Which events nodes report.
     pub events: Events,
+    /// How nodes report on their pods.
+    pub reports: Reports,
     /// How many pods are worked on at the same time.
     pub workers: usize,
+}
+
+/// How nodes report on their pods.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Reports {
+    /// Every change, as a kubelet does.
+    Full,
+    /// What others wait for at once, everything else at most this often, and past admission and managed fields: for
+    /// thousands of nodes.
+    Brief(Duration),
 }
 
 /// Which events are reported.
@@ -71,6 +84,7 @@ impl Default for Settings {
             heartbeat: Duration::from_secs(10),
             lease: Duration::from_secs(40),
             events: Events::All,
+            reports: Reports::Full,
             workers: 4,
         }
     }

@@ -315,6 +315,12 @@ impl NodeHandle {
         Ok(())
     }
 
+    /// Takes the node out of use for new pods, or back.
+    pub async fn cordon(&self, out: bool) -> Result<()> {
+        let body = json!({"spec": {"unschedulable": out.then_some(true)}});
+        self.node.writer.patch::<Node>(None, &self.node.name, None, PatchKind::Merge, body).await.map(drop)
+    }
+
     /// Sets labels of the node.
     pub async fn set_labels(&self, labels: &[(&str, &str)]) -> Result<()> {
         let labels: serde_json::Map<String, serde_json::Value> =

@@ -141,7 +141,7 @@ impl<'a> Cycle<'a> {
         let devices =
             Devices::new(pod, view, ledger).map_err(|reason| Blocked { rule: Rule::DynamicResources, reason })?;
         let spread = HardSpread::new(Spread::hard(pod), state, pod, &affinity);
-        let others = HardAffinity::new(pod, state);
+        let others = HardAffinity::new(pod, state, &affinity);
         Ok(Self { pod, state, affinity, spread, others, volumes, devices: devices.map(Arc::new) })
     }
 

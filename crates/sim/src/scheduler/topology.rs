@@ -7,7 +7,7 @@ use k8s_openapi::api::core::v1::TopologySpreadConstraint;
 use super::counts::{Counted, PerNode};
 use super::pod::{PodInfo, Term};
 use super::selector::{NodeAffinity, Selector, untolerated};
-use super::state::{NodeState, State};
+use super::state::{NodeId, NodeState, State};
 
 /// Label that differs from node to node.
 pub const HOSTNAME: &str = "kubernetes.io/hostname";
@@ -245,8 +245,17 @@ pub fn meant(term: &Term, state: &State) -> Option<Counted> {
 }
 
 impl<'a> HardAffinity<'a> {
-    /// Counts.
-    pub fn new(pod: &PodInfo, state: &'a State) -> Self {
+    /// Counts. A pod that names its nodes, as those of daemon sets do, has no use for counts of others.
+    pub fn new(pod: &PodInfo, state: &'a State, affinity: &NodeAffinity) -> Self {
+        let named = affinity.names();
+        let named: Option<Vec<NodeId>> = named.map(|names| names.into_iter().filter_map(|n| state.find(n)).collect());
+        let domains_of = |nodes: Option<&PerNode>, key: &str| match &named {
+            Some(named) if key == HOSTNAME => {
+                let counts = named.iter().filter_map(|id| Some((*id, i64::from(*nodes?.get(id)?))));
+                per_domain(counts, key, state)
+            }
+            _ => domains(nodes, key, state),
+        };
         let labels = state.namespace_labels(pod.namespace());
         let mut all = Self::default();
         if let Some(affinity) = &pod.affinity {
@@ -260,13 +269,13 @@ impl<'a> HardAffinity<'a> {
             for term in &affinity.anti {
                 let counted = meant(term, state);
                 let counts = counted.as_ref().and_then(|counted| state.counters.get(counted));
-                all.far.push((term.topology_key.clone(), domains(counts, &term.topology_key, state)));
+                all.far.push((term.topology_key.clone(), domains_of(counts, &term.topology_key)));
             }
         }
         for (term, nodes) in &state.terms.anti {
             if term.matches(pod.namespace(), labels, pod.labels()) {
                 let forbidden = all.forbidden.entry(term.topology_key.as_str()).or_default();
-                for (value, count) in domains(Some(nodes), &term.topology_key, state) {
+                for (value, count) in domains_of(Some(nodes), &term.topology_key) {
                     *forbidden.entry(value).or_default() += count;
                 }
             }
@@ -336,10 +345,14 @@ fn shift<'a>(domains: &mut Domains<'a>, value: Option<&'a str>, by: i64) {
 
 /// Counts per node as counts per domain.
 pub fn domains<'a>(nodes: Option<&PerNode>, key: &str, state: &'a State) -> Domains<'a> {
+    per_domain(nodes.into_iter().flatten().map(|(id, count)| (*id, i64::from(*count))), key, state)
+}
+
+fn per_domain<'a>(counts: impl Iterator<Item = (NodeId, i64)>, key: &str, state: &'a State) -> Domains<'a> {
     let mut domains = Domains::new();
-    for (id, count) in nodes.into_iter().flatten() {
-        if let Some(value) = state.node(*id).label(key) {
-            *domains.entry(value).or_default() += i64::from(*count);
+    for (id, count) in counts {
+        if let Some(value) = state.node(id).label(key) {
+            *domains.entry(value).or_default() += count;
         }
     }
     domains

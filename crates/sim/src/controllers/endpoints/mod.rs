@@ -12,13 +12,13 @@ use k8s_openapi::api::core::v1::{Container, ObjectReference, Pod, Service, Servi
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use k8s_openapi::apimachinery::pkg::util::intstr::IntOrString;
 
-use super::common::{Controller, name_of, namespace_of};
+use super::common::{Controller, name_of, namespace_of, patience};
 use super::pods;
 use crate::context::Context;
 use crate::informer::key_of;
 use crate::matching::{Labels, contains};
 
-/// Pods often change together: their services are looked at once.
+/// Pods often change together: their services are looked at once, the later the more pods there are.
 const BATCH: Duration = Duration::from_millis(100);
 /// On what stands for a service without an address of its own.
 const HEADLESS: &str = "service.kubernetes.io/headless";
@@ -33,7 +33,7 @@ pub(crate) fn start(context: &Context) {
 fn watch(controller: &Controller) {
     let caches = &controller.context.caches;
     controller.watch(&caches.services);
-    let (queue, services) = (controller.queue.clone(), caches.services.clone());
+    let (queue, services, all) = (controller.queue.clone(), caches.services.clone(), caches.pods.downgrade());
     caches.pods.subscribe(move |change| {
         if change.old.map(|pod| shape(pod)) == change.new.map(|pod| shape(pod)) {
             return;
@@ -42,7 +42,8 @@ fn watch(controller: &Controller) {
         for service in services.in_namespace(namespace_of(&**change.last())) {
             let Some(selector) = selector(&service) else { continue };
             if pods.iter().flatten().any(|pod| contains(pod.metadata.labels.as_ref(), selector)) {
-                queue.add_after(key_of(&service.metadata), BATCH);
+                let pods = all.upgrade().map_or(0, |pods| pods.len());
+                queue.add_after(key_of(&service.metadata), BATCH.max(patience(pods)));
             }
         }
     });

@@ -1,0 +1,111 @@
+//! What a simulation says at its end.
+
+use std::fmt::Write;
+
+use serde::Serialize;
+
+use super::chart;
+use super::jobs;
+use super::scenario::Scenario;
+use super::tally::{Moment, Sample};
+use crate::show::Paint;
+
+/// Everything that is said.
+#[derive(Clone, Debug, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub(super) struct Report {
+    pub(super) scenario: Scenario,
+    pub(super) nodes: usize,
+    /// Virtual time that passed.
+    pub(super) virtual_seconds: u64,
+    /// Real time that it took.
+    pub(super) real_seconds: f64,
+    /// What whoever rules the drivers says at the end.
+    pub(super) verdict: String,
+    pub(super) timeline: Vec<Moment>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(super) budget: Option<Budget>,
+    /// Hours that nodes did not serve, together.
+    pub(super) node_hours_lost: f64,
+    /// The same by GPU.
+    pub(super) gpu_hours_lost: f64,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(super) jobs: Option<jobs::Outcome>,
+    /// What the operator sent.
+    pub(super) requests: Requests,
+    pub(super) end: Sample,
+    pub(super) samples: Vec<Sample>,
+}
+
+/// How much of what was allowed was used.
+#[derive(Clone, Copy, Debug, Serialize)]
+pub(super) struct Budget {
+    /// Nodes that may be out of use at a time.
+    pub(super) allowed: usize,
+    /// Most that were.
+    pub(super) most: usize,
+    /// As many as were on average, while there were any.
+    pub(super) mean: f64,
+}
+
+#[derive(Clone, Copy, Debug, Serialize)]
+pub(super) struct Requests {
+    pub(super) reads: u64,
+    pub(super) writes: u64,
+}
+
+impl Report {
+    /// Whether it went as one would wish: all nodes serve, and no more were out of use than may be.
+    pub(super) fn is_good(&self) -> bool {
+        let kept = self.budget.is_none_or(|budget| budget.most <= budget.allowed);
+        kept && self.end.serving == self.nodes
+    }
+
+    /// For people.
+    pub(super) fn text(&self, paint: Paint) -> String {
+        let mut out = String::new();
+        let Sample { serving, cordoned, failed, done, .. } = self.end;
+        let mut first = format!("{serving} of {} nodes serve", self.nodes);
+        for (count, what) in [(cordoned, "out of use"), (failed, "failed")] {
+            if count > 0 {
+                let _ = write!(first, ", {count} {what}");
+            }
+        }
+        let first = if self.is_good() { paint.green(&first) } else { paint.red(&first) };
+        let _ = writeln!(out, "{first}  ({})\n", self.verdict);
+        for moment in &self.timeline {
+            let _ = writeln!(out, "  {}  {}", paint.dim(&clock(moment.after)), moment.what);
+        }
+        let _ = writeln!(out, "  {}  the end\n", paint.dim(&clock(self.virtual_seconds)));
+        let mut row = |name: &str, text: String| {
+            let _ = writeln!(out, "{}  {text}", paint.bold(&format!("{name:>10}")));
+        };
+        row("serving", chart::line(&self.samples, self.nodes, |sample| sample.serving));
+        if let Some(budget) = self.budget {
+            row("out of use", chart::line(&self.samples, budget.allowed, |sample| sample.cordoned));
+            let Budget { allowed, most, mean } = budget;
+            let share = if allowed == 0 { 0.0 } else { 100.0 * mean / allowed as f64 };
+            let exceeded = if most > allowed { paint.red(" EXCEEDED") } else { String::new() };
+            row(
+                "budget",
+                format!("at most {most} of {allowed} nodes at a time{exceeded}; {share:.0} % used while any were"),
+            );
+        }
+        if done > 0 {
+            row("upgraded", format!("{done} of {} nodes", self.nodes));
+        }
+        row("lost", format!("{:.0} node-hours, {:.0} GPU-hours", self.node_hours_lost, self.gpu_hours_lost));
+        if let Some(jobs) = &self.jobs {
+            let jobs::Outcome { finished, interrupted, hours_lost } = jobs;
+            row("jobs", format!("{finished} finished, {interrupted} interrupted after {hours_lost:.0} hours of work"));
+        }
+        row("requests", format!("{} reads, {} writes of the operator", self.requests.reads, self.requests.writes));
+        row("time", format!("{} simulated in {:.1} s", clock(self.virtual_seconds), self.real_seconds));
+        out
+    }
+}
+
+/// A time as `HH:MM:SS`.
+fn clock(seconds: u64) -> String {
+    format!("{:02}:{:02}:{:02}", seconds / 3600, seconds / 60 % 60, seconds % 60)
+}

@@ -1,0 +1,77 @@
+//! How nodes report on their pods.
+
+use std::sync::Mutex;
+
+use capstan_apiserver::error::Result;
+use capstan_apiserver::ops::PatchKind;
+use jiff::Timestamp;
+use k8s_openapi::api::core::v1::{Pod, PodStatus};
+use serde_json::{Value, json};
+
+use super::Reports;
+use super::backoff::after;
+use super::kubelet::Tracked;
+use super::nodes::{Nodes, Virtual, lock};
+
+impl Nodes {
+    /// Reports what changed. The answer is when to do so, if not now.
+    pub(super) async fn report_status(
+        &self,
+        node: &Virtual,
+        pod: &Pod,
+        tracked: &Mutex<Tracked>,
+        status: &PodStatus,
+    ) -> Result<Option<Timestamp>> {
+        let before = pod.status.as_ref();
+        if before == Some(status) {
+            return Ok(None);
+        }
+        let Reports::Brief(every) = self.inner.settings.reports else {
+            return write_status(node, pod, status).await.map(|()| None);
+        };
+        let now = self.inner.context.clock().now();
+        let due = lock(tracked).reported.map(|reported| after(reported, every));
+        if let (Some(before), Some(due)) = (before, due)
+            && due > now
+            && !is_news(before, status)
+        {
+            return Ok(Some(due));
+        }
+        node.writer.tell(pod, status)?;
+        lock(tracked).reported = Some(now);
+        Ok(None)
+    }
+}
+
+/// Whether somebody may wait for what is new: the phase, whether it is ready, and containers that ran and ended badly.
+fn is_news(before: &PodStatus, now: &PodStatus) -> bool {
+    let ready = |status: &PodStatus| {
+        let conditions = status.conditions.iter().flatten();
+        conditions.into_iter().any(|condition| condition.type_ == "Ready" && condition.status == "True")
+    };
+    let restarts = |status: &PodStatus| -> i32 {
+        let lists = [&status.init_container_statuses, &status.container_statuses];
+        lists.into_iter().flatten().flatten().map(|container| container.restart_count).sum()
+    };
+    before.phase != now.phase || ready(before) != ready(now) || restarts(before) != restarts(now)
+}
+
+/// Reports the status of a pod, if nobody else changed the pod meanwhile.
+async fn write_status(node: &Virtual, pod: &Pod, status: &PodStatus) -> Result<()> {
+    let to_value = |status: &PodStatus| serde_json::to_value(status).expect("a status is plain data");
+    let mut fresh = to_value(status);
+    let before = pod.status.as_ref().map(to_value).unwrap_or_default();
+    if let (Value::Object(before), Value::Object(fresh)) = (before, &mut fresh) {
+        for key in before.keys() {
+            fresh.entry(key.clone()).or_insert(Value::Null);
+        }
+    }
+    let meta = &pod.metadata;
+    let body = json!({
+        "metadata": {"uid": meta.uid, "resourceVersion": meta.resource_version},
+        "status": fresh,
+    });
+    let name = meta.name.as_deref().unwrap_or_default();
+    let namespace = meta.namespace.as_deref();
+    node.writer.patch::<Pod>(namespace, name, Some("status"), PatchKind::Merge, body).await.map(drop)
+}
