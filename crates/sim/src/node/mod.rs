@@ -50,6 +50,17 @@ pub struct Settings {
     pub events: Events,
     /// How many pods are worked on at the same time.
     pub workers: usize,
+    /// What becomes of pods that ran before their nodes were there.
+    pub past: Past,
+}
+
+/// What becomes of pods that ran before their nodes were there.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Past {
+    /// They start as if they had just come: the cluster is a copy of another one.
+    Forgotten,
+    /// Their nodes were off: containers start again, and are counted.
+    Rebooted,
 }
 
 /// Which events are reported.
@@ -72,6 +83,7 @@ impl Default for Settings {
             lease: Duration::from_secs(40),
             events: Events::All,
             workers: 4,
+            past: Past::Forgotten,
         }
     }
 }
