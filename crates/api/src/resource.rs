@@ -211,6 +211,6 @@ fn take<T: DeserializeOwned, E: serde::de::Error>(
 ) -> Result<Option<T>, E> {
     match object.remove(field) {
         None | Some(Value::Null) => Ok(None),
-        Some(value) => wire::lenient(value).map(Some).map_err(|error| E::custom(format!("{field}: {error}"))),
+        Some(value) => wire::lenient(value).map(Some).map_err(|fault| E::custom(fault.within(field))),
     }
 }

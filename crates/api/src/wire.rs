@@ -1,17 +1,60 @@
 //! Tolerant reading: what the API server stores is wider than what typed clients write.
 //!
 //! A number is legal wherever the schema says quantity (`nvidia.com/gpu: 1`), yet k8s-openapi's `Quantity` decodes
-//! strings only. [`lenient`] decodes any type from a value and turns such numbers into strings on the way. Everything
-//! else follows serde's own rules.
+//! strings only. [`lenient`] decodes any type from a value and turns such numbers into strings on the way. Conditions that
+//! others wrote may lack what ours always have. Everything else follows serde's own rules, and what breaks them is named
+//! with its place.
 
-use serde::de::value::StringDeserializer;
+use std::fmt;
+
+use serde::de::value::{StrDeserializer, StringDeserializer};
 use serde::de::{DeserializeOwned, DeserializeSeed, IntoDeserializer, MapAccess, SeqAccess, Visitor};
 use serde::{Deserialize, Deserializer};
-use serde_json::{Error, Value};
+use serde_json::{Map, Value};
+
+/// When a condition changed that does not say when.
+const LONG_AGO: &str = "1970-01-01T00:00:00Z";
 
 /// Decodes `value` as `T`, with numbers accepted as quantities.
-pub fn lenient<T: DeserializeOwned>(value: Value) -> Result<T, Error> {
+pub fn lenient<T: DeserializeOwned>(value: Value) -> Result<T, Fault> {
     T::deserialize(Lenient(value))
+}
+
+/// Why a value cannot be read, and which part of it: `image.tag: invalid type: integer `1`, expected a string`.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Fault {
+    /// `image.tag`, `args[2]`; empty for the value as a whole.
+    place: String,
+    why: String,
+}
+
+impl Fault {
+    /// The same in the field of something larger.
+    pub fn within(mut self, part: &str) -> Self {
+        let dot = if self.place.is_empty() || self.place.starts_with('[') { "" } else { "." };
+        self.place = format!("{part}{dot}{}", self.place);
+        self
+    }
+}
+
+impl fmt::Display for Fault {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        if self.place.is_empty() { f.write_str(&self.why) } else { write!(f, "{}: {}", self.place, self.why) }
+    }
+}
+
+impl std::error::Error for Fault {}
+
+impl serde::de::Error for Fault {
+    fn custom<T: fmt::Display>(why: T) -> Self {
+        Self { place: String::new(), why: why.to_string() }
+    }
+}
+
+impl From<serde_json::Error> for Fault {
+    fn from(error: serde_json::Error) -> Self {
+        serde::de::Error::custom(error)
+    }
 }
 
 /// [`lenient`] for a flattened field: `#[serde(flatten, deserialize_with = "crate::wire::flat")]`. Without it serde buffers
@@ -24,31 +67,45 @@ pub(crate) fn flat<'de, T: DeserializeOwned, D: Deserializer<'de>>(fields: D) ->
 struct Lenient(Value);
 
 impl<'de> Deserializer<'de> for Lenient {
-    type Error = Error;
+    type Error = Fault;
 
-    fn deserialize_any<V: Visitor<'de>>(self, visitor: V) -> Result<V::Value, Error> {
+    fn deserialize_any<V: Visitor<'de>>(self, visitor: V) -> Result<V::Value, Fault> {
         match self.0 {
-            Value::Array(items) => visitor.visit_seq(Items(items.into_iter())),
-            Value::Object(fields) => visitor.visit_map(Fields { rest: fields.into_iter(), value: None }),
-            scalar => scalar.deserialize_any(visitor),
+            Value::Array(items) => visitor.visit_seq(Items { rest: items.into_iter(), at: 0 }),
+            Value::Object(fields) => {
+                visitor.visit_map(Fields { rest: fields.into_iter(), name: String::new(), value: None })
+            }
+            scalar => Ok(scalar.deserialize_any(visitor)?),
         }
     }
 
-    fn deserialize_option<V: Visitor<'de>>(self, visitor: V) -> Result<V::Value, Error> {
+    fn deserialize_option<V: Visitor<'de>>(self, visitor: V) -> Result<V::Value, Fault> {
         match self.0 {
             Value::Null => visitor.visit_none(),
             _ => visitor.visit_some(self),
         }
     }
 
-    fn deserialize_newtype_struct<V: Visitor<'de>>(self, name: &'static str, visitor: V) -> Result<V::Value, Error> {
+    fn deserialize_newtype_struct<V: Visitor<'de>>(self, name: &'static str, visitor: V) -> Result<V::Value, Fault> {
         match self.0 {
             Value::Number(number) if name == "Quantity" => {
-                let text: StringDeserializer<Error> = number.to_string().into_deserializer();
+                let text: StringDeserializer<Fault> = number.to_string().into_deserializer();
                 visitor.visit_newtype_struct(text)
             }
             value => visitor.visit_newtype_struct(Lenient(value)),
         }
+    }
+
+    fn deserialize_struct<V: Visitor<'de>>(
+        mut self,
+        name: &'static str,
+        fields: &'static [&'static str],
+        visitor: V,
+    ) -> Result<V::Value, Fault> {
+        if let (Value::Object(condition), "Condition") = (&mut self.0, name) {
+            complete(condition, fields);
+        }
+        self.deserialize_any(visitor)
     }
 
     fn deserialize_enum<V: Visitor<'de>>(
@@ -56,49 +113,66 @@ impl<'de> Deserializer<'de> for Lenient {
         name: &'static str,
         variants: &'static [&'static str],
         visitor: V,
-    ) -> Result<V::Value, Error> {
-        self.0.deserialize_enum(name, variants, visitor)
+    ) -> Result<V::Value, Fault> {
+        Ok(self.0.deserialize_enum(name, variants, visitor)?)
     }
 
     serde::forward_to_deserialize_any! {
         bool i8 i16 i32 i64 i128 u8 u16 u32 u64 u128 f32 f64 char str string bytes byte_buf unit unit_struct seq tuple
-        tuple_struct map struct identifier ignored_any
+        tuple_struct map identifier ignored_any
     }
 }
 
-struct Items(std::vec::IntoIter<Value>);
+/// Fills in what makes a whole object unreadable if somebody left it out of a condition.
+fn complete(condition: &mut Map<String, Value>, fields: &[&str]) {
+    let time = "lastTransitionTime";
+    if fields.contains(&time) && condition.get(time).is_none_or(Value::is_null) {
+        condition.insert(time.into(), LONG_AGO.into());
+    }
+}
+
+struct Items {
+    rest: std::vec::IntoIter<Value>,
+    at: usize,
+}
 
 impl<'de> SeqAccess<'de> for Items {
-    type Error = Error;
+    type Error = Fault;
 
-    fn next_element_seed<T: DeserializeSeed<'de>>(&mut self, seed: T) -> Result<Option<T::Value>, Error> {
-        self.0.next().map(|item| seed.deserialize(Lenient(item))).transpose()
+    fn next_element_seed<T: DeserializeSeed<'de>>(&mut self, seed: T) -> Result<Option<T::Value>, Fault> {
+        let Some(item) = self.rest.next() else { return Ok(None) };
+        let at = self.at;
+        self.at += 1;
+        seed.deserialize(Lenient(item)).map(Some).map_err(|fault| fault.within(&format!("[{at}]")))
     }
 }
 
 struct Fields {
     rest: serde_json::map::IntoIter,
+    name: String,
     value: Option<Value>,
 }
 
 impl<'de> MapAccess<'de> for Fields {
-    type Error = Error;
+    type Error = Fault;
 
-    fn next_key_seed<K: DeserializeSeed<'de>>(&mut self, seed: K) -> Result<Option<K::Value>, Error> {
+    fn next_key_seed<K: DeserializeSeed<'de>>(&mut self, seed: K) -> Result<Option<K::Value>, Fault> {
         let Some((name, value)) = self.rest.next() else { return Ok(None) };
-        self.value = Some(value);
-        seed.deserialize(StringDeserializer::<Error>::new(name)).map(Some)
+        (self.name, self.value) = (name, Some(value));
+        seed.deserialize(StrDeserializer::<Fault>::new(&self.name)).map(Some)
     }
 
-    fn next_value_seed<V: DeserializeSeed<'de>>(&mut self, seed: V) -> Result<V::Value, Error> {
-        seed.deserialize(Lenient(self.value.take().unwrap_or_default()))
+    fn next_value_seed<V: DeserializeSeed<'de>>(&mut self, seed: V) -> Result<V::Value, Fault> {
+        let value = self.value.take().unwrap_or_default();
+        seed.deserialize(Lenient(value)).map_err(|fault| fault.within(&self.name))
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use k8s_openapi::api::core::v1::ResourceRequirements;
+    use k8s_openapi::api::core::v1::{Container, ResourceRequirements};
+    use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
     use serde_json::json;
 
     #[test]
@@ -126,5 +200,24 @@ mod tests {
     #[test]
     fn a_number_is_not_a_plain_string() {
         assert!(lenient::<String>(json!(2)).is_err());
+    }
+
+    #[test]
+    fn what_cannot_be_read_is_named_with_its_place() {
+        let fault = |value| lenient::<Container>(value).unwrap_err().to_string();
+        let number = "invalid type: integer `1`, expected a string";
+        assert_eq!(fault(json!({"image": 1})), format!("image: {number}"));
+        assert_eq!(fault(json!({"args": ["a", 1]})), format!("args[1]: {number}"));
+        assert_eq!(fault(json!({"env": [{"name": "A", "value": 1}]})), format!("env[0].value: {number}"));
+        assert!(fault(json!("text")).starts_with("invalid type: string \"text\""));
+    }
+
+    #[test]
+    fn a_condition_need_not_say_since_when() {
+        for condition in [json!({"type": "A", "status": "True"}), json!({"type": "A", "lastTransitionTime": null})] {
+            let read: Vec<Condition> = lenient(json!([condition])).unwrap();
+            assert_eq!((read[0].type_.as_str(), read[0].last_transition_time.0.as_second()), ("A", 0));
+        }
+        assert!(lenient::<Condition>(json!({"type": "A", "lastTransitionTime": "soon"})).is_err());
     }
 }

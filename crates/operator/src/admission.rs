@@ -125,6 +125,14 @@ mod tests {
     }
 
     #[test]
+    fn a_field_that_cannot_be_read_is_named() {
+        let mut image = image();
+        image["pullSecrets"] = json!(["a", 7]);
+        let verdict = review("CREATE", json!({"image": image}), Value::Null);
+        assert_eq!(verdict.errors, ["spec.image.pullSecrets[1]: invalid type: integer `7`, expected a string"]);
+    }
+
+    #[test]
     fn what_may_not_change_is_refused_on_update_only() {
         let storage = |size: &str| json!({"image": image(), "storage": {"pvc": {"create": true, "size": size}}, "authSecret": "s"});
         let verdict = review("UPDATE", storage("20Gi"), storage("10Gi"));

@@ -2,10 +2,9 @@
 
 use capstan_apiserver::admit::Addresses;
 use capstan_apiserver::error::Result;
-use capstan_apiserver::ops::{Caller, Server, Target, WriteOptions};
+use capstan_apiserver::ops::{Caller, Patch, PatchKind, Server, Target, WriteOptions};
+use capstan_apiserver::store::TableKey;
 use serde_json::{Value, json};
-
-use crate::writer::is_already_exists;
 
 /// Where the control plane would be: the address before that of the first node. Endpoints may not be on loopback.
 const CONTROL_PLANE: &str = "172.16.0.1";
@@ -23,7 +22,10 @@ pub(crate) async fn install(server: &Server, addresses: &Addresses, port: u16) -
             "ports": [{"name": "https", "port": 443, "protocol": "TCP", "targetPort": port}],
         },
     });
-    create(server, "", "services", Some("default"), service).await?;
+    let ports = json!({"spec": {"ports": service["spec"]["ports"]}});
+    if create(server, "", "services", Some("default"), service).await? == Found::There {
+        change(server, "", "services", ports).await?;
+    }
     install_endpoints(server, port).await?;
     for (name, value, description) in [
         (
@@ -53,7 +55,10 @@ async fn install_endpoints(server: &Server, port: u16) -> Result<()> {
         },
         "subsets": [{"addresses": [{"ip": CONTROL_PLANE}], "ports": ports}],
     });
-    create(server, "", "endpoints", Some("default"), endpoints).await?;
+    let subsets = json!({"subsets": endpoints["subsets"]});
+    if create(server, "", "endpoints", Some("default"), endpoints).await? == Found::There {
+        change(server, "", "endpoints", subsets).await?;
+    }
     let slice = json!({
         "metadata": {
             "name": "kubernetes", "namespace": "default", "labels": {"kubernetes.io/service-name": "kubernetes"},
@@ -62,14 +67,36 @@ async fn install_endpoints(server: &Server, port: u16) -> Result<()> {
         "endpoints": [{"addresses": [CONTROL_PLANE], "conditions": {"ready": true}}],
         "ports": ports,
     });
-    create(server, "discovery.k8s.io", "endpointslices", Some("default"), slice).await
+    let ports = json!({"ports": slice["ports"]});
+    if create(server, "discovery.k8s.io", "endpointslices", Some("default"), slice).await? == Found::There {
+        change(server, "discovery.k8s.io", "endpointslices", ports).await?;
+    }
+    Ok(())
 }
 
-async fn create(server: &Server, group: &str, plural: &str, namespace: Option<&str>, body: Value) -> Result<()> {
-    let Some(resource) = server.registry().lookup(group, "v1", plural) else { return Ok(()) };
-    let target = Target::all(resource, namespace);
-    match server.create(&Caller::system("apiserver"), &target, body.into(), &WriteOptions::default()).await {
-        Err(error) if is_already_exists(&error) => Ok(()),
-        other => other.map(drop),
+/// Whether an object was there already.
+#[derive(PartialEq, Eq)]
+enum Found {
+    Nowhere,
+    There,
+}
+
+async fn create(server: &Server, group: &str, plural: &str, namespace: Option<&str>, body: Value) -> Result<Found> {
+    let Some(resource) = server.registry().lookup(group, "v1", plural) else { return Ok(Found::Nowhere) };
+    // Asked first, as an address that is asked for by name is refused to a second service before its name is.
+    let name = body["metadata"]["name"].as_str().unwrap_or_default();
+    if server.store().get(&TableKey::of(&resource), namespace.unwrap_or_default(), name).is_some() {
+        return Ok(Found::There);
     }
+    let target = Target::all(resource, namespace);
+    let created = server.create(&Caller::system("apiserver"), &target, body.into(), &WriteOptions::default()).await;
+    created.map(|_| Found::Nowhere)
+}
+
+/// Brings what stands behind `kubernetes` up to date: a cluster that is started again may have another port.
+async fn change(server: &Server, group: &str, plural: &str, body: Value) -> Result<()> {
+    let Some(resource) = server.registry().lookup(group, "v1", plural) else { return Ok(()) };
+    let target = Target::one(resource, Some("default"), "kubernetes");
+    let patch = Patch { kind: PatchKind::Merge, body: body.into() };
+    server.patch(&Caller::system("apiserver"), &target, patch, &WriteOptions::default()).await.map(drop)
 }

@@ -5,19 +5,20 @@ use std::sync::Arc;
 
 use capstan_apiserver::admit::webhook::Resolver;
 use capstan_apiserver::admit::{self, Addresses};
-use capstan_apiserver::auth::{Auth, UserInfo};
+use capstan_apiserver::auth::UserInfo;
 use capstan_apiserver::clock::Clock;
 use capstan_apiserver::error::Status;
 use capstan_apiserver::lifecycle::Lifecycle;
 use capstan_apiserver::ops::{self, Server};
-use capstan_apiserver::serve::{Api, Authority, Kubeconfig, Listen, ListenError, Listener, TlsError};
-use capstan_apiserver::store::Retention;
+use capstan_apiserver::serve::{Api, Kubeconfig, Listen, ListenError, Listener, TlsError};
+use capstan_apiserver::store::{Retention, Selection, Store, TableKey};
 use jiff::Timestamp;
 use serde_json::Value;
 
 use crate::context::{Context, Tasks};
-use crate::node::{NodeTemplate, Nodes};
-use crate::{bootstrap, controllers, node, restore, scheduler};
+use crate::credentials::Credentials;
+use crate::node::{NodeTemplate, Nodes, Past};
+use crate::{bootstrap, controllers, credentials, node, restore, scheduler};
 
 /// The port that a real API server has, where there is no socket.
 const USUAL_PORT: u16 = 6443;
@@ -44,6 +45,8 @@ pub struct Cluster {
     context: Context,
     nodes: Nodes,
     listener: Option<Listener>,
+    /// The administrator's token.
+    token: String,
     tasks: Tasks,
     _lifecycle: Lifecycle,
 }
@@ -61,6 +64,7 @@ pub struct Builder {
     scheduler: scheduler::Settings,
     nodes: node::Settings,
     objects: Vec<Value>,
+    store: Option<Store>,
 }
 
 impl Cluster {
@@ -81,7 +85,7 @@ impl Cluster {
 
     /// How to reach the cluster over its socket as administrator, if it has one.
     pub fn kubeconfig(&self) -> Option<Kubeconfig> {
-        self.listener.as_ref().map(|listener| listener.kubeconfig(UserInfo::admin()))
+        self.listener.as_ref().map(|listener| listener.kubeconfig_with(self.token.clone()))
     }
 
     /// The socket, if there is one.
@@ -118,10 +122,11 @@ impl Cluster {
         counts
     }
 
-    /// Ends everything that runs.
+    /// Ends everything that runs. What is on disk is complete then.
     pub fn stop(&self) {
         self.tasks.stop();
         self.context.caches.close();
+        self.server.store().close();
     }
 }
 
@@ -208,6 +213,13 @@ impl Builder {
         self
     }
 
+    /// Goes on with the cluster that is in a store on disk, or begins one there: its objects, its certificate authority,
+    /// its tokens and its port, if nobody else has taken that. Its nodes start again, and their pods with them.
+    pub fn store(mut self, store: Store) -> Self {
+        self.store = Some(store);
+        self
+    }
+
     /// Starts the cluster. When it returns, all caches are filled and all nodes are registered.
     pub async fn start(mut self) -> Result<Cluster, StartError> {
         let (kinds, admission) = admit::standard(&admit::Settings {
@@ -215,7 +227,16 @@ impl Builder {
             resolver: self.resolver.take(),
             ..admit::Settings::default()
         });
+        let kept = self.store.is_some();
+        let store = self.store.take().unwrap_or_else(|| Store::new(self.retention));
+        if kept {
+            self.nodes.past = Past::Rebooted;
+            // The same seed would give the same UIDs again.
+            self.seed = self.seed.map(|seed| seed.wrapping_add(store.revision()));
+            self.nodes_of(&store);
+        }
         let server = Server::new(ops::Settings {
+            store: Some(store.clone()),
             clock: Some(self.start.map_or_else(Clock::real, Clock::starting_at)),
             seed: self.seed,
             retention: self.retention,
@@ -224,10 +245,10 @@ impl Builder {
             ..ops::Settings::default()
         });
         let lifecycle = Lifecycle::start(&server).await?;
-        let api = Api::start(server.clone(), Auth::new()).await?;
-        let authority = Authority::new("kubernetes")?;
+        let Credentials { auth, authority, token } = Credentials::of(&store)?;
+        let api = Api::start(server.clone(), auth).await?;
         let listener = match self.listen.take() {
-            Some(listen) => Some(api.listen_as(listen, &authority).await?),
+            Some(listen) => Some(credentials::listen(&api, listen, &authority, &store).await?),
             None => None,
         };
         let port = listener.as_ref().map_or(USUAL_PORT, |listener| listener.address().port());
@@ -245,7 +266,16 @@ impl Builder {
         api.set_runtime(Arc::new(nodes.clone()));
         context.caches.synced().await;
         nodes.registered().await;
-        Ok(Cluster { server, api, context, nodes, listener, tasks, _lifecycle: lifecycle })
+        Ok(Cluster { server, api, context, nodes, listener, token, tasks, _lifecycle: lifecycle })
+    }
+
+    /// Nodes that are there already start again, whether or not they were asked for.
+    fn nodes_of(&mut self, store: &Store) {
+        for node in store.select(&TableKey::new("", "nodes"), &Selection::default()) {
+            if !self.nodes.nodes.iter().any(|template| template.name == node.name()) {
+                self.nodes.nodes.push(NodeTemplate::new(node.name()));
+            }
+        }
     }
 }
 

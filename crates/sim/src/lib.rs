@@ -19,6 +19,7 @@ mod cluster;
 mod context;
 pub mod controllers;
 mod correlate;
+mod credentials;
 mod events;
 mod gauges;
 pub mod informer;

@@ -31,6 +31,11 @@ impl Auth {
         Arc::default()
     }
 
+    /// Access with tokens from before.
+    pub fn with(authenticator: Authenticator) -> Arc<Self> {
+        Arc::new(Self { authenticator, ..Self::default() })
+    }
+
     /// Takes roles and bindings, and the objects that tokens are tied to, from this server.
     pub fn attach(&self, server: &Server) {
         let _ = self.home.set((server.store().clone(), server.clock()));

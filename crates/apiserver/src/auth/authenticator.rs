@@ -72,6 +72,16 @@ impl Authenticator {
         Self::default()
     }
 
+    /// One whose service accounts keep the tokens that they got from the one that `secret` was taken from.
+    pub fn restore(secret: &[u8]) -> Option<Self> {
+        Some(Self { tokens: RwLock::default(), signer: Signer::restore(secret)? })
+    }
+
+    /// The key that signs tokens of service accounts, for [`Authenticator::restore`].
+    pub fn secret(&self) -> &[u8] {
+        self.signer.secret()
+    }
+
     /// Lets `token` stand for `user` from now on.
     pub fn add_token(&self, token: impl Into<String>, user: UserInfo) {
         self.tokens.write().expect("no panic while held").insert(token.into(), user);

@@ -10,12 +10,13 @@ use ring::signature::{
 use serde_json::{Value, json};
 
 /// Signs and checks tokens.
-#[derive(Debug)]
 pub(crate) struct Signer {
     key: EcdsaKeyPair,
     random: SystemRandom,
     /// `kid`: names the key in the head of a token.
     id: String,
+    /// The key as PKCS #8.
+    secret: Vec<u8>,
 }
 
 impl Signer {
@@ -24,10 +25,20 @@ impl Signer {
         let random = SystemRandom::new();
         let document = EcdsaKeyPair::generate_pkcs8(&ECDSA_P256_SHA256_FIXED_SIGNING, &random)
             .expect("the system has random numbers");
-        let key = EcdsaKeyPair::from_pkcs8(&ECDSA_P256_SHA256_FIXED_SIGNING, document.as_ref(), &random)
-            .expect("a key that was just made is a key");
+        Self::restore(document.as_ref()).expect("a key that was just made is a key")
+    }
+
+    /// The signer that [`Signer::secret`] was taken from; nothing if that is no key.
+    pub(crate) fn restore(secret: &[u8]) -> Option<Self> {
+        let random = SystemRandom::new();
+        let key = EcdsaKeyPair::from_pkcs8(&ECDSA_P256_SHA256_FIXED_SIGNING, secret, &random).ok()?;
         let id = encode(digest(&SHA256, key.public_key().as_ref()).as_ref());
-        Self { key, random, id }
+        Some(Self { key, random, id, secret: secret.to_vec() })
+    }
+
+    /// The key, from which the same signer can be made again.
+    pub(crate) fn secret(&self) -> &[u8] {
+        &self.secret
     }
 
     /// The token for these claims.
@@ -62,6 +73,12 @@ impl Signer {
     }
 }
 
+impl std::fmt::Debug for Signer {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Signer").field("id", &self.id).finish_non_exhaustive()
+    }
+}
+
 fn encode(bytes: &[u8]) -> String {
     BASE64_URL_SAFE_NO_PAD.encode(bytes)
 }
@@ -73,6 +90,15 @@ fn decode(text: &str) -> Option<Vec<u8>> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn tokens_hold_after_a_restart() {
+        let before = Signer::new();
+        let claims = json!({"sub": "x"});
+        let after = Signer::restore(before.secret()).unwrap();
+        assert_eq!(after.verify(&before.sign(&claims)), Some(claims));
+        assert!(Signer::restore(b"nothing").is_none());
+    }
 
     #[test]
     fn only_own_and_unchanged_tokens_are_accepted() {

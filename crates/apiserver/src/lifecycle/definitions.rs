@@ -41,14 +41,15 @@ impl Registrar {
         Ok(Self { server: server.downgrade(), caller, watch, served: BTreeMap::new() })
     }
 
+    /// Serves the CRDs that were there when the watch began.
+    pub(super) async fn see_all(&mut self, server: &Server) {
+        for object in std::mem::take(&mut self.watch.initial) {
+            self.see(server, &object).await;
+        }
+    }
+
     pub(super) async fn run(mut self) {
-        let mut initial = std::mem::take(&mut self.watch.initial);
         loop {
-            let Some(server) = self.server.upgrade() else { return };
-            for object in initial.drain(..) {
-                self.see(&server, &object).await;
-            }
-            drop(server);
             match self.watch.next().await {
                 Some(event) => {
                     let Some(server) = self.server.upgrade() else { return };
@@ -63,7 +64,7 @@ impl Registrar {
                     let Some(server) = self.server.upgrade() else { return };
                     let Ok(watch) = watch(&server) else { return };
                     self.watch = watch;
-                    initial = std::mem::take(&mut self.watch.initial);
+                    self.see_all(&server).await;
                 }
             }
         }

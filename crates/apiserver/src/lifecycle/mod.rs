@@ -30,7 +30,9 @@ impl Lifecycle {
         // Before anything is written, so that nothing is missed.
         let garbage = garbage::Collector::new(server);
         let namespaces = namespace::Janitor::new(server)?;
-        let definitions = definitions::Registrar::new(server)?;
+        let mut definitions = definitions::Registrar::new(server)?;
+        // What others do with objects depends on what is served.
+        definitions.see_all(server).await;
         create_namespaces(server).await?;
         let tasks = vec![tokio::spawn(garbage.run()), tokio::spawn(namespaces.run()), tokio::spawn(definitions.run())];
         Ok(Self { tasks })

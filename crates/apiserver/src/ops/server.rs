@@ -19,7 +19,9 @@ use crate::store::{FieldPaths, Listing, Object, Retention, Store, TableKey, Type
 /// What a server is made of. The default is a server as it comes: with the rules of built-in kinds, and with the
 /// admission plugins that need no controllers.
 pub struct Settings {
-    /// How much history is kept.
+    /// Objects that are there already, such as those on a disk; none if nothing is given.
+    pub store: Option<Store>,
+    /// How much history is kept, where no store is given.
     pub retention: Retention,
     /// Time; real time if none is given.
     pub clock: Option<Clock>,
@@ -44,7 +46,7 @@ impl Settings {
     /// A server without rules of kinds and without admission.
     pub fn bare() -> Self {
         let retention = Retention::default();
-        Self { retention, clock: None, registry: None, admission: Vec::new(), kinds: None, seed: None }
+        Self { store: None, retention, clock: None, registry: None, admission: Vec::new(), kinds: None, seed: None }
     }
 }
 
@@ -95,10 +97,10 @@ impl Profile {
 }
 
 impl Server {
-    /// A server without objects. Call it inside a tokio runtime.
+    /// A server without objects, except for those of its store. Call it inside a tokio runtime.
     pub fn new(settings: Settings) -> Self {
         let inner = Inner {
-            store: Store::new(settings.retention),
+            store: settings.store.unwrap_or_else(|| Store::new(settings.retention)),
             registry: settings.registry.unwrap_or_else(Registry::builtin),
             clock: settings.clock.unwrap_or_else(Clock::real),
             ids: Ids::new(settings.seed),

@@ -129,6 +129,12 @@ impl Api {
             Ok(media) => verbs::answer(&self.inner, &call, media).await,
             Err(status) => Err(verbs::not_acceptable(&self.inner, &call, status)),
         };
+        // Nobody outside may rely on what a crash takes back.
+        if !matches!(call.method, Method::GET | Method::HEAD)
+            && let Err(error) = self.inner.server.store().saved().await
+        {
+            return respond::failure(plain, &Status::internal(error));
+        }
         answer.unwrap_or_else(|status| respond::failure(plain, &status))
     }
 

@@ -84,11 +84,16 @@ impl Listener {
 
     /// A kubeconfig for `user`, with a new token.
     pub fn kubeconfig(&self, user: UserInfo) -> Kubeconfig {
+        self.kubeconfig_with(self.api.auth().authenticator.issue(user))
+    }
+
+    /// A kubeconfig with a token that is known already.
+    pub fn kubeconfig_with(&self, token: String) -> Kubeconfig {
         Kubeconfig {
             name: "capstan".into(),
             server: self.url(),
             ca_pem: self.ca_pem.clone(),
-            token: self.api.auth().authenticator.issue(user),
+            token,
             namespace: "default".into(),
         }
     }

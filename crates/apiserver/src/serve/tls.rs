@@ -9,12 +9,15 @@ use rcgen::{
 use rustls::ServerConfig;
 use rustls::pki_types::{CertificateDer, PrivateKeyDer, PrivatePkcs8KeyDer};
 
-/// A certificate authority that lives as long as the process.
-#[derive(Debug)]
+/// A certificate authority.
 pub struct Authority {
     issuer: Issuer<'static, KeyPair>,
     pem: String,
+    key: String,
 }
+
+/// Where the certificate begins behind the key.
+const CERTIFICATE: &str = "-----BEGIN CERTIFICATE-----";
 
 /// Why there is no TLS.
 #[derive(Debug, thiserror::Error)]
@@ -27,17 +30,44 @@ pub enum TlsError {
     Setup(#[from] rustls::Error),
 }
 
+impl std::fmt::Debug for Authority {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Authority").field("pem", &self.pem).finish_non_exhaustive()
+    }
+}
+
 impl Authority {
     /// A new authority.
     pub fn new(name: &str) -> Result<Self, TlsError> {
         let key = KeyPair::generate()?;
+        let pem = Self::params(name)?.self_signed(&key)?.pem();
+        Self::with(name, key, pem)
+    }
+
+    /// The authority that [`Authority::secret`] was taken from, under the same name.
+    pub fn restore(name: &str, secret: &str) -> Result<Self, TlsError> {
+        let at = secret.find(CERTIFICATE).ok_or(rcgen::Error::CouldNotParseCertificate)?;
+        let (key, pem) = secret.split_at(at);
+        Self::with(name, KeyPair::from_pem(key)?, pem.to_owned())
+    }
+
+    /// Key and certificate, PEM: all that is needed to go on with this authority.
+    pub fn secret(&self) -> String {
+        format!("{}{}", self.key, self.pem)
+    }
+
+    fn with(name: &str, key: KeyPair, pem: String) -> Result<Self, TlsError> {
+        let text = key.serialize_pem();
+        Ok(Self { issuer: Issuer::new(Self::params(name)?, key), pem, key: text })
+    }
+
+    fn params(name: &str) -> Result<CertificateParams, TlsError> {
         let mut params = CertificateParams::new(Vec::new())?;
         params.distinguished_name.push(DnType::CommonName, name);
         params.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
         params.key_usages =
             vec![KeyUsagePurpose::DigitalSignature, KeyUsagePurpose::KeyCertSign, KeyUsagePurpose::CrlSign];
-        let pem = params.self_signed(&key)?.pem();
-        Ok(Self { issuer: Issuer::new(params, key), pem })
+        Ok(params)
     }
 
     /// The certificate, as clients need it to trust the server.
@@ -71,5 +101,30 @@ impl Authority {
             .with_single_cert(vec![certificate], key)?;
         config.alpn_protocols = vec![b"h2".to_vec(), b"http/1.1".to_vec()];
         Ok(Arc::new(config))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use rustls::client::WebPkiServerVerifier;
+    use rustls::client::danger::ServerCertVerifier;
+    use rustls::pki_types::pem::PemObject;
+    use rustls::pki_types::{ServerName, UnixTime};
+
+    use super::*;
+
+    #[test]
+    fn an_authority_goes_on_after_a_restart() {
+        let before = Authority::new("kubernetes").unwrap();
+        let after = Authority::restore("kubernetes", &before.secret()).unwrap();
+        assert_eq!((after.pem(), after.secret()), (before.pem(), before.secret()));
+        let mut roots = rustls::RootCertStore::empty();
+        roots.add(CertificateDer::from_pem_slice(before.pem().as_bytes()).unwrap()).unwrap();
+        let (certificate, _) = after.issue(&["localhost"], &[]).unwrap();
+        let provider = Arc::new(rustls::crypto::ring::default_provider());
+        let verifier = WebPkiServerVerifier::builder_with_provider(Arc::new(roots), provider).build().unwrap();
+        let name = ServerName::try_from("localhost").unwrap();
+        verifier.verify_server_cert(&certificate, &[], &name, &[], UnixTime::now()).unwrap();
+        assert!(Authority::restore("kubernetes", "nothing").is_err());
     }
 }

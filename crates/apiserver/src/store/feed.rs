@@ -51,6 +51,17 @@ impl Feed {
 }
 
 impl State {
+    /// Tells what there is to know about objects that are there already.
+    pub(super) fn note_present(&mut self) {
+        let concerned = |object: &&Arc<Object>| object.deleting || !object.owners.is_empty();
+        let looks = self.tables.iter().flat_map(|table| {
+            let objects = table.objects.values().filter(concerned);
+            objects.map(|object| Note::Look { table: table.key.clone(), key: object.key().clone() })
+        });
+        let looks: Vec<Note> = looks.collect();
+        looks.into_iter().for_each(|note| self.note(note));
+    }
+
     pub(super) fn note_put(&mut self, id: usize, object: &Object, previous: Option<&Object>, same_owners: bool) {
         if self.feed.is_none() {
             return;

@@ -42,11 +42,16 @@ impl FieldPaths {
     /// The fields of a resource beyond `metadata.name` and `metadata.namespace`.
     pub fn of(resource: &Resource) -> Self {
         match &resource.origin {
-            Origin::Builtin => builtin(&resource.storage_group, &resource.plural).iter().copied().collect(),
+            Origin::Builtin => Self::builtin(&resource.storage_group, &resource.plural),
             Origin::Custom(custom) => {
                 custom.selectable_fields.iter().map(|path| path.trim_start_matches('.')).collect()
             }
         }
+    }
+
+    /// The fields of a resource that is built in; none for others.
+    pub(super) fn builtin(group: &str, plural: &str) -> Self {
+        builtin(group, plural).iter().copied().collect()
     }
 
     /// Whether there are none beyond `metadata.name` and `metadata.namespace`.

@@ -1,9 +1,10 @@
-//! Objects in memory: revisions, an event log, indexes, watches.
+//! Objects in memory: revisions, an event log, indexes, watches; and on disk, for a store that was [opened](Store::open).
 //!
 //! Everything here is synchronous and takes one short lock. A write gets the next number of a revision that is shared by
 //! all resources, enters the log of its table and is handed to the watchers that may want it, all in one step: so a list
 //! is one snapshot, and a watch that starts at the revision of a list misses nothing.
 
+mod disk;
 mod feed;
 mod field_selector;
 mod fields;
@@ -12,6 +13,7 @@ mod label_selector;
 mod list;
 mod log;
 mod object;
+mod record;
 mod selector;
 mod table;
 mod watch;
@@ -20,8 +22,10 @@ use std::collections::{HashMap, HashSet};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
+use disk::{Disk, Journal};
 use table::Table;
 
+pub use disk::DiskError;
 pub use feed::{Feed, Note};
 pub use fields::{FieldPaths, Fields};
 pub(crate) use list::too_large;
@@ -103,6 +107,8 @@ pub struct Counts {
 #[derive(Clone, Debug)]
 pub struct Store {
     state: Arc<Mutex<State>>,
+    /// The file behind it, if there is one.
+    disk: Option<Arc<Disk>>,
 }
 
 #[derive(Debug)]
@@ -124,6 +130,8 @@ struct State {
     next_watcher: u64,
     /// Who hears about owners and deletions.
     feed: Option<tokio::sync::mpsc::UnboundedSender<Note>>,
+    /// Where changes go that are to be on disk.
+    journal: Option<Journal>,
 }
 
 impl Default for Store {
@@ -135,20 +143,7 @@ impl Default for Store {
 impl Store {
     /// An empty store at revision 1.
     pub fn new(retention: Retention) -> Self {
-        let state = State {
-            revision: 1,
-            floor: 0,
-            retention,
-            ids: HashMap::new(),
-            tables: Vec::new(),
-            free: Vec::new(),
-            dropped: 0,
-            sweep: 0,
-            dependents: HashMap::new(),
-            next_watcher: 0,
-            feed: None,
-        };
-        Self { state: Arc::new(Mutex::new(state)) }
+        Self { state: Arc::new(Mutex::new(State::new(1, 0, retention))), disk: None }
     }
 
     /// The revision of the last write.
@@ -236,10 +231,13 @@ impl Store {
         entries.filter_map(object).collect()
     }
 
-    /// What a garbage collector must know, from now on. Only the last feed that was asked for is fed.
+    /// What a garbage collector must know: about what is there, and from now on. Only the last feed that was asked for is
+    /// fed.
     pub fn feed(&self) -> Feed {
         let (sender, feed) = Feed::new();
-        self.lock().feed = Some(sender);
+        let mut state = self.lock();
+        state.feed = Some(sender);
+        state.note_present();
         feed
     }
 
@@ -297,6 +295,24 @@ impl Store {
 }
 
 impl State {
+    /// No objects yet, at that revision, with nothing known up to `floor`.
+    fn new(revision: u64, floor: u64, retention: Retention) -> Self {
+        Self {
+            revision,
+            floor,
+            retention,
+            ids: HashMap::new(),
+            tables: Vec::new(),
+            free: Vec::new(),
+            dropped: 0,
+            sweep: 0,
+            dependents: HashMap::new(),
+            next_watcher: 0,
+            feed: None,
+            journal: None,
+        }
+    }
+
     fn table(&mut self, key: &TableKey) -> usize {
         if let Some(id) = self.ids.get(key) {
             return *id;
@@ -319,6 +335,9 @@ impl State {
     /// Takes over an event. A table that nobody writes to would keep its past for ever, so each write looks at the log
     /// of one other table as well.
     fn commit(&mut self, id: usize, event: Event) {
+        if let Some(journal) = &self.journal {
+            journal.record(&self.tables[id].key, &event);
+        }
         self.tables[id].commit(event, &self.retention);
         self.sweep = (self.sweep + 1) % self.tables.len();
         self.tables[self.sweep].log.expire(&self.retention);

@@ -58,10 +58,15 @@ pub struct Object {
 impl Object {
     /// An object from its JSON. `fields` names what field selectors may ask for; `resourceVersion` in `value` is ignored.
     pub fn new(types: Arc<TypeMeta>, value: &Value, fields: &super::FieldPaths) -> Self {
+        Self::with_text(types, value, fields, encode(value))
+    }
+
+    /// An object whose text is there already: `value` is what it says.
+    fn with_text(types: Arc<TypeMeta>, value: &Value, fields: &super::FieldPaths, encoded: Encoded) -> Self {
+        let Encoded { body, revision_at, managed, status_at } = encoded;
         let meta = &value["metadata"];
         let (namespace, name) = (text(meta, "namespace"), text(meta, "name"));
         let key: Arc<str> = if namespace.is_empty() { name.into() } else { format!("{namespace}/{name}").into() };
-        let Encoded { body, revision_at, managed, status_at } = encode(value);
         Self {
             name_at: (key.len() - name.len()) as u32,
             key,
@@ -103,6 +108,27 @@ impl Object {
         let mut object = Self::new(Arc::new(types), value, &super::FieldPaths::default());
         object.revision = text(&value["metadata"], "resourceVersion").parse().unwrap_or(0);
         object
+    }
+
+    /// The text as it is kept on disk.
+    pub(super) fn encoded(&self) -> Encoded {
+        let Self { revision_at, managed, status_at, .. } = *self;
+        Encoded { body: self.body.clone(), revision_at, managed, status_at }
+    }
+
+    /// An object from its text on disk; nothing if that is no such text.
+    pub(super) fn decoded(
+        types: Arc<TypeMeta>,
+        text: Encoded,
+        revision: u64,
+        fields: &super::FieldPaths,
+    ) -> Option<Self> {
+        let (from, to) = text.managed;
+        if !(from <= to && to <= text.revision_at && text.revision_at as usize <= text.body.len()) {
+            return None;
+        }
+        let value: Value = serde_json::from_slice(&[b"{", &text.body[..]].concat()).ok()?;
+        Some(Self { revision, ..Self::with_text(types, &value, fields, text) })
     }
 
     /// The same state under another revision, sharing the text.
@@ -243,11 +269,11 @@ impl Object {
 const STATUS: &[u8] = br#","status":"#;
 
 /// The text of an object, with places in it.
-struct Encoded {
-    body: Bytes,
-    revision_at: u32,
-    managed: (u32, u32),
-    status_at: u32,
+pub(super) struct Encoded {
+    pub(super) body: Bytes,
+    pub(super) revision_at: u32,
+    pub(super) managed: (u32, u32),
+    pub(super) status_at: u32,
 }
 
 /// The members after `kind`. `resourceVersion` goes after the members of `metadata` that sort before it.

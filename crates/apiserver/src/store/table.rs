@@ -42,6 +42,12 @@ impl Table {
         self.log.push(event, retention);
     }
 
+    /// Takes over an object from before the first event.
+    pub(super) fn restore(&mut self, object: Arc<Object>) {
+        self.index(&object);
+        self.objects.insert(object.key().clone(), object);
+    }
+
     /// The keys of all objects with that value in that field, if there is an index.
     pub(super) fn indexed(&self, path: &str, value: &str) -> Option<impl Iterator<Item = &Arc<str>>> {
         let at = INDEXED.iter().position(|indexed| *indexed == path)?;
@@ -54,8 +60,7 @@ impl Table {
         }
         let objects: Vec<_> = self.objects.values().map(|object| Arc::new(object.reindexed(fields))).collect();
         for object in objects {
-            self.index(&object);
-            self.objects.insert(object.key().clone(), object);
+            self.restore(object);
         }
     }
 

@@ -1,5 +1,6 @@
 //! `capstan up`: a cluster in this process, the operator on it, and a model server that becomes Ready.
 
+mod data;
 mod faults;
 pub(crate) mod manifests;
 mod progress;
@@ -11,7 +12,6 @@ use anyhow::{Context, Result, anyhow, bail};
 use capstan_api::gpu::ClusterPolicy;
 use capstan_api::gpu::cluster_policy::ClusterPolicyState;
 use capstan_api::nim::NimService;
-use capstan_apiserver::auth::UserInfo;
 use capstan_apiserver::serve::{Listen, ListenError};
 use capstan_gpu_sim::faults::Fault;
 use capstan_sim::{Cluster, NodeTemplate, StartError, node};
@@ -22,19 +22,22 @@ use kube::runtime::{WatchStreamExt, watcher};
 use kube::{Api, Client, Resource};
 use tokio_util::sync::CancellationToken;
 
+use data::Data;
 use faults::Faults;
 use manifests::Manifest;
 use progress::View;
 
+/// Nodes of a new cluster, if nobody says.
+const NODES: u16 = 2;
 /// Namespace of the operator and its operands.
 const NAMESPACE: &str = "capstan";
 
 #[derive(clap::Args)]
 #[command(after_help = EXAMPLES)]
 pub(crate) struct Args {
-    /// Nodes of the cluster
-    #[arg(long, default_value = "2", value_parser = clap::value_parser!(u16).range(1..=5000))]
-    nodes: u16,
+    /// Nodes of the cluster [default: 2, or as many as it has]
+    #[arg(long, value_parser = clap::value_parser!(u16).range(1..=5000))]
+    nodes: Option<u16>,
     /// GPUs of each node
     #[arg(long, default_value = "8", value_parser = clap::value_parser!(u16).range(0..=16))]
     gpus: u16,
@@ -44,6 +47,9 @@ pub(crate) struct Args {
     /// Port of the API on loopback; a free one when absent
     #[arg(long, default_value = "0")]
     port: u16,
+    /// Keep the cluster in this directory: it survives a restart, and a crash
+    #[arg(long, value_name = "DIR", conflicts_with = "fault")]
+    data: Option<PathBuf>,
     /// Where the kubeconfig goes
     #[arg(long, value_name = "FILE")]
     kubeconfig: Option<PathBuf>,
@@ -65,9 +71,16 @@ const EXAMPLES: &str = "\
 Examples:
   capstan up                                             two nodes with eight GPUs each, and a model server
   capstan up -f examples/nim/cached.yaml                 the same with your own manifests
+  capstan up --data ~/.capstan                           a cluster that is still there next time
   capstan up --exit-when-ready -o json                   in a pipeline: how long did it take?
   capstan up --fault driver-headers-missing@gpu-1        a node whose driver cannot be built
   capstan up --fault xid@gpu-0 --fault gpu-quota         several faults at once";
+
+impl Args {
+    fn nodes(&self) -> u16 {
+        self.nodes.unwrap_or(NODES)
+    }
+}
 
 #[derive(Clone, Copy, PartialEq, Eq, ValueEnum)]
 enum Format {
@@ -81,12 +94,19 @@ struct Up {
     operator: tokio::task::JoinHandle<Result<(), capstan_operator::Error>>,
     cluster: Cluster,
     kubeconfig: PathBuf,
+    /// Whether the kubeconfig is still good when the cluster has ended.
+    kept: bool,
 }
 
-pub(crate) async fn run(args: Args) -> Result<()> {
+pub(crate) async fn run(mut args: Args) -> Result<()> {
     let view = View::detect(args.output == Format::Json);
-    let wanted = manifests::read(&args.file)?;
-    let faults = Faults::new(&args.fault, args.nodes)?;
+    let data = args.data.as_deref().map(Data::open).transpose()?;
+    let data = data.as_ref();
+    args.nodes = args.nodes.max(data.and_then(Data::nodes));
+    // What a user made of the examples since the first start is theirs.
+    let again = data.is_some_and(Data::is_furnished);
+    let wanted = if again && args.file.is_empty() { Vec::new() } else { manifests::read(&args.file)? };
+    let faults = Faults::new(&args.fault, args.nodes())?;
     // What goes wrong behind the stages, such as a CRD that is refused, is told as it happens.
     let log = tracing_subscriber::fmt().with_max_level(tracing_subscriber::filter::LevelFilter::WARN);
     log.with_writer(std::io::stderr).without_time().with_target(false).init();
@@ -94,7 +114,8 @@ pub(crate) async fn run(args: Args) -> Result<()> {
     let late = || anyhow!("not Ready after {} s: the last line above says what it waits for", args.timeout);
     let deadline = tokio::time::Instant::now() + Duration::from_secs(args.timeout);
     let started = tokio::select! {
-        started = tokio::time::timeout_at(deadline, start(&args, &faults, view)) => started,
+        started = tokio::time::timeout_at(deadline, start(&args, &faults, data, view)) => started,
+        error = data::lost(data) => return Err(error),
         () = interrupted() => return Ok(()),
     };
     let (up, client) = started.map_err(|_| late())??;
@@ -102,30 +123,41 @@ pub(crate) async fn run(args: Args) -> Result<()> {
         return broken(up, &client, &wanted, &faults, view, &args).await;
     }
     let ready = async {
-        if args.gpus > 0 {
+        if let Some(data) = data {
+            data.pods_ready(&client, view).await?;
+        }
+        if args.gpus > 0 && !again {
             gpus(&client, &wanted, view, &args).await?;
         }
         serve(&client, &wanted, view).await?;
-        summary(view, &up, &wanted, begin.elapsed());
+        if let Some(data) = data {
+            data.furnished();
+        }
+        summary(view, &up, &wanted, data, begin.elapsed());
         anyhow::Ok(())
     };
     let result = tokio::select! {
         result = tokio::time::timeout_at(deadline, ready) => result.unwrap_or_else(|_| Err(late())),
+        error = data::lost(data) => Err(error),
         () = interrupted() => return end(up, view).await,
     };
     if result.is_err() || args.exit_when_ready {
         end(up, view).await?;
         return result;
     }
-    interrupted().await;
-    end(up, view).await
+    let result = tokio::select! {
+        () = interrupted() => Ok(()),
+        error = data::lost(data) => Err(error),
+    };
+    end(up, view).await?;
+    result
 }
 
 /// The cluster with its nodes, and the operator on it.
-async fn start(args: &Args, faults: &Faults, view: View) -> Result<(Up, Client)> {
+async fn start(args: &Args, faults: &Faults, data: Option<&Data>, view: View) -> Result<(Up, Client)> {
     let stage = view.stage("cluster");
     let nodes = node::Settings {
-        nodes: (0..args.nodes).map(|index| gpu_node(index, args.gpus, faults)).collect(),
+        nodes: (0..args.nodes()).map(|index| gpu_node(index, args.gpus, faults)).collect(),
         rules: [
             vec![(node::Match::default(), containers())],
             operands(),
@@ -136,7 +168,11 @@ async fn start(args: &Args, faults: &Faults, view: View) -> Result<(Up, Client)>
     };
     let address = (std::net::Ipv4Addr::LOCALHOST, args.port).into();
     let listen = Listen { address, ..Listen::default() };
-    let started = Cluster::builder().node_settings(nodes).listen(listen).start().await;
+    let mut builder = Cluster::builder().node_settings(nodes).listen(listen);
+    if let Some(data) = data {
+        builder = builder.store(data.store.clone());
+    }
+    let started = builder.start().await;
     let cluster = started.map_err(|error| match error {
         StartError::Listen(ListenError::Socket(error)) if error.kind() == std::io::ErrorKind::AddrInUse => {
             anyhow!("port {} is in use: choose another with --port, or leave it out", args.port)
@@ -144,18 +180,20 @@ async fn start(args: &Args, faults: &Faults, view: View) -> Result<(Up, Client)>
         other => anyhow!(other).context("the cluster did not start"),
     })?;
     let listener = cluster.listener().context("the cluster has no socket")?;
-    let kubeconfig = args
-        .kubeconfig
-        .clone()
+    let kubeconfig = args.kubeconfig.clone().or_else(|| data.map(Data::kubeconfig));
+    let kubeconfig = kubeconfig
         .unwrap_or_else(|| std::env::temp_dir().join(format!("capstan-{}.kubeconfig", listener.address().port())));
-    listener
-        .kubeconfig(UserInfo::admin())
+    cluster
+        .kubeconfig()
+        .context("the cluster has no socket")?
         .write(&kubeconfig)
         .with_context(|| format!("cannot write the kubeconfig to {}", kubeconfig.display()))?;
     stage.done(&format!("Kubernetes API at {}", listener.url()));
     let client = cluster.client();
-    manifests::apply(&client, &manifests::storage_class()).await?;
-    manifests::apply(&client, &manifests::namespace(NAMESPACE)).await?;
+    if !data.is_some_and(Data::is_furnished) {
+        manifests::apply(&client, &manifests::storage_class()).await?;
+        manifests::apply(&client, &manifests::namespace(NAMESPACE)).await?;
+    }
     nodes_ready(&client, view, args).await?;
 
     let stage = view.stage("operator");
@@ -174,7 +212,7 @@ async fn start(args: &Args, faults: &Faults, view: View) -> Result<(Up, Client)>
         }
     }
     stage.done("CRDs installed, caches filled, leading");
-    Ok((Up { stop, operator, cluster, kubeconfig }, client))
+    Ok((Up { stop, operator, cluster, kubeconfig, kept: data.is_some() }, client))
 }
 
 fn gpu_node(index: u16, gpus: u16, faults: &Faults) -> NodeTemplate {
@@ -241,15 +279,15 @@ async fn nodes_ready(client: &Client, view: View, args: &Args) -> Result<()> {
     let api: Api<Node> = Api::all(client.clone());
     let mut events = watcher(api, watcher::Config::default()).default_backoff().applied_objects().boxed();
     let mut ready = std::collections::BTreeSet::new();
-    while ready.len() < usize::from(args.nodes) {
+    while ready.len() < usize::from(args.nodes()) {
         let Some(node) = events.try_next().await.context("cannot watch the nodes")? else { break };
         let conditions = node.status.iter().flat_map(|status| status.conditions.iter().flatten());
         if conditions.into_iter().any(|condition| condition.type_ == "Ready" && condition.status == "True") {
             ready.extend(node.meta().name.clone());
         }
-        stage.counted(ready.len(), usize::from(args.nodes), "Ready");
+        stage.counted(ready.len(), usize::from(args.nodes()), "Ready");
     }
-    stage.done(&format!("{} Ready", args.nodes));
+    stage.done(&format!("{} Ready", args.nodes()));
     Ok(())
 }
 
@@ -273,7 +311,7 @@ async fn gpus(client: &Client, wanted: &[Manifest], view: View, args: &Args) -> 
     while let Some(policy) = events.try_next().await.context("cannot watch the ClusterPolicy")? {
         let Some(status) = policy.status else { continue };
         if status.state == ClusterPolicyState::Ready {
-            stage.done(&format!("ClusterPolicy ready, {} nodes offer {} GPUs each", args.nodes, args.gpus));
+            stage.done(&format!("ClusterPolicy ready, {} nodes offer {} GPUs each", args.nodes(), args.gpus));
             return Ok(());
         }
         let error = status.conditions.iter().flatten().find(|condition| condition.type_ == "Error");
@@ -284,6 +322,9 @@ async fn gpus(client: &Client, wanted: &[Manifest], view: View, args: &Args) -> 
 
 /// Applies the manifests and waits until what they ask for works.
 async fn serve(client: &Client, wanted: &[Manifest], view: View) -> Result<()> {
+    if wanted.is_empty() {
+        return Ok(());
+    }
     let stage = view.stage("apply");
     for manifest in wanted {
         manifests::apply(client, manifest).await?;
@@ -324,13 +365,15 @@ async fn service_ready(client: &Client, manifest: &Manifest, view: View) -> Resu
     bail!("the watch of NIMService {namespace}/{name} ended")
 }
 
-fn summary(view: View, up: &Up, wanted: &[Manifest], took: Duration) {
+fn summary(view: View, up: &Up, wanted: &[Manifest], data: Option<&Data>, took: Duration) {
     let namespace = wanted.iter().find(|manifest| is_service(manifest)).map_or("default", Manifest::namespace);
+    let kept = data.map(|data| format!("\nKept in {}: start it again with the same --data.\n", data.dir().display()));
     let text = format!(
         "\nReady after {:.1} s. In another terminal:\n\n  export KUBECONFIG={}\n  kubectl get nodes\n  \
-         kubectl get clusterpolicies,daemonsets -A\n  kubectl get nimservices,deployments,pods -n {namespace}\n  kubectl describe nimservice -n {namespace}\n",
+         kubectl get clusterpolicies,daemonsets -A\n  kubectl get nimservices,deployments,pods -n {namespace}\n  kubectl describe nimservice -n {namespace}\n{}",
         took.as_secs_f64(),
         up.kubeconfig.display(),
+        kept.unwrap_or_default(),
     );
     view.say("ready", &text);
 }
@@ -340,12 +383,14 @@ async fn interrupted() {
     let _ = tokio::signal::ctrl_c().await;
 }
 
-/// Ends everything that was started and leaves nothing behind.
+/// Ends everything that was started and leaves nothing behind but what is kept.
 async fn end(up: Up, view: View) -> Result<()> {
     up.stop.cancel();
     let operator = up.operator.await.context("the operator panicked")?;
     up.cluster.stop();
-    let _ = std::fs::remove_file(&up.kubeconfig);
+    if !up.kept {
+        let _ = std::fs::remove_file(&up.kubeconfig);
+    }
     view.say("stopped", "stopped");
     operator.map_err(|error| anyhow!("the operator ended badly: {error}"))
 }

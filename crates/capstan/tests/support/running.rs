@@ -6,7 +6,7 @@ use std::process::{Child, ChildStdout, Command, Output, Stdio};
 
 use serde_json::Value;
 
-/// A cluster that goes with the test.
+/// A cluster that goes with the test: it is killed, and hears nothing of it before.
 pub(crate) struct Running {
     up: Child,
     lines: BufReader<ChildStdout>,

@@ -9,7 +9,6 @@ use capstan_apiserver::ops::DeleteOptions;
 use jiff::Timestamp;
 use k8s_openapi::api::core::v1::{ObjectReference, Pod, PodStatus};
 
-use super::Events;
 use super::admit::{Refusal, Share};
 use super::bodies::Running;
 use super::files::Directory;
@@ -17,6 +16,7 @@ use super::lifecycle::{Effect, Machine, Role, Surroundings, containers};
 use super::mounts::{misconfigured, missing};
 use super::nodes::{Inner, Nodes, Virtual, lock};
 use super::status::{Addresses, rejected, status};
+use super::{Events, Past};
 use crate::events::{Severity, reference};
 use crate::informer::Change;
 use crate::scheduler::pod::is_finished;
@@ -236,12 +236,17 @@ impl Nodes {
         if let Some(Refusal { reason, message }) = &refusal {
             node.recorder.event(&**pod, Severity::Warning, reason.clone(), message.clone());
         }
+        let now = inner.context.clock().now();
+        let machine = match inner.settings.past {
+            Past::Forgotten => Machine::new(pod, now),
+            Past::Rebooted => Machine::rebooted(pod, now),
+        };
         let tracked = Tracked {
             uid: pod.metadata.uid.clone().unwrap_or_default(),
             node: node.clone(),
-            machine: Machine::new(pod, inner.context.clock().now()),
+            address: node.remember(pod, &machine),
+            machine,
             share,
-            address: None,
             refusal,
             bodies: HashMap::new(),
             directories: HashMap::new(),

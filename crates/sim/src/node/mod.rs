@@ -53,6 +53,17 @@ pub struct Settings {
     pub reports: Reports,
     /// How many pods are worked on at the same time.
     pub workers: usize,
+    /// What becomes of pods that ran before their nodes were there.
+    pub past: Past,
+}
+
+/// What becomes of pods that ran before their nodes were there.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Past {
+    /// They start as if they had just come: the cluster is a copy of another one.
+    Forgotten,
+    /// Their nodes were off: containers start again, and are counted.
+    Rebooted,
 }
 
 /// How nodes report on their pods.
@@ -86,6 +97,7 @@ impl Default for Settings {
             events: Events::All,
             reports: Reports::Full,
             workers: 4,
+            past: Past::Forgotten,
         }
     }
 }

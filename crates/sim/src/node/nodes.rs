@@ -6,7 +6,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock};
 
 use capstan_apiserver::error::{Result, Status};
 use capstan_apiserver::ops::{DeleteOptions, PatchKind, UserInfo};
-use k8s_openapi::api::core::v1::Node;
+use k8s_openapi::api::core::v1::{Node, Pod};
 use serde_json::json;
 use tokio::sync::watch;
 
@@ -15,10 +15,11 @@ use super::behaviour::{Behaviour, Match, RuleId, Rules};
 use super::files::Directory;
 use super::heartbeat;
 use super::kubelet::{self, Tracked};
+use super::lifecycle::{Machine, containers};
 use super::logs::Logs;
 use super::power::Power;
 use super::template::{NodeTemplate, host_ip, lease, pod_prefix};
-use super::{Settings, status};
+use super::{Past, Settings, status};
 use crate::context::Context;
 use crate::events::Recorder;
 use crate::queue::Queue;
@@ -96,6 +97,18 @@ impl Addresses {
         self.used.iter().map(|word| word.count_ones() as usize).sum()
     }
 
+    /// The address that a pod had, if it is free, or another one.
+    fn take_again(&mut self, last: Option<u8>) -> Option<u8> {
+        let free = |last: &u8| (2..=254).contains(last) && self.used[usize::from(last / 64)] & (1 << (last % 64)) == 0;
+        match last.filter(free) {
+            Some(last) => {
+                self.used[usize::from(last / 64)] |= 1 << (last % 64);
+                Some(last)
+            }
+            None => self.take(),
+        }
+    }
+
     pub(super) fn give_back(&mut self, address: u8) {
         self.used[usize::from(address / 64)] &= !(1 << (address % 64));
     }
@@ -105,6 +118,19 @@ impl Virtual {
     /// An address of a pod.
     pub(super) fn pod_ip(&self, last: u8) -> String {
         format!("{}.{last}", pod_prefix(self.index))
+    }
+
+    /// What a node knows of a pod that ran on it before: its images are there, and it has its address.
+    pub(super) fn remember(&self, pod: &Pod, machine: &Machine) -> Option<u8> {
+        let spec = pod.spec.as_ref().filter(|_| !machine.is_new())?;
+        let ran = containers(spec).zip(&machine.slots).filter(|(_, slot)| slot.runs > 0);
+        lock(&self.images).extend(ran.filter_map(|((_, container), _)| container.image.clone()));
+        if spec.host_network == Some(true) {
+            return None;
+        }
+        let ip = pod.status.as_ref().and_then(|status| status.pod_ip.as_deref());
+        let last = ip.and_then(|ip| ip.strip_prefix(&pod_prefix(self.index))?.strip_prefix('.')?.parse().ok());
+        lock(&self.addresses).take_again(last)
     }
 
     pub(super) fn is_up(&self) -> bool {
@@ -193,8 +219,14 @@ impl Nodes {
         });
         self.inner.nodes.write().unwrap_or_else(PoisonError::into_inner).insert(name.clone(), node.clone());
         let now = self.inner.context.clock().now();
+        let handle = NodeHandle { nodes: self.clone(), node: node.clone() };
         let object = match node.writer.create(&template.node(index, now)).await {
-            Err(error) if is_already_exists(&error) => Arc::new(node.writer.read::<Node>(None, &name).await?),
+            Err(error) if is_already_exists(&error) => {
+                if self.inner.settings.past == Past::Rebooted {
+                    handle.boot().await?;
+                }
+                Arc::new(node.writer.read::<Node>(None, &name).await?)
+            }
             other => other?,
         };
         let seconds = i32::try_from(self.inner.settings.lease.as_secs()).unwrap_or(i32::MAX);
@@ -206,7 +238,7 @@ impl Nodes {
         for pod in self.inner.context.caches.pods.on_node(&name) {
             self.inner.queue.add(crate::informer::key_of(&pod.metadata));
         }
-        Ok(NodeHandle { nodes: self.clone(), node })
+        Ok(handle)
     }
 
     /// A node.
@@ -421,5 +453,11 @@ mod tests {
         addresses.give_back(9);
         addresses.give_back(8);
         assert_eq!((addresses.take(), addresses.take()), (Some(8), Some(9)));
+    }
+
+    #[test]
+    fn a_pod_gets_its_address_again_unless_somebody_else_has_it() {
+        let mut addresses = Addresses::default();
+        assert_eq!([Some(9), Some(9), None, Some(1)].map(|last| addresses.take_again(last)), [9, 2, 3, 4].map(Some));
     }
 }

@@ -45,9 +45,7 @@ impl NodeHandle {
         let inner = &self.nodes.inner;
         if before == Power::Down {
             kubelet::reboot(&self.nodes, &self.node.name);
-            let now = inner.context.clock().now().to_string();
-            let body = json!({"status": {"nodeInfo": {"bootID": uuid(&[&self.node.name, "boot", &now])}}});
-            self.patch_status(body).await?;
+            self.boot().await?;
         }
         if before != Power::Up {
             inner.beats.add(self.node.name.clone());
@@ -56,5 +54,12 @@ impl NodeHandle {
             }
         }
         Ok(())
+    }
+
+    /// Says that the machine was switched on.
+    pub(super) async fn boot(&self) -> Result<()> {
+        let now = self.nodes.inner.context.clock().now().to_string();
+        let body = json!({"status": {"nodeInfo": {"bootID": uuid(&[&self.node.name, "boot", &now])}}});
+        self.patch_status(body).await
     }
 }

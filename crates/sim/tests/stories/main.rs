@@ -7,6 +7,7 @@ mod churn;
 mod cost;
 mod daemon_sets;
 mod deployments;
+mod disk;
 mod endpoints;
 mod jobs;
 mod log;

@@ -1,9 +1,11 @@
 //! The life of a pod on a node, as a machine: given the pod, the time and how its containers behave, it says what happens
 //! now and when to look again. It does nothing itself; what is to be done comes out as [`Effect`]s.
 //!
-//! Here is the pod as a whole; [`container`] says where a container is, [`start`] how it comes up, [`stop`] how it ends.
+//! Here is the pod as a whole; [`container`] says where a container is, [`start`] how it comes up, [`stop`] how it
+//! ends, [`past`] what is known of one that ran before.
 
 mod container;
+mod past;
 mod start;
 mod stop;
 

@@ -479,6 +479,41 @@ fn a_reboot_starts_everything_again() {
 }
 
 #[test]
+fn a_pod_that_ran_before_its_node_was_off_is_started_again_and_counted() {
+    let spec = json!({"initContainers": [{"name": "i"}], "containers": [{"name": "c"}]});
+    let mut life = Life::new(spec)
+        .rule(Match::container("i"), Behaviour { exit: Some(Exit::after(seconds(1), 0)), ..Behaviour::default() });
+    life.until(10);
+    life.machine = Machine::rebooted(&life.pod, life.now);
+    assert_eq!(
+        life.until(60),
+        ["10s Pending i=started c=PodInitializing*1", "11s Running+ready i=Completed:0 c=ready*1"]
+    );
+    let started = life.pod.status.as_ref().unwrap().start_time.clone().unwrap();
+    assert_eq!(started.0, life.start);
+    life.machine = Machine::rebooted(&life.pod, life.now);
+    assert_eq!(life.until(90).last().unwrap(), "61s Running+ready i=Completed:0 c=ready*2");
+}
+
+#[test]
+fn a_pod_that_is_never_started_again_fails_if_its_node_was_off() {
+    let mut life = Life::new(json!({"restartPolicy": "Never", "containers": [{"name": "c"}]}));
+    life.until(10);
+    life.machine = Machine::rebooted(&life.pod, life.now);
+    assert_eq!(life.until(60), ["10s Failed c=Unknown:255"]);
+}
+
+#[test]
+fn a_pod_that_has_not_run_yet_has_just_come_after_its_node_was_off() {
+    let mut life =
+        Life::new(plain()).rule(Match::default(), Behaviour { pull_time: Some(seconds(5)), ..Behaviour::default() });
+    life.until(2);
+    life.machine = Machine::rebooted(&life.pod, life.now);
+    assert!(life.machine.is_new());
+    assert_eq!(life.until(60).last().unwrap(), "7s Running+ready c=ready");
+}
+
+#[test]
 fn containers_that_are_added_later_run() {
     let mut life = Life::new(plain());
     life.until(10);

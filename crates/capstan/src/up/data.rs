@@ -1,0 +1,176 @@
+//! A cluster that is kept: its file, what to do when that cannot be used, and what is waited for when it starts again.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::io::ErrorKind;
+use std::path::{Path, PathBuf};
+
+use anyhow::{Context, Error, Result, anyhow, bail};
+use capstan_apiserver::store::{DiskError, Object, Retention, Selection, Store, TableKey};
+use futures::{StreamExt, TryStreamExt};
+use k8s_openapi::api::core::v1::{Pod, PodStatus};
+use kube::runtime::WatchStreamExt;
+use kube::runtime::watcher::{self, Event, watcher};
+use kube::{Api, Client, ResourceExt};
+
+use super::progress::View;
+
+/// Where everything is, in the directory.
+const FILE: &str = "cluster.redb";
+/// What says that the first manifests are there: what is deleted after that stays deleted.
+const FURNISHED: &str = "furnished";
+
+/// The directory of a cluster that is kept.
+pub(super) struct Data {
+    dir: PathBuf,
+    pub(super) store: Store,
+    /// Pods that were Ready when the cluster ended: by namespace and name.
+    ready: BTreeMap<(String, String), Before>,
+}
+
+/// What a pod was like.
+struct Before {
+    uid: String,
+    restarts: i32,
+}
+
+impl Data {
+    /// Opens the directory, which is made if it is not there.
+    pub(super) fn open(dir: &Path) -> Result<Self> {
+        let made = std::fs::create_dir_all(dir);
+        made.map_err(|error| {
+            anyhow!("cannot make the directory {}: {error}: choose another with --data", dir.display())
+        })?;
+        let store = Store::open(&dir.join(FILE), Retention::default()).map_err(|error| advised(&error))?;
+        let pods = store.select(&TableKey::new("", "pods"), &Selection::default());
+        let ready = pods.iter().filter_map(|object| before(object)).collect();
+        Ok(Self { dir: dir.to_owned(), store, ready })
+    }
+
+    pub(super) fn dir(&self) -> &Path {
+        &self.dir
+    }
+
+    /// Where the kubeconfig goes, if nobody says.
+    pub(super) fn kubeconfig(&self) -> PathBuf {
+        self.dir.join("kubeconfig")
+    }
+
+    /// How many nodes there are already: up to the last one, as one that was deleted joins again.
+    pub(super) fn nodes(&self) -> Option<u16> {
+        let nodes = self.store.select(&TableKey::new("", "nodes"), &Selection::default());
+        let number = |name: &str| name.strip_prefix("gpu-")?.parse::<u16>().ok();
+        nodes.iter().filter_map(|node| number(node.name())).map(|number| number.saturating_add(1)).max()
+    }
+
+    pub(super) fn is_furnished(&self) -> bool {
+        self.store.kept(FURNISHED).is_some()
+    }
+
+    pub(super) fn furnished(&self) {
+        self.store.keep(FURNISHED, b"");
+    }
+
+    /// Waits until the pods that were Ready are so again. Their status says so from the start, as nobody was there to take
+    /// it back: so each has to have been started once more.
+    pub(super) async fn pods_ready(&self, client: &Client, view: View) -> Result<()> {
+        let all = self.ready.len();
+        if all == 0 {
+            return Ok(());
+        }
+        let mut stage = view.stage("pods");
+        let mut waiting: BTreeMap<_, _> = self.ready.iter().collect();
+        let mut seen = BTreeSet::new();
+        let api: Api<Pod> = Api::all(client.clone());
+        let mut events = watcher(api, watcher::Config::default()).default_backoff().boxed();
+        while !waiting.is_empty() {
+            let key = |pod: &Pod| (pod.namespace().unwrap_or_default(), pod.name_any());
+            match events.try_next().await.context("cannot watch the pods")? {
+                Some(Event::Init) => seen.clear(),
+                Some(Event::InitApply(pod)) | Some(Event::Apply(pod)) => {
+                    if waiting.get(&key(&pod)).is_some_and(|before| is_again(&pod, before)) {
+                        waiting.remove(&key(&pod));
+                    }
+                    seen.insert(key(&pod));
+                }
+                Some(Event::InitDone) => waiting.retain(|key, _| seen.contains(*key)),
+                Some(Event::Delete(pod)) => drop(waiting.remove(&key(&pod))),
+                None => bail!("the watch of the pods ended"),
+            }
+            stage.counted(all - waiting.len(), all, "Ready again");
+        }
+        stage.done(&format!("{all} Ready again"));
+        Ok(())
+    }
+}
+
+/// What failed, and what to do about it.
+pub(super) fn advised(error: &DiskError) -> Error {
+    let fix = match error {
+        DiskError::InUse { .. } => "stop the other `capstan up`, or choose another directory with --data",
+        DiskError::Format { .. } => "use the version of capstan that wrote it, or another directory with --data",
+        DiskError::Damaged { .. } => "move it away to begin anew, or choose another directory with --data",
+        DiskError::Io { error, .. } if is_full(error.kind()) => "make room, and start again: what was answered is kept",
+        DiskError::Io { .. } | DiskError::Closed { .. } => "choose a directory that you may write to with --data",
+    };
+    anyhow!("{error}: {fix}")
+}
+
+fn is_full(kind: ErrorKind) -> bool {
+    matches!(kind, ErrorKind::StorageFull | ErrorKind::QuotaExceeded)
+}
+
+/// Waits until the file of a cluster fails, which one in memory does not have.
+pub(super) async fn lost(data: Option<&Data>) -> Error {
+    match data {
+        Some(data) => advised(&data.store.lost().await),
+        None => std::future::pending().await,
+    }
+}
+
+fn before(object: &Object) -> Option<((String, String), Before)> {
+    let pod: Pod = object.parse_unmanaged().ok()?;
+    let status = pod.status.as_ref().filter(|status| is_ready(status))?;
+    let before = Before { uid: object.uid.to_string(), restarts: restarts(status) };
+    Some(((object.namespace().to_owned(), object.name().to_owned()), before))
+}
+
+/// Whether a pod was started once more and is Ready, or has been replaced or ended.
+fn is_again(pod: &Pod, before: &Before) -> bool {
+    let status = pod.status.clone().unwrap_or_default();
+    let over = matches!(status.phase.as_deref(), Some("Succeeded" | "Failed"));
+    let other = pod.uid().is_none_or(|uid| uid != before.uid);
+    over || other || (is_ready(&status) && restarts(&status) > before.restarts)
+}
+
+fn is_ready(status: &PodStatus) -> bool {
+    status.conditions.iter().flatten().any(|one| one.type_ == "Ready" && one.status == "True")
+}
+
+fn restarts(status: &PodStatus) -> i32 {
+    let lists = [&status.init_container_statuses, &status.container_statuses];
+    lists.into_iter().flatten().flatten().map(|one| one.restart_count).sum()
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+
+    use super::*;
+
+    #[test]
+    fn each_failure_names_the_file_and_what_to_do() {
+        let path = PathBuf::from("d/cluster.redb");
+        let io = |kind: ErrorKind| DiskError::Io { path: path.clone(), error: Arc::new(kind.into()) };
+        let cases = [
+            (DiskError::InUse { path: path.clone() }, "stop the other `capstan up`"),
+            (DiskError::Format { path: path.clone(), found: "2".into() }, "use the version of capstan that wrote it"),
+            (DiskError::Damaged { path: path.clone(), why: "x".into() }, "move it away"),
+            (io(ErrorKind::StorageFull), "make room"),
+            (io(ErrorKind::PermissionDenied), "choose a directory that you may write to"),
+        ];
+        for (error, fix) in cases {
+            let text = advised(&error).to_string();
+            assert!(text.contains("d/cluster.redb") && text.contains(fix), "{text}");
+        }
+    }
+}
