@@ -7,7 +7,7 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::task::{Context, Poll};
 
-use capstan_apiserver::serve::Api;
+use capstan_apiserver::serve::{Api, Path};
 use http::{Method, Request, Response};
 use http_body_util::BodyExt;
 use http_body_util::combinators::UnsyncBoxBody;
@@ -113,18 +113,12 @@ impl Wire {
 
 /// What a request about one object is: method, resource and subresource. Nothing for what keeps a cache or a lease.
 fn kind(method: &Method, path: &str) -> Option<String> {
-    let mut parts = path.trim_start_matches('/').split('/');
-    let groups = if parts.next()? == "api" { 1 } else { 2 };
-    let rest: Vec<&str> = parts.skip(groups).collect();
-    let rest = if rest.first() == Some(&"namespaces") && rest.len() > 2 { &rest[2..] } else { &rest[..] };
-    let (resource, sub) = match rest {
-        [resource] if *method != Method::GET => (resource, None),
-        [resource, _] => (resource, None),
-        [resource, _, sub] => (resource, Some(sub)),
-        _ => return None,
-    };
-    let sub = sub.map(|sub| format!("/{sub}")).unwrap_or_default();
-    (*resource != "leases").then(|| format!("{method} {resource}{sub}"))
+    let path = Path::parse(path);
+    let (resource, sub) = (path.resource, path.subresource);
+    let about_one = !path.name.is_empty() || *method != Method::GET;
+    let sub = if sub.is_empty() { sub } else { format!("/{sub}") };
+    let counts = path.is_resource && about_one && path.rest.is_empty() && resource != "leases";
+    counts.then(|| format!("{method} {resource}{sub}"))
 }
 
 /// There was no answer.

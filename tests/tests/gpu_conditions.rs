@@ -128,3 +128,80 @@ async fn two_drivers_that_select_one_node_are_refused_with_both_names() {
     world.until(ALPHA, "NVIDIADriver", "a", state("ready")).await;
     until(&world, state("ready")).await;
 }
+
+/// Faults of nodes that pods of drivers and validators tell of, where they tell it, and in which words.
+const CAUSES: &[(&str, &str, &str)] = &[
+    (
+        "driver-headers-missing",
+        "Driver",
+        "the headers of kernel 6.8.0-45-generic cannot be had, so the driver cannot be built",
+    ),
+    ("driver-nouveau-loaded", "Driver", "the kernel module nouveau holds the GPUs, so the driver cannot"),
+    ("driver-secure-boot", "Driver", "Secure Boot rejects the driver's kernel module: its key is not enrolled"),
+    ("driver-kernel-unsupported", "Driver", "the driver does not support kernel 6.8.0-45-generic"),
+    ("driver-in-use", "Driver", "another driver is loaded and somebody uses it, so it cannot be unloaded"),
+    ("driver-not-loaded", "Validation", "the driver is installed and not loaded"),
+    ("fabric-manager", "Validation", "fabric manager does not run, so GPUs refuse to work"),
+    ("runtime-handler", "Validation", "the container runtime has no handler \"nvidia\""),
+    ("init-barrier", "Validation", "stuck at driver-validation, which waits for the driver"),
+    ("plugin-not-running", "Validation", "the device plugin does not run, so no GPUs are offered"),
+];
+
+fn breaks(world: &World, fault: &str, node: usize) -> Vec<capstan_sim::node::RuleId> {
+    let fault = capstan_gpu_sim::faults::Fault::parse(&format!("{fault}@gpu-{node}")).unwrap();
+    fault.rules().into_iter().map(|(which, behaviour)| world.nodes().rule(which, behaviour)).collect()
+}
+
+/// What events say about the policy that needs attention.
+async fn warnings(world: &World) -> Vec<String> {
+    let api: kube::Api<k8s_openapi::api::core::v1::Event> = kube::Api::all(world.admin.clone());
+    let all = api.list(&kube::api::ListParams::default()).await.unwrap().items;
+    let about = |event: &k8s_openapi::api::core::v1::Event| {
+        event.involved_object.kind.as_deref() == Some("ClusterPolicy") && event.type_.as_deref() == Some("Warning")
+    };
+    all.into_iter().filter(about).filter_map(|event| event.message).collect()
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_pods_say_is_told_in_a_condition_and_in_one_event_in_the_words_of_the_doctor() {
+    let (world, operator) = started(u16::try_from(CAUSES.len()).unwrap() + 1).await;
+    for (node, (fault, ..)) in CAUSES.iter().enumerate() {
+        breaks(&world, fault, node);
+    }
+    world.apply(policy()).await;
+    let titles = CAUSES.iter().enumerate().map(|(node, (_, type_, what))| (*type_, format!("node gpu-{node}: {what}")));
+    let titles: Vec<(&str, String)> = titles.collect();
+    for (type_, title) in &titles {
+        let told = |policy: &Value| condition(policy, type_)["message"].as_str().unwrap_or_default().contains(title);
+        until(&world, told).await;
+    }
+    world.settled(&operator).await;
+    let said = warnings(&world).await;
+    for (_, title) in &titles {
+        assert_eq!(said.iter().filter(|one| *one == title).count(), 1, "{title} in {said:#?}");
+    }
+    assert_eq!(said.len(), titles.len(), "{said:#?}");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_cause_is_told_as_long_as_it_is_there() {
+    let (world, _operator) = started(2).await;
+    let rules = breaks(&world, "driver-headers-missing", 1);
+    world.apply(policy()).await;
+    until(&world, says("Driver", "NotReady", "1 of 2 nodes; node gpu-1: the headers of kernel")).await;
+    rules.into_iter().for_each(|rule| world.nodes().remove_rule(rule));
+    let ready = until(&world, state("ready")).await;
+    assert!(says("Driver", "Ready", "2 of 2 nodes")(&ready), "{ready:#}");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_driver_of_its_own_tells_what_is_wrong_with_its_pods() {
+    let (world, _operator) = started(1).await;
+    breaks(&world, "driver-secure-boot", 0);
+    let mut one = policy();
+    one["spec"]["driver"]["useNvidiaDriverCRD"] = true.into();
+    world.apply(one).await;
+    world.apply(driver("all", json!({}))).await;
+    let text = "; node gpu-0: Secure Boot rejects the driver's kernel module: its key is not enrolled";
+    world.until(ALPHA, "NVIDIADriver", "all", says("Error", "DriverNotReady", text)).await;
+}

@@ -2,6 +2,7 @@
 //!
 //! Start with [`inference::nim_service`], the smallest complete one.
 
+pub mod causes;
 pub mod gpu;
 pub mod inference;
 mod shown;

@@ -94,7 +94,8 @@ fn status(status: &Value) -> Value {
 }
 
 fn container(status: &Value, well: bool) -> Value {
-    if well { json!({"ready": true}) } else { fields(status, &["name", "ready", "restartCount", "state", "lastState"]) }
+    const KEPT: &[&str] = &["name", "image", "ready", "restartCount", "state", "lastState"];
+    if well { json!({"ready": true}) } else { fields(status, KEPT) }
 }
 
 /// Of a check of a validator that is over: when it ended. The phases of a node are known by that.

@@ -31,6 +31,7 @@ pub use api::Api;
 pub use body::Body;
 pub use kubeconfig::Kubeconfig;
 pub use listen::{Listen, ListenError, Listener};
+pub use path::Path;
 pub use respond::Lost;
 pub use runtime::{ExecOptions, LogOptions, Runtime, Streams};
 pub use tls::{Authority, TlsError};

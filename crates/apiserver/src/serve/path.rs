@@ -7,32 +7,32 @@ use crate::auth::Attributes;
 
 /// What the path of an API request says.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub(crate) struct Path {
+pub struct Path {
     /// The path itself.
-    pub(crate) full: String,
+    pub full: String,
     /// `/api/VERSION/…` or `/apis/GROUP/VERSION/…` with a resource in it.
-    pub(crate) is_resource: bool,
+    pub is_resource: bool,
     /// API group.
-    pub(crate) group: String,
+    pub group: String,
     /// Version.
-    pub(crate) version: String,
+    pub version: String,
     /// Namespace, or empty.
-    pub(crate) namespace: String,
+    pub namespace: String,
     /// Plural.
-    pub(crate) resource: String,
+    pub resource: String,
     /// Object, or empty.
-    pub(crate) name: String,
+    pub name: String,
     /// Subresource, or empty.
-    pub(crate) subresource: String,
+    pub subresource: String,
     /// What follows the subresource, as in `…/proxy/some/path`.
-    pub(crate) rest: String,
+    pub rest: String,
     /// The deprecated `/watch/` prefix was used.
-    pub(crate) watch_prefix: bool,
+    pub watch_prefix: bool,
 }
 
 impl Path {
     /// Reads a path.
-    pub(crate) fn parse(full: &str) -> Self {
+    pub fn parse(full: &str) -> Self {
         let mut path = Self { full: full.to_owned(), ..Self::default() };
         let parts: Vec<String> = full.split('/').filter(|part| !part.is_empty()).map(percent_decode).collect();
         let mut parts = parts.into_iter();

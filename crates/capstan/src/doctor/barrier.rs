@@ -1,26 +1,21 @@
 //! Pods that wait in an init container for what never comes: at which barrier, and who should lift it.
 
-use std::time::Duration;
+use capstan_operands::causes::words::place;
+use capstan_operands::causes::{BUILD, Cause, Class};
 
 use super::finding::Finding;
 use super::look::{Container, Look, Pod, Role, condition};
 
-/// Barriers in the order in which a node passes them, and who lifts each.
-const BARRIERS: &[(&str, Role, &str)] = &[
-    ("k8s-driver-manager", Role::Driver, "the old driver to be unloaded"),
-    ("mofed-validation", Role::Operand, "the network driver"),
-    ("driver-validation", Role::Driver, "the driver"),
-    ("toolkit-validation", Role::Toolkit, "the container toolkit"),
-    ("cuda-validation", Role::Validator, "a first computation"),
-    ("plugin-validation", Role::Plugin, "the device plugin"),
-];
-
-/// A driver may take this long to be built.
-const BUILD: Duration = Duration::from_secs(20 * 60);
-
-/// The place of a barrier in their order; others come last.
-fn place(name: &str) -> usize {
-    BARRIERS.iter().position(|(barrier, ..)| *barrier == name).unwrap_or(BARRIERS.len())
+/// Who lifts a barrier.
+fn lifted_by(name: &str) -> Option<Role> {
+    Some(match name {
+        "k8s-driver-manager" | "driver-validation" => Role::Driver,
+        "mofed-validation" => Role::Operand,
+        "toolkit-validation" => Role::Toolkit,
+        "cuda-validation" => Role::Validator,
+        "plugin-validation" => Role::Plugin,
+        _ => return None,
+    })
 }
 
 pub(super) fn check(look: &Look<'_>) -> Vec<Finding> {
@@ -43,10 +38,8 @@ pub(super) fn check(look: &Look<'_>) -> Vec<Finding> {
         if is_under_way(look, pod.node, container.name) {
             continue;
         }
-        let (what, said) = match BARRIERS.get(place(container.name)) {
-            Some((name, role, what)) => (format!("stuck at {name}, which waits for {what}"), lifter(look, pod, *role)),
-            None => (format!("stuck at {}", container.name), None),
-        };
+        let what = Cause::of(Class::Barrier, container.name).what("");
+        let said = lifted_by(container.name).and_then(|role| lifter(look, pod, role));
         let logs = format!("kubectl logs -n {} {} -c {}", pod.namespace, pod.name, container.name);
         let finding = pod.finding(look, what).evidence(line).fix(format!("{logs} says what it looks for"));
         all.push(said.into_iter().fold(finding, Finding::evidence));

@@ -1,5 +1,7 @@
 //! Containers that fail for a reason that no other rule knows: their last words are quoted.
 
+use capstan_operands::causes::{Cause, Class};
+
 use super::finding::Finding;
 use super::look::{Look, Pod, Role, condition, reference, short, text};
 use crate::snapshot::named;
@@ -35,12 +37,10 @@ fn failing(look: &Look<'_>, wanted: impl Fn(&Pod<'_>) -> bool) -> Vec<Finding> {
     failing
         .map(|(pod, container)| {
             let end = container.failure();
-            let code = end.map_or(0, |end| end["exitCode"].as_i64().unwrap_or(0));
+            let code = end.and_then(|end| end["exitCode"].as_u64()).unwrap_or(0);
             let killed = end.is_some_and(|end| end["reason"] == "OOMKilled");
-            let what = match killed {
-                true => format!("container {} gets more memory than it may have and is killed", container.name),
-                false => format!("container {} fails with exit code {code}", container.name),
-            };
+            let class = if killed { Class::OutOfMemory } else { Class::Crashes };
+            let what = Cause::crash(class, container.name, code).what("");
             let logs = format!("kubectl logs -n {} {} -c {} --previous", pod.namespace, pod.name, container.name);
             let mut finding = pod.finding(look, what).fix(if killed { "raise its memory limit".into() } else { logs });
             if let Some(line) = look.last_line(pod, container.name) {

@@ -2,86 +2,41 @@
 
 use std::collections::BTreeMap;
 
+use capstan_operands::causes::{Cause, Class, words};
+
 use super::finding::Finding;
-use super::look::{Look, Pod, Role, condition, label, reference, short, text};
-
-/// A reason for which a driver does not load, and the words by which it is known, in lower case.
-struct Class {
-    rule: &'static str,
-    words: &'static [&'static str],
-}
-
-/// The first that fits counts: an installer without headers also says that it built nothing.
-const CLASSES: &[Class] = &[
-    Class {
-        rule: "driver-secure-boot",
-        words: &[
-            "required key not available",
-            "key was rejected by service",
-            "unsigned module loading is restricted",
-            "loading of unsigned module is rejected",
-        ],
-    },
-    Class {
-        rule: "driver-nouveau-loaded",
-        words: &["nouveau kernel driver is currently in use", "already bound to nouveau", "nouveau is loaded"],
-    },
-    Class {
-        rule: "driver-headers-missing",
-        words: &[
-            "could not resolve linux kernel version",
-            "unable to locate package linux-headers",
-            "unable to find a match: kernel-",
-            "no match for argument: kernel-",
-            "unable to find the kernel source tree",
-            "kernel headers for kernel",
-            "linux/version.h: no such file",
-        ],
-    },
-    Class {
-        rule: "driver-in-use",
-        words: &[
-            "driver is in use",
-            "module nvidia is in use",
-            "module nvidia_uvm is in use",
-            "module nvidia_modeset is in use",
-            "failed to unload driver",
-        ],
-    },
-    Class {
-        rule: "driver-kernel-unsupported",
-        words: &[
-            "unable to build the nvidia kernel module",
-            "could not insert 'nvidia': exec format error",
-            "could not insert 'nvidia': invalid argument",
-            "invalid module format",
-            "unsupported kernel version",
-            "implicit declaration of function",
-            "disagrees about version of symbol",
-        ],
-    },
-];
+use super::look::{Look, Pod, Role, Said, condition, label, reference, short, text};
 
 /// What a driver pod says about why it does not work: the class, and its words.
-fn class<'a>(look: &Look<'a>, pod: &Pod<'a>) -> Option<(&'static str, &'a str, &'a str)> {
-    CLASSES.iter().find_map(|class| {
-        let (container, line) = look.says(pod, class.words)?;
-        Some((class.rule, container, line))
-    })
+fn class<'a>(look: &Look<'a>, pod: &Pod<'a>) -> Said<'a> {
+    let of = |pod: &Pod<'a>| {
+        words::DRIVER.iter().find_map(|(class, words)| {
+            let (container, line) = look.says(pod, words)?;
+            Some((*class, container, line))
+        })
+    };
+    let all = look.driver_classes.get_or_init(|| {
+        let drivers = look.pods.iter().filter(|pod| pod.role == Role::Driver && !pod.is_ready());
+        drivers.map(|pod| ((pod.namespace, pod.name), of(pod))).collect()
+    });
+    match all.get(&(pod.namespace, pod.name)) {
+        Some(known) => *known,
+        None => of(pod),
+    }
 }
 
 /// Driver pods that do not work for this reason, with evidence. Of many pods that fail only some logs are read: if those
 /// agree, the others of the same DaemonSet fail for the same reason.
-fn failing<'a>(look: &Look<'a>, rule: &str) -> Vec<(Pod<'a>, String)> {
+fn failing<'a>(look: &Look<'a>, wanted: Class) -> Vec<(Pod<'a>, String)> {
     let drivers = || look.pods.iter().filter(|pod| pod.role == Role::Driver && !pod.is_ready());
-    let mut told: BTreeMap<&str, Vec<Option<&str>>> = BTreeMap::new();
+    let mut told: BTreeMap<&str, Vec<Option<Class>>> = BTreeMap::new();
     for pod in drivers().filter(|pod| !is_silent(look, pod)) {
         told.entry(pod.owner()).or_default().push(class(look, pod).map(|(class, ..)| class));
     }
-    let all_say = |pod: &Pod<'_>| told.get(pod.owner()).is_some_and(|all| all.iter().all(|one| *one == Some(rule)));
+    let all_say = |pod: &Pod<'_>| told.get(pod.owner()).is_some_and(|all| all.iter().all(|one| *one == Some(wanted)));
     drivers()
         .filter_map(|pod| match class(look, pod) {
-            Some((class, container, line)) if class == rule => {
+            Some((class, container, line)) if class == wanted => {
                 Some((*pod, format!("{}, container {container}: {}", pod.reference(), short(line))))
             }
             None if pod.failure().is_some() && is_silent(look, pod) && all_say(pod) => {
@@ -103,54 +58,41 @@ fn kernel<'a>(look: &Look<'a>, node: &str) -> &'a str {
     if full.is_empty() { text(&node["status"]["nodeInfo"]["kernelVersion"]) } else { full }
 }
 
-fn findings(look: &Look<'_>, rule: &str, what: impl Fn(&str) -> String, fix: impl Fn(&str) -> String) -> Vec<Finding> {
+fn findings(look: &Look<'_>, class: Class, fix: impl Fn(&str) -> String) -> Vec<Finding> {
+    let cause = Cause::of(class, "");
     let one = |(pod, line): (Pod<'_>, String)| {
         let kernel = kernel(look, pod.node);
-        pod.finding(look, what(kernel)).evidence(line).fix(fix(kernel))
+        pod.finding(look, cause.what(kernel)).evidence(line).fix(fix(kernel))
     };
-    failing(look, rule).into_iter().map(one).collect()
+    failing(look, class).into_iter().map(one).collect()
 }
 
 pub(super) fn headers(look: &Look<'_>) -> Vec<Finding> {
-    let what = |kernel: &str| format!("the headers of kernel {kernel} cannot be had, so the driver cannot be built");
-    let fix = |kernel: &str| {
+    findings(look, Class::Headers, |kernel| {
         format!(
             "let nodes reach a mirror that has linux-headers-{kernel} (kernel-devel on RHEL): \
              spec.driver.repoConfig.configMapName of the ClusterPolicy; or take a driver that is built already: \
              spec.driver.usePrecompiled: true"
         )
-    };
-    findings(look, "driver-headers-missing", what, fix)
+    })
 }
 
 pub(super) fn nouveau(look: &Look<'_>) -> Vec<Finding> {
-    let what = |_: &str| "the kernel module nouveau holds the GPUs, so the driver cannot".to_owned();
-    let fix = |_: &str| {
-        "on the node: printf 'blacklist nouveau\\noptions nouveau modeset=0\\n' > /etc/modprobe.d/nouveau.conf, renew \
-         the initramfs (update-initramfs -u, or dracut --force), and reboot"
-            .to_owned()
-    };
-    findings(look, "driver-nouveau-loaded", what, fix)
+    let fix = "on the node: printf 'blacklist nouveau\\noptions nouveau modeset=0\\n' > /etc/modprobe.d/nouveau.conf, renew \
+               the initramfs (update-initramfs -u, or dracut --force), and reboot";
+    findings(look, Class::Nouveau, |_| fix.into())
 }
 
 pub(super) fn secure_boot(look: &Look<'_>) -> Vec<Finding> {
-    let what = |_: &str| "Secure Boot rejects the driver's kernel module: its key is not enrolled".to_owned();
-    let fix = |_: &str| {
-        "take a driver signed for this system (spec.driver.usePrecompiled: true, or the host's own with \
-         spec.driver.enabled: false), enroll the signing key with mokutil --import, or switch Secure Boot off"
-            .to_owned()
-    };
-    findings(look, "driver-secure-boot", what, fix)
+    let fix = "take a driver signed for this system (spec.driver.usePrecompiled: true, or the host's own with \
+               spec.driver.enabled: false), enroll the signing key with mokutil --import, or switch Secure Boot off";
+    findings(look, Class::SecureBoot, |_| fix.into())
 }
 
 pub(super) fn in_use(look: &Look<'_>) -> Vec<Finding> {
-    let what = |_: &str| "another driver is loaded and somebody uses it, so it cannot be unloaded".to_owned();
-    let fix = |_: &str| {
-        "see who uses it: `fuser -v /dev/nvidia*` on the node; end that, or let the upgrade evict pods: \
-         spec.driver.upgradePolicy.gpuPodDeletion and .drain of the ClusterPolicy; the last resort is a reboot"
-            .to_owned()
-    };
-    findings(look, "driver-in-use", what, fix)
+    let fix = "see who uses it: `fuser -v /dev/nvidia*` on the node; end that, or let the upgrade evict pods: \
+               spec.driver.upgradePolicy.gpuPodDeletion and .drain of the ClusterPolicy; the last resort is a reboot";
+    findings(look, Class::InUse, |_| fix.into())
 }
 
 fn kernel_fix(kernel: &str) -> String {
@@ -161,15 +103,14 @@ fn kernel_fix(kernel: &str) -> String {
 }
 
 pub(super) fn kernel_unsupported(look: &Look<'_>) -> Vec<Finding> {
-    let what = |kernel: &str| format!("the driver does not support kernel {kernel}");
-    let mut all = findings(look, "driver-kernel-unsupported", what, kernel_fix);
+    let mut all = findings(look, Class::Kernel, kernel_fix);
     for pod in look.pods.iter().filter(|pod| pod.role == Role::Driver && pod.label("nvidia.com/precompiled") == "true")
     {
         let no_image =
             pod.containers().find_map(|one| one.waiting().filter(|(reason, _)| reason.contains("ImagePull")));
         if let Some((reason, message)) = no_image {
             let kernel = kernel(look, pod.node);
-            let what = format!("there is no precompiled driver for kernel {kernel}");
+            let what = Cause::of(Class::NoPrecompiled, "").what(kernel);
             let mut finding =
                 pod.finding(look, what).evidence(format!("{}: {reason}: {}", pod.reference(), short(message)));
             finding = conditions(look).fold(finding, Finding::evidence);
@@ -198,7 +139,7 @@ pub(super) fn crashes(look: &Look<'_>) -> Vec<Finding> {
         .map(|(pod, container)| {
             let code = container.failure().map_or(0, |end| end["exitCode"].as_i64().unwrap_or(0));
             let line = look.last_line(pod, container.name).unwrap_or("nothing was logged");
-            pod.finding(look, format!("the driver fails in container {}", container.name))
+            pod.finding(look, Cause::of(Class::DriverCrashes, container.name).what(""))
                 .evidence(format!("{}: exit code {code} after {} restarts", pod.reference(), container.restarts()))
                 .evidence(format!("{}, container {}: {}", pod.reference(), container.name, short(line)))
                 .fix(format!("kubectl logs -n {} {} -c {} --previous", pod.namespace, pod.name, container.name))

@@ -1,27 +1,20 @@
 //! Fabric manager: without it GPUs behind NVSwitches refuse to work, however well their driver is.
 
+use capstan_operands::causes::{Cause, Class, words};
+
 use super::finding::Finding;
 use super::look::{Look, Role, short};
-
-const WORDS: &[&str] = &[
-    "system not yet initialized",
-    "cuda_error_system_not_ready",
-    "fabric manager is not running",
-    "failed to start nvidia-fabricmanager",
-    "nvidia-fabricmanager.service: failed",
-    "nv-fabricmanager: failed",
-];
 
 pub(super) fn check(look: &Look<'_>) -> Vec<Finding> {
     let mut all: Vec<Finding> = Vec::new();
     let speaking = look.pods.iter().filter(|pod| !pod.is_ready() && !pod.node.is_empty());
-    for (pod, (container, line)) in speaking.filter_map(|pod| Some((pod, look.says(pod, WORDS)?))) {
+    for (pod, (container, line)) in speaking.filter_map(|pod| Some((pod, look.says(pod, words::FABRIC)?))) {
         let line = format!("{}, container {container}: {}", pod.reference(), short(line));
         let known = all.iter_mut().find(|one| one.runs_on == pod.node);
         match known {
             Some(known) => *known = known.clone().object(pod.reference()).evidence(line),
             None => {
-                let mut finding = Finding::on_node(pod.node, "fabric manager does not run, so GPUs refuse to work");
+                let mut finding = Finding::on_node(pod.node, Cause::of(Class::FabricManager, "").what(""));
                 finding.runs_on = pod.node.into();
                 let driver = look.on_node(pod.node, Role::Driver).next();
                 let fix = match driver {

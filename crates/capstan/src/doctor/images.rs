@@ -1,29 +1,16 @@
 //! Images that cannot be pulled: they are not there, or the registry does not know us.
 
+use capstan_operands::causes::{Cause, Class, words};
+
 use super::finding::Finding;
 use super::look::{Container, Look, Pod, condition, items, reference, short, text};
 use crate::snapshot::named;
-
-/// Why a container waits that has no image.
-const REASONS: &[&str] =
-    &["ErrImagePull", "ImagePullBackOff", "InvalidImageName", "ErrImageNeverPull", "RegistryUnavailable"];
-/// How registries refuse, in lower case.
-const REFUSED: &[&str] = &[
-    "unauthorized",
-    "401",
-    "403 forbidden",
-    "authentication required",
-    "no basic auth",
-    "access denied",
-    "pull access denied",
-    "denied:",
-];
 
 /// Pods without an image: the container, the image and what was said.
 fn unpulled<'a>(look: &Look<'a>) -> Vec<(Pod<'a>, Container<'a>, &'a str)> {
     let of = |pod: &Pod<'a>| {
         let (container, (_, message)) = pod.containers().find_map(|one| {
-            let waiting = one.waiting().filter(|(reason, _)| REASONS.contains(reason))?;
+            let waiting = one.waiting().filter(|(reason, _)| words::UNPULLED.contains(reason))?;
             Some((one, waiting))
         })?;
         Some((*pod, container, message))
@@ -31,15 +18,10 @@ fn unpulled<'a>(look: &Look<'a>) -> Vec<(Pod<'a>, Container<'a>, &'a str)> {
     look.pods.iter().filter_map(of).collect()
 }
 
-fn is_refused(message: &str) -> bool {
-    let message = message.to_lowercase();
-    REFUSED.iter().any(|word| message.contains(word))
-}
-
 pub(super) fn pull(look: &Look<'_>) -> Vec<Finding> {
     unpulled(look)
         .into_iter()
-        .filter(|(.., message)| !is_refused(message))
+        .filter(|(.., message)| !words::is_refused(message))
         .map(|(pod, container, message)| {
             let image = text(&container.value["image"]);
             let fix = if message.contains("not found") || message.contains("manifest unknown") || message.is_empty() {
@@ -49,7 +31,7 @@ pub(super) fn pull(look: &Look<'_>) -> Vec<Finding> {
                 "see that the node reaches the registry, or name a mirror that it reaches: repository in the ClusterPolicy \
                  or the NIMService"
             };
-            pod.finding(look, format!("image {image} cannot be pulled"))
+            pod.finding(look, Cause::of(Class::ImagePull, image).what(""))
                 .severity(look.weight(&pod))
                 .evidence(format!("{}, container {}: {}", pod.reference(), container.name, short(message)))
                 .fix(fix)
@@ -58,11 +40,11 @@ pub(super) fn pull(look: &Look<'_>) -> Vec<Finding> {
 }
 
 pub(super) fn secret(look: &Look<'_>) -> Vec<Finding> {
-    let refused = unpulled(look).into_iter().filter(|(.., message)| is_refused(message)).map(|(pod, container, message)| {
+    let refused = unpulled(look).into_iter().filter(|(.., message)| words::is_refused(message)).map(|(pod, container, message)| {
         let image = text(&container.value["image"]);
-        let registry = image.split('/').next().unwrap_or(image);
+        let registry = words::registry(image);
         let finding = pod
-            .finding(look, format!("the registry {registry} refuses image {image}: the pull secret is missing or wrong"))
+            .finding(look, Cause::of(Class::RegistrySecret, image).what(""))
             .evidence(format!("{}, container {}: {}", pod.reference(), container.name, short(message)));
         let names: Vec<&str> =
             items(&pod.value["spec"]["imagePullSecrets"]).iter().map(|one| text(&one["name"])).collect();

@@ -1,8 +1,10 @@
 //! What rules look at: a snapshot with its pods, logs and events ready to be asked. Nothing here decides anything.
 
+use std::cell::OnceCell;
 use std::collections::HashMap;
 use std::time::Duration;
 
+use capstan_operands::causes::{Class, words};
 use k8s_openapi::jiff::Timestamp;
 use serde_json::Value;
 
@@ -227,7 +229,12 @@ pub(super) struct Look<'a> {
     nodes: HashMap<&'a str, &'a Value>,
     /// Places in `pods`, by node.
     by_node: HashMap<&'a str, Vec<usize>>,
+    /// What driver pods say about why they do not work, by namespace and name: five rules ask.
+    pub(super) driver_classes: OnceCell<HashMap<(&'a str, &'a str), Said<'a>>>,
 }
+
+/// A class, and the container and the line that it is known by.
+pub(super) type Said<'a> = Option<(Class, &'a str, &'a str)>;
 
 impl<'a> Look<'a> {
     pub(super) fn new(snapshot: &'a Snapshot, patience: Duration) -> Self {
@@ -243,7 +250,7 @@ impl<'a> Look<'a> {
             by_node.entry(pod.node).or_default().push(place);
         }
         let nodes = snapshot.of("", "Node").iter().map(|node| (named(node).1, node)).collect();
-        Self { snapshot, pods, patience, events, nodes, by_node }
+        Self { snapshot, pods, patience, events, nodes, by_node, driver_classes: OnceCell::new() }
     }
 
     pub(super) fn nodes(&self) -> &'a [Value] {
@@ -299,10 +306,7 @@ impl<'a> Look<'a> {
 
     /// The first thing a pod said that contains one of these, whatever the case of its letters.
     pub(super) fn says(&self, pod: &Pod<'a>, patterns: &[&str]) -> Option<(&'a str, &'a str)> {
-        self.said(pod).find(|(_, line)| {
-            let line = line.to_lowercase();
-            patterns.iter().any(|pattern| line.contains(pattern))
-        })
+        self.said(pod).find(|(_, line)| words::says(line, patterns))
     }
 
     /// The last line that a container wrote before it failed.

@@ -1,25 +1,22 @@
 //! GPUs that a node has and does not offer: the plugin does not run, the driver is not loaded, or some are missing.
 
+use capstan_operands::causes::{Cause, Class, words};
 use serde_json::Value;
 
 use super::finding::Finding;
 use super::look::{GPU, Look, Pod, Role, amount, condition, items, label, short, text};
 use crate::snapshot::named;
 
-/// Words of those who look for a driver in vain, in lower case.
-const NOT_LOADED: &[&str] = &[
-    "couldn't communicate with the nvidia driver",
-    "driver not loaded",
-    "could not load nvml",
-    "libnvidia-ml.so.1: cannot open shared object",
-    "driver/library version mismatch",
-];
+/// What is said of a node without a plugin.
+fn absent() -> String {
+    Cause::of(Class::PluginNotRunning, "").what("")
+}
 
 /// The driver's pod is well, and those who come after it find no driver.
 pub(super) fn driver_not_loaded(look: &Look<'_>) -> Vec<Finding> {
     let others = look.pods.iter().filter(|pod| !matches!(pod.role, Role::Driver | Role::Workload) && !pod.is_ready());
     let mut all: Vec<Finding> = Vec::new();
-    for (pod, (container, line)) in others.filter_map(|pod| Some((pod, look.says(pod, NOT_LOADED)?))) {
+    for (pod, (container, line)) in others.filter_map(|pod| Some((pod, look.says(pod, words::NOT_LOADED)?))) {
         let line = format!("{}, container {container}: {}", pod.reference(), short(line));
         let at = format!("node {}", pod.node);
         if let Some(known) = all.iter_mut().find(|one| one.at == at) {
@@ -31,7 +28,8 @@ pub(super) fn driver_not_loaded(look: &Look<'_>) -> Vec<Finding> {
              kubectl delete pod -A -l app.kubernetes.io/component=nvidia-driver --field-selector spec.nodeName={0}",
             pod.node
         );
-        let mut finding = pod.finding(look, "the driver is installed and not loaded").evidence(line).fix(fix);
+        let what = Cause::of(Class::NotLoaded, "").what("");
+        let mut finding = pod.finding(look, what).evidence(line).fix(fix);
         for driver in look.on_node(pod.node, Role::Driver) {
             let state = if driver.is_ready() { "is ready" } else { "is not ready" };
             finding = finding.object(driver.reference()).evidence(format!("{} {state}", driver.reference()));
@@ -60,9 +58,7 @@ fn missing(look: &Look<'_>, node: &Value) -> Option<Finding> {
         let fix = "kubectl get daemonsets -A -l app.kubernetes.io/managed-by=gpu-operator, and see why none of their \
                    pods is on the node: taints, or labels nvidia.com/gpu.deploy.*";
         return Some(
-            Finding::on_node(name, "the device plugin does not run, so no GPUs are offered")
-                .evidence(format!("Node {name}: no pod of the device plugin"))
-                .fix(fix),
+            Finding::on_node(name, absent()).evidence(format!("Node {name}: no pod of the device plugin")).fix(fix),
         );
     };
     if pod.is_ready() {
@@ -78,7 +74,7 @@ fn missing(look: &Look<'_>, node: &Value) -> Option<Finding> {
     let container = pod.containers().find(|one| !one.init && one.failure().is_some())?;
     let line = look.last_line(pod, container.name).unwrap_or("nothing was logged");
     Some(
-        pod.finding(look, "the device plugin does not run, so no GPUs are offered")
+        pod.finding(look, absent())
             .evidence(format!("{}: {} restarts", pod.reference(), container.restarts()))
             .evidence(format!("{}, container {}: {}", pod.reference(), container.name, short(line)))
             .fix(format!("kubectl logs -n {} {} -c {} --previous", pod.namespace, pod.name, container.name)),
@@ -166,6 +162,15 @@ mod tests {
             .without_gpus("gpu-1");
         let report = assert_only(&cluster, "plugin-not-running");
         assert!(report.causes[0].evidence[1].ends_with("permission denied"), "{report:?}");
+    }
+
+    #[test]
+    fn a_plugin_that_fails_while_a_check_waits_for_it() {
+        let cluster = Cluster::healthy()
+            .crashing("plugin", "gpu-1", "nvidia-device-plugin", "permission denied")
+            .waits("validator", "gpu-1", "plugin-validation")
+            .without_gpus("gpu-1");
+        assert_only(&cluster, "plugin-not-running");
     }
 
     #[test]

@@ -4,6 +4,7 @@
 use std::collections::HashMap;
 use std::hash::Hash;
 
+use capstan_operands::causes;
 use serde::Serialize;
 
 use super::finding::{Finding, Reach, Severity};
@@ -148,8 +149,8 @@ impl<'a> Index<'a> {
         let on_nodes = nodes.iter().filter_map(|node| self.on_node.get(node)).flatten();
         let all = self.others.iter().chain(on_nodes).chain(&self.anywhere);
         let explains = |cause: &&&Finding| {
-            let explains = rule(cause.rule).map_or(&[][..], |rule| rule.explains);
-            cause.rule != finding.rule && explains.contains(&finding.rule) && cause.covers(finding)
+            let explains = rule(cause.rule).is_some_and(|rule| rule.explains(finding.rule));
+            cause.rule != finding.rule && explains && cause.covers(finding)
         };
         all.filter(explains).min_by_key(|cause| cause.reach.width()).map(|cause| cause.rule)
     }
@@ -206,14 +207,14 @@ fn title(group: &[Finding]) -> (String, usize) {
     places.sort_unstable();
     places.dedup();
     let (what, count) = (group.first().map_or("", |first| first.what.as_str()), places.len());
-    let title = match places.as_slice() {
-        [place] => format!("{place}: {what}"),
-        places => {
-            let on_nodes = group.iter().all(|finding| matches!(finding.reach, Reach::Nodes(_)));
-            let names = places.iter().take(EXAMPLES).map(|place| place.trim_start_matches("node "));
-            let names = names.collect::<Vec<_>>().join(", ");
+    let nodes: Option<Vec<&str>> = places.iter().map(|place| place.strip_prefix("node ")).collect();
+    let title = match (nodes, places.as_slice()) {
+        (Some(nodes), _) => causes::title(what, &nodes),
+        (None, [place]) => format!("{place}: {what}"),
+        (None, places) => {
+            let names = places.iter().take(EXAMPLES).copied().collect::<Vec<_>>().join(", ");
             let such = if count > EXAMPLES { "such as " } else { "" };
-            format!("{what}: {count} {}, {such}{names}", if on_nodes { "nodes" } else { "places" })
+            format!("{what}: {count} places, {such}{names}")
         }
     };
     (title, count)

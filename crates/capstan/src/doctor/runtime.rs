@@ -1,5 +1,6 @@
 //! Nodes that run no containers, and runtimes that do not know what pods ask for.
 
+use capstan_operands::causes::{Cause, Class, words};
 use serde_json::Value;
 
 use super::finding::{Finding, Reach};
@@ -33,15 +34,10 @@ fn trouble(node: &Value) -> Option<(&str, &str)> {
     Some((text(&ready["reason"]), text(&ready["message"])))
 }
 
-fn contains(message: &str, words: &[&str]) -> bool {
-    let message = message.to_lowercase();
-    words.iter().any(|word| message.contains(word))
-}
-
 pub(super) fn node_not_ready(look: &Look<'_>) -> Vec<Finding> {
     let troubled = look.nodes().iter().filter_map(|node| Some((named(node).1, trouble(node)?)));
     troubled
-        .filter(|(_, (_, message))| !contains(message, NODE_WORDS))
+        .filter(|(_, (_, message))| !words::says(message, NODE_WORDS))
         .map(|(name, (reason, message))| {
             let what = if reason == "NodeStatusUnknown" { "its kubelet is silent" } else { "the node is not Ready" };
             Finding::on_node(name, what)
@@ -62,7 +58,7 @@ pub(super) fn broken(look: &Look<'_>) -> Vec<Finding> {
     let mut all = Vec::new();
     for node in look.nodes() {
         let name = named(node).1;
-        if let Some((reason, message)) = trouble(node).filter(|(_, message)| contains(message, NODE_WORDS)) {
+        if let Some((reason, message)) = trouble(node).filter(|(_, message)| words::says(message, NODE_WORDS)) {
             let line = format!("Node {name}, condition Ready: {reason}: {}", short(message));
             all.push(Finding::on_node(name, WHAT).evidence(line).fix(fix(name)));
         } else if let Some(restarts) =
@@ -78,8 +74,9 @@ pub(super) fn broken(look: &Look<'_>) -> Vec<Finding> {
         if all.iter().any(|finding: &Finding| finding.at == at) {
             continue;
         }
-        let event =
-            look.warnings("Pod", pod.namespace, pod.name).find(|event| contains(text(&event["message"]), CONFIG_WORDS));
+        let event = look
+            .warnings("Pod", pod.namespace, pod.name)
+            .find(|event| words::says(text(&event["message"]), CONFIG_WORDS));
         let said = look.says(pod, CONFIG_WORDS).map(|(_, line)| line);
         if let Some(line) = said.or_else(|| event.map(|event| text(&event["message"]))) {
             let line = format!("{}: {}", pod.reference(), short(line));
@@ -94,7 +91,7 @@ pub(super) fn class_missing(look: &Look<'_>) -> Vec<Finding> {
     let mut all: Vec<Finding> = Vec::new();
     for event in look.all_warnings() {
         let message = text(&event["message"]);
-        let Some(class) = between(message, "RuntimeClass \"", "\" not found") else { continue };
+        let Some(class) = words::between(message, "RuntimeClass \"", "\" not found") else { continue };
         if look.snapshot.find("node.k8s.io", "RuntimeClass", "", class).is_some() || !is_short_of_pods(look, event) {
             continue;
         }
@@ -128,19 +125,14 @@ pub(super) fn is_short_of_pods(look: &Look<'_>, event: &Value) -> bool {
     }
 }
 
-/// What stands between two texts.
-pub(super) fn between<'a>(text: &'a str, before: &str, after: &str) -> Option<&'a str> {
-    let rest = &text[text.find(before)? + before.len()..];
-    Some(&rest[..rest.find(after)?])
-}
-
 /// Pods whose class is there, and whose node does not know its handler.
 pub(super) fn handler_missing(look: &Look<'_>) -> Vec<Finding> {
     let mut all: Vec<Finding> = Vec::new();
     for pod in look.pods.iter().filter(|pod| !pod.is_ready() && !pod.node.is_empty()) {
         let events = look.warnings("Pod", pod.namespace, pod.name).map(|event| text(&event["message"]));
         let waits = pod.containers().filter_map(|one| Some(one.waiting()?.1)).collect::<Vec<_>>();
-        let Some((handler, message)) = events.chain(waits).find_map(|message| Some((handler(message)?, message)))
+        let Some((handler, message)) =
+            events.chain(waits).find_map(|message| Some((words::handler(message)?, message)))
         else {
             continue;
         };
@@ -158,17 +150,11 @@ pub(super) fn handler_missing(look: &Look<'_>) -> Vec<Finding> {
             ),
             None => "let the toolkit write it: spec.toolkit.enabled: true in the ClusterPolicy".into(),
         };
-        let mut finding = Finding::on_node(pod.node, format!("the container runtime has no handler {handler:?}"));
+        let mut finding = Finding::on_node(pod.node, Cause::of(Class::RuntimeHandler, handler).what(""));
         finding.runs_on = pod.node.into();
         all.push(finding.object(pod.reference()).evidence(line).fix(fix));
     }
     all
-}
-
-/// The handler that a runtime does not know, in the words of containerd or CRI-O.
-fn handler(message: &str) -> Option<&str> {
-    between(message, "no runtime for \"", "\" is configured")
-        .or_else(|| between(message, "failed to find runtime handler ", " from").map(|name| name.trim_matches('"')))
 }
 
 #[cfg(test)]

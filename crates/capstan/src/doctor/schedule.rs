@@ -1,10 +1,11 @@
 //! GPUs that are there and cannot be had: taints, quotas, MIG layouts, or pods that ask for more than a node has.
 
+use capstan_operands::causes::words;
 use serde_json::Value;
 
 use super::finding::{Finding, Reach, Severity};
 use super::look::{GPU, Look, Pod, Role, amount, has_gpu, items, label, reference, short, text};
-use super::runtime::{between, is_short_of_pods};
+use super::runtime::is_short_of_pods;
 use crate::snapshot::named;
 
 /// Annotation with the taint that keeps pods off new nodes: it goes by itself.
@@ -86,7 +87,8 @@ pub(super) fn quota(look: &Look<'_>) -> Vec<Finding> {
     let mut all: Vec<Finding> = Vec::new();
     for event in look.all_warnings().filter(|event| is_short_of_pods(look, event)) {
         let message = text(&event["message"]);
-        let Some(name) = between(message, "exceeded quota: ", ",").filter(|_| message.contains("nvidia.com/")) else {
+        let Some(name) = words::between(message, "exceeded quota: ", ",").filter(|_| message.contains("nvidia.com/"))
+        else {
             continue;
         };
         let about = &event["involvedObject"];

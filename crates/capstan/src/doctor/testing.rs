@@ -264,9 +264,18 @@ fn nothing_is_wrong_with_a_healthy_cluster() {
 }
 
 #[test]
+fn no_two_rules_explain_each_other() {
+    for one in super::RULES {
+        for other in super::RULES.iter().filter(|other| other.name != one.name) {
+            assert!(!(one.explains(other.name) && other.explains(one.name)), "{} and {}", one.name, other.name);
+        }
+    }
+}
+
+#[test]
 fn rules_explain_rules_that_are_there() {
     for rule in super::RULES {
-        for explained in rule.explains {
+        for explained in rule.explains.iter().copied().flatten() {
             assert!(super::rule(explained).is_some(), "{} explains {explained}", rule.name);
         }
     }

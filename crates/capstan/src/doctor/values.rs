@@ -29,13 +29,17 @@ pub(super) fn check(file: &Path) -> Result<Vec<Finding>> {
 /// Mistakes in values, each with what to do about it.
 fn wrong(text: &str) -> Vec<(String, String)> {
     let values: Value = match serde_saphyr::from_str(text) {
-        Ok(Value::Null) => return Vec::new(),
         Ok(values) => values,
         Err(error) => return vec![(format!("this is not YAML: {error}"), "correct the file".into())],
     };
+    mistakes(&values)
+}
+
+/// The same of values that are read already.
+pub(super) fn mistakes(values: &Value) -> Vec<(String, String)> {
     let schema: Value = serde_json::from_str(SCHEMA).unwrap_or_default();
     let mut all = Vec::new();
-    Walk { root: &schema, found: &mut all }.value(&values, &schema, "");
+    Walk { root: &schema, found: &mut all }.value(values, &schema, "");
     all
 }
 

@@ -7,6 +7,7 @@ use std::time::Duration;
 
 use anyhow::{Context, Result, anyhow};
 use capstan_apiserver::auth::UserInfo;
+use capstan_apiserver::serve::Path;
 use capstan_gpu_sim::Pace;
 use capstan_operator::Options;
 use capstan_runtime::Clock;
@@ -49,16 +50,10 @@ pub(super) type Written = BTreeSet<(String, String, String)>;
 
 /// What a request is about, from its path.
 pub(super) fn object_of(path: &str) -> Option<(String, String, String)> {
-    let mut parts = path.trim_start_matches('/').split('/');
-    let skipped = if parts.next()? == "api" { 1 } else { 2 };
-    let rest: Vec<&str> = parts.skip(skipped).collect();
-    let (namespace, rest) = match rest[..] {
-        ["namespaces", namespace, _, ..] => (namespace, &rest[2..]),
-        _ => ("", &rest[..]),
-    };
-    let text = |at: usize| rest.get(at).copied().unwrap_or_default().to_owned();
-    rest.first()?;
-    Some((text(0), namespace.to_owned(), text(1)))
+    let Path { is_resource, resource, namespace, name, .. } = Path::parse(path);
+    // A namespace is in none.
+    let namespace = if resource == "namespaces" { String::new() } else { namespace };
+    is_resource.then_some((resource, namespace, name))
 }
 
 /// Tries it out on a thread of its own, where time passes only when there is nothing to do.
@@ -77,7 +72,15 @@ async fn roll_out(before: &Snapshot, manifests: &[Manifest], options: Options) -
     let stop = CancellationToken::new();
     let (ready, is_ready) = tokio::sync::oneshot::channel();
     let options = Options { clock: Clock::starting_at(cluster.server.clock().now()), ..options };
-    let mut operator = tokio::spawn(capstan_operator::run(noticed(&cluster, &audit), options, stop.clone(), ready));
+    let noticed = noticed(&cluster, {
+        let audit = audit.clone();
+        move |path| {
+            let mut audit = lock(&audit);
+            audit.last = Instant::now();
+            audit.written.extend(object_of(path));
+        }
+    });
+    let mut operator = tokio::spawn(capstan_operator::run(noticed, options, stop.clone(), ready));
     tokio::select! {
         _ = is_ready => {}
         () = tokio::time::sleep(CALM) => return Err(anyhow!("the operator did not get ready in the trial run")),
@@ -179,14 +182,12 @@ fn lock(audit: &Mutex<Audit>) -> std::sync::MutexGuard<'_, Audit> {
     audit.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// A client that remembers what was written through it.
-fn noticed(cluster: &Cluster, audit: &Arc<Mutex<Audit>>) -> Client {
-    let (api, audit) = (cluster.api().as_user(UserInfo::admin()), audit.clone());
+/// A client that tells the path of everything that is written through it.
+pub(super) fn noticed(cluster: &Cluster, notice: impl Fn(&str) + Send + 'static) -> Client {
+    let api = cluster.api().as_user(UserInfo::admin());
     let service = tower::service_fn(move |request: http::Request<kube::client::Body>| {
         if request.method() != http::Method::GET {
-            let mut audit = lock(&audit);
-            audit.last = Instant::now();
-            audit.written.extend(object_of(request.uri().path()));
+            notice(request.uri().path());
         }
         let api = api.clone();
         async move { Ok::<_, std::convert::Infallible>(api.answer(request).await) }

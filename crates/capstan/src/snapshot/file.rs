@@ -107,6 +107,12 @@ fn redact(value: &mut Value) {
                 fields.insert("value".into(), REDACTED.into());
             }
             fields.values_mut().for_each(redact);
+            // How a container ended may be told by the end of its log.
+            if fields.contains_key("exitCode")
+                && let Some(Value::String(message)) = fields.get_mut("message")
+            {
+                *message = message.lines().map(redact_line).collect::<Vec<_>>().join("\n");
+            }
         }
         Value::Array(items) => {
             let mut follows = false;
@@ -198,6 +204,8 @@ mod tests {
             .add(json!({"apiVersion": "v1", "kind": "Secret", "metadata": {"name": "ngc"}, "data": {"KEY": "bm8="}}));
         let env = json!([{"name": "NGC_API_KEY", "value": "nvapi-1"}, {"name": "MODE", "value": "fast"}]);
         snapshot.add(json!({"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "p"}, "spec": {"containers": [{"env": env}]}}));
+        let ended = json!({"exitCode": 1, "message": "failed\nngc_api_key=nvapi-1"});
+        snapshot.add(json!({"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "q"}, "status": {"last": ended}}));
         snapshot.logs.insert("ns/p/c".into(), "started\nngc_api_key=nvapi-1\nready".into());
         snapshot
     }
@@ -211,6 +219,7 @@ mod tests {
         assert!(!text.contains("nvapi-1") && !text.contains("bm8="), "{text}");
         let loaded = Snapshot::load(&file).unwrap();
         assert_eq!(loaded.of("", "Pod")[0]["spec"]["containers"][0]["env"][1]["value"], "fast");
+        assert_eq!(loaded.of("", "Pod")[1]["status"]["last"]["message"], "failed\nngc_api_key=REDACTED");
         assert_eq!(loaded.log("ns", "p", "c"), Some("started\nngc_api_key=REDACTED\nready"));
     }
 

@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 
+use crate::causes::Troubles;
 use crate::gpu::kernels::Unsupported;
 use crate::gpu::nodes::StartupTaint;
 use crate::gpu::upgrade::Report;
@@ -31,6 +32,8 @@ pub struct Cluster {
     /// How far upgrades of drivers are, by NVIDIADriver, or under an empty name for the ClusterPolicy; `None` as long as
     /// nobody has looked.
     pub upgrades: Option<BTreeMap<String, Report>>,
+    /// What is wrong with pods of drivers and of those who check them.
+    pub troubles: Troubles,
 }
 
 /// What matters of an OpenShift cluster.

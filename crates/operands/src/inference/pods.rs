@@ -2,6 +2,8 @@
 
 use k8s_openapi::api::core::v1::{ContainerStateTerminated, ContainerStatus, Pod, PodStatus};
 
+use crate::causes::{Cause, Class, words};
+
 /// Phase of a pod; empty as long as nobody looked at it.
 pub(super) fn phase(pod: &Pod) -> &str {
     pod.status.as_ref().and_then(|status| status.phase.as_deref()).unwrap_or_default()
@@ -52,11 +54,23 @@ fn of_container(status: &ContainerStatus) -> Option<String> {
             }
             None => waiting.message.clone(),
         };
-        return Some(format!("container {}: {}", status.name, joined(reason, message.as_deref())));
+        let said = format!("container {}: {}", status.name, joined(reason, message.as_deref()));
+        return Some(match unpulled(reason, status) {
+            Some(what) => format!("{said} ({what})"),
+            None => said,
+        });
     }
     let end = state.terminated.as_ref().filter(|end| end.exit_code != 0)?;
     let reason = joined(end.reason.as_deref().unwrap_or("Error"), last_line(end).as_deref());
     Some(format!("container {}: {reason} (exit code {})", status.name, end.exit_code))
+}
+
+/// What an image that is not there is called everywhere.
+fn unpulled(reason: &str, status: &ContainerStatus) -> Option<String> {
+    let message = status.state.as_ref()?.waiting.as_ref()?.message.as_deref().unwrap_or_default();
+    let known = words::UNPULLED.contains(&reason) && !status.image.is_empty();
+    let class = if words::is_refused(message) { Class::RegistrySecret } else { Class::ImagePull };
+    known.then(|| Cause::of(class, &status.image).what(""))
 }
 
 /// Termination messages may be pages of log: the last line that says something is the one to show.
@@ -109,6 +123,15 @@ mod tests {
         for (status, expected) in cases {
             assert_eq!(trouble(&pod(status)).as_deref(), expected);
         }
+    }
+
+    #[test]
+    fn an_image_that_is_refused_is_told_in_the_words_of_the_doctor() {
+        let mut waits = container(json!({"waiting": {"reason": "ErrImagePull", "message": "401 Unauthorized"}}));
+        waits[0]["image"] = "nvcr.io/nim/a:1".into();
+        let told = trouble(&pod(json!({"containerStatuses": waits}))).unwrap();
+        let what = "the registry nvcr.io refuses image nvcr.io/nim/a:1: the pull secret is missing or wrong";
+        assert_eq!(told, format!("pod p: container c: ErrImagePull: 401 Unauthorized ({what})"));
     }
 
     #[test]

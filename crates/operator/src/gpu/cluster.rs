@@ -36,6 +36,7 @@ pub(super) fn cluster(cx: &Cx) -> Cluster {
         unsupported: Vec::new(),
         startup_taint: settings.readiness.taint.clone(),
         upgrades: cx.board.reports(),
+        troubles: cx.unwell.troubles(cache, cx.runtime.clock.now()),
     }
 }
 

@@ -10,7 +10,7 @@ use capstan_runtime::queue::Queue;
 use capstan_runtime::{Action, Cache, Change, Error, Key};
 use kube::ResourceExt;
 
-use super::{CROWD, Cx, cluster};
+use super::{CROWD, Cx, cluster, troubles};
 use crate::settle::settle;
 
 /// Makes the cluster what the policy says, and says how far it is.
@@ -57,6 +57,9 @@ pub(super) fn concern(cache: &Cache, queue: &Queue<Key>, namespace: &str, change
             }
         }
     };
+    if let Some(delay) = troubles::urgency(change, namespace) {
+        all(Some(delay));
+    }
     match change.kind.kind {
         _ if cluster::is_about_kernels(change) => all(Some(CROWD)),
         "Node" if cluster::counted(change.old) != cluster::counted(change.new) => all(Some(CROWD)),

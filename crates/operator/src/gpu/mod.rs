@@ -8,6 +8,7 @@ mod metrics;
 mod namespace;
 mod nodes;
 mod nvidia_driver;
+mod troubles;
 mod upgrade;
 
 use std::collections::BTreeMap;
@@ -25,6 +26,7 @@ use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
 
 use self::cluster::Census;
+use self::troubles::Unwell;
 use self::upgrade::Board;
 use crate::schemas::Schemas;
 
@@ -56,6 +58,7 @@ struct Cx {
     settings: Settings,
     board: Board,
     census: Census,
+    unwell: Unwell,
 }
 
 /// Looks at custom resources again when something changed that they depend on and do not own. The text is the namespace
@@ -76,6 +79,7 @@ pub(crate) fn start(
         settings: settings.clone(),
         board: Board::default(),
         census: Census::follow(&runtime.cache),
+        unwell: Unwell::follow(&runtime.cache, &settings.namespace),
     };
     controller::<ClusterPolicy, _, _>(
         tasks,

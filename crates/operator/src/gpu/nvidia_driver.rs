@@ -12,7 +12,7 @@ use capstan_runtime::{Action, Cache, Change, Error, Key};
 use k8s_openapi::api::core::v1::Node;
 use kube::ResourceExt;
 
-use super::{CROWD, Cx, cluster, nodes};
+use super::{CROWD, Cx, cluster, nodes, troubles};
 use crate::settle::settle;
 
 /// Makes the drivers of some nodes what the custom resource says, and says how far they are.
@@ -82,6 +82,9 @@ pub(super) fn concern(cache: &Cache, queue: &Queue<Key>, namespace: &str, change
     let all = |delay: Duration| {
         cache.keys(&Gvk::of::<NvidiaDriver>()).into_iter().for_each(|key| queue.add_after(key, delay));
     };
+    if let Some(delay) = troubles::urgency(change, namespace) {
+        all(delay);
+    }
     match change.kind.kind {
         _ if cluster::is_about_kernels(change) => all(CROWD),
         "Node" if cluster::counted(change.old) != cluster::counted(change.new) => all(CROWD),

@@ -210,7 +210,7 @@ impl Nodes {
             }
             None => self.take_in(key, &pod, &node),
         };
-        let outcome = self.step(&pod, &mut lock(&tracked));
+        let outcome = self.step(key, &pod, &mut lock(&tracked));
         self.apply(key, &pod, &tracked, outcome.effects);
         let due = match self.report_status(&node, &pod, &tracked, &outcome.status).await? {
             None => outcome.due,
@@ -260,7 +260,7 @@ impl Nodes {
     }
 
     /// Lets happen what is due.
-    fn step(&self, pod: &Arc<Pod>, tracked: &mut Tracked) -> Outcome {
+    fn step(&self, key: &Arc<str>, pod: &Arc<Pod>, tracked: &mut Tracked) -> Outcome {
         let inner = &self.inner;
         let now = inner.context.clock().now();
         let deleting = pod.metadata.deletion_timestamp.is_some();
@@ -278,6 +278,7 @@ impl Nodes {
         let mut around = Surroundings {
             behaviour: &|container| inner.rules.behaviour(pod, container),
             misconfigured: &|container| misconfigured(&inner.context.server, pod, container),
+            last_words: &|container| inner.logs.end(key, &container.name),
             images: &mut images,
         };
         effects.extend(tracked.machine.step(pod, now, &mut around));

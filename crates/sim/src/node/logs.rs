@@ -16,6 +16,8 @@ use tokio::sync::watch;
 const MOST_LINES: usize = 2_000;
 /// Most bytes that are kept of a run.
 const MOST_BYTES: usize = 256 << 10;
+/// Most lines and bytes of a log that get into the status of a pod, as kubelets have it.
+const END: (usize, usize) = (80, 2048);
 
 /// The logs of all containers. Clones share one state.
 #[derive(Clone, Default)]
@@ -114,6 +116,17 @@ impl Logs {
         if let Some(record) = pods.get(pod).and_then(|containers| containers.get(container)) {
             record.close();
         }
+    }
+
+    /// The end of the log of the current run, if there is one.
+    pub(super) fn end(&self, pod: &Arc<str>, container: &str) -> Option<Box<str>> {
+        let pods = self.pods();
+        let (_, log) = pods.get(pod)?.get(container)?.current.as_ref()?;
+        let lines = log.lines();
+        let last = lines.lines.iter().skip(lines.lines.len().saturating_sub(END.0));
+        let bytes = last.flat_map(|(_, line)| line.iter().copied()).collect::<Vec<u8>>();
+        let end = String::from_utf8_lossy(&bytes[bytes.len().saturating_sub(END.1)..]).into_owned();
+        (!end.is_empty()).then(|| end.into())
     }
 
     /// How many pods have logs.

@@ -193,6 +193,7 @@ impl View<'_> {
             started_at: Some(seconds(ended.started)),
             finished_at: Some(seconds(ended.finished)),
             container_id: Some(self.container_id(container, ended.run)),
+            message: ended.message.as_deref().map(str::to_owned),
             ..ContainerStateTerminated::default()
         }
     }

@@ -13,6 +13,7 @@ use super::ready::{Phase, Progress};
 use super::taint::{self, StartupTaint};
 use super::wanted::{Stack, Wanted, has_gpu};
 use super::{Node, NodePatch, keys, ready};
+use crate::causes;
 use crate::inference::pods;
 
 /// What nodes are told about themselves; nothing unless asked for, as it costs requests.
@@ -138,7 +139,7 @@ fn look(wanted: &Wanted, node: &Value, evidence: &Evidence<'_>, progress: &mut P
         return;
     }
     let plugged = wanted.plugs_in && labels.is(keys::DEVICE_PLUGIN, "true");
-    if plugged && !offers(node) {
+    if plugged && !causes::offers(node) {
         progress.open = Some((Phase::Plugin, "the kubelet offers no GPUs".into()));
         return;
     }
@@ -205,12 +206,6 @@ fn checks(pod: &Value) -> impl Iterator<Item = (Phase, Option<Timestamp>)> {
 fn since_ready(pod: &Value) -> Option<Timestamp> {
     let mut conditions = pod["status"]["conditions"].as_array()?.iter();
     time(&conditions.find(|one| one["type"] == "Ready")?["lastTransitionTime"])
-}
-
-/// Whether pods can ask the kubelet for GPUs, or for parts of them.
-fn offers(node: &Value) -> bool {
-    let all = node["status"]["allocatable"].as_object().into_iter().flatten();
-    all.filter(|(name, _)| name.starts_with("nvidia.com/")).any(|(_, count)| count != "0")
 }
 
 fn time(value: &Value) -> Option<Timestamp> {

@@ -95,6 +95,15 @@ impl Daemon {
         self
     }
 
+    /// The same with the end of the log of a container that fails in the status of its pod: there its cause is read, and
+    /// nobody has to be asked for it.
+    pub(super) fn with_last_words(mut self) -> Self {
+        for container in self.pod.init_containers.iter_mut().flatten().chain(&mut self.pod.containers) {
+            container.termination_message_policy = Some("FallbackToLogsOnError".into());
+        }
+        self
+    }
+
     /// The container of that name, init containers included.
     pub(super) fn container(&mut self, name: &str) -> Option<&mut Container> {
         let init = self.pod.init_containers.iter_mut().flatten();

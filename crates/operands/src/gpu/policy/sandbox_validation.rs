@@ -55,6 +55,7 @@ fn daemon(cx: &Cx<'_>) -> Outcome<Daemon> {
             host("host-root", "/"),
         ],
     );
+    daemon = daemon.with_last_words();
     daemon.common(cx)?;
     standard(cx, &mut daemon, "")?;
     // Nobody would ever say that it is ready.

@@ -9,6 +9,7 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
 use serde_json::Value;
 
 use super::{Cx, OPERANDS, Operand, Outcome, dcgm, node_agent};
+use crate::causes;
 use crate::gpu::{kernels, upgrade};
 use crate::shown;
 
@@ -109,7 +110,8 @@ pub(super) fn observed(cx: &Cx<'_>, parts: &[Part<'_>]) -> Plan<ClusterPolicySta
         ("Reconciled", "ClusterPolicy is ready as all resources have been successfully reconciled")
     };
     let requeue = (!fleet.discovered).then_some(DISCOVERY);
-    Plan { requeue, ..show(cx, ClusterPolicyState::Ready, Ok((reason, message)), &progress) }
+    let plan = show(cx, ClusterPolicyState::Ready, Ok((reason, message)), &progress);
+    Plan { requeue: requeue.or(plan.requeue), ..plan }
 }
 
 impl Operand {
@@ -123,8 +125,20 @@ impl Operand {
     }
 }
 
-/// How far an operand is, from the workloads that it consists of. `deploy` is the label of the nodes that should have it.
+/// How far an operand is, and what is wrong with its pods. `deploy` is the label of the nodes that should have it.
 pub(super) fn judge(cx: &Cx<'_>, deploy: Option<&str>, part: &Outcome<Vec<Object>>) -> Progress {
+    match (count(cx, deploy, part), part) {
+        (Progress::Waiting(said), Ok(objects)) => {
+            let there = objects.iter().filter_map(|object| cx.facts.live.get(&object.reference));
+            let owners: Vec<&str> = there.filter_map(|live| live["metadata"]["uid"].as_str()).collect();
+            Progress::Waiting(cx.cluster.troubles.add_to(said, &owners))
+        }
+        (progress, _) => progress,
+    }
+}
+
+/// How far an operand is, from the workloads that it consists of.
+fn count(cx: &Cx<'_>, deploy: Option<&str>, part: &Outcome<Vec<Object>>) -> Progress {
     let objects = match part {
         Ok(objects) => objects,
         Err(error) => return Progress::Failed(error.clone()),
@@ -206,7 +220,8 @@ fn show(
     progress: &[(&Operand, Progress)],
 ) -> Plan<ClusterPolicyStatus> {
     let before = cx.policy.status.clone();
-    let mut list = before.as_ref().and_then(|status| status.conditions.clone()).unwrap_or_default();
+    let old = before.as_ref().and_then(|status| status.conditions.clone());
+    let mut list = old.clone().unwrap_or_default();
     let said = |list: &[Condition]| list.iter().find(|one| one.type_ == "Error").map(|one| one.message.clone());
     let told = said(&list);
     let (generation, now) = (cx.policy.metadata.generation, cx.facts.now);
@@ -228,6 +243,7 @@ fn show(
     }
     kernels::show(&mut list, &cx.cluster.unsupported, &cx.facts.live, generation, now);
     let upgrade = upgrade::show(&mut list, cx.cluster.upgrade(""), generation, now);
+    let causes = causes::notes(&cx.cluster.troubles, &cx.facts.live, old.as_ref(), &list);
     shown::remarks(&mut list, "ClusterPolicy", cx.spec(), cx.facts, generation);
     let event = match &verdict {
         Ok((reason, message)) if before.is_none_or(|status| status.state != state) => {
@@ -241,8 +257,8 @@ fn show(
     Plan {
         objects: None,
         status: ClusterPolicyStatus { state, namespace: Some(cx.namespace().into()), conditions: Some(list) },
-        events: event.into_iter().chain(upgrade).collect(),
-        requeue: None,
+        events: event.into_iter().chain(upgrade).chain(causes).collect(),
+        requeue: cx.cluster.troubles.again,
         questions: Vec::new(),
     }
 }

@@ -74,16 +74,19 @@ fn template() -> Daemon {
         .with("MIG_STRATEGY", "")
         .node_name()
         .field("OPERATOR_NAMESPACE", "metadata.namespace");
-    Daemon::new(NAME, NAME, "operator-validator").part_of("gpu-operator").with(
-        vec![driver_validation(), toolkit, cuda, plugin],
-        vec![idle(NAME, "rm -f /run/nvidia/validations/*-ready")],
-        vec![
-            host_make("run-nvidia-validations", "/run/nvidia/validations"),
-            host("driver-install-dir", "/run/nvidia/driver"),
-            host("host-root", "/"),
-            host("host-dev-char", "/dev/char"),
-        ],
-    )
+    Daemon::new(NAME, NAME, "operator-validator")
+        .part_of("gpu-operator")
+        .with(
+            vec![driver_validation(), toolkit, cuda, plugin],
+            vec![idle(NAME, "rm -f /run/nvidia/validations/*-ready")],
+            vec![
+                host_make("run-nvidia-validations", "/run/nvidia/validations"),
+                host("driver-install-dir", "/run/nvidia/driver"),
+                host("host-root", "/"),
+                host("host-dev-char", "/dev/char"),
+            ],
+        )
+        .with_last_words()
 }
 
 fn daemon(cx: &Cx<'_>) -> Outcome<Daemon> {

@@ -1,10 +1,14 @@
 //! Why pods do not run: in their own words, so that nobody has to look for them.
 
-use capstan_plan::Gvk;
+use std::collections::BTreeMap;
+
+use capstan_plan::{Gvk, Live, Note, Severity};
 use k8s_openapi::api::core::v1::{PersistentVolumeClaim, Pod, PodStatus};
 use serde::Deserialize;
 
 use super::{Cx, names, storage};
+use crate::causes::Class;
+use crate::causes::pods::unstarted;
 
 /// What the first pod that does not run waits for, and how many more there are.
 pub(super) fn waiting(cx: &Cx<'_>) -> Option<String> {
@@ -29,17 +33,31 @@ pub(super) fn ready(cx: &Cx<'_>) -> usize {
     pods(cx).iter().filter(|pod| is_ready(pod)).count()
 }
 
+/// What is wrong with pods that were never started, for an event; nothing that a condition has told before.
+pub(super) fn news(cx: &Cx<'_>) -> Vec<Note> {
+    let before = cx.service.status.as_ref().and_then(|status| status.conditions.as_ref());
+    let told = |what: &str| before.into_iter().flatten().any(|one| one.message.contains(what));
+    let causes: BTreeMap<String, Class> =
+        live(cx).filter_map(|pod| unstarted(&**pod)).map(|cause| (cause.what(""), cause.class)).collect();
+    let news = causes.into_iter().filter(|(what, _)| !told(what));
+    news.map(|(message, class)| Note { severity: Severity::Warning, reason: class.reason(), message }).collect()
+}
+
 /// The pods that serve. Those of the endpoint picker, and those that are going, are none of them.
-fn pods(cx: &Cx<'_>) -> Vec<Pod> {
+fn live<'a>(cx: &'a Cx<'_>) -> impl Iterator<Item = &'a Live> {
     let kind = Gvk::of::<Pod>();
     let group = names::of_group(cx);
-    let serves = |app: Option<&str>| app == Some(&cx.name) || app == Some(&group);
-    let live = cx.facts.live.iter().filter(|(one, live)| {
+    let serves = move |app: Option<&str>| app == Some(&cx.name) || app == Some(&group);
+    let live = cx.facts.live.iter().filter(move |(one, live)| {
         one.gvk == kind
             && serves(live["metadata"]["labels"]["app"].as_str())
             && live["metadata"]["deletionTimestamp"].is_null()
     });
-    live.filter_map(|(_, live)| Pod::deserialize(&**live).ok()).collect()
+    live.map(|(_, live)| live)
+}
+
+fn pods(cx: &Cx<'_>) -> Vec<Pod> {
+    live(cx).filter_map(|live| Pod::deserialize(&**live).ok()).collect()
 }
 
 /// Containers that are not even created often wait for their volume.

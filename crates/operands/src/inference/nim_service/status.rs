@@ -74,6 +74,9 @@ pub(super) fn observed(cx: &Cx<'_>, objects: &[Object], parts: Parts) -> Plan<Ni
     let (model, question, silent) = model(cx, objects, outcome);
     notices.unreachable.extend(silent);
     let mut plan = finish(cx, outcome, reason, &message, notices);
+    if outcome != Outcome::Ready {
+        plan.events.extend(reasons::news(cx));
+    }
     plan.status.available_replicas = Some(progress.available).filter(|count| *count > 0);
     plan.status.model = model;
     plan.status.dra_resource_statuses = devices::statuses(cx);

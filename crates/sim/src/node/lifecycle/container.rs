@@ -31,6 +31,8 @@ pub(in crate::node) struct Ended {
     pub(in crate::node) finished: Timestamp,
     /// Which run it was, from 1 on.
     pub(in crate::node) run: u32,
+    /// The end of its log, where it is asked for.
+    pub(in crate::node) message: Option<Box<str>>,
 }
 
 /// Where a container is.

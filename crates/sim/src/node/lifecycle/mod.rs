@@ -54,6 +54,8 @@ pub(super) struct Surroundings<'a> {
     pub(super) behaviour: &'a dyn Fn(&Container) -> Behaviour,
     /// What is wrong with the configuration of a container, if anything.
     pub(super) misconfigured: &'a dyn Fn(&Container) -> Option<String>,
+    /// The end of the log of a container that runs.
+    pub(super) last_words: &'a dyn Fn(&Container) -> Option<Box<str>>,
     /// Images that are on the node.
     pub(super) images: &'a mut HashSet<String>,
 }
@@ -165,7 +167,8 @@ impl Machine {
         for slot in &mut self.slots {
             if let Stage::Running(run) = &slot.stage {
                 let (started, run) = (run.since, slot.runs);
-                slot.last = Some(Box::new(Ended { code: 255, reason: "Unknown".into(), started, finished: now, run }));
+                let reason = "Unknown".into();
+                slot.last = Some(Box::new(Ended { code: 255, reason, started, finished: now, run, message: None }));
                 slot.restarts += 1;
                 slot.stage = Stage::Idle;
             } else if !slot.is_over() || slot.role == Role::Init {

@@ -51,10 +51,12 @@ impl Machine {
         let slot = &mut self.slots[at];
         let Stage::Running(run) = &slot.stage else { return };
         let reason = reason.unwrap_or_else(|| if code == 0 { "Completed".into() } else { "Error".into() });
-        let ended = Ended { code, reason, started: run.since, finished: turn.now, run: slot.runs };
+        let container = &turn.containers[at].1;
+        let asked = container.termination_message_policy.as_deref() == Some("FallbackToLogsOnError");
+        let message = if asked && code != 0 { (turn.around.last_words)(container) } else { None };
+        let ended = Ended { code, reason, started: run.since, finished: turn.now, run: slot.runs, message };
         turn.effects.push(Effect::Kill { container: at });
         slot.ended = Some(Box::new(ended));
-        let container = &turn.containers[at].1;
         if self.end.is_some() || !restarts(slot.role, turn.spec, container, code) {
             slot.stage = Stage::Over;
             return;

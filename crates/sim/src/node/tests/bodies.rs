@@ -109,6 +109,28 @@ async fn a_body_ends_a_container_and_is_run_again() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn the_end_of_a_log_is_the_message_of_a_failure_for_who_asks() {
+    let story = Story::start(Cluster::builder().nodes(1)).await;
+    let failing = Body::new(async |context: ContainerContext| {
+        (0..100).for_each(|number| context.log.line(format!("line {number}")));
+        ExitCode(1)
+    });
+    story.cluster.nodes().rule(Match::default(), body(failing));
+    for (name, policy) in [("asks", "FallbackToLogsOnError"), ("silent", "File")] {
+        let container = json!({"name": "c", "image": "img", "terminationMessagePolicy": policy});
+        story.pod(name, json!({"restartPolicy": "Never", "containers": [container]})).await;
+        story.until(name, phase("Failed")).await;
+    }
+    let message = |name: &str| {
+        let status = story.get(name).unwrap().status.clone().unwrap().container_statuses.unwrap()[0].clone();
+        status.state.unwrap().terminated.unwrap().message
+    };
+    let said = message("asks").unwrap();
+    assert_eq!((said.lines().count(), said.lines().last()), (80, Some("line 99")));
+    assert_eq!(message("silent"), None);
+}
+
+#[tokio::test(start_paused = true)]
 async fn a_body_is_told_to_stop_and_killed_if_it_does_not() {
     let story = Story::start(Cluster::builder().nodes(1)).await;
     let polite = Body::new(async |context: ContainerContext| {

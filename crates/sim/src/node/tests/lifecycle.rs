@@ -59,8 +59,12 @@ impl Life {
     fn step(&mut self) -> PodStatus {
         let behaviour = |container: &Container| self.rules.behaviour(&self.pod, container);
         let misconfigured = |_: &Container| self.misconfigured.clone();
-        let mut around =
-            Surroundings { behaviour: &behaviour, misconfigured: &misconfigured, images: &mut self.images };
+        let mut around = Surroundings {
+            behaviour: &behaviour,
+            misconfigured: &misconfigured,
+            last_words: &|_| Some("the end".into()),
+            images: &mut self.images,
+        };
         self.effects.extend(self.machine.step(&self.pod, self.now, &mut around));
         let fresh = status(&self.machine, &self.pod, Addresses { host: "172.16.0.2", pod: Some("10.0.0.2") }, self.now);
         self.pod.status = Some(fresh.clone());

@@ -58,6 +58,7 @@ pub(super) fn template() -> Daemon {
             config("driver-startup-probe-script", PROBE, Some(0o755), &[]),
         ],
     );
+    daemon = daemon.with_last_words();
     daemon.strategy = Some(on_delete());
     daemon.pod.host_pid = Some(true);
     for labels in [&mut daemon.labels, &mut daemon.pod_labels] {

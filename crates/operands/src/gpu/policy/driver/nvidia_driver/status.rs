@@ -6,6 +6,7 @@ use capstan_plan::conditions::{self, Wanted};
 use capstan_plan::{Note, Object, Plan, Severity, is_current};
 
 use super::Driver;
+use crate::causes;
 use crate::gpu::{kernels, upgrade};
 use crate::shown;
 
@@ -94,11 +95,9 @@ pub(super) fn observed(one: &Driver<'_>, objects: &[Object]) -> Plan<NvidiaDrive
                     || status("numberAvailable") < desired)
     });
     if waits {
-        return show(
-            one,
-            NvidiaDriverState::NotReady,
-            Err(("DriverNotReady", "Waiting for driver pod to be ready".into())),
-        );
+        let owners: Vec<&str> = live.iter().filter_map(|(_, there)| there["metadata"]["uid"].as_str()).collect();
+        let message = one.cluster.troubles.add_to("Waiting for driver pod to be ready".into(), &owners);
+        return show(one, NvidiaDriverState::NotReady, Err(("DriverNotReady", message)));
     }
     show(one, NvidiaDriverState::Ready, Ok(("Reconciled", "All resources have been successfully reconciled")))
 }
@@ -109,7 +108,8 @@ fn show(
     verdict: Result<(&str, &str), (&str, String)>,
 ) -> Plan<NvidiaDriverStatus> {
     let before = one.driver.status.clone();
-    let mut list = before.as_ref().and_then(|status| status.conditions.clone()).unwrap_or_default();
+    let old = before.as_ref().and_then(|status| status.conditions.clone());
+    let mut list = old.clone().unwrap_or_default();
     let told = list.iter().find(|one| one.type_ == "Error").map(|one| one.message.clone());
     let (generation, now) = (one.driver.metadata.generation, one.facts.now);
     let (ready, error) = match &verdict {
@@ -122,6 +122,7 @@ fn show(
     let name = one.driver.metadata.name.as_deref().unwrap_or_default();
     kernels::show(&mut list, &one.cluster.unsupported, &one.facts.live, generation, now);
     let upgrade = upgrade::show(&mut list, one.cluster.upgrade(name), generation, now);
+    let causes = causes::notes(&one.cluster.troubles, &one.facts.live, old.as_ref(), &list);
     shown::remarks(&mut list, "NVIDIADriver", &one.driver.spec, one.facts, generation);
     let event = match &verdict {
         Ok((_, message)) if before.is_none_or(|status| status.state != state) => {
@@ -135,8 +136,8 @@ fn show(
     Plan {
         objects: None,
         status: NvidiaDriverStatus { state, namespace: Some(one.cluster.namespace.clone()), conditions: Some(list) },
-        events: event.into_iter().chain(upgrade).collect(),
-        requeue: None,
+        events: event.into_iter().chain(upgrade).chain(causes).collect(),
+        requeue: one.cluster.troubles.again,
         questions: Vec::new(),
     }
 }

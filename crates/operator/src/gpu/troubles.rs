@@ -1,0 +1,81 @@
+//! Pods of drivers, and of those who check them, that are not well: kept up to date as they change, so that a reconcile looks
+//! at these and not at all pods.
+
+use std::collections::{BTreeMap, HashMap};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use capstan_operands::causes::{self, Part, STUCK, Seen, Troubles};
+use capstan_operands::gpu::kernels::kernel_of;
+use capstan_plan::{Gvk, Live, Packed, Tree};
+use capstan_runtime::kinds::{DRIVERS, VALIDATORS};
+use capstan_runtime::{Cache, Change, Key};
+use jiff::Timestamp;
+use k8s_openapi::api::core::v1::Node;
+
+use super::CROWD;
+
+/// What pods of a slice do.
+fn part(slice: &str) -> Option<Part> {
+    match slice {
+        DRIVERS => Some(Part::Driver),
+        VALIDATORS => Some(Part::Validator),
+        _ => None,
+    }
+}
+
+/// The pods that are not well. Clones share one state.
+#[derive(Clone, Default)]
+pub(super) struct Unwell {
+    pods: Arc<Mutex<BTreeMap<(Part, Key), Seen>>>,
+}
+
+impl Unwell {
+    /// Follows the pods of a namespace that the cache sees. To be called before those who ask are told of changes.
+    pub(super) fn follow(cache: &Cache, namespace: &str) -> Self {
+        let unwell = Self::default();
+        let (pods, namespace) = (unwell.pods.clone(), namespace.to_owned());
+        cache.subscribe(move |change| {
+            let Some(part) = part(change.kind.slice).filter(|_| *change.key.namespace == *namespace) else { return };
+            let seen = change.new.and_then(|pod| Seen::of(&**pod, part));
+            let mut pods = pods.lock().unwrap_or_else(PoisonError::into_inner);
+            match seen {
+                Some(seen) => drop(pods.insert((part, change.key.clone()), seen)),
+                None => drop(pods.remove(&(part, change.key.clone()))),
+            }
+        });
+        unwell
+    }
+
+    /// What is wrong with them. No requests.
+    pub(super) fn troubles(&self, cache: &Cache, now: Timestamp) -> Troubles {
+        if self.pods().is_empty() {
+            return Troubles::default();
+        }
+        let nodes = cache.packed(&Gvk::of::<Node>());
+        let name = |node: &Packed| node.at("metadata").at("name").text().unwrap_or_default().to_owned();
+        let nodes: HashMap<String, &Packed> = nodes.iter().map(|node| (name(node), node)).collect();
+        let kernel =
+            |node: &str| nodes.get(node).and_then(|node| kernel_of(*node)).unwrap_or_else(|| "of the node".into());
+        let offers = |node: &str| nodes.get(node).is_some_and(|node| causes::offers(*node));
+        causes::troubles(self.pods().values(), now, kernel, offers)
+    }
+
+    fn pods(&self) -> MutexGuard<'_, BTreeMap<(Part, Key), Seen>> {
+        self.pods.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// How soon whoever tells of troubles should look again: at once when a pod fails or no longer does, and when a wait that
+/// begins would be too long.
+pub(super) fn urgency(change: &Change<'_>, namespace: &str) -> Option<Duration> {
+    let part = part(change.kind.slice).filter(|_| *change.key.namespace == *namespace)?;
+    let seen = |pod: Option<&Live>| pod.and_then(|pod| Seen::of(&**pod, part));
+    let (old, new) = (seen(change.old), seen(change.new));
+    let cause = |seen: &Option<Seen>| seen.as_ref().and_then(|seen| seen.failing().cloned());
+    match () {
+        () if cause(&old) != cause(&new) => Some(CROWD),
+        () if old != new && new.is_some() => Some(STUCK),
+        () => None,
+    }
+}
