@@ -124,7 +124,8 @@ impl Object {
         fields: &super::FieldPaths,
     ) -> Option<Self> {
         let (from, to) = text.managed;
-        if !(from <= to && to <= text.revision_at && text.revision_at as usize <= text.body.len()) {
+        let places = [from, to, text.revision_at, text.status_at];
+        if !places.is_sorted() || text.status_at as usize >= text.body.len() {
             return None;
         }
         let value: Value = serde_json::from_slice(&[b"{", &text.body[..]].concat()).ok()?;

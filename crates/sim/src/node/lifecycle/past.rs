@@ -58,7 +58,8 @@ impl Slot {
     fn end_unseen(&mut self, now: Timestamp) {
         let started = if let Stage::Running(run) = &self.stage { run.since } else { now };
         let reason = "Unknown".into();
-        self.ended = Some(Box::new(Ended { code: UNSEEN, reason, started, finished: now, run: self.runs }));
+        let (run, message) = (self.runs, None);
+        self.ended = Some(Box::new(Ended { code: UNSEEN, reason, started, finished: now, run, message }));
         self.stage = Stage::Over;
     }
 }
@@ -70,5 +71,6 @@ fn ended_as(ended: &ContainerStateTerminated, run: u32, now: Timestamp) -> Ended
         started: ended.started_at.as_ref().map_or(now, |at| at.0),
         finished: ended.finished_at.as_ref().map_or(now, |at| at.0),
         run,
+        message: ended.message.as_deref().map(Into::into),
     }
 }
