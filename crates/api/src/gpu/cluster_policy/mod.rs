@@ -129,8 +129,7 @@ mod tests {
     #[test]
     fn a_condition_of_somebody_else_does_not_make_a_policy_unreadable() {
         let foreign = json!([{"type": "Audited", "status": "True"}]);
-        let policy =
-            json!({"metadata": {"name": "p"}, "spec": {}, "status": {"state": "ready", "conditions": foreign}});
+        let policy = json!({"metadata": {"name": "p"}, "status": {"state": "ready", "conditions": foreign}});
         let policy: ClusterPolicy = serde_json::from_value(policy).unwrap();
         assert_eq!(policy.status.unwrap().conditions.unwrap()[0].type_, "Audited");
     }
