@@ -130,11 +130,6 @@ impl Tally {
         state.samples.push(sample);
     }
 
-    /// How it is now.
-    pub(super) fn now(&self) -> Sample {
-        self.lock().now
-    }
-
     /// Nodes.
     pub(super) fn total(&self) -> usize {
         self.lock().total
