@@ -91,7 +91,7 @@ impl Report {
                 format!("at most {most} of {allowed} nodes at a time{exceeded}; {share:.0} % used while any were"),
             );
         }
-        if done > 0 {
+        if done > 0 && self.budget.is_some() {
             row("upgraded", format!("{done} of {} nodes", self.nodes));
         }
         row("lost", format!("{:.0} node-hours, {:.0} GPU-hours", self.node_hours_lost, self.gpu_hours_lost));

@@ -57,7 +57,7 @@ pub(super) struct Outcome {
 /// Lets it happen, and time pass until it is over.
 pub(super) async fn play(world: &World, choice: &Choice, restored: bool) -> Result<Outcome> {
     if choice.scenario == Scenario::Install {
-        world.tally.begin();
+        world.tally.begin(false);
         world.apply_policy().await?;
         let ruler = world.ruler().await?;
         world.listen(&ruler);
@@ -75,7 +75,7 @@ pub(super) async fn play(world: &World, choice: &Choice, restored: bool) -> Resu
     }
     let ruler = world.ruler().await?;
     let budget = world.budget(&ruler).await?;
-    world.tally.begin();
+    world.tally.begin(choice.scenario != Scenario::OsUpgrade);
     world.listen(&ruler);
     match choice.scenario {
         Scenario::Install | Scenario::DriverUpgrade => {}

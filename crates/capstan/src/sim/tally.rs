@@ -105,14 +105,14 @@ impl Tally {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// The scenario begins: what was before does not count.
-    pub(super) fn begin(&self) {
+    /// The scenario begins: what was before does not count. Without an upgrade nobody is told how far one is.
+    pub(super) fn begin(&self, upgrades: bool) {
         let mut state = self.lock();
         let now = Instant::now();
         (state.begin, state.since) = (now, now);
         (state.lost, state.gpus_lost, state.busy, state.cordoned) = Default::default();
         state.most = state.now.cordoned;
-        state.milestones = MILESTONES.to_vec();
+        state.milestones = if upgrades { MILESTONES.to_vec() } else { Vec::new() };
         state.moments.clear();
         state.samples.clear();
     }

@@ -26,6 +26,7 @@ fn an_install_brings_all_nodes_to_serve() {
     assert!(report.is_good(), "{}", report.text(Paint::none()));
     assert_eq!((report.nodes, report.verdict.as_str()), (8, "ready"));
     assert!(said(&report, "ClusterPolicy: ready"), "{:?}", report.timeline);
+    assert!(!said(&report, "upgraded"), "{:?}", report.timeline);
     assert!(report.gpu_hours_lost > report.node_hours_lost, "{report:?}");
 }
 
