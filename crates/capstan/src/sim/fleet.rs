@@ -197,6 +197,11 @@ impl Fleet {
         }
         let mut names = BTreeSet::new();
         for pool in &fleet.pools {
+            let fits = |letter: char| letter.is_ascii_lowercase() || letter.is_ascii_digit() || letter == '-';
+            let edges = |letter: char| letter != '-';
+            if pool.name.is_empty() || !pool.name.chars().all(fits) || !pool.name.starts_with(edges) {
+                bail!("pools: {:?} begins no name of a node; write small letters, digits and -", pool.name);
+            }
             if !names.insert(&pool.name) {
                 bail!("pools: there are two pools {:?}; give each its own name", pool.name);
             }
@@ -264,6 +269,7 @@ mod tests {
         let said = |text: &str| Fleet::parse(text).unwrap_err().to_string();
         assert!(said("pools: []").starts_with("pools: there are no nodes; write"));
         assert!(said("pools: [{name: a, nodes: 1}, {name: a, nodes: 2}]").contains("two pools \"a\""));
+        assert!(said("pools: [{name: A_B, nodes: 1}]").contains("\"A_B\" begins no name of a node"));
         assert!(said("pools: [{name: a, nodes: 1, colour: red}]").contains("colour"));
         assert!(said("pools: [{name: a, nodes: 1}]\npace: {driver: soon}").contains("\"soon\" is no time: write 90s"));
         assert!(said("pools: [{name: a, nodes: 1}]\nfailures: {driver: '200%'}").contains("\"200%\" is no share"));

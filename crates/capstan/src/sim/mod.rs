@@ -43,8 +43,8 @@ pub(crate) struct Args {
     #[arg(short, long, value_name = "FILE")]
     file: Option<PathBuf>,
     /// Nodes, where no file describes the fleet
-    #[arg(long, default_value = "100", conflicts_with = "file")]
-    nodes: usize,
+    #[arg(long, default_value = "100", conflicts_with = "file", value_parser = clap::value_parser!(u16).range(1..))]
+    nodes: u16,
     /// Begin with a copy of the cluster, or with --snapshot of what a file holds
     #[arg(long, conflicts_with = "nodes")]
     from_cluster: bool,
@@ -70,7 +70,7 @@ pub(crate) struct Args {
 pub(crate) async fn run(args: Args) -> Result<ExitCode> {
     let fleet = match &args.file {
         Some(file) => Fleet::read(file)?,
-        None => Fleet::of(args.nodes),
+        None => Fleet::of(args.nodes.into()),
     };
     let restored = args.from_cluster || args.source.snapshot.is_some();
     if restored && args.scenario == Scenario::Install {
