@@ -212,13 +212,26 @@ fn compare(ours: &Value, theirs: &Value, path: &str, out: &mut Vec<(String, Stri
             }
         }
         (Value::Array(ours), Value::Array(theirs)) if ours.len() == theirs.len() => {
-            for (index, (ours, theirs)) in ours.iter().zip(theirs).enumerate() {
+            let timed = path.ends_with(".managedFields");
+            let (ours, theirs) =
+                if timed { (by_writer(ours), by_writer(theirs)) } else { (ours.clone(), theirs.clone()) };
+            for (index, (ours, theirs)) in ours.iter().zip(&theirs).enumerate() {
                 compare(ours, theirs, &format!("{path}[{index}]"), out);
             }
         }
         _ if ours == theirs => {}
         _ => out.push((path.to_owned(), format!("{ours} / {theirs}"))),
     }
+}
+
+/// Managers of fields stand in the order of the seconds in which they wrote, and of their names within one second: how
+/// many of them wrote in the same second depends on how busy a machine was.
+fn by_writer(managers: &[Value]) -> Vec<Value> {
+    let mut managers = managers.to_vec();
+    managers.sort_by_cached_key(|entry| {
+        ["operation", "manager", "subresource", "apiVersion"].map(|field| show(entry.get(field)))
+    });
+    managers
 }
 
 fn show(value: Option<&Value>) -> String {

@@ -31,6 +31,17 @@ fn times_are_whole_seconds_and_move_only_with_changes() {
 }
 
 #[test]
+fn managers_stand_in_the_order_of_operation_time_and_name() {
+    let widget = Widget::new();
+    let live = widget.update(None, "late-name", 0, &json!({"size": 1}));
+    let live = widget.update(Some(&live), "b", 1, &json!({"size": 1, "color": "c"}));
+    let live = widget.update(Some(&live), "a", 1, &json!({"size": 1, "color": "c", "tags": ["t"]}));
+    let live = widget.apply(Some(&live), "z", 2, &json!({"items": [{"name": "one"}]}), Force::No).expect("applied");
+    let names: Vec<String> = entries(&live).into_iter().map(|(name, ..)| name).collect();
+    assert_eq!(names, ["z", "late-name", "a", "b"]);
+}
+
+#[test]
 fn who_joins_without_changing_a_value_gets_no_time() {
     let widget = Widget::new();
     let first = widget.apply(None, "a", 0, &json!({"size": 1}), Force::No).expect("applied");
