@@ -6,7 +6,7 @@ use capstan_operands::inference::nim_service;
 use capstan_plan::{Facts, Gvk, Live, Ref};
 use capstan_runtime::ask::Asker;
 use capstan_runtime::{Action, Cache, Change, Controller, Error, Key, Runtime};
-use k8s_openapi::api::core::v1::{ConfigMap, Pod};
+use k8s_openapi::api::core::v1::ConfigMap;
 use k8s_openapi::api::resource::v1::ResourceClaim;
 use kube::ResourceExt;
 use serde::Deserialize;
@@ -48,7 +48,7 @@ pub(crate) fn start(
 ) {
     let cache = runtime.cache.clone();
     let watching = move |change: &Change<'_>| affected(&cache, change);
-    let controller = Controller::of::<NimService>("nimservice", runtime).watching(watching);
+    let controller = Controller::of::<NimService>("nimservice", runtime).gathering(watching);
     let queue = controller.queue();
     schemas.wake::<NimService>(queue.clone(), &runtime.cache);
     let cx = Cx {
@@ -107,7 +107,7 @@ pub(crate) fn facts(runtime: &Runtime, kserve: Option<&str>, service: &NimServic
     for reference in nim_service::references(service) {
         view = view.object(&reference);
     }
-    view = view.labelled(&Gvk::of::<Pod>(), &namespace, (nim_service::INSTANCE, &service.name_any()));
+    view = view.pods_of(&namespace, &service.name_any());
     if service.spec.dra_resources.is_some() || service.spec.multi_node.is_some() {
         view = view.in_namespace(&Gvk::of::<ResourceClaim>(), &namespace);
     }

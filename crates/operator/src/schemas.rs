@@ -92,7 +92,7 @@ impl Schemas {
     /// What to tell users of an object about the schema of its kind. Before it was looked at, what they were told.
     pub(crate) fn skew(&self, object: &Ref) -> Option<String> {
         let known = self.shared.skew.lock().unwrap_or_else(PoisonError::into_inner);
-        match known.get(object.gvk.kind.as_str()) {
+        match known.get(&*object.gvk.kind) {
             Some(message) => message.clone(),
             None => told(&*self.runtime.cache.get(object)?),
         }

@@ -71,16 +71,14 @@ pub fn diff(owner_uid: &str, wanted: &[Object], live: &LiveObjects) -> Diff {
             Some(_)
                 if matches!(object.policy, Policy::CreateOnce | Policy::Leave | Policy::Release | Policy::Drain) => {}
             Some(there) if object.policy == Policy::Shared && same_manager(&object.body, there) => {
-                let object = stamped(object);
-                if !holds(&object.body, there) {
-                    result.apply.push(object);
+                if !is_stamped(object, there) || !holds(&object.body, there) {
+                    result.apply.push(stamped(object));
                 }
             }
             Some(there) => match controller(there) {
                 Some((_, _, uid)) if uid == owner_uid => {
-                    let object = stamped(object).following(there);
-                    if !holds(&object.body, there) {
-                        result.apply.push(object);
+                    if !is_applied(object, there) {
+                        result.apply.push(stamped(object).following(there));
                     }
                 }
                 holder => result.conflicts.push(Conflict {
@@ -116,18 +114,30 @@ pub fn diff(owner_uid: &str, wanted: &[Object], live: &LiveObjects) -> Diff {
 
 /// Whether the live object is what is wanted.
 pub fn is_current(wanted: &Object, live: &LiveObjects) -> bool {
-    let current = |there: &Value| holds(&stamped(wanted).following(there).body, there);
     match wanted.policy {
         Policy::Leave => true,
         Policy::Release | Policy::Drain => live.get(&wanted.reference).is_none(),
         Policy::CreateOnce => live.get(&wanted.reference).is_some(),
-        Policy::Keep | Policy::Shared => live.get(&wanted.reference).is_some_and(|there| current(there)),
+        Policy::Keep | Policy::Shared => live.get(&wanted.reference).is_some_and(|there| is_applied(wanted, there)),
     }
 }
 
 fn stamped(object: &Object) -> Object {
-    let hash = hash(&object.own().to_string());
-    object.clone().annotated(LAST_APPLIED, &hash)
+    object.clone().annotated(LAST_APPLIED, &hash(&object.own().to_string()))
+}
+
+/// Whether what is wanted is what we last applied.
+fn is_stamped(object: &Object, live: &Value) -> bool {
+    live["metadata"]["annotations"][LAST_APPLIED] == hash(&object.own().to_string())
+}
+
+/// Whether an apply would change nothing.
+fn is_applied(object: &Object, live: &Value) -> bool {
+    is_stamped(object, live)
+        && match object.follows.is_empty() {
+            true => holds(&object.body, live),
+            false => holds(&object.clone().following(live).body, live),
+        }
 }
 
 /// Whether `live` has every field that `wanted` sets. What others added is theirs.

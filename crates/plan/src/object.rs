@@ -1,5 +1,6 @@
 //! Objects as plans see them: an identity and a JSON body.
 
+use std::borrow::Cow;
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 use std::sync::Arc;
@@ -13,22 +14,22 @@ use serde_json::{Value, json};
 #[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct Gvk {
     /// API group; empty for the core group.
-    pub group: String,
+    pub group: Cow<'static, str>,
     /// Version.
-    pub version: String,
+    pub version: Cow<'static, str>,
     /// Kind.
-    pub kind: String,
+    pub kind: Cow<'static, str>,
 }
 
 impl Gvk {
     /// That of a type.
     pub fn of<K: kube::Resource<DynamicType = ()>>() -> Self {
-        Self { group: K::group(&()).into(), version: K::version(&()).into(), kind: K::kind(&()).into() }
+        Self { group: K::group(&()), version: K::version(&()), kind: K::kind(&()) }
     }
 
     /// `apps/v1`, or `v1` for the core group.
     pub fn api_version(&self) -> String {
-        if self.group.is_empty() { self.version.clone() } else { format!("{}/{}", self.group, self.version) }
+        if self.group.is_empty() { self.version.to_string() } else { format!("{}/{}", self.group, self.version) }
     }
 }
 
@@ -98,7 +99,7 @@ impl Object {
         let mut body = serde_json::to_value(object).expect("Kubernetes types are valid JSON");
         let gvk = Gvk::of::<K>();
         body["apiVersion"] = gvk.api_version().into();
-        body["kind"] = gvk.kind.as_str().into();
+        body["kind"] = (*gvk.kind).into();
         // A workload that is only wanted has no status; some typed values write an empty one.
         body.as_object_mut().map(|body| body.remove("status"));
         let meta = object.meta();
@@ -155,7 +156,10 @@ impl Object {
     }
 
     /// The body without the fields that follow the live object.
-    pub(crate) fn own(&self) -> Value {
+    pub(crate) fn own(&self) -> Cow<'_, Value> {
+        if self.follows.is_empty() {
+            return Cow::Borrowed(&self.body);
+        }
         let mut body = self.body.clone();
         for pointer in &self.follows {
             let parent = pointer.rsplit_once('/');
@@ -163,7 +167,7 @@ impl Object {
                 fields.as_object_mut().map(|fields| fields.remove(name));
             }
         }
-        body
+        Cow::Owned(body)
     }
 
     /// The same with `owner` as its controller, so that it goes when the owner goes.

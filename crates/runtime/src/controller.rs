@@ -22,6 +22,10 @@ use crate::error::{Class, Error};
 use crate::kinds::Scope;
 use crate::queue::Queue;
 
+/// What belongs to an object seldom changes alone: a pod is made, put on a node and started, and its workload counts it.
+/// One look after this long sees all of it; who waits for a model to load does not notice.
+const GATHER: Duration = Duration::from_millis(200);
+
 /// What to do after a reconcile that succeeded.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Action {
@@ -59,7 +63,7 @@ impl Controller {
             // Whoever lost the object must know, as must whoever got it.
             for object in [change.old, change.new].into_iter().flatten() {
                 if let Some(key) = controller_key(object, &gvk, scope) {
-                    keys.add(key);
+                    keys.add_after(key, GATHER);
                 }
             }
         });
@@ -75,6 +79,14 @@ impl Controller {
     pub fn watching(self, keys: impl Fn(&Change<'_>) -> Vec<Key> + Send + Sync + 'static) -> Self {
         let queue = self.queue.clone();
         self.runtime.cache.subscribe(move |change| keys(change).into_iter().for_each(|key| queue.add(key)));
+        self
+    }
+
+    /// The same, but with what follows within [`GATHER`]: for changes that come in bursts, as those of pods do.
+    pub fn gathering(self, keys: impl Fn(&Change<'_>) -> Vec<Key> + Send + Sync + 'static) -> Self {
+        let queue = self.queue.clone();
+        let add = move |key| queue.add_after(key, GATHER);
+        self.runtime.cache.subscribe(move |change| keys(change).into_iter().for_each(&add));
         self
     }
 
@@ -182,7 +194,7 @@ fn controller_key(object: &Value, gvk: &Gvk, scope: Scope) -> Option<Key> {
         Scope::Namespaced => object["metadata"]["namespace"].as_str().unwrap_or_default(),
         Scope::Cluster => "",
     };
-    (owner["kind"] == gvk.kind.as_str() && group == gvk.group)
+    (owner["kind"] == &*gvk.kind && group == gvk.group)
         .then(|| owner["name"].as_str().map(|name| Key::new(namespace, name)))?
 }
 

@@ -245,7 +245,7 @@ impl Scribe {
             },
             involved_object: ObjectReference {
                 api_version: Some(gvk.api_version()),
-                kind: Some(gvk.kind.clone()),
+                kind: Some(gvk.kind.to_string()),
                 namespace: Some(place.clone()).filter(|place| !place.is_empty()),
                 name: Some(object.clone()),
                 uid: Some(said.uid.clone()),

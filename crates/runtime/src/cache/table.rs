@@ -5,12 +5,15 @@
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::ops::Bound;
-use std::sync::{Arc, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
+use std::sync::{Arc, LazyLock, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
 
 use capstan_plan::{Live, Packed, Packer};
 use serde_json::Value;
 
 use crate::kinds::{Form, Keep, Kind};
+
+/// The label by which pods say what they are a part of.
+const INSTANCE: &str = "app.kubernetes.io/instance";
 
 /// Name of an object of a known kind.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -72,6 +75,8 @@ struct State {
     by_owner: Index,
     /// Where pods are.
     by_node: Index,
+    /// What pods are a part of.
+    by_instance: Index,
     /// What packed objects have in common.
     packer: Packer,
     /// Uids of objects that we deleted and that the watch may still show.
@@ -178,14 +183,20 @@ impl Table {
         here.filter_map(|(_, entry)| select(&entry.object)).collect()
     }
 
-    pub(crate) fn owned_by(&self, uid: &str) -> Vec<Live> {
+    pub(crate) fn owned_by(&self, uid: &Arc<str>) -> Vec<Live> {
         let state = self.read();
-        state.found(&state.by_owner, uid)
+        state.found(&state.by_owner, uid, |_| true)
     }
 
     pub(crate) fn on_node(&self, node: &str) -> Vec<Live> {
         let state = self.read();
-        state.found(&state.by_node, node)
+        state.found(&state.by_node, &node.into(), |_| true)
+    }
+
+    /// The pods in a namespace with the label [`INSTANCE`].
+    pub(crate) fn of_instance(&self, namespace: &str, name: &str) -> Vec<Live> {
+        let state = self.read();
+        state.found(&state.by_instance, &name.into(), |key| *key.namespace == *namespace)
     }
 
     pub(crate) fn len(&self) -> usize {
@@ -302,8 +313,9 @@ impl Table {
 }
 
 impl State {
-    fn found(&self, index: &Index, text: &str) -> Vec<Live> {
-        index.keys(text).filter_map(|key| self.objects.get(key)).map(|entry| entry.object.live()).collect()
+    fn found(&self, index: &Index, text: &Arc<str>, here: impl Fn(&Key) -> bool) -> Vec<Live> {
+        let keys = index.keys(text).filter(|key| here(key));
+        keys.filter_map(|key| self.objects.get(key)).map(|entry| entry.object.live()).collect()
     }
 
     fn replace(&mut self, key: Key, new: Option<(Entry, Live)>, pods: bool) -> Replaced {
@@ -316,6 +328,7 @@ impl State {
         self.by_owner.change(&key, before.and_then(owner), after.and_then(owner));
         if pods {
             self.by_node.change(&key, before.and_then(node), after.and_then(node));
+            self.by_instance.change(&key, before.and_then(instance), after.and_then(instance));
         }
         Replaced { key, old, new: now }
     }
@@ -328,11 +341,15 @@ struct Index(BTreeSet<(Arc<str>, Key)>);
 
 impl Index {
     /// The objects that say that.
-    fn keys(&self, text: &str) -> impl Iterator<Item = &Key> {
-        let first = (Arc::from(text), Key::new("", ""));
-        let from = self.0.range(&first..);
-        let (text, _) = first;
-        from.take_while(move |(known, _)| *known == text).map(|(_, key)| key)
+    fn keys(&self, text: &Arc<str>) -> impl Iterator<Item = &Key> {
+        let from = self.0.range(&Self::first(text)..);
+        from.take_while(move |(known, _)| *known == *text).map(|(_, key)| key)
+    }
+
+    /// What stands before all objects that say that.
+    fn first(text: &Arc<str>) -> (Arc<str>, Key) {
+        static NOTHING: LazyLock<Key> = LazyLock::new(|| Key::new("", ""));
+        (text.clone(), NOTHING.clone())
     }
 
     /// Notes that an object says something else.
@@ -344,7 +361,7 @@ impl Index {
             self.0.remove(&(before.into(), key.clone()));
         }
         if let Some(after) = after {
-            let first = (Arc::from(after), Key::new("", ""));
+            let first = Self::first(&after.into());
             let known = self.0.range(&first..).next().filter(|(known, _)| *known == first.0);
             let text = known.map_or_else(|| first.0.clone(), |(known, _)| known.clone());
             self.0.insert((text, key.clone()));
@@ -371,6 +388,11 @@ pub(crate) fn owner(object: &Value) -> Option<&str> {
 /// The node that a pod is on, or is meant for.
 fn node(pod: &Value) -> Option<&str> {
     pod["spec"]["nodeName"].as_str().filter(|node| !node.is_empty())
+}
+
+/// What a pod is a part of.
+fn instance(pod: &Value) -> Option<&str> {
+    pod["metadata"]["labels"][INSTANCE].as_str()
 }
 
 /// Resource versions are numbers that grow: <https://kubernetes.io/docs/reference/using-api/api-concepts/#resource-versions>.
@@ -470,9 +492,9 @@ mod tests {
         let mut owned = object("a", "u", 1);
         owned["metadata"]["ownerReferences"] = json!([{"uid": "x"}, {"uid": "me", "controller": true}]);
         table.put(Source::Watch, owned);
-        assert_eq!((table.owned_by("me").len(), table.owned_by("x").len()), (1, 0));
+        assert_eq!((table.owned_by(&"me".into()).len(), table.owned_by(&"x".into()).len()), (1, 0));
         table.put(Source::Watch, object("a", "u", 2));
-        assert!(table.owned_by("me").is_empty());
+        assert!(table.owned_by(&"me".into()).is_empty());
         assert!(table.read().by_owner.is_empty());
     }
 

@@ -2,6 +2,7 @@
 
 use capstan_plan::{Facts, Gvk, LiveObjects, Ref};
 use jiff::Timestamp;
+use k8s_openapi::api::core::v1::Pod;
 use serde_json::Value;
 
 use super::Cache;
@@ -20,8 +21,9 @@ impl<'a> View<'a> {
 
     /// Adds what the owner with this uid controls.
     pub fn owned_by(mut self, uid: &str) -> Self {
+        let uid = uid.into();
         for feed in &self.cache.shared.tables {
-            for object in feed.table.owned_by(uid) {
+            for object in feed.table.owned_by(&uid) {
                 self.live.insert(reference(feed.table.kind, &object), object);
             }
         }
@@ -36,13 +38,11 @@ impl<'a> View<'a> {
         self
     }
 
-    /// Adds the objects of a kind in a namespace that carry a label.
-    pub fn labelled(mut self, gvk: &Gvk, namespace: &str, label: (&str, &str)) -> Self {
-        let Some(table) = self.cache.table(gvk) else { return self };
-        for object in table.mentioning(namespace, label.1) {
-            if object["metadata"]["labels"][label.0] == label.1 {
-                self.live.insert(reference(table.kind, &object), object);
-            }
+    /// Adds the pods in a namespace that are a part of `name`, as their label `app.kubernetes.io/instance` says.
+    pub fn pods_of(mut self, namespace: &str, name: &str) -> Self {
+        let Some(table) = self.cache.table(&Gvk::of::<Pod>()) else { return self };
+        for object in table.of_instance(namespace, name) {
+            self.live.insert(reference(table.kind, &object), object);
         }
         self
     }

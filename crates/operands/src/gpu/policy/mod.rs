@@ -333,7 +333,7 @@ fn rules_of(objects: Vec<Object>) -> (Vec<PolicyRule>, Vec<PolicyRule>) {
     let (mut here, mut everywhere) = (Vec::new(), Vec::new());
     for object in objects {
         let rules = || serde_json::from_value::<Vec<PolicyRule>>(object.body["rules"].clone()).unwrap_or_default();
-        match object.reference.gvk.kind.as_str() {
+        match &*object.reference.gvk.kind {
             "Role" => here.extend(rules()),
             "ClusterRole" => everywhere.extend(rules()),
             _ => {}

@@ -98,7 +98,7 @@ fn source(group: &str) -> &'static str {
 
 /// Whether a live object is what serves, or what that needs to keep running.
 fn is_workload(cx: &Cx<'_>, reference: &Ref) -> bool {
-    match reference.gvk.kind.as_str() {
+    match &*reference.gvk.kind {
         "Deployment" => reference.name == cx.name,
         "ConfigMap" | "Secret" => names::of_mpi(cx).contains(&reference.name),
         "LeaderWorkerSet" | "InferenceService" | "ResourceClaimTemplate" | "ComputeDomain" | "PodGroup" => true,

@@ -98,7 +98,7 @@ pub(super) fn of_picker(cx: &Cx<'_>) -> Contents {
 }
 
 fn contents(cx: &Cx<'_>, named: Vec<Ref>) -> Contents {
-    let read = named.into_iter().filter(|one| ["Secret", "ConfigMap"].contains(&one.gvk.kind.as_str()));
+    let read = named.into_iter().filter(|one| ["Secret", "ConfigMap"].contains(&&*one.gvk.kind));
     let content = |one: &Ref| {
         let live = cx.facts.live.get(one)?;
         Some(hash(&[&live["data"], &live["binaryData"]].map(ToString::to_string).concat()))

@@ -200,7 +200,7 @@ fn model(cx: &Cx<'_>, objects: &[Object], outcome: Outcome) -> (Option<ServedMod
 fn revision(objects: &[Object]) -> String {
     let workloads = ["Deployment", "LeaderWorkerSet", "InferenceService"];
     let serves = |object: &&Object| {
-        workloads.contains(&object.reference.gvk.kind.as_str()) && !object.reference.name.ends_with("-epp")
+        workloads.contains(&&*object.reference.gvk.kind) && !object.reference.name.ends_with("-epp")
     };
     let body = objects.iter().find(serves).map(|object| &object.body["spec"]);
     let parts = body.map(|spec| [&spec["template"], &spec["leaderWorkerTemplate"], &spec["predictor"]]);

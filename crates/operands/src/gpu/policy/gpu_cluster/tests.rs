@@ -53,7 +53,7 @@ fn fresh(cluster: &GpuCluster) -> Plan<GpuClusterStatus> {
 fn count(plan: &Plan<GpuClusterStatus>) -> BTreeMap<&str, usize> {
     let mut counts = BTreeMap::new();
     for object in plan.objects.iter().flatten() {
-        *counts.entry(object.reference.gvk.kind.as_str()).or_default() += 1;
+        *counts.entry(&*object.reference.gvk.kind).or_default() += 1;
     }
     counts
 }

@@ -187,7 +187,7 @@ fn the_other_platform_leaves_nothing_behind() {
     let facts = serving::<InferenceService>(facts_after(&standalone, |_, body| body["metadata"]["uid"] = "x".into()));
     let moved = plan(&kserve(|_| {}), &facts);
     let changes = capstan_plan::diff("u-llama", moved.objects.as_ref().unwrap(), &facts.live);
-    let gone: Vec<_> = changes.delete.iter().map(|deletion| deletion.reference.gvk.kind.as_str()).collect();
+    let gone: Vec<_> = changes.delete.iter().map(|deletion| &*deletion.reference.gvk.kind).collect();
     assert_eq!(gone, ["Deployment", "Service"]);
     assert!(kinds(&moved).contains(&"InferenceService"));
 }

@@ -104,7 +104,7 @@ fn container(plan: &Plan<NimServiceStatus>) -> &Value {
 }
 
 fn kinds(plan: &Plan<NimServiceStatus>) -> Vec<&str> {
-    plan.objects.as_ref().unwrap().iter().map(|object| object.reference.gvk.kind.as_str()).collect()
+    plan.objects.as_ref().unwrap().iter().map(|object| &*object.reference.gvk.kind).collect()
 }
 
 fn bodies(plan: &Plan<NimServiceStatus>) -> Vec<&Value> {
@@ -237,7 +237,7 @@ fn readiness_follows_the_rollout() {
     let stopped = facts_after(&plan(&idle, &facts()), |_, _| {});
     assert!(condition(&plan(&idle, &stopped), "Ready").2.ends_with("is scaled down"));
     for (status, state, message) in cases {
-        let facts = facts_after(&first, |reference, body| match reference.gvk.kind.as_str() {
+        let facts = facts_after(&first, |reference, body| match &*reference.gvk.kind {
             "Deployment" => body["status"] = status.clone(),
             "Service" => body["spec"]["clusterIP"] = "10.0.0.7".into(),
             _ => {}

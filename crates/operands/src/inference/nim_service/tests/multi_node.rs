@@ -339,7 +339,7 @@ fn what_only_a_group_needs_goes_with_it() {
     let first = plan(&spread, &serving::<ComputeDomain>(keyed(facts())));
     let after = facts_after(&first, |_, body| body["metadata"]["uid"] = "x".into());
     let changes = capstan_plan::diff("u-llama", &plan(&service(plain()), &after).objects.unwrap(), &after.live);
-    let mut gone: Vec<&str> = changes.delete.iter().map(|one| one.reference.gvk.kind.as_str()).collect();
+    let mut gone: Vec<&str> = changes.delete.iter().map(|one| &*one.reference.gvk.kind).collect();
     gone.sort_unstable();
     assert_eq!(gone, ["ComputeDomain", "ConfigMap", "ConfigMap", "LeaderWorkerSet", "Secret"]);
 }

@@ -280,7 +280,7 @@ fn what_is_switched_off_goes() {
     assert!(diff.delete.iter().all(|one| {
         one.reference.name != "llama"
             || ["Ingress", "HorizontalPodAutoscaler", "InferencePool", "ServiceMonitor"]
-                .contains(&one.reference.gvk.kind.as_str())
+                .contains(&&*one.reference.gvk.kind)
     }));
 }
 
@@ -419,7 +419,7 @@ fn routes_that_nobody_wants_any_more_go() {
     let first = plan(&routed(), &serving::<GrpcRoute>(serving::<HttpRoute>(facts())));
     let after = facts_after(&first, |_, body| body["metadata"]["uid"] = "x".into());
     let changes = diff("u-llama", &plan(&service(plain()), &after).objects.unwrap(), &after.live);
-    let mut gone: Vec<&str> = changes.delete.iter().map(|one| one.reference.gvk.kind.as_str()).collect();
+    let mut gone: Vec<&str> = changes.delete.iter().map(|one| &*one.reference.gvk.kind).collect();
     gone.sort_unstable();
     assert_eq!(gone, ["GRPCRoute", "HTTPRoute"]);
 }

@@ -10,7 +10,7 @@ use super::*;
 fn ready(service: &NimService, edit: impl Fn(&Ref, &mut Value)) -> Facts {
     let first = plan(service, &facts());
     facts_after(&first, |reference, body| {
-        match reference.gvk.kind.as_str() {
+        match &*reference.gvk.kind {
             "Deployment" => {
                 body["status"] = json!({"observedGeneration": 1, "updatedReplicas": 1, "availableReplicas": 1});
             }
