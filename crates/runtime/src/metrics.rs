@@ -79,7 +79,7 @@ impl Metrics {
         registry.register("leader", "Whether this process leads", leader.clone());
         registry.register("watch_restarts", "Watches that were started again", watch_restarts.clone());
         registry.register("cache_objects", "Objects that are kept in memory", cache_objects.clone());
-        registry.register("events_dropped", "Events that were too many to record", events_dropped.clone());
+        registry.register("events_dropped", "Events that were not recorded", events_dropped.clone());
         let mut others = Registry::default();
         more(&mut others);
         Self {
@@ -144,8 +144,8 @@ impl Metrics {
         self.cache_objects.get_or_create(&OfKind { kind }).set(objects.try_into().unwrap_or(i64::MAX));
     }
 
-    pub(crate) fn event_dropped(&self) {
-        self.events_dropped.inc();
+    pub(crate) fn events_dropped(&self, count: u64) {
+        self.events_dropped.inc_by(count);
     }
 }
 

@@ -1,5 +1,6 @@
 //! What users read: little, and each thing once.
 
+use std::collections::BTreeSet;
 use std::time::Duration;
 
 use capstan_api::nim::NimService;
@@ -7,7 +8,7 @@ use capstan_plan::{Note, Ref, Severity};
 use capstan_runtime::{Gate, Runtime};
 use k8s_openapi::api::core::v1::Event;
 
-use crate::support::{Cluster, runtime};
+use crate::support::{Cluster, runtime, until};
 
 fn note(reason: &'static str, message: &str) -> Note {
     Note { severity: Severity::Warning, reason, message: message.into() }
@@ -88,4 +89,40 @@ async fn who_does_not_lead_says_nothing() {
     let (runtime, _stop) = runtime(&cluster.link(), Gate::closed()).await;
     say(&runtime, &[note("Pending", "x")]);
     assert!(events(&cluster).await.is_empty());
+}
+
+#[tokio::test(start_paused = true)]
+async fn no_event_is_lost_when_thousands_of_objects_change_at_once() {
+    const OBJECTS: usize = 3000;
+    let cluster = Cluster::start().await;
+    let (runtime, _stop) = runtime(&cluster.link(), Gate::open()).await;
+    let say = |object: usize, notes: &[Note]| {
+        let reference = Ref::of::<NimService>("default", &format!("model-{object}"));
+        runtime.events.record_all(&reference, &format!("uid-{object}"), notes);
+    };
+    for object in 0..OBJECTS {
+        say(object, &[note("Ready", "all replicas are ready")]);
+        // Looks that find nothing new are many more than events.
+        (0..5).for_each(|_| say(object, &[]));
+    }
+    until(60, "all are written", || runtime.metrics.requests("create", "Event") == OBJECTS as u64).await;
+    let about: BTreeSet<_> = events(&cluster).await.into_iter().map(|event| event.involved_object.name).collect();
+    assert_eq!(about.len(), OBJECTS);
+    assert!(runtime.metrics.encode().contains("capstan_events_dropped_total 0"));
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_a_server_that_is_away_cannot_take_is_written_when_it_is_back() {
+    let cluster = Cluster::start().await;
+    let link = cluster.link();
+    let (runtime, _stop) = runtime(&link, Gate::open()).await;
+    link.cut();
+    say(&runtime, &[note("Pending", "no node has a GPU"), note("Other", "x")]);
+    tokio::time::sleep(Duration::from_secs(300)).await;
+    assert!(link.writes().len() < 400, "a server that is away is not asked for each event");
+    link.mend();
+    tokio::time::sleep(Duration::from_secs(5)).await;
+    let messages: BTreeSet<_> = events(&cluster).await.into_iter().filter_map(|event| event.message).collect();
+    assert_eq!(messages, ["no node has a GPU".to_owned(), "x".to_owned()].into());
+    assert!(runtime.metrics.encode().contains("capstan_events_dropped_total 0"));
 }
