@@ -58,7 +58,7 @@ pub(crate) struct Share {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub(crate) struct Upgrade {
-    /// `Complete`, `InProgress`, `Canary`, `NodesFailed`, `Halted`, `RolledBack` or `Held`.
+    /// `Complete`, `NothingToUpgrade`, `InProgress`, `Canary`, `NodesFailed`, `Halted`, `RolledBack` or `Held`.
     pub(crate) state: String,
     /// What the condition says.
     pub(crate) message: String,

@@ -128,10 +128,9 @@ fn resource(one: &Resource) -> Vec<Line> {
 }
 
 fn upgrade(one: &Upgrade) -> Line {
-    let fine = ["Complete", "InProgress", "Canary"].contains(&one.state.as_str());
     let tone = match one.state.as_str() {
         "Complete" => Tone::Good,
-        _ if fine => Tone::Waiting,
+        "NothingToUpgrade" | "InProgress" | "Canary" => Tone::Waiting,
         _ => Tone::Bad,
     };
     let most = match one.max_parallel {

@@ -13,6 +13,10 @@ use super::{Counts, EVENT, Pass};
 /// Type of the condition.
 pub const CONDITION: &str = "DriverUpgrade";
 
+/// Reasons: the wanted driver works on all nodes, or it does not and no upgrade is why, as on nodes that get their first.
+const COMPLETE: &str = "Complete";
+const NOTHING: &str = "NothingToUpgrade";
+
 /// How far the upgrade of some nodes is.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Report {
@@ -41,24 +45,30 @@ impl Report {
             back.map(|why| ("RolledBack", why)),
             pass.halted.clone().map(|why| ("Halted", why)),
             pass.canary.clone().map(|why| ("Canary", why)),
+            (complete && !pass.summary.everywhere()).then(|| (NOTHING, "no node waits for an upgrade".into())),
         ];
         let told = told.into_iter().flatten().next();
         let reason = match &told {
             Some((reason, _)) => *reason,
-            None if complete => "Complete",
+            None if complete => COMPLETE,
             None if failed => "NodesFailed",
             None => "InProgress",
         };
         let first = told.map(|(_, why)| format!("{why}; ")).unwrap_or_default();
         let message = format!("{first}{}", pass.summary);
-        Self { counts: pass.counts, complete: complete && reason == "Complete", reason, message }
+        Self { counts: pass.counts, complete: complete && is_quiet(reason), reason, message }
     }
 
     fn note(&self) -> Note {
-        let fine = ["Complete", "InProgress", "Canary"].contains(&self.reason);
+        let fine = is_quiet(self.reason) || ["InProgress", "Canary"].contains(&self.reason);
         let severity = if fine { Severity::Normal } else { Severity::Warning };
         Note { severity, reason: EVENT, message: self.message.clone() }
     }
+}
+
+/// Whether nothing is being upgraded, or has to be.
+fn is_quiet(reason: &str) -> bool {
+    [COMPLETE, NOTHING].contains(&reason)
 }
 
 /// Whether a status says that an upgrade is under way, during which operands come and go on every node.
@@ -85,8 +95,9 @@ pub fn show(
             let before = list.iter().find(|one| one.type_ == CONDITION).map(|one| one.reason.clone());
             let Report { complete: status, reason, message, .. } = report;
             conditions::set(list, Wanted { type_: CONDITION, status: *status, reason, message }, generation, now);
-            // That all is well from the beginning is no news.
-            let news = before.as_deref() != Some(reason) && (before.is_some() || *reason != "Complete");
+            // That all is well from the beginning is no news, nor is a driver that is started again.
+            let quiet = before.as_deref().is_none_or(is_quiet) && is_quiet(reason);
+            let news = before.as_deref() != Some(reason) && !quiet;
             news.then(|| report.note())
         }
     }

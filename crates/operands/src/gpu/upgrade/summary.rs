@@ -106,6 +106,15 @@ impl Summary {
         Self { states, installed, examples: examples.collect() }
     }
 
+    fn total(&self) -> usize {
+        self.states.values().sum()
+    }
+
+    /// Whether the wanted driver works on all nodes.
+    pub fn everywhere(&self) -> bool {
+        self.installed == self.total()
+    }
+
     /// Whether no node waits for an upgrade or is under way.
     pub fn complete(&self) -> bool {
         self.states.keys().all(|state| matches!(state, State::Unset | State::Done))
@@ -114,8 +123,7 @@ impl Summary {
 
 impl fmt::Display for Summary {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let total: usize = self.states.values().sum();
-        write!(f, "the wanted driver works on {} of {total} nodes", self.installed)?;
+        write!(f, "the wanted driver works on {} of {} nodes", self.installed, self.total())?;
         let mut rest: Vec<_> =
             self.states.iter().filter(|(state, _)| !matches!(state, State::Done | State::Unset)).collect();
         rest.sort_by_key(|(state, count)| (Reverse(**count), **state));

@@ -73,3 +73,23 @@ fn the_condition_turns_with_an_event_in_the_same_words() {
     show(&mut list, Some(None), None, at(NOW));
     assert!(list.is_empty(), "nothing is upgraded");
 }
+
+#[test]
+fn a_first_install_is_no_upgrade_that_is_complete() {
+    let report = |machines: &[Machine]| Report::of(&pass(&generous(), machines, NOW), &generous(), &[]);
+    let starting = Machine::new("b").driver(|driver| driver.ready = false);
+    let installing = report(&[Machine::new("a").with(|machine| machine.driver = None), starting.clone()]);
+    let installed = report(&[Machine::new("a"), Machine::new("b")]);
+    let restarting = report(&[Machine::new("a").state(State::Done), starting.state(State::Done)]);
+    let mut list = Vec::new();
+    let nothing = "no node waits for an upgrade; the wanted driver works on";
+    for (report, reason, message) in [
+        (&installing, "NothingToUpgrade", format!("{nothing} 0 of 2 nodes")),
+        (&installed, "Complete", "the wanted driver works on 2 of 2 nodes".into()),
+        (&restarting, "NothingToUpgrade", format!("{nothing} 1 of 2 nodes")),
+        (&installed, "Complete", "the wanted driver works on 2 of 2 nodes".into()),
+    ] {
+        assert_eq!(show(&mut list, Some(Some(report)), None, at(NOW)), None, "no news");
+        assert_eq!((list[0].status.as_str(), list[0].reason.as_str(), &list[0].message), ("True", reason, &message));
+    }
+}
