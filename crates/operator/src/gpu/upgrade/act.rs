@@ -107,3 +107,17 @@ async fn maintain(cx: &Cx, action: MaintenanceAction) -> Result<(), Error> {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use capstan_runtime::Settings;
+
+    use super::*;
+
+    #[test]
+    fn a_deleted_driver_pod_is_taken_out_of_the_cache_that_it_is_in() {
+        let driver = row(DRIVERS).unwrap();
+        let cached = Settings::default().kinds;
+        assert!(cached.iter().any(|row| std::ptr::eq(row, driver)), "the cache does not know this row");
+    }
+}
