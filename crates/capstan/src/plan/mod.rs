@@ -20,7 +20,7 @@ use serde::Serialize;
 use changes::{Action, Change};
 pub(crate) use live::options;
 use twin::Written;
-pub(crate) use twin::{PACE, containers, restorable};
+pub(crate) use twin::{PACE, containers, noticed, restorable};
 
 use crate::snapshot::{self, Snapshot, Source, name_of, named};
 use crate::up::manifests::{self, Manifest};

@@ -58,7 +58,8 @@ impl World {
     /// The operator's client.
     fn client(&self) -> kube::Client {
         let (written, specs) = (self.written.clone(), self.specs.clone());
-        twin::noticed(&self.cluster, move |path| {
+        twin::noticed(&self.cluster, move |request| {
+            let Some(path) = twin::written(request) else { return };
             written.lock().unwrap().extend(twin::object_of(path));
             if !path.ends_with("/status") {
                 specs.lock().unwrap().extend(twin::object_of(path));

@@ -74,10 +74,12 @@ async fn roll_out(before: &Snapshot, manifests: &[Manifest], options: Options) -
     let options = Options { clock: Clock::starting_at(cluster.server.clock().now()), ..options };
     let noticed = noticed(&cluster, {
         let audit = audit.clone();
-        move |path| {
-            let mut audit = lock(&audit);
-            audit.last = Instant::now();
-            audit.written.extend(object_of(path));
+        move |request| {
+            if let Some(path) = written(request) {
+                let mut audit = lock(&audit);
+                audit.last = Instant::now();
+                audit.written.extend(object_of(path));
+            }
         }
     });
     let mut operator = tokio::spawn(capstan_operator::run(noticed, options, stop.clone(), ready));
@@ -182,13 +184,18 @@ fn lock(audit: &Mutex<Audit>) -> std::sync::MutexGuard<'_, Audit> {
     audit.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// A client that tells the path of everything that is written through it.
-pub(super) fn noticed(cluster: &Cluster, notice: impl Fn(&str) + Send + 'static) -> Client {
+type Request = http::Request<kube::client::Body>;
+
+/// The path of a request that is no read.
+pub(super) fn written(request: &Request) -> Option<&str> {
+    (request.method() != http::Method::GET).then(|| request.uri().path())
+}
+
+/// A client that tells of everything that is sent through it.
+pub(crate) fn noticed(cluster: &Cluster, notice: impl Fn(&Request) + Send + 'static) -> Client {
     let api = cluster.api().as_user(UserInfo::admin());
-    let service = tower::service_fn(move |request: http::Request<kube::client::Body>| {
-        if request.method() != http::Method::GET {
-            notice(request.uri().path());
-        }
+    let service = tower::service_fn(move |request: Request| {
+        notice(&request);
         let api = api.clone();
         async move { Ok::<_, std::convert::Infallible>(api.answer(request).await) }
     });

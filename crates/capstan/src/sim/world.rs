@@ -7,7 +7,6 @@ use std::time::Duration;
 
 use anyhow::{Context, Result, anyhow, bail};
 use capstan_api::gpu::upgrade::UpgradePolicy;
-use capstan_apiserver::auth::UserInfo;
 use capstan_operands::gpu::upgrade;
 use capstan_operator::Options;
 use capstan_runtime::Clock;
@@ -24,6 +23,7 @@ use tokio_util::sync::CancellationToken;
 use super::fleet::Fleet;
 use super::jobs;
 use super::tally::Tally;
+use crate::plan::noticed;
 use crate::snapshot::Snapshot;
 use crate::up::manifests::{self, Manifest};
 
@@ -148,15 +148,12 @@ impl World {
 
     /// A client whose requests are counted.
     fn counted(&self) -> Client {
-        let (api, traffic) = (self.cluster.api().as_user(UserInfo::admin()), self.traffic.clone());
-        let service = tower::service_fn(move |request: http::Request<kube::client::Body>| {
+        let traffic = self.traffic.clone();
+        noticed(&self.cluster, move |request| {
             let reads = request.method() == http::Method::GET;
             let count = if reads { &traffic.reads } else { &traffic.writes };
             count.fetch_add(1, Ordering::Relaxed);
-            let api = api.clone();
-            async move { Ok::<_, std::convert::Infallible>(api.answer(request).await) }
-        });
-        Client::new(service, "default")
+        })
     }
 
     /// Applies the ClusterPolicy of the fleet.
