@@ -23,12 +23,15 @@ use super::{Event, EventKind, FieldPaths, Object, Retention, State, Store, Table
 
 /// The format of our file. Another number is a file that this program cannot read.
 const FORMAT: &str = "1";
-/// More than are ever waiting to be written.
+/// More than can ever wait to be written: see [`WAITING`].
 const LEAP: u64 = 1 << 20;
 /// Pages that the database keeps: all reads are answered by ourselves.
 const CACHE: usize = 8 << 20;
 /// Most changes in one transaction.
 const BATCH: usize = 4096;
+/// Most changes that wait for the next one. Whoever changes more than a disk can follow is held up until it has: the
+/// memory for what waits is as finite as that for what is there.
+const WAITING: usize = 2 * BATCH;
 
 /// Group, plural and key to record.
 const OBJECTS: TableDefinition<(&str, &str, &str), &[u8]> = TableDefinition::new("objects");
@@ -102,7 +105,7 @@ struct Progress {
 #[derive(Debug)]
 pub(super) struct Journal {
     disk: Arc<Disk>,
-    changes: Option<mpsc::Sender<Change>>,
+    changes: Option<mpsc::SyncSender<Change>>,
     writer: Option<JoinHandle<()>>,
 }
 
@@ -128,7 +131,7 @@ impl Store {
         let (progress, seen) = watch::channel(Progress::default());
         let disk =
             Arc::new(Disk { path: path.to_owned(), handed: AtomicU64::new(0), progress: seen, kept: Mutex::new(kept) });
-        let (changes, received) = mpsc::channel();
+        let (changes, received) = mpsc::sync_channel(WAITING);
         let place = path.to_owned();
         let writer = std::thread::Builder::new().name("store".into());
         let writer = writer.spawn(move || keep_up(&place, &database, &received, &progress));

@@ -140,6 +140,22 @@ async fn what_is_kept_beside_the_objects_comes_back() {
 }
 
 #[test]
+fn whoever_changes_more_than_the_disk_follows_is_held_up() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("store");
+    let store = reopen(&path);
+    let disk = store.disk.clone().unwrap();
+    let last = 4 * WAITING;
+    for number in 0..=last {
+        store.keep("key", &number.to_le_bytes());
+        let waiting = disk.handed.load(Ordering::Acquire) - disk.progress.borrow().saved;
+        assert!(waiting <= (WAITING + BATCH) as u64, "{waiting} changes wait");
+    }
+    store.close();
+    assert_eq!(reopen(&path).kept("key").as_deref(), Some(&last.to_le_bytes()[..]));
+}
+
+#[test]
 fn a_file_that_cannot_be_used_is_named_with_the_reason() {
     let dir = tempfile::tempdir().unwrap();
     let path = dir.path().join("store");
