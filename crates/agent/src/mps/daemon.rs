@@ -10,6 +10,7 @@ use std::time::Duration;
 use capstan_hw::driver::Roots;
 use tokio::io::AsyncWriteExt;
 use tokio::sync::watch;
+use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
 use super::{Daemon, PROGRAM, QUESTION, RETRY, directory};
@@ -18,6 +19,8 @@ use crate::{Cx, Error, Result};
 
 /// How long a daemon may take to answer after its start, and to end after it was told to.
 const PATIENCE: Duration = Duration::from_secs(30);
+/// How long to wait before a daemon that ended is started again, the first time.
+const FIRST_PAUSE: Duration = Duration::from_secs(1);
 /// How long it may take to answer one question.
 const ANSWER: Duration = Duration::from_secs(5);
 
@@ -88,8 +91,9 @@ pub(super) async fn keep(
     stop: CancellationToken,
 ) {
     let places = Places::of(&cx, &daemon);
-    let mut pause = Duration::from_secs(1);
+    let mut pause = FIRST_PAUSE;
     while !stop.is_cancelled() {
+        let begin = Instant::now();
         let ran = run(&daemon, &cx, &places, &up, &changed, &stop).await;
         let _ = files::remove(&places.started);
         up.send_replace(false);
@@ -98,6 +102,10 @@ pub(super) async fn keep(
             Ok(()) if stop.is_cancelled() => break,
             Ok(()) => tracing::warn!(resource = %daemon.resource, "the MPS daemon ended; starting it again"),
             Err(error) => tracing::warn!(resource = %daemon.resource, %error, "the MPS daemon failed; trying again"),
+        }
+        if begin.elapsed() > RETRY {
+            // That it failed long ago says nothing about now.
+            pause = FIRST_PAUSE;
         }
         tokio::select! {
             () = stop.cancelled() => break,
