@@ -1,5 +1,7 @@
 //! GPUs that are there and cannot be had: taints, quotas, MIG layouts, or pods that ask for more than a node has.
 
+use std::collections::BTreeMap;
+
 use capstan_operands::causes::words;
 use serde_json::Value;
 
@@ -23,7 +25,7 @@ fn taints(node: &Value) -> impl Iterator<Item = &Value> {
     items(&node["spec"]["taints"]).iter().filter(move |taint| {
         let key = text(&taint["key"]);
         let foreign = key.starts_with("node.kubernetes.io/") || key.starts_with("node.cloudprovider.kubernetes.io/");
-        taint["effect"] != "PreferNoSchedule" && !foreign && (own.is_empty() || !own.starts_with(key))
+        taint["effect"] != "PreferNoSchedule" && !foreign && own.split(['=', ':']).next() != Some(key)
     })
 }
 
@@ -121,16 +123,20 @@ pub(super) fn mig(look: &Look<'_>) -> Vec<Finding> {
                  --overwrite; the MIG manager's log says what was wrong, and pods that use the GPUs must go first"
             ))
     });
-    let offered = |resource: &str| look.nodes().iter().any(|node| amount(&node["status"]["allocatable"][resource]) > 0);
+    // MIG devices that nodes name, and whether any has some.
+    let mut offered: BTreeMap<&str, bool> = BTreeMap::new();
+    for (name, count) in look.nodes().iter().filter_map(|node| node["status"]["allocatable"].as_object()).flatten() {
+        if name.starts_with("nvidia.com/mig-") {
+            *offered.entry(name).or_default() |= amount(count) > 0;
+        }
+    }
+    let has_none = |name: &str| name.starts_with("nvidia.com/mig-") && offered.get(name) != Some(&true);
+    let have = offered.keys().copied().collect::<Vec<_>>().join(", ");
+    let have = if have.is_empty() { "none".to_owned() } else { have };
     let wanting = look.pods.iter().filter_map(|pod| Some((pod, pod.unschedulable()?)));
     let unlike = wanting.filter_map(|(pod, message)| {
-        let resource = pod.devices().into_iter().find(|name| name.starts_with("nvidia.com/mig-") && !offered(name))?;
+        let resource = pod.devices().into_iter().find(|name| has_none(name))?;
         let finding = pod.finding(look, format!("no node has {resource}: no MIG layout makes it"));
-        let mut have: Vec<&str> = look.nodes().iter().filter_map(|node| node["status"]["allocatable"].as_object()).flatten()
-            .map(|(name, _)| name.as_str()).filter(|name| name.starts_with("nvidia.com/mig-")).collect();
-        have.sort_unstable();
-        have.dedup();
-        let have = if have.is_empty() { "none".to_owned() } else { have.join(", ") };
         Some(
             finding
                 .evidence(format!("{}: {}", pod.reference(), short(message)))
@@ -190,6 +196,15 @@ mod tests {
         let message = "0/3 nodes are available: 1 node(s) had untolerated taint(s), 2 Insufficient nvidia.com/gpu.";
         let report = assert_only(&tainted().unschedulable("train", "nvidia.com/gpu", 1, message), "gpu-taint");
         assert_eq!(report.causes[0].title, "Pod nim/train: the taint dedicated=research:NoSchedule keeps pods away");
+    }
+
+    #[test]
+    fn a_taint_whose_name_the_startup_taint_begins_with() {
+        let cluster = tainted().edit("Node", "gpu-1", |node| {
+            node["metadata"]["annotations"][super::STARTUP] = "dedicated-to-nobody-yet:NoSchedule".into();
+        });
+        let message = "0/3 nodes are available: 1 node(s) had untolerated taint(s), 2 Insufficient nvidia.com/gpu.";
+        assert_only(&cluster.unschedulable("train", "nvidia.com/gpu", 1, message), "gpu-taint");
     }
 
     #[test]

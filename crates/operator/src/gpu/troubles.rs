@@ -53,8 +53,8 @@ impl Unwell {
             return Troubles::default();
         }
         let nodes = cache.packed(&Gvk::of::<Node>());
-        let name = |node: &Packed| node.at("metadata").at("name").text().unwrap_or_default().to_owned();
-        let nodes: HashMap<String, &Packed> = nodes.iter().map(|node| (name(node), node)).collect();
+        let named = |node| Some((Packed::at(node, "metadata").at("name").text()?, node));
+        let nodes: HashMap<&str, &Packed> = nodes.iter().filter_map(named).collect();
         let kernel =
             |node: &str| nodes.get(node).and_then(|node| kernel_of(*node)).unwrap_or_else(|| "of the node".into());
         let offers = |node: &str| nodes.get(node).is_some_and(|node| causes::offers(*node));
