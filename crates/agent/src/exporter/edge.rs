@@ -92,12 +92,15 @@ async fn follow_pods(client: Client, options: Options, known: Arc<Mutex<BTreeMap
             labels: labels.map(|(name, value)| (name.clone(), value.clone())).collect(),
         }
     };
+    // What was known holds until a new list is complete: a scrape in between would lose its labels.
+    let mut listed = BTreeMap::new();
     while let Some(event) = events.next().await {
         match event {
-            Ok(Event::Apply(pod) | Event::InitApply(pod)) => drop(lock(&known).insert(key(&pod), facts(&pod))),
+            Ok(Event::Apply(pod)) => drop(lock(&known).insert(key(&pod), facts(&pod))),
             Ok(Event::Delete(pod)) => drop(lock(&known).remove(&key(&pod))),
-            Ok(Event::Init) => lock(&known).clear(),
-            Ok(Event::InitDone) => {}
+            Ok(Event::Init) => listed.clear(),
+            Ok(Event::InitApply(pod)) => drop(listed.insert(key(&pod), facts(&pod))),
+            Ok(Event::InitDone) => *lock(&known) = std::mem::take(&mut listed),
             Err(error) => tracing::debug!(%error, "pods of this node"),
         }
     }
