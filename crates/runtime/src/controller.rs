@@ -194,7 +194,7 @@ fn controller_key(object: &Value, gvk: &Gvk, scope: Scope) -> Option<Key> {
         Scope::Namespaced => object["metadata"]["namespace"].as_str().unwrap_or_default(),
         Scope::Cluster => "",
     };
-    (owner["kind"] == &*gvk.kind && group == gvk.group)
+    (owner["kind"] == *gvk.kind && group == gvk.group)
         .then(|| owner["name"].as_str().map(|name| Key::new(namespace, name)))?
 }
 

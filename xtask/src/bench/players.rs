@@ -94,13 +94,22 @@ fn gpu_node(name: &str) -> Value {
     })
 }
 
-/// Lets every Deployment be available, with a pod for each.
-pub(super) async fn deployments(cluster: &Cluster, deployments: &Seen) -> Result<()> {
-    let all: Vec<Value> = deployments.read(|all| all.values().cloned().collect());
-    each(all, |deployment| {
+/// Puts a pod of every Deployment on the node.
+pub(super) async fn pods(cluster: &Cluster, deployments: &Seen) -> Result<()> {
+    each(all(deployments), |deployment| {
+        let client = cluster.client.clone();
+        async move { make_pod(&client, &deployment, NODE).await.map(drop) }
+    })
+    .await
+}
+
+/// Lets those pods run, and every Deployment be available.
+pub(super) async fn available(cluster: &Cluster, deployments: &Seen) -> Result<()> {
+    each(all(deployments), |deployment| {
         let client = cluster.client.clone();
         async move {
-            run_pod(&client, &deployment, NODE).await?;
+            let pod = pod(&deployment, NODE);
+            tell(&client, "v1", "pods", &pod, &json!({"status": running(&pod)})).await?;
             let (replicas, generation) = (&deployment["spec"]["replicas"], &deployment["metadata"]["generation"]);
             let status = json!({"status": {
                 "observedGeneration": generation, "replicas": replicas, "updatedReplicas": replicas,
@@ -112,10 +121,25 @@ pub(super) async fn deployments(cluster: &Cluster, deployments: &Seen) -> Result
     .await
 }
 
+fn all(objects: &Seen) -> Vec<Value> {
+    objects.read(|all| all.values().cloned().collect())
+}
+
 /// Makes a pod of a workload on a node, and lets it run.
 pub(super) async fn run_pod(client: &kube::Client, workload: &Value, node: &str) -> Result<()> {
+    let pod = make_pod(client, workload, node).await?;
+    tell(client, "v1", "pods", &pod, &json!({"status": running(&pod)})).await
+}
+
+async fn make_pod(client: &kube::Client, workload: &Value, node: &str) -> Result<Value> {
+    let pod = pod(workload, node);
+    let namespace = pod["metadata"]["namespace"].as_str().unwrap_or_default();
+    send(client, "POST", &format!("/api/v1/namespaces/{namespace}/pods"), JSON, &pod).await
+}
+
+/// The pod of a workload on a node.
+fn pod(workload: &Value, node: &str) -> Value {
     let (meta, template) = (&workload["metadata"], &workload["spec"]["template"]);
-    let namespace = meta["namespace"].as_str().unwrap_or_default();
     let mut spec = template["spec"].clone();
     spec["nodeName"] = node.into();
     let mut labels = template["metadata"]["labels"].clone();
@@ -125,16 +149,14 @@ pub(super) async fn run_pod(client: &kube::Client, workload: &Value, node: &str)
         "apiVersion": workload["apiVersion"], "kind": workload["kind"], "name": meta["name"], "uid": meta["uid"],
         "controller": true,
     });
-    let pod = json!({
+    json!({
         "apiVersion": "v1", "kind": "Pod",
         "metadata": {
-            "name": name, "namespace": namespace, "labels": labels,
+            "name": name, "namespace": meta["namespace"], "labels": labels,
             "annotations": template["metadata"]["annotations"], "ownerReferences": [owner],
         },
         "spec": spec,
-    });
-    let pod = send(client, "POST", &format!("/api/v1/namespaces/{namespace}/pods"), JSON, &pod).await?;
-    tell(client, "v1", "pods", &pod, &json!({"status": running(&pod)})).await
+    })
 }
 
 /// Plays the controller of DaemonSets: they run on every node that they choose. The pods themselves are left out, as they

@@ -168,7 +168,11 @@ fn facts(objects: impl IntoIterator<Item = Value>, served: &[Gvk]) -> Facts {
         let text = |value: &Value| value.as_str().unwrap_or_default().to_owned();
         let version = text(&object["apiVersion"]);
         let (group, version) = version.split_once('/').unwrap_or(("", &version));
-        let gvk = Gvk { group: group.into(), version: version.into(), kind: text(&object["kind"]) };
+        let gvk = Gvk {
+            group: group.to_owned().into(),
+            version: version.to_owned().into(),
+            kind: text(&object["kind"]).into(),
+        };
         let (namespace, name) = (text(&object["metadata"]["namespace"]), text(&object["metadata"]["name"]));
         facts.live.insert(Ref { gvk, namespace, name }, Arc::new(object));
     }

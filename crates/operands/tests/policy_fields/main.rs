@@ -147,7 +147,7 @@ fn facts() -> Facts {
     facts.served.extend([Gvk::of::<ServiceMonitor>(), Gvk::of::<PrometheusRule>()]);
     for kind in ["ConfigMap", "Secret"] {
         for name in ["walk-one", "walk-two"] {
-            let gvk = Gvk { group: String::new(), version: "v1".into(), kind: kind.into() };
+            let gvk = Gvk { group: "".into(), version: "v1".into(), kind: kind.to_owned().into() };
             let body = json!({"apiVersion": "v1", "kind": kind, "metadata": {"name": name}, "data": {"a": "Yg=="}});
             facts.live.insert(Ref { gvk, namespace: "gpu-operator".into(), name: name.into() }, Arc::new(body));
         }

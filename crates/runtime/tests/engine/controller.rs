@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use capstan_api::nim::NimService;
 use capstan_runtime::{Action, Controller, Error, Gate, Key, Runtime};
-use serde_json::json;
+use serde_json::{Value, json};
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
@@ -49,6 +49,16 @@ where
     log
 }
 
+/// A ConfigMap that the service `a` controls.
+async fn child(cluster: &Cluster, name: &str) -> Value {
+    let owner = cluster.get(&nim_service("a")).await.unwrap()["metadata"]["uid"].clone();
+    let mut child = config_map(name, "1");
+    child["metadata"]["ownerReferences"] = json!([
+        {"apiVersion": "apps.nvidia.com/v1alpha1", "kind": "NIMService", "name": "a", "uid": owner, "controller": true}
+    ]);
+    child
+}
+
 fn failure() -> Error {
     Error::Timeout { verb: "apply", what: "something".into() }
 }
@@ -58,11 +68,7 @@ async fn every_object_is_looked_at_once_and_again_when_it_or_what_it_controls_ch
     let (cluster, runtime, stop) = scene(&["a", "b"]).await;
     let log = start(&runtime, &stop, |_, _| Ok(Action::Wait));
     until(5, "both", || log.lock().unwrap().len() == 2).await;
-    let owner = cluster.get(&nim_service("a")).await.unwrap()["metadata"]["uid"].clone();
-    let mut child = config_map("child", "1");
-    child["metadata"]["ownerReferences"] = json!([
-        {"apiVersion": "apps.nvidia.com/v1alpha1", "kind": "NIMService", "name": "a", "uid": owner, "controller": true}
-    ]);
+    let child = child(&cluster, "child").await;
     cluster.apply(child.clone()).await;
     until(5, "its child", || times(&log, "a").len() == 2).await;
     cluster.delete(&child).await;
@@ -72,6 +78,18 @@ async fn every_object_is_looked_at_once_and_again_when_it_or_what_it_controls_ch
     cluster.apply(config_map("nobodys", "1")).await;
     tokio::time::sleep(Duration::from_secs(60)).await;
     assert_eq!((times(&log, "a").len(), times(&log, "b").len()), (4, 1));
+}
+
+#[tokio::test(start_paused = true)]
+async fn children_that_change_together_are_looked_at_once() {
+    let (cluster, runtime, stop) = scene(&["a"]).await;
+    let log = start(&runtime, &stop, |_, _| Ok(Action::Wait));
+    until(5, "the first", || times(&log, "a").len() == 1).await;
+    for name in ["one", "two", "three"] {
+        cluster.apply(child(&cluster, name).await).await;
+    }
+    tokio::time::sleep(Duration::from_secs(60)).await;
+    assert_eq!(times(&log, "a").len(), 2);
 }
 
 #[tokio::test(start_paused = true)]

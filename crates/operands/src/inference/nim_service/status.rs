@@ -199,9 +199,8 @@ fn model(cx: &Cx<'_>, objects: &[Object], outcome: Outcome) -> (Option<ServedMod
 /// What tells one version of the pods from another: another one may serve another model.
 fn revision(objects: &[Object]) -> String {
     let workloads = ["Deployment", "LeaderWorkerSet", "InferenceService"];
-    let serves = |object: &&Object| {
-        workloads.contains(&&*object.reference.gvk.kind) && !object.reference.name.ends_with("-epp")
-    };
+    let serves =
+        |object: &&Object| workloads.contains(&&*object.reference.gvk.kind) && !object.reference.name.ends_with("-epp");
     let body = objects.iter().find(serves).map(|object| &object.body["spec"]);
     let parts = body.map(|spec| [&spec["template"], &spec["leaderWorkerTemplate"], &spec["predictor"]]);
     hash(&parts.map(|parts| parts.map(ToString::to_string).concat()).unwrap_or_default())

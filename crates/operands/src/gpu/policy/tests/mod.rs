@@ -154,7 +154,7 @@ fn openshift(rhcos: &[&str]) -> Cluster {
 fn with_files(files: &[(&str, &str, Value)]) -> Facts {
     let mut facts = facts();
     for (kind, name, data) in files {
-        let gvk = Gvk { group: String::new(), version: "v1".into(), kind: (*kind).into() };
+        let gvk = Gvk { group: "".into(), version: "v1".into(), kind: (*kind).to_owned().into() };
         let body = json!({"apiVersion": "v1", "kind": kind, "data": data,
             "metadata": {"name": name, "namespace": "gpu-operator"}});
         facts.live.insert(Ref { gvk, namespace: "gpu-operator".into(), name: (*name).into() }, Arc::new(body));

@@ -77,7 +77,11 @@ fn with(objects: impl IntoIterator<Item = Value>) -> Facts {
         let text = |value: &Value| value.as_str().unwrap_or_default().to_owned();
         let version = text(&object["apiVersion"]);
         let (group, version) = version.split_once('/').unwrap_or(("", &version));
-        let gvk = capstan_plan::Gvk { group: group.into(), version: version.into(), kind: text(&object["kind"]) };
+        let gvk = capstan_plan::Gvk {
+            group: group.to_owned().into(),
+            version: version.to_owned().into(),
+            kind: text(&object["kind"]).into(),
+        };
         let (namespace, name) = (text(&object["metadata"]["namespace"]), text(&object["metadata"]["name"]));
         facts.live.insert(Ref { gvk, namespace, name }, Arc::new(object));
     }

@@ -261,7 +261,7 @@ fn what_is_switched_off_goes() {
     let after = facts_after(&first, |_, body| body["metadata"]["uid"] = "x".into());
     let wanted = plan(&service(plain()), &after).objects.unwrap();
     let diff = capstan_plan::diff("u-llama", &wanted, &after.live);
-    let mut gone: Vec<String> = diff.delete.iter().map(|one| one.reference.gvk.kind.clone()).collect();
+    let mut gone: Vec<&str> = diff.delete.iter().map(|one| &*one.reference.gvk.kind).collect();
     gone.sort();
     let expected = [
         "ConfigMap",

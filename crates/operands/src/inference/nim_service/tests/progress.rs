@@ -206,9 +206,9 @@ fn changes_of_what_a_service_names_are_changes_for_it() {
         spec["draResources"] = json!([{"resourceClaimName": "c"}, {"resourceClaimTemplateName": "t"}]);
     });
     let gvk = |kind: &str, group: &str, version: &str| Gvk {
-        group: group.into(),
-        version: version.into(),
-        kind: kind.into(),
+        group: group.to_owned().into(),
+        version: version.to_owned().into(),
+        kind: kind.to_owned().into(),
     };
     let object = |name: &str| json!({"metadata": {"name": name, "namespace": "nim"}});
     let secret = gvk("Secret", "", "v1");

@@ -365,7 +365,7 @@ fn rendered(more: Value, on_openshift: bool) -> Value {
         ("ConfigMap", "modules", json!({"nvidia.conf": "x"})),
         ("Secret", "secret", json!({"TOKEN": "x"})),
     ] {
-        let gvk = capstan_plan::Gvk { group: String::new(), version: "v1".into(), kind: kind.into() };
+        let gvk = capstan_plan::Gvk { group: "".into(), version: "v1".into(), kind: kind.to_owned().into() };
         let body = json!({"apiVersion": "v1", "kind": kind, "data": data, "metadata": {"name": name, "namespace": "gpu-operator"}});
         let reference = Ref { gvk, namespace: "gpu-operator".into(), name: name.into() };
         facts.live.insert(reference, std::sync::Arc::new(body));
