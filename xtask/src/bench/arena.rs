@@ -197,12 +197,12 @@ pub(super) enum Step {
     Idle,
 }
 
-/// Takes all steps.
-pub(super) async fn play<P: Play>(plays: &mut [P], idle: u64) -> Result<()> {
+/// Takes all steps, and says what was measured of each operator.
+pub(super) async fn play<P: Play>(mut plays: Vec<P>, idle: u64) -> Result<Vec<Column>> {
     for step in P::STEPS {
         match step {
             Step::Do(name) => {
-                for play in &mut *plays {
+                for play in &mut plays {
                     let who = play.arena().column.name.clone();
                     eprintln!("{who}: {name}");
                     play.step(name).await.with_context(|| format!("{who}: {name}"))?;
@@ -226,7 +226,8 @@ pub(super) async fn play<P: Play>(plays: &mut [P], idle: u64) -> Result<()> {
             }
         }
     }
-    plays.iter_mut().try_for_each(|play| play.arena().note_peak())
+    let column = |play: &mut P| play.arena().note_peak().map(|()| play.arena().column.clone());
+    plays.iter_mut().map(column).collect()
 }
 
 /// Whether the operator says that it is ready.

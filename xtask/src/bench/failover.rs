@@ -30,14 +30,11 @@ pub(super) async fn run(root: &Path, args: &Args) -> Result<()> {
         let leases = Seen::follow(&arena.cluster.client, "/apis/coordination.k8s.io/v1/leases");
         plays.push(Failover { arena, leases });
     }
-    play(&mut plays, args.common.idle).await?;
-    let columns = plays.iter().map(|play| play.arena.column.clone()).collect();
-    let title = "Leader failover".to_owned();
-    let mut report = Report { name: "failover".into(), title, columns, faults: Vec::new() };
+    let columns = play(plays, args.common.idle).await?;
+    let mut report = Report::new("failover", "Leader failover", columns);
     report.limit("another leads after SIGTERM", AFTER_TERM);
     report.limit("another leads after SIGKILL", AFTER_KILL);
-    report.against(&args.common.against)?;
-    report.finish(root)
+    report.finish(root, &args.common.against)
 }
 
 struct Failover {

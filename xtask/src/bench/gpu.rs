@@ -40,16 +40,14 @@ pub(super) async fn run(root: &Path, args: &Args) -> Result<()> {
     for arena in args.common.arenas(root, Workloads::Played).await? {
         plays.push(Gpu { fleet: Fleet::new(&arena), arena, nodes: args.nodes, pods: args.pods });
     }
-    play(&mut plays, args.common.idle).await?;
+    let columns = play(plays, args.common.idle).await?;
     let title = format!("A ClusterPolicy over {} nodes", args.nodes);
-    let columns = plays.iter().map(|play| play.arena.column.clone()).collect();
-    let mut report = Report { name: format!("gpu-{}", args.nodes), title, columns, faults: Vec::new() };
+    let mut report = Report::new(&format!("gpu-{}", args.nodes), &title, columns);
     report.limit("requests for each node", REQUESTS + REST / args.nodes as f64);
-    report.limit(&format!("requests in {} s without changes", args.common.idle), 0.0);
+    report.limit_idle(args.common.idle);
     let labelled = report.columns.first().and_then(|column| column.value("nodes labelled when it says ready"));
     report.expect(labelled == Some(args.nodes as f64), || "the policy says that it is ready, and is not".into());
-    report.against(&args.common.against)?;
-    report.finish(root)
+    report.finish(root, &args.common.against)
 }
 
 struct Gpu {

@@ -47,17 +47,15 @@ pub(super) async fn run(root: &Path, args: &Args) -> Result<()> {
     for arena in args.common.arenas(root, Workloads::Played).await? {
         plays.push(Nim { models: Models::new(&arena).await?, arena, services: args.services });
     }
-    play(&mut plays, args.common.idle).await?;
+    let columns = play(plays, args.common.idle).await?;
     let title = format!("{} NIMServices at once", args.services);
-    let columns = plays.iter().map(|play| play.arena.column.clone()).collect();
-    let mut report = Report { name: format!("nim-{}", args.services), title, columns, faults: Vec::new() };
+    let mut report = Report::new(&format!("nim-{}", args.services), &title, columns);
     report.limit("requests for each", REQUESTS);
-    report.limit(&format!("requests in {} s without changes", args.common.idle), 0.0);
+    report.limit_idle(args.common.idle);
     if args.services <= COUNT {
         report.limit("memory at most", MEGABYTES);
     }
-    report.against(&args.common.against)?;
-    report.finish(root)
+    report.finish(root, &args.common.against)
 }
 
 struct Nim {

@@ -74,14 +74,18 @@ impl Column {
 /// Everything that a run has to say.
 pub(super) struct Report {
     /// Name of the file, and heading of the chart.
-    pub(super) name: String,
-    pub(super) title: String,
+    name: String,
+    title: String,
     pub(super) columns: Vec<Column>,
     /// What is beyond its budget.
-    pub(super) faults: Vec<String>,
+    faults: Vec<String>,
 }
 
 impl Report {
+    pub(super) fn new(name: &str, title: &str, columns: Vec<Column>) -> Self {
+        Self { name: name.into(), title: title.into(), columns, faults: Vec::new() }
+    }
+
     /// Notes what is beyond its budget.
     pub(super) fn expect(&mut self, holds: bool, fault: impl FnOnce() -> String) {
         if !holds {
@@ -91,12 +95,21 @@ impl Report {
 
     /// Holds a figure of the first operator to a limit.
     pub(super) fn limit(&mut self, name: &str, limit: f64) {
-        let value = self.columns.first().and_then(|column| column.value(name)).unwrap_or_default();
-        self.expect(value <= limit, || format!("{name}: {}, the limit is {}", shown(value), shown(limit)));
+        match self.columns.first().and_then(|column| column.value(name)) {
+            Some(value) => {
+                self.expect(value <= limit, || format!("{name}: {}, the limit is {}", shown(value), shown(limit)));
+            }
+            None => self.expect(false, || format!("{name}: not measured, the limit is {}", shown(limit))),
+        }
     }
 
-    /// Adds the operators of an earlier run.
-    pub(super) fn against(&mut self, files: &[PathBuf]) -> Result<()> {
+    /// Holds the first operator to silence while nothing changed.
+    pub(super) fn limit_idle(&mut self, seconds: u64) {
+        self.limit(&format!("requests in {seconds} s without changes"), 0.0);
+    }
+
+    /// Adds the operators of earlier runs.
+    fn against(&mut self, files: &[PathBuf]) -> Result<()> {
         for file in files {
             let text = std::fs::read_to_string(file).with_context(|| format!("cannot read {}", file.display()))?;
             let earlier: Value = serde_json::from_str(&text).with_context(|| format!("no JSON: {}", file.display()))?;
@@ -105,8 +118,9 @@ impl Report {
         Ok(())
     }
 
-    /// Prints the table, writes JSON and chart, and fails if anything is beyond its budget.
-    pub(super) fn finish(self, root: &Path) -> Result<()> {
+    /// Prints the table with what earlier runs wrote, writes JSON and chart, and fails if anything is beyond its budget.
+    pub(super) fn finish(mut self, root: &Path, earlier: &[PathBuf]) -> Result<()> {
+        self.against(earlier)?;
         println!("{}\n{}", self.title, self.table());
         let operators: Vec<Value> = self.columns.iter().map(Column::json).collect();
         let json = json!({"title": self.title, "operators": operators, "faults": self.faults});
@@ -209,7 +223,7 @@ mod tests {
         other.main("ready", "s", 10.0);
         let counts = Counts::from([("patch nodes".to_owned(), 3)]);
         ours.asked("until silent", &Asked { counts, ..Asked::default() });
-        Report { name: "x".into(), title: "X".into(), columns: vec![ours, other], faults: Vec::new() }
+        Report::new("x", "X", vec![ours, other])
     }
 
     #[test]
@@ -233,10 +247,11 @@ mod tests {
     }
 
     #[test]
-    fn a_limit_names_both_numbers() {
+    fn a_limit_names_both_numbers_and_what_was_not_measured() {
         let mut report = report();
         report.limit("ready", 2.0);
         report.limit("requests for each", 8.0);
-        assert_eq!(report.faults, ["ready: 2.50, the limit is 2"]);
+        report.limit("memory", 40.0);
+        assert_eq!(report.faults, ["ready: 2.50, the limit is 2", "memory: not measured, the limit is 40"]);
     }
 }

@@ -34,14 +34,12 @@ pub(super) async fn run(root: &Path, args: &Args) -> Result<()> {
         let (models, fleet) = (Models::new(&arena).await?, Fleet::new(&arena));
         plays.push(Restart { arena, models, fleet, services: args.services, nodes: args.nodes });
     }
-    play(&mut plays, args.common.idle).await?;
+    let columns = play(plays, args.common.idle).await?;
     let title = format!("A restart with {} NIMServices and {} nodes in place", args.services, args.nodes);
-    let columns = plays.iter().map(|play| play.arena.column.clone()).collect();
-    let mut report = Report { name: "restart".into(), title, columns, faults: Vec::new() };
+    let mut report = Report::new("restart", &title, columns);
     report.limit("objects written", 0.0);
-    report.limit(&format!("requests in {} s without changes", args.common.idle), 0.0);
-    report.against(&args.common.against)?;
-    report.finish(root)
+    report.limit_idle(args.common.idle);
+    report.finish(root, &args.common.against)
 }
 
 struct Restart {

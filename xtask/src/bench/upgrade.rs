@@ -44,13 +44,11 @@ pub(super) async fn run(root: &Path, args: &Args) -> Result<()> {
         let unavailable = args.max_unavailable.clone();
         plays.push(Upgrade { arena, nodes, pods, policies, count: args.nodes, unavailable });
     }
-    play(&mut plays, args.common.idle).await?;
+    let columns = play(plays, args.common.idle).await?;
     let title = format!("A driver upgrade of {} nodes, {} at once", args.nodes, args.max_unavailable);
-    let columns = plays.iter().map(|play| play.arena.column.clone()).collect();
-    let mut report = Report { name: format!("upgrade-{}", args.nodes), title, columns, faults: Vec::new() };
-    report.limit(&format!("requests in {} s without changes", args.common.idle), 0.0);
-    report.against(&args.common.against)?;
-    report.finish(root)
+    let mut report = Report::new(&format!("upgrade-{}", args.nodes), &title, columns);
+    report.limit_idle(args.common.idle);
+    report.finish(root, &args.common.against)
 }
 
 struct Upgrade {
