@@ -44,7 +44,7 @@ impl Board {
     /// Takes in what a pass came to.
     pub(super) fn publish(&self, reports: BTreeMap<String, Report>) {
         let mut state = self.state();
-        let before = state.reports.replace(reports.clone());
+        let before = state.reports.take();
         let changed = |name: &str| before.as_ref().is_none_or(|before| before.get(name) != reports.get(name));
         for Reader { gvk, cache, queue } in &state.readers {
             for key in cache.keys(gvk) {
@@ -54,6 +54,7 @@ impl Board {
                 }
             }
         }
+        state.reports = Some(reports);
     }
 
     fn state(&self) -> MutexGuard<'_, State> {

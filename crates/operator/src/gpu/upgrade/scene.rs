@@ -3,7 +3,6 @@
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 
 use capstan_api::foreign::NodeMaintenance;
-use capstan_operands::gpu::nodes::Node as View;
 use capstan_operands::gpu::upgrade::{
     self, Counts, DriverPod, Health, Maintenance, MaintenanceAction, NodeView, PodView, Report, Requestor, State, Step,
     Stock, StockNote, Validator, keys,
@@ -52,10 +51,10 @@ pub(super) fn decide(cx: &Cx, crew: &Crew, now: Timestamp) -> Decided {
     let sets = cache.in_namespace(&Gvk::of::<DaemonSet>(), namespace);
     let revisions = cache.in_namespace(&Gvk::of::<ControllerRevision>(), namespace);
     let stock = Stock::of(sets.iter().map(|one| &**one), revisions.iter().map(|one| &**one));
-    let pods = Pods::of(cache, crew, namespace, &nodes);
+    let pods = Pods::of(cache, crew, namespace);
     let claims = pods.claims(cache);
     let claims: HashMap<_, _> = claims.iter().map(|claim| (name_of(claim), &**claim)).collect();
-    let drivers = pods.drivers();
+    let (drivers, validators) = (pods.drivers(), pods.validators());
 
     let mut decided = Decided::default();
     let mut counts = Counts::default();
@@ -76,7 +75,9 @@ pub(super) fn decide(cx: &Cx, crew: &Crew, now: Timestamp) -> Decided {
         if state.needs_pods() {
             decided.to_empty.insert(view.node.name.into());
         }
-        view.validators = pods.validators(view.node.name);
+        if !matches!(state, State::Unset | State::Done) {
+            view.validators = validators.get(view.node.name).into_iter().flatten().map(|pod| validator(pod)).collect();
+        }
         view.pods = pods.workload(view.node.name, &claims);
         view.maintenance = maintenances.get(view.node.name).map(Maintenance::of);
         groups.entry(ruler).or_default().push(view);
@@ -124,27 +125,26 @@ fn name_of(object: &Value) -> (&str, &str) {
     (text("namespace"), text("name"))
 }
 
+fn validator(pod: &Packed) -> Validator<'_> {
+    Validator { name: pod.at("metadata").at("name").text().unwrap_or_default(), health: Health::of(pod.at("status")) }
+}
+
 /// The pods that matter.
 struct Pods {
     drivers: Vec<Packed>,
-    validators: HashMap<String, Vec<Live>>,
+    validators: Vec<Packed>,
     workload: HashMap<String, Vec<Live>>,
     refusals: HashMap<String, String>,
 }
 
 impl Pods {
-    fn of(cache: &Cache, crew: &Crew, namespace: &str, nodes: &[Packed]) -> Self {
-        let here = |pod: &Live| pod["metadata"]["namespace"] == namespace;
-        let busy = nodes.iter().map(View::of);
-        let busy = busy.filter(|node| !matches!(State::of(node.labels), State::Unset | State::Done));
-        let validators = busy.map(|node| {
-            let mut pods = cache.on_node(VALIDATORS, node.name);
-            pods.retain(here);
-            (node.name.to_owned(), pods)
-        });
-        let validators = validators.collect();
-        let mut drivers = cache.packed_slice(DRIVERS);
-        drivers.retain(|pod| pod.at("metadata").at("namespace").says(namespace));
+    fn of(cache: &Cache, crew: &Crew, namespace: &str) -> Self {
+        let slice = |slice: &str| {
+            let mut pods = cache.packed_slice(slice);
+            pods.retain(|pod| pod.at("metadata").at("namespace").says(namespace));
+            pods
+        };
+        let (drivers, validators) = (slice(DRIVERS), slice(VALIDATORS));
         Self { drivers, validators, workload: crew.pods(), refusals: crew.refusals() }
     }
 
@@ -168,9 +168,15 @@ impl Pods {
         drivers
     }
 
-    fn validators(&self, node: &str) -> Vec<Validator<'_>> {
-        let pods = self.validators.get(node).into_iter().flatten();
-        pods.map(|pod| Validator { name: name_of(pod).1, health: Health::of(&pod["status"]) }).collect()
+    /// The validators of each node.
+    fn validators(&self) -> HashMap<&str, Vec<&Packed>> {
+        let mut validators: HashMap<&str, Vec<&Packed>> = HashMap::new();
+        for pod in &self.validators {
+            if let Some(node) = pod.at("spec").at("nodeName").text() {
+                validators.entry(node).or_default().push(pod);
+            }
+        }
+        validators
     }
 
     fn workload<'a>(&'a self, node: &str, claims: &HashMap<(&'a str, &'a str), &'a Value>) -> Option<Vec<PodView<'a>>> {
