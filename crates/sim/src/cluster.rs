@@ -65,6 +65,7 @@ pub struct Builder {
     nodes: node::Settings,
     objects: Vec<Value>,
     store: Option<Store>,
+    untracked: &'static [&'static str],
 }
 
 impl Cluster {
@@ -206,6 +207,12 @@ impl Builder {
         self
     }
 
+    /// Resources of the core group whose objects have no managed fields until somebody applies one.
+    pub fn untracked(mut self, plurals: &'static [&'static str]) -> Self {
+        self.untracked = plurals;
+        self
+    }
+
     /// Puts the objects of another cluster in at the start, as they were there. Its nodes are virtual from then on, and
     /// their pods start anew.
     pub fn restore(mut self, objects: Vec<Value>) -> Self {
@@ -242,6 +249,7 @@ impl Builder {
             retention: self.retention,
             kinds: Some(kinds),
             admission,
+            untracked: self.untracked,
             ..ops::Settings::default()
         });
         let lifecycle = Lifecycle::start(&server).await?;

@@ -8,7 +8,9 @@ use capstan_apiserver::ops::{
     WriteOptions, Written,
 };
 use capstan_apiserver::registry::Resource;
-use k8s_openapi::api::core::v1::{Pod, PodStatus};
+use jiff::Timestamp;
+use k8s_openapi::api::core::v1::{Affinity, Pod, PodStatus};
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use serde_json::{Map, Value, json};
 
 use crate::caches::Caches;
@@ -72,8 +74,43 @@ impl Writer {
         let revision = meta.resource_version.as_deref().and_then(|text| text.parse().ok()).unwrap_or(0);
         let value = serde_json::to_value(status).map_err(Status::internal)?;
         let object = self.server.put_status(&target, meta.uid.as_deref().unwrap_or_default(), revision, value)?;
-        self.caches.pods.observe_as(&object, Pod { status: Some(status.clone()), ..pod.clone() });
+        let (metadata, spec) = (meta.clone(), pod.spec.clone());
+        self.caches.pods.observe_as(&object, Pod { metadata, spec, status: Some(status.clone()) });
         Ok(())
+    }
+
+    /// Takes away a pod that was deleted and has ended, past admission. False if it cannot go that way.
+    pub(crate) fn end(&self, pod: &Pod) -> Result<bool> {
+        let meta = &pod.metadata;
+        let name = meta.name.as_deref().unwrap_or_default();
+        let target = Target::one(self.resource::<Pod>()?, meta.namespace.as_deref(), name);
+        let gone = self.server.end(&target, meta.uid.as_deref().unwrap_or_default())?;
+        if let Some(object) = &gone {
+            self.caches.pods.observe_deletion(object);
+        }
+        Ok(gone.is_some())
+    }
+
+    /// Adds a pod, and keeps it as the server made it: others can be cast in it.
+    pub(crate) async fn mould(&self, pod: &Pod) -> Result<Mould> {
+        let target = Target::all(self.resource::<Pod>()?, pod.metadata.namespace.as_deref());
+        let written = self.server.create(&self.caller, &target, to_value(pod)?.into(), &self.options).await?;
+        let value = written.object.value();
+        Ok(Mould { value, pod: self.seen(written)? })
+    }
+
+    /// Adds a pod like that of the mould, past admission, which would come to the same: only where it may go differs.
+    pub(crate) fn cast(&self, mould: &Mould, affinity: Option<Affinity>) -> Result<Arc<Pod>> {
+        let (resource, value) = (self.resource::<Pod>()?, to_value(&affinity)?);
+        let object = self.server.copy(&resource, &mould.value, |pod| pod["spec"]["affinity"] = value)?;
+        let mut pod = Pod::clone(&mould.pod);
+        pod.metadata.name = Some(object.name().to_owned());
+        pod.metadata.uid = Some(object.uid.to_string());
+        let now = self.server.clock().now();
+        pod.metadata.creation_timestamp = Timestamp::from_second(now.as_second()).ok().map(Time);
+        pod.spec.get_or_insert_default().affinity = affinity;
+        self.caches.pods.observe_as(&object, pod);
+        self.caches.pods.get(object.key()).ok_or_else(|| Status::not_found(&resource, object.name()))
     }
 
     /// Deletes exactly this object: one of the same name that came after it stays.
@@ -146,6 +183,12 @@ impl Writer {
     }
 }
 
+/// A pod as the server made it.
+pub(crate) struct Mould {
+    value: Value,
+    pod: Arc<Pod>,
+}
+
 /// Whether there is no such object.
 pub fn is_not_found(error: &Status) -> bool {
     error.reason == "NotFound"
@@ -161,7 +204,7 @@ pub fn is_conflict(error: &Status) -> bool {
     error.reason == "Conflict"
 }
 
-fn to_value<K: Kind>(object: &K) -> Result<Value> {
+fn to_value(object: &impl serde::Serialize) -> Result<Value> {
     serde_json::to_value(object).map_err(Status::internal)
 }
 

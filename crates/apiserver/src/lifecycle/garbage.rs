@@ -123,10 +123,8 @@ impl Collector {
         let (namespace, name) = key.split_once('/').unwrap_or(("", key));
         let Some(object) = server.store().get(table, namespace, name) else { return Ok(()) };
         if object.deleting {
-            let value = object.value();
-            let has = |finalizer: &str| {
-                value["metadata"]["finalizers"].as_array().into_iter().flatten().any(|one| one == finalizer)
-            };
+            let meta = object.metadata();
+            let has = |finalizer: &str| meta["finalizers"].as_array().into_iter().flatten().any(|one| one == finalizer);
             if has(ORPHAN) {
                 return self.orphan(server, table, &object).await;
             }
@@ -143,8 +141,8 @@ impl Collector {
 
     /// Deletes an object whose owners have gone, and takes away references to some that have.
     async fn collect(&mut self, server: &Server, table: &TableKey, object: &Arc<Object>) -> Result<()> {
-        let value = object.value();
-        let Some(owners) = owners(server, object, &value) else { return Ok(()) };
+        let meta = object.metadata();
+        let Some(owners) = owners(server, object, &meta) else { return Ok(()) };
         if owners.solid > 0 {
             let over: Vec<&str> = owners.gone.iter().chain(&owners.waiting).map(String::as_str).collect();
             if over.is_empty() {
@@ -155,12 +153,11 @@ impl Collector {
         if owners.gone.is_empty() && owners.waiting.is_empty() {
             return Ok(());
         }
-        let own =
-            value["metadata"]["finalizers"].as_array().into_iter().flatten().find_map(|one| match one.as_str()? {
-                ORPHAN => Some(Propagation::Orphan),
-                FOREGROUND => Some(Propagation::Foreground),
-                _ => None,
-            });
+        let own = meta["finalizers"].as_array().into_iter().flatten().find_map(|one| match one.as_str()? {
+            ORPHAN => Some(Propagation::Orphan),
+            FOREGROUND => Some(Propagation::Foreground),
+            _ => None,
+        });
         let has_dependents = || !server.store().dependents(&object.uid).is_empty();
         let propagation = if !owners.waiting.is_empty() && has_dependents() {
             // The owner waits for this one, so this one waits for its own.
@@ -260,17 +257,17 @@ fn absent_is_fine(result: Result<()>) -> Result<()> {
 
 /// Whether a dependent keeps its owner from going.
 fn blocks(dependent: &Object, owner: &str) -> bool {
-    let value = dependent.value();
-    let mut owners = value["metadata"]["ownerReferences"].as_array().into_iter().flatten();
+    let meta = dependent.metadata();
+    let mut owners = meta["ownerReferences"].as_array().into_iter().flatten();
     owners.any(|one| one["uid"] == owner && one["blockOwnerDeletion"] == true)
 }
 
 /// What the owners of an object are up to; nothing if that cannot be told, because a kind is not served or an owner
 /// cannot be where it is said to be.
-fn owners(server: &Server, object: &Object, value: &Value) -> Option<Owners> {
+fn owners(server: &Server, object: &Object, meta: &Value) -> Option<Owners> {
     let snapshot = server.registry().snapshot();
     let mut found = Owners::default();
-    for reference in value["metadata"]["ownerReferences"].as_array().into_iter().flatten() {
+    for reference in meta["ownerReferences"].as_array().into_iter().flatten() {
         let text = |field: &str| reference[field].as_str().unwrap_or_default();
         let (group, version) = group_version(text("apiVersion"));
         let resource = snapshot.by_kind(group, version, text("kind"))?;
@@ -291,5 +288,5 @@ fn owners(server: &Server, object: &Object, value: &Value) -> Option<Owners> {
 }
 
 fn deletes_dependents(owner: &Object) -> bool {
-    owner.value()["metadata"]["finalizers"].as_array().into_iter().flatten().any(|one| one == FOREGROUND)
+    owner.metadata()["finalizers"].as_array().into_iter().flatten().any(|one| one == FOREGROUND)
 }

@@ -54,6 +54,8 @@ pub(super) struct Tracker<'a> {
     subresource: &'a str,
     reset: Reset,
     now: jiff::Timestamp,
+    /// Whether an object has managed fields though nobody applied it.
+    always: bool,
 }
 
 impl<'a> Tracker<'a> {
@@ -75,7 +77,15 @@ impl<'a> Tracker<'a> {
             None => Reset::builtin(&resource.plural, subresource, splits_status),
         };
         let served = Served { snapshot: server.registry().snapshot(), resource: resource.clone() };
-        Self { profile, served, manager, subresource, reset, now: server.clock().now() }
+        Self {
+            profile,
+            served,
+            manager,
+            subresource,
+            reset,
+            now: server.clock().now(),
+            always: server.tracks(resource),
+        }
     }
 
     fn write(&self) -> Write<'_> {
@@ -92,6 +102,10 @@ impl<'a> Tracker<'a> {
 
     /// `new` with its managed fields brought up to date.
     pub(super) fn update(&self, live: Option<&Value>, new: Value) -> Value {
+        let managed = |object: &Value| object["metadata"]["managedFields"].is_array();
+        if !(self.always || managed(&new) || live.is_some_and(managed)) {
+            return new;
+        }
         managed::update(live, new, &self.write())
     }
 

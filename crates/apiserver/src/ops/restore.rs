@@ -6,9 +6,10 @@ use std::sync::Arc;
 use serde_json::Value;
 
 use super::convert::store_value;
-use super::{Server, Target};
+use super::server::Profile;
+use super::{Server, Target, meta};
 use crate::error::{Result, Status};
-use crate::registry;
+use crate::registry::{self, Resource};
 use crate::store::{Clash, Object};
 
 impl Server {
@@ -27,17 +28,55 @@ impl Server {
         }
     }
 
+    /// Adds another object like one that was admitted just now: under a generated name, with an identity and a time of its
+    /// own, without managed fields, and with what `edit` changes.
+    pub fn copy(&self, resource: &Arc<Resource>, like: &Value, edit: impl FnOnce(&mut Value)) -> Result<Arc<Object>> {
+        let profile = self.profile(resource);
+        let mut object = like.clone();
+        for field in ["name", "managedFields"] {
+            meta::members(&mut object).remove(field);
+        }
+        meta::prepare_create(self, &profile, &mut object);
+        // What it says of itself at first is part of what was admitted.
+        object["status"] = like["status"].clone();
+        edit(&mut object);
+        let stored = Object::new(profile.stored.clone(), &store_value(&profile, object), &profile.fields);
+        let name = stored.name().to_owned();
+        self.store().create(&profile.table, stored).map_err(|_| Status::already_exists(resource, &name))
+    }
+
     /// Gives an object another status, if it is still what the writer saw.
     pub fn put_status(&self, target: &Target, uid: &str, revision: u64, status: Value) -> Result<Arc<Object>> {
-        let (resource, profile) = (&target.resource, self.profile(&target.resource));
-        let name = target.name.as_deref().unwrap_or_default();
-        let live = self.store().get(&profile.table, target.namespace.as_deref().unwrap_or_default(), name);
-        let live = live.filter(|live| &*live.uid == uid).ok_or_else(|| Status::not_found(resource, name))?;
+        let (profile, live) = self.known(target, uid)?;
+        let clash = || Status::modified(&target.resource, live.name());
         if live.revision != revision {
-            return Err(Status::modified(resource, name));
+            return Err(clash());
         }
         let told = live.with_status(status, &profile.fields);
         let told = told.ok_or_else(|| Status::internal("the status is not the last member of the object"))?;
-        self.store().update(&profile.table, told, revision).map_err(|_| Status::modified(resource, name))
+        self.store().update(&profile.table, told, revision).map_err(|_| clash())
+    }
+
+    /// Takes away an object that is being deleted. Answers how it was last; nothing if a finalizer holds it, or nobody
+    /// deleted it.
+    pub fn end(&self, target: &Target, uid: &str) -> Result<Option<Arc<Object>>> {
+        let (profile, live) = self.known(target, uid)?;
+        let held = live.metadata()["finalizers"].as_array().is_some_and(|finalizers| !finalizers.is_empty());
+        if held || !live.deleting {
+            return Ok(None);
+        }
+        let gone = self.store().delete(&profile.table, live.namespace(), live.name(), live.revision);
+        let gone = gone.map_err(|_| Status::modified(&target.resource, live.name()))?;
+        self.removed(&profile, &gone);
+        Ok(Some(gone))
+    }
+
+    /// The object that a writer means.
+    fn known(&self, target: &Target, uid: &str) -> Result<(Arc<Profile>, Arc<Object>)> {
+        let profile = self.profile(&target.resource);
+        let name = target.name.as_deref().unwrap_or_default();
+        let live = self.store().get(&profile.table, target.namespace.as_deref().unwrap_or_default(), name);
+        let live = live.filter(|live| &*live.uid == uid);
+        live.map(|live| (profile, live)).ok_or_else(|| Status::not_found(&target.resource, name))
     }
 }

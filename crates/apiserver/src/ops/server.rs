@@ -33,6 +33,9 @@ pub struct Settings {
     pub kinds: Option<Arc<dyn Kinds>>,
     /// Seed of UIDs and generated names; random if none is given.
     pub seed: Option<u64>,
+    /// Resources of the core group whose objects have no managed fields until somebody applies one: where nobody reads
+    /// them, they are most of the work of a small write and a good part of the text.
+    pub untracked: &'static [&'static str],
 }
 
 impl Default for Settings {
@@ -46,7 +49,16 @@ impl Settings {
     /// A server without rules of kinds and without admission.
     pub fn bare() -> Self {
         let retention = Retention::default();
-        Self { store: None, retention, clock: None, registry: None, admission: Vec::new(), kinds: None, seed: None }
+        Self {
+            store: None,
+            retention,
+            clock: None,
+            registry: None,
+            admission: Vec::new(),
+            kinds: None,
+            seed: None,
+            untracked: &[],
+        }
     }
 }
 
@@ -65,6 +77,7 @@ struct Inner {
     admission: RwLock<Arc<[Arc<dyn Admission>]>>,
     kinds: RwLock<Arc<dyn Kinds>>,
     profiles: RwLock<Profiles>,
+    untracked: &'static [&'static str],
 }
 
 /// Profiles by table and version.
@@ -108,6 +121,7 @@ impl Server {
             admission: RwLock::new(settings.admission.into()),
             kinds: RwLock::new(settings.kinds.unwrap_or_else(|| Arc::new(()))),
             profiles: RwLock::default(),
+            untracked: settings.untracked,
         };
         Self { inner: Arc::new(inner) }
     }
@@ -146,6 +160,11 @@ impl Server {
     /// A UID that no object has.
     pub fn new_uid(&self) -> String {
         self.inner.ids.uid()
+    }
+
+    /// Whether managed fields are kept of objects that nobody applied.
+    pub(crate) fn tracks(&self, resource: &Resource) -> bool {
+        !(resource.group.is_empty() && self.inner.untracked.contains(&&*resource.plural))
     }
 
     pub(crate) fn ids(&self) -> &Ids {

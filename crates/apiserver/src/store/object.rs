@@ -9,6 +9,7 @@ use std::io::Write;
 use std::sync::Arc;
 
 use bytes::Bytes;
+use serde::Deserialize;
 use serde_json::Value;
 
 use super::fields::Fields;
@@ -187,6 +188,13 @@ impl Object {
         serde_json::from_slice(&self.to_json()).expect("what was encoded from a value decodes to one")
     }
 
+    /// Parses the metadata and nothing else, without `resourceVersion`.
+    pub fn metadata(&self) -> Value {
+        let text = self.body.strip_prefix(METADATA).expect("the text of an object begins with its metadata");
+        let mut reader = serde_json::Deserializer::from_slice(text);
+        Value::deserialize(&mut reader).expect("what was encoded from a value decodes to one")
+    }
+
     /// Parses the object into a type.
     pub fn parse<T: serde::de::DeserializeOwned>(&self) -> serde_json::Result<T> {
         serde_json::from_slice(&self.to_json())
@@ -266,6 +274,8 @@ impl Object {
     }
 }
 
+/// How a text begins.
+const METADATA: &[u8] = br#""metadata":"#;
 /// How the status begins in a text.
 const STATUS: &[u8] = br#","status":"#;
 
@@ -297,7 +307,8 @@ fn encode(value: &Value) -> Encoded {
 /// where the status is or would be.
 fn write_body(out: &mut Vec<u8>, value: &Value) -> (usize, (usize, usize), usize) {
     let (mut at, mut managed) = (0, (0, 0));
-    out.extend_from_slice(br#""metadata":{"#);
+    out.extend_from_slice(METADATA);
+    out.push(b'{');
     let mut pending = true;
     let empty = serde_json::Map::new();
     let mut first = true;
@@ -405,6 +416,7 @@ mod tests {
             with["metadata"]["managedFields"] = fields.clone();
             without["metadata"]["resourceVersion"] = json!("7");
             let object = Object::synthetic(&with).at(7);
+            assert_eq!(object.metadata(), with["metadata"]);
             assert_eq!(object.parse_unmanaged::<Value>().unwrap(), without);
             with["metadata"]["resourceVersion"] = json!("7");
             assert_eq!(object.value(), with);

@@ -96,7 +96,7 @@ impl World {
             ]
             .concat(),
             events: node::Events::None,
-            reports: node::Reports::Brief(Duration::from_secs(10)),
+            reports: node::Reports::Brief(Duration::from_secs(60)),
             // Thousands of leases a minute would show nothing.
             heartbeat: until.saturating_mul(2),
             ..node::Settings::default()
@@ -105,9 +105,14 @@ impl World {
             node_grace: None,
             events: false,
             endpoints: false,
+            copies: true,
             ..controllers::Settings::default()
         };
-        let mut builder = Cluster::builder().seed(fleet.seed).node_settings(settings).controller_settings(patient);
+        let mut builder = Cluster::builder()
+            .seed(fleet.seed)
+            .node_settings(settings)
+            .controller_settings(patient)
+            .untracked(&["nodes", "pods"]);
         let mut options = Options::in_process();
         options.gpu.agent.image = crate::own_image();
         let mut start = Timestamp::from_second(1_800_000_000).unwrap_or(Timestamp::UNIX_EPOCH);

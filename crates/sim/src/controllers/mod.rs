@@ -48,6 +48,9 @@ pub struct Settings {
     pub events: bool,
     /// Whether services get endpoints: those of thousands of pods are written again whenever one of them changes.
     pub endpoints: bool,
+    /// Whether pods of a daemon set after the first are copies of that: thousands of them would be admitted to the same
+    /// effect. Policies and webhooks do not see copies.
+    pub copies: bool,
     /// How long events are kept.
     pub event_ttl: Duration,
     /// What autoscalers look at.
@@ -62,6 +65,7 @@ impl Default for Settings {
             provisioning: Provisioning::All,
             events: true,
             endpoints: true,
+            copies: false,
             event_ttl: Duration::from_secs(3600),
             metrics: None,
         }
@@ -71,7 +75,7 @@ impl Default for Settings {
 /// Starts all controllers.
 pub(crate) fn start(context: &Context, settings: &Settings) {
     cron_job::start(context);
-    daemon_set::start(context);
+    daemon_set::start(context, settings.copies);
     deployment::start(context);
     disruption::start(context);
     if settings.endpoints {

@@ -52,8 +52,8 @@ impl Nodes {
             // The pod may be gone by now.
             let _ = nodes.set_ready(namespace, pod, &name, ready);
         });
-        let pod = &self.whole(pod);
         let mut tracked = lock(tracked);
+        let pod = &self.whole(pod, &mut tracked.whole);
         let context = self.context(key, pod, &container, &mut tracked, run, Control { stop: stopped, ready });
         let (task, abort) = self.body_task(body, context, key.clone(), at, run);
         tracked.bodies.insert(at, Running { abort, stop });
@@ -61,13 +61,22 @@ impl Nodes {
         inner.context.spawn(task);
     }
 
-    /// The pod with the volumes that the caches leave out.
-    fn whole(&self, pod: &Arc<Pod>) -> Arc<Pod> {
+    /// The pod with the volumes that the caches leave out. Its containers share one, though its status goes on.
+    fn whole(&self, pod: &Arc<Pod>, known: &mut Option<Arc<Pod>>) -> Arc<Pod> {
+        let same = |known: &&Arc<Pod>| {
+            let (known, now) = (&known.metadata, &pod.metadata);
+            known.generation == now.generation && known.labels == now.labels && known.annotations == now.annotations
+        };
+        if let Some(known) = known.as_ref().filter(same) {
+            return known.clone();
+        }
         let (namespace, name) = (pod.metadata.namespace.as_deref(), pod.metadata.name.as_deref());
         let (table, store) = (TableKey::new("", "pods"), self.inner.context.server.store());
         let stored = store.get(&table, namespace.unwrap_or_default(), name.unwrap_or_default());
         let whole = stored.and_then(|object| object.parse_unmanaged::<Pod>().ok());
-        whole.filter(|whole| whole.metadata.uid == pod.metadata.uid).map_or_else(|| pod.clone(), Arc::new)
+        let whole = whole.filter(|whole| whole.metadata.uid == pod.metadata.uid).map_or_else(|| pod.clone(), Arc::new);
+        *known = Some(whole.clone());
+        whole
     }
 
     /// What a body is given.

@@ -16,9 +16,9 @@ use super::lifecycle::{Effect, Machine, Role, Surroundings, containers};
 use super::mounts::{misconfigured, missing};
 use super::nodes::{Inner, Nodes, Virtual, lock};
 use super::status::{Addresses, rejected, status};
-use super::{Events, Past};
+use super::{Events, Past, Reports};
 use crate::events::{Severity, reference};
-use crate::informer::Change;
+use crate::informer::{Change, key_of};
 use crate::scheduler::pod::is_finished;
 use crate::writer::{is_conflict, is_not_found};
 
@@ -39,6 +39,8 @@ pub(super) struct Tracked {
     refusal: Option<Refusal>,
     pub(super) bodies: HashMap<usize, Running>,
     pub(super) directories: HashMap<String, Directory>,
+    /// The pod with all its volumes, once a body has been given it.
+    pub(super) whole: Option<Arc<Pod>>,
     mount_attempts: u32,
     /// When its status was last reported.
     pub(super) reported: Option<Timestamp>,
@@ -150,12 +152,9 @@ impl Inner {
     }
 
     fn each_on(&self, node: &str, with: impl Fn(&mut Tracked)) {
-        let tracked: Vec<Arc<Mutex<Tracked>>> = lock(&self.pods).values().cloned().collect();
-        for tracked in tracked {
-            let mut tracked = lock(&tracked);
-            if &*tracked.node.name == node {
-                with(&mut tracked);
-            }
+        let pods = self.context.caches.pods.on_node(node);
+        for tracked in pods.iter().filter_map(|pod| self.tracked(&key_of(&pod.metadata))) {
+            with(&mut lock(&tracked));
         }
     }
 
@@ -212,10 +211,13 @@ impl Nodes {
         };
         let outcome = self.step(key, &pod, &mut lock(&tracked));
         self.apply(key, &pod, &tracked, outcome.effects);
-        let due = match self.report_status(&node, &pod, &tracked, &outcome.status).await? {
-            None => outcome.due,
-            Some(later) => Some(outcome.due.map_or(later, |due| due.min(later))),
+        // Briefly told, a pod that ends because it was deleted is gone: nobody waits for its last words.
+        let unsaid = outcome.remove && inner.settings.reports != Reports::Full;
+        let later = match unsaid {
+            true => None,
+            false => self.report_status(&node, &pod, &tracked, &outcome.status).await?,
         };
+        let due = outcome.due.into_iter().chain(later).min();
         if outcome.remove {
             self.remove(&node, &pod).await?;
             lock(&tracked).removed = true;
@@ -250,6 +252,7 @@ impl Nodes {
             refusal,
             bodies: HashMap::new(),
             directories: HashMap::new(),
+            whole: None,
             mount_attempts: 0,
             reported: Some(inner.context.clock().now()),
             removed: false,
@@ -379,8 +382,15 @@ impl Nodes {
 
     /// The pod has ended: its object may go.
     async fn remove(&self, node: &Virtual, pod: &Pod) -> Result<()> {
-        let options = DeleteOptions { grace: Some(0), ..DeleteOptions::default() };
-        match node.writer.delete(pod, options).await {
+        let ended = match self.inner.settings.reports {
+            Reports::Brief(_) => node.writer.end(pod),
+            Reports::Full => Ok(false),
+        };
+        let removed = match ended {
+            Ok(false) => node.writer.delete(pod, DeleteOptions { grace: Some(0), ..DeleteOptions::default() }).await,
+            ended => ended.map(drop),
+        };
+        match removed {
             Err(error) if !is_not_found(&error) => Err(error),
             _ => Ok(()),
         }

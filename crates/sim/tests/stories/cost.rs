@@ -6,7 +6,8 @@ use capstan_apiserver::store::{Selection, Start, TableKey, Watch};
 use capstan_sim::{Cluster, node, scheduler};
 use futures::StreamExt;
 use k8s_openapi::api::apps::v1::{DaemonSet, Deployment};
-use kube::api::{Api, PostParams};
+use k8s_openapi::api::core::v1::Node;
+use kube::api::{Api, Patch, PatchParams, PostParams};
 use serde_json::json;
 
 use crate::world::{settings, template};
@@ -69,4 +70,25 @@ async fn a_pod_costs_three_writes_and_its_owner_few() {
     assert!(total < 4 * PODS as u64, "{total} writes for {PODS} pods");
     let bytes = (after.bytes - held.bytes) / PODS;
     assert!(bytes < 6 << 10, "{bytes} bytes of text for a pod, with its share of all else");
+}
+
+#[tokio::test(start_paused = true)]
+async fn managed_fields_come_with_the_first_apply_where_they_are_not_asked_for() {
+    let cluster = Cluster::builder().seed(7).nodes(1).untracked(&["nodes"]).start().await.unwrap();
+    let nodes: Api<Node> = Api::all(cluster.client());
+    let managers = async || {
+        let node = nodes.get("node-0").await.unwrap();
+        let managers = node.metadata.managed_fields.unwrap_or_default().into_iter();
+        managers.filter_map(|entry| entry.manager).collect::<Vec<_>>()
+    };
+    let label = |value: &str| json!({"metadata": {"labels": {"zone": value}}});
+    nodes.patch("node-0", &PatchParams::default(), &Patch::Merge(label("a"))).await.unwrap();
+    assert_eq!(managers().await, Vec::<String>::new());
+    let mut config = label("b");
+    config["apiVersion"] = json!("v1");
+    config["kind"] = json!("Node");
+    nodes.patch("node-0", &PatchParams::apply("story").force(), &Patch::Apply(config)).await.unwrap();
+    assert!(managers().await.contains(&"story".to_owned()));
+    nodes.patch("node-0", &PatchParams::default(), &Patch::Merge(label("c"))).await.unwrap();
+    assert!(!managers().await.contains(&"story".to_owned()), "whoever wrote last owns the label");
 }

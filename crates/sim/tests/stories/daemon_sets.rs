@@ -1,13 +1,19 @@
 //! Daemon sets: one pod per node, and the way to a new template.
 
+use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
+use capstan_apiserver::error::Status;
+use capstan_apiserver::ops::{Admission, Operation, Request};
+use capstan_apiserver::store::{Selection, TableKey};
+use capstan_sim::controllers::Settings;
+use futures::future::BoxFuture;
 use k8s_openapi::api::apps::v1::{DaemonSet, DaemonSetStatus};
-use k8s_openapi::api::core::v1::Node;
+use k8s_openapi::api::core::v1::{Node, ResourceQuota};
 use serde_json::{Value, json};
 
-use crate::world::{World, is_ready, pods, template};
+use crate::world::{World, is_ready, pods, settings, template};
 
 fn daemon_set(image: &str, strategy: Value, more: Value) -> Value {
     let mut template = template("agent", image);
@@ -180,4 +186,92 @@ async fn a_failed_pod_is_replaced_ever_more_slowly() {
     world.wait(3600).await;
     let failures = world.events("agent").await.iter().filter(|line| line.starts_with("FailedDaemonPod")).count();
     assert!((5..20).contains(&failures), "{failures}");
+}
+
+#[tokio::test(start_paused = true)]
+async fn copies_are_what_admission_would_have_made_of_them() {
+    let spec = json!({"hostNetwork": true, "priorityClassName": "system-node-critical"});
+    let play = async |copies: bool| {
+        let world = World::with(Settings { copies, ..settings() }, 3).await;
+        world.create::<DaemonSet>(daemon_set("v1", json!({}), spec.clone())).await;
+        all_updated(&world).await;
+        let patch = json!({"spec": {"template": {"spec": {"containers": [{"name": "main", "image": "v2"}]}}}});
+        world.patch::<DaemonSet>("agent", patch).await;
+        all_updated(&world).await;
+        let store = world.cluster.server.store();
+        let pods = store.select(&TableKey::new("", "pods"), &Selection::default());
+        let mut pods: Vec<Value> = pods.iter().map(|pod| pod.value()).collect();
+        pods.sort_by_key(|pod| pod["spec"]["nodeName"].to_string());
+        (world, pods)
+    };
+    let (_, admitted) = play(false).await;
+    let (world, copied) = play(true).await;
+    assert_eq!(copied.len(), 3);
+    for (one, other) in admitted.iter().zip(&copied) {
+        assert_eq!(shape(one), shape(other));
+    }
+    let names: BTreeSet<_> = copied.iter().map(|pod| pod["metadata"]["name"].as_str()).collect();
+    let uids: BTreeSet<_> = copied.iter().map(|pod| pod["metadata"]["uid"].as_str()).collect();
+    assert_eq!((names.len(), uids.len()), (3, 3));
+    for pod in &copied {
+        let key = format!("default/{}", pod["metadata"]["name"].as_str().unwrap());
+        let cached = world.caches().pods.get(&key).unwrap();
+        assert_eq!(cached.metadata.uid.as_deref(), pod["metadata"]["uid"].as_str());
+    }
+    world.assert_settled().await;
+}
+
+/// A pod without what differs from one to the next, and without what nobody tracks.
+fn shape(pod: &Value) -> Value {
+    let mut pod = pod.clone();
+    let meta = pod["metadata"].as_object_mut().unwrap();
+    for field in ["name", "uid", "resourceVersion", "creationTimestamp", "managedFields", "ownerReferences"] {
+        meta.remove(field);
+    }
+    for volume in pod["spec"]["volumes"].as_array_mut().into_iter().flatten() {
+        volume.as_object_mut().unwrap().remove("name");
+    }
+    for mount in pod["spec"]["containers"][0]["volumeMounts"].as_array_mut().into_iter().flatten() {
+        mount.as_object_mut().unwrap().remove("name");
+    }
+    pod.as_object_mut().unwrap().remove("status");
+    pod
+}
+
+/// Counts the pods that are admitted.
+#[derive(Default)]
+struct Admitted(AtomicUsize);
+
+impl Admission for Admitted {
+    fn handles(&self, request: &Request) -> bool {
+        let target = &request.target;
+        request.operation == Operation::Create && *target.resource.plural == *"pods" && target.subresource.is_none()
+    }
+
+    fn validate<'a>(&'a self, _: &'a Request, _: Option<&'a Value>) -> BoxFuture<'a, Result<(), Status>> {
+        self.0.fetch_add(1, Ordering::Relaxed);
+        Box::pin(std::future::ready(Ok(())))
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_template_is_admitted_once_however_many_nodes_there_are() {
+    for nodes in [2, 12] {
+        let world = World::with(Settings { copies: true, ..settings() }, nodes).await;
+        let admitted = Arc::new(Admitted::default());
+        world.cluster.server.add_admission(admitted.clone());
+        world.create::<DaemonSet>(daemon_set("v1", json!({}), json!({}))).await;
+        all_updated(&world).await;
+        assert_eq!((world.pods("app", "agent").len(), admitted.0.load(Ordering::Relaxed)), (nodes, 1));
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_quota_counts_every_pod_though_pods_are_copied() {
+    let world = World::with(Settings { copies: true, ..settings() }, 3).await;
+    world.create::<ResourceQuota>(json!({"metadata": {"name": "few"}, "spec": {"hard": {"pods": "2"}}})).await;
+    world.wait(10).await;
+    world.create::<DaemonSet>(daemon_set("v1", json!({}), json!({}))).await;
+    world.wait(60).await;
+    assert_eq!(world.pods("app", "agent").len(), 2);
 }

@@ -1,5 +1,6 @@
 //! Daemon sets: one pod on every node that suits.
 
+mod copies;
 mod place;
 mod rollout;
 mod status;
@@ -18,6 +19,7 @@ use super::pods;
 use super::revision::{Found, History, REVISION_HASH, Revised};
 use crate::context::Context;
 use crate::informer::key_of;
+use copies::Moulds;
 use place::{Place, Places, target_node};
 
 /// Most pods that one reconcile creates or deletes.
@@ -28,7 +30,7 @@ const TEMPLATE_GENERATION: &str = "deprecated.daemonset.template.generation";
 /// How long a failed pod stays on its node before it is replaced.
 type Failures = Backoff<(Arc<str>, String)>;
 
-pub(crate) fn start(context: &Context) {
+pub(crate) fn start(context: &Context, copies: bool) {
     let controller = Controller::new(context, "daemon-set-controller", "daemonset-controller");
     let caches = &context.caches;
     controller.watch(&caches.daemon_sets);
@@ -36,9 +38,10 @@ pub(crate) fn start(context: &Context) {
     controller.watch_owned::<DaemonSet, _>(&caches.controller_revisions);
     watch_nodes(&controller);
     let failures = Arc::new(Failures::new(Duration::from_secs(1), Duration::from_secs(15 * 60)));
+    let moulds = Moulds::keep(&caches.daemon_sets, copies);
     controller.run(2, move |this, key| {
-        let failures = failures.clone();
-        async move { reconcile(&this, &failures, &key).await }
+        let (failures, moulds) = (failures.clone(), moulds.clone());
+        async move { reconcile(&this, &failures, &moulds, &key).await }
     });
 }
 
@@ -67,7 +70,7 @@ fn watch_nodes(controller: &Controller) {
     });
 }
 
-async fn reconcile(this: &Controller, failures: &Failures, key: &str) -> Reconciled {
+async fn reconcile(this: &Controller, failures: &Failures, moulds: &Moulds, key: &str) -> Reconciled {
     let Some(set) = this.context.caches.daemon_sets.get(key) else { return Ok(Outcome::Done) };
     if crate::matching::is_empty(&set.spec.selector) {
         let message = "This daemon set is selecting all pods. A non-empty selector is required.";
@@ -78,7 +81,7 @@ async fn reconcile(this: &Controller, failures: &Failures, key: &str) -> Reconci
         return Ok(Outcome::Done);
     }
     let Some(history) = find_history(this, &set).await? else { return Ok(Outcome::After(Duration::ZERO)) };
-    let mut step = Step::new(this, set, &history);
+    let mut step = Step::new(this, moulds, set, &history);
     step.load().await?;
     let managed = step.manage(failures).await;
     if managed.is_ok() {
@@ -114,6 +117,7 @@ async fn find_history(this: &Controller, set: &Arc<DaemonSet>) -> Result<Option<
 /// One reconcile of a daemon set.
 struct Step<'a> {
     this: &'a Controller,
+    moulds: &'a Moulds,
     set: Arc<DaemonSet>,
     /// The hash of the current revision.
     hash: String,
@@ -128,7 +132,7 @@ struct Step<'a> {
 }
 
 impl<'a> Step<'a> {
-    fn new(this: &'a Controller, set: Arc<DaemonSet>, history: &History) -> Self {
+    fn new(this: &'a Controller, moulds: &'a Moulds, set: Arc<DaemonSet>, history: &History) -> Self {
         let labels = history.current.metadata.labels.as_ref();
         let hash = labels.and_then(|labels| labels.get(REVISION_HASH)).cloned().unwrap_or_default();
         let places = Places::of(&set);
@@ -136,7 +140,7 @@ impl<'a> Step<'a> {
         let nodes: Vec<_> = nodes.map(|node| (node.clone(), places.judge(&node))).collect();
         let bounds = rollout::bounds(&set, nodes.iter().filter(|(_, place)| *place == Place::Wanted).count());
         drop(places);
-        Self { this, set, hash, nodes, bounds, pods: BTreeMap::new(), wait: None }
+        Self { this, moulds, set, hash, nodes, bounds, pods: BTreeMap::new(), wait: None }
     }
 
     /// Reads the pods.
@@ -256,7 +260,7 @@ impl<'a> Step<'a> {
             self.this.queue.add(key_of(&self.set.metadata));
         }
         let fresh = missing.iter().take(BURST).map(|node| place::pod_for(&self.set, node, &self.hash)).collect();
-        let (_, failure) = self.this.create_pods(&*self.set, fresh).await;
+        let failure = self.create(fresh).await;
         let mut gone = HashSet::new();
         for pod in surplus.iter().take(BURST) {
             if gone.insert(uid_of(&**pod)) {

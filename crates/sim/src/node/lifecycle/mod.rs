@@ -9,8 +9,8 @@ mod past;
 mod start;
 mod stop;
 
-use std::borrow::Cow;
 use std::collections::HashSet;
+use std::ops::Deref;
 use std::time::Duration;
 
 use jiff::Timestamp;
@@ -75,11 +75,29 @@ pub(super) struct Machine {
     pub(super) finished: bool,
 }
 
+/// A container as it is in the spec, or what would be the same there. A container is a kilobyte: in line, every look at
+/// the containers of a pod would move them about.
+pub(super) enum Shown<'a> {
+    As(&'a Container),
+    Like(Box<Container>),
+}
+
+impl Deref for Shown<'_> {
+    type Target = Container;
+
+    fn deref(&self) -> &Container {
+        match self {
+            Self::As(container) => container,
+            Self::Like(container) => container,
+        }
+    }
+}
+
 /// All containers of a pod: init containers, then the others, then those that were added later.
-pub(super) fn containers(spec: &PodSpec) -> impl Iterator<Item = (Role, Cow<'_, Container>)> {
+pub(super) fn containers(spec: &PodSpec) -> impl Iterator<Item = (Role, Shown<'_>)> {
     let init = spec.init_containers.iter().flatten();
-    let init = init.map(|c| (if is_sidecar(c) { Role::Sidecar } else { Role::Init }, Cow::Borrowed(c)));
-    let main = spec.containers.iter().map(|c| (Role::Main, Cow::Borrowed(c)));
+    let init = init.map(|c| (if is_sidecar(c) { Role::Sidecar } else { Role::Init }, Shown::As(c)));
+    let main = spec.containers.iter().map(|c| (Role::Main, Shown::As(c)));
     let ephemeral = spec.ephemeral_containers.iter().flatten().map(|c| {
         let container = Container {
             name: c.name.clone(),
@@ -90,7 +108,7 @@ pub(super) fn containers(spec: &PodSpec) -> impl Iterator<Item = (Role, Cow<'_, 
             env: c.env.clone(),
             ..Container::default()
         };
-        (Role::Ephemeral, Cow::Owned(container))
+        (Role::Ephemeral, Shown::Like(Box::new(container)))
     });
     init.chain(main).chain(ephemeral)
 }
@@ -182,7 +200,7 @@ impl Machine {
     pub(super) fn step(&mut self, pod: &Pod, now: Timestamp, around: &mut Surroundings<'_>) -> Vec<Effect> {
         let mut effects = Vec::new();
         let Some(spec) = pod.spec.as_ref().filter(|_| !self.finished) else { return effects };
-        let containers: Vec<(Role, Cow<'_, Container>)> = containers(spec).collect();
+        let containers: Vec<(Role, Shown<'_>)> = containers(spec).collect();
         for (role, _) in containers.iter().skip(self.slots.len()) {
             self.slots.push(Slot::new(*role));
         }
@@ -333,7 +351,7 @@ impl Machine {
 struct Turn<'a, 'b> {
     pod: &'a Pod,
     spec: &'a PodSpec,
-    containers: &'a [(Role, Cow<'a, Container>)],
+    containers: &'a [(Role, Shown<'a>)],
     now: Timestamp,
     around: &'a mut Surroundings<'b>,
     effects: Vec<Effect>,

@@ -1,0 +1,75 @@
+//! Pods that are copies of one that was admitted: where thousands of nodes are played, each would be admitted to the same
+//! effect.
+
+use std::collections::HashMap;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use capstan_apiserver::error::{Result, Status};
+use k8s_openapi::api::apps::v1::DaemonSet;
+use k8s_openapi::api::core::v1::Pod;
+
+use super::super::common::uid_of;
+use super::Step;
+use crate::informer::Cache;
+use crate::writer::Mould;
+
+/// Of each set, by its UID, the generation and a pod of it.
+type Kept = HashMap<String, (Option<i64>, Arc<Mould>)>;
+
+/// What copies are made of.
+pub(super) struct Moulds {
+    /// Whether pods are copied at all.
+    copies: bool,
+    kept: Mutex<Kept>,
+}
+
+impl Moulds {
+    /// Keeps them as long as there are their sets.
+    pub(super) fn keep(sets: &Cache<DaemonSet>, copies: bool) -> Arc<Self> {
+        let moulds = Arc::new(Self { copies, kept: Mutex::default() });
+        let told = Arc::downgrade(&moulds);
+        sets.subscribe(move |change| {
+            if change.new.is_none()
+                && let Some(moulds) = told.upgrade()
+            {
+                moulds.kept().remove(uid_of(&**change.last()));
+            }
+        });
+        moulds
+    }
+
+    fn kept(&self) -> MutexGuard<'_, Kept> {
+        self.kept.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Step<'_> {
+    /// Creates pods. Answers why there are not all of them.
+    pub(super) async fn create(&self, pods: Vec<Pod>) -> Option<Status> {
+        // A quota counts pods one by one.
+        if !self.moulds.copies || !self.this.context.caches.resource_quotas.is_empty() {
+            return self.this.create_pods(&*self.set, pods).await.1;
+        }
+        for pod in pods {
+            if let Err(error) = self.copy(pod).await {
+                return Some(error);
+            }
+            // Whoever places and runs pods must get on as fast as pods come.
+            tokio::task::yield_now().await;
+        }
+        None
+    }
+
+    /// Creates a pod: the first one of a generation in full, others like it.
+    async fn copy(&self, pod: Pod) -> Result<()> {
+        let (uid, generation) = (uid_of(&*self.set), self.set.metadata.generation);
+        let kept = self.moulds.kept().get(uid).filter(|(of, _)| *of == generation).cloned();
+        if let Some((_, mould)) = kept {
+            let affinity = pod.spec.and_then(|spec| spec.affinity);
+            return self.this.writer.cast(&mould, affinity).map(drop);
+        }
+        let mould = self.this.writer.mould(&pod).await?;
+        self.moulds.kept().insert(uid.to_owned(), (generation, Arc::new(mould)));
+        Ok(())
+    }
+}
