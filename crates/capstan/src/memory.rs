@@ -9,7 +9,7 @@ use std::time::Duration;
 use tokio_util::sync::CancellationToken;
 
 /// How often what is not needed is given back. It takes about a millisecond.
-const EVERY: Duration = Duration::from_secs(30);
+const EVERY: Duration = Duration::from_secs(10);
 
 /// Gives back what is free now and then, until `stop`.
 pub(crate) async fn keep_small(stop: CancellationToken) {
