@@ -67,24 +67,25 @@ impl Writer {
     }
 
     /// Tells the status of a pod past admission and managed fields, if nobody else changed the pod meanwhile.
-    pub(crate) fn tell(&self, pod: &Pod, status: &PodStatus) -> Result<()> {
+    pub(crate) async fn tell(&self, pod: &Pod, status: &PodStatus) -> Result<()> {
         let meta = &pod.metadata;
         let name = meta.name.as_deref().unwrap_or_default();
         let target = Target::one(self.resource::<Pod>()?, meta.namespace.as_deref(), name);
         let revision = meta.resource_version.as_deref().and_then(|text| text.parse().ok()).unwrap_or(0);
         let value = serde_json::to_value(status).map_err(Status::internal)?;
-        let object = self.server.put_status(&target, meta.uid.as_deref().unwrap_or_default(), revision, value)?;
+        let uid = meta.uid.as_deref().unwrap_or_default();
+        let object = self.server.put_status(&self.caller, &target, uid, revision, value).await?;
         let (metadata, spec) = (meta.clone(), pod.spec.clone());
         self.caches.pods.observe_as(&object, Pod { metadata, spec, status: Some(status.clone()) });
         Ok(())
     }
 
     /// Takes away a pod that was deleted and has ended, past admission. False if it cannot go that way.
-    pub(crate) fn end(&self, pod: &Pod) -> Result<bool> {
+    pub(crate) async fn end(&self, pod: &Pod) -> Result<bool> {
         let meta = &pod.metadata;
         let name = meta.name.as_deref().unwrap_or_default();
         let target = Target::one(self.resource::<Pod>()?, meta.namespace.as_deref(), name);
-        let gone = self.server.end(&target, meta.uid.as_deref().unwrap_or_default())?;
+        let gone = self.server.end(&self.caller, &target, meta.uid.as_deref().unwrap_or_default()).await?;
         if let Some(object) = &gone {
             self.caches.pods.observe_deletion(object);
         }
@@ -100,9 +101,10 @@ impl Writer {
     }
 
     /// Adds a pod like that of the mould, past admission, which would come to the same: only where it may go differs.
-    pub(crate) fn cast(&self, mould: &Mould, affinity: Option<Affinity>) -> Result<Arc<Pod>> {
+    pub(crate) async fn cast(&self, mould: &Mould, affinity: Option<Affinity>) -> Result<Arc<Pod>> {
         let (resource, value) = (self.resource::<Pod>()?, to_value(&affinity)?);
-        let object = self.server.copy(&resource, &mould.value, |pod| pod["spec"]["affinity"] = value)?;
+        let place = |pod: &mut Value| pod["spec"]["affinity"] = value;
+        let object = self.server.copy(&self.caller, &resource, &mould.value, place).await?;
         let mut pod = Pod::clone(&mould.pod);
         pod.metadata.name = Some(object.name().to_owned());
         pod.metadata.uid = Some(object.uid.to_string());

@@ -1,5 +1,5 @@
 //! Writes past admission, validation and managed fields: for a copy of a cluster that is to be tried out, and for thousands
-//! of nodes that are played in this process.
+//! of nodes that are played in this process. A server that answers nobody does not answer these either.
 
 use std::sync::Arc;
 
@@ -7,8 +7,9 @@ use serde_json::Value;
 
 use super::convert::store_value;
 use super::server::Profile;
-use super::{Server, Target, meta};
+use super::{Caller, Server, Target, meta};
 use crate::error::{Result, Status};
+use crate::faults::Verb;
 use crate::registry::{self, Resource};
 use crate::store::{Clash, Object};
 
@@ -30,7 +31,15 @@ impl Server {
 
     /// Adds another object like one that was admitted just now: under a generated name, with an identity and a time of its
     /// own, without managed fields, and with what `edit` changes.
-    pub fn copy(&self, resource: &Arc<Resource>, like: &Value, edit: impl FnOnce(&mut Value)) -> Result<Arc<Object>> {
+    pub async fn copy(
+        &self,
+        caller: &Caller,
+        resource: &Arc<Resource>,
+        like: &Value,
+        edit: impl FnOnce(&mut Value),
+    ) -> Result<Arc<Object>> {
+        let target = Target::all(resource.clone(), like["metadata"]["namespace"].as_str());
+        self.faults().enter(Verb::Create, caller, &target).await?;
         let profile = self.profile(resource);
         let mut object = like.clone();
         for field in ["name", "managedFields"] {
@@ -46,7 +55,15 @@ impl Server {
     }
 
     /// Gives an object another status, if it is still what the writer saw.
-    pub fn put_status(&self, target: &Target, uid: &str, revision: u64, status: Value) -> Result<Arc<Object>> {
+    pub async fn put_status(
+        &self,
+        caller: &Caller,
+        target: &Target,
+        uid: &str,
+        revision: u64,
+        status: Value,
+    ) -> Result<Arc<Object>> {
+        self.faults().enter(Verb::Patch, caller, target).await?;
         let (profile, live) = self.known(target, uid)?;
         let clash = || Status::modified(&target.resource, live.name());
         if live.revision != revision {
@@ -59,7 +76,8 @@ impl Server {
 
     /// Takes away an object that is being deleted. Answers how it was last; nothing if a finalizer holds it, or nobody
     /// deleted it.
-    pub fn end(&self, target: &Target, uid: &str) -> Result<Option<Arc<Object>>> {
+    pub async fn end(&self, caller: &Caller, target: &Target, uid: &str) -> Result<Option<Arc<Object>>> {
+        self.faults().enter(Verb::Delete, caller, target).await?;
         let (profile, live) = self.known(target, uid)?;
         let held = live.metadata()["finalizers"].as_array().is_some_and(|finalizers| !finalizers.is_empty());
         if held || !live.deleting {

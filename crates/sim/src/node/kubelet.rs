@@ -383,7 +383,7 @@ impl Nodes {
     /// The pod has ended: its object may go.
     async fn remove(&self, node: &Virtual, pod: &Pod) -> Result<()> {
         let ended = match self.inner.settings.reports {
-            Reports::Brief(_) => node.writer.end(pod),
+            Reports::Brief(_) => node.writer.end(pod).await,
             Reports::Full => Ok(false),
         };
         let removed = match ended {

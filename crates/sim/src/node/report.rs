@@ -37,7 +37,7 @@ impl Nodes {
         {
             return Ok(Some(due));
         }
-        node.writer.tell(pod, status)?;
+        node.writer.tell(pod, status).await?;
         lock(tracked).reported = Some(now);
         Ok(None)
     }

@@ -5,6 +5,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 use capstan_apiserver::error::Status;
+use capstan_apiserver::faults::{Matcher, Verb};
 use capstan_apiserver::ops::{Admission, Operation, Request};
 use capstan_apiserver::store::{Selection, TableKey};
 use capstan_sim::controllers::Settings;
@@ -274,4 +275,19 @@ async fn a_quota_counts_every_pod_though_pods_are_copied() {
     world.create::<DaemonSet>(daemon_set("v1", json!({}), json!({}))).await;
     world.wait(60).await;
     assert_eq!(world.pods("app", "agent").len(), 2);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_server_that_answers_nobody_makes_no_copies() {
+    let world = World::with(Settings { copies: true, ..settings() }, 3).await;
+    world.create::<DaemonSet>(daemon_set("v1", json!({}), json!({}))).await;
+    all_updated(&world).await;
+    let creates = Matcher::new().verb(Verb::Create).resource("pods");
+    let cut = world.cluster.server.faults().cut_off(creates);
+    world.delete(&*world.pods("app", "agent")[0]).await.unwrap();
+    world.wait(300).await;
+    assert_eq!(world.pods("app", "agent").len(), 2);
+    cut.remove();
+    all_updated(&world).await;
+    assert_eq!(world.pods("app", "agent").len(), 3);
 }

@@ -66,7 +66,7 @@ impl Step<'_> {
         let kept = self.moulds.kept().get(uid).filter(|(of, _)| *of == generation).cloned();
         if let Some((_, mould)) = kept {
             let affinity = pod.spec.and_then(|spec| spec.affinity);
-            return self.this.writer.cast(&mould, affinity).map(drop);
+            return self.this.writer.cast(&mould, affinity).await.map(drop);
         }
         let mould = self.this.writer.mould(&pod).await?;
         self.moulds.kept().insert(uid.to_owned(), (generation, Arc::new(mould)));
