@@ -73,9 +73,9 @@ pub(crate) struct Table {
 struct State {
     objects: BTreeMap<Key, Entry>,
     by_owner: Index,
-    /// Where pods are.
+    /// Where pods are of which only that and a little more is kept.
     by_node: Index,
-    /// What pods are a part of.
+    /// What other pods are a part of.
     by_instance: Index,
     /// What packed objects have in common.
     packer: Packer,
@@ -225,7 +225,7 @@ impl Table {
         };
         let lost = state.objects.iter().filter(|(key, entry)| !seen.contains(*key) && !ahead(entry));
         let lost: Vec<Key> = lost.map(|(key, _)| key.clone()).collect();
-        lost.into_iter().map(|key| state.replace(key, None, self.kind.keep == Keep::Pod)).collect()
+        lost.into_iter().map(|key| state.replace(key, None, self.kind)).collect()
     }
 
     /// Notes that the server has told everything up to a version.
@@ -242,7 +242,7 @@ impl Table {
         state.told = None;
         state.gone.clear();
         let keys: Vec<Key> = state.objects.keys().cloned().collect();
-        keys.into_iter().map(|key| state.replace(key, None, self.kind.keep == Keep::Pod)).collect()
+        keys.into_iter().map(|key| state.replace(key, None, self.kind)).collect()
     }
 
     /// Takes in a version of an object, unless a newer one is there.
@@ -276,7 +276,7 @@ impl Table {
         let live = Arc::new(object);
         let object = Kept::new(self.kind.form, &live, &mut state.packer);
         let entry = Entry { object, uid: uid.into(), version, written };
-        Some(state.replace(key, Some((entry, live)), self.kind.keep == Keep::Pod))
+        Some(state.replace(key, Some((entry, live)), self.kind))
     }
 
     /// Takes in that an object is gone, unless a newer one is there.
@@ -300,7 +300,7 @@ impl Table {
                 return None;
             }
         }
-        Some(state.replace(key, None, self.kind.keep == Keep::Pod))
+        Some(state.replace(key, None, self.kind))
     }
 
     fn read(&self) -> RwLockReadGuard<'_, State> {
@@ -318,7 +318,7 @@ impl State {
         keys.filter_map(|key| self.objects.get(key)).map(|entry| entry.object.live()).collect()
     }
 
-    fn replace(&mut self, key: Key, new: Option<(Entry, Live)>, pods: bool) -> Replaced {
+    fn replace(&mut self, key: Key, new: Option<(Entry, Live)>, kind: &Kind) -> Replaced {
         let (old, now) = match new {
             Some((entry, now)) => (self.objects.insert(key.clone(), entry), Some(now)),
             None => (self.objects.remove(&key), None),
@@ -326,8 +326,9 @@ impl State {
         let old = old.map(|entry| entry.object.live());
         let (before, after) = (old.as_deref(), now.as_deref());
         self.by_owner.change(&key, before.and_then(owner), after.and_then(owner));
-        if pods {
+        if kind.keep == Keep::Pod {
             self.by_node.change(&key, before.and_then(node), after.and_then(node));
+        } else if kind.kind == "Pod" {
             self.by_instance.change(&key, before.and_then(instance), after.and_then(instance));
         }
         Replaced { key, old, new: now }
@@ -418,6 +419,23 @@ mod tests {
 
     fn kept(table: &Table, name: &str) -> Option<String> {
         table.get(&Key::new("ns", name)).map(|object| object["metadata"]["resourceVersion"].as_str().unwrap().into())
+    }
+
+    #[test]
+    fn pods_are_found_by_what_they_are_a_part_of() {
+        let table = table("Pod");
+        let pod = |namespace: &str, version: u64, instance: &str| {
+            let labels = json!({"app.kubernetes.io/instance": instance});
+            let version = version.to_string();
+            json!({"metadata": {"namespace": namespace, "name": "a", "uid": namespace, "resourceVersion": version, "labels": labels}})
+        };
+        table.put(Source::Watch, pod("ns", 1, "llama"));
+        table.put(Source::Watch, pod("other", 2, "llama"));
+        assert_eq!((table.of_instance("ns", "llama").len(), table.of_instance("ns", "b").len()), (1, 0));
+        table.put(Source::Watch, pod("ns", 3, "b"));
+        assert_eq!((table.of_instance("ns", "llama").len(), table.of_instance("ns", "b").len()), (0, 1));
+        table.remove(Source::Watch, &pod("ns", 4, "b"));
+        assert!(table.of_instance("ns", "b").is_empty());
     }
 
     #[test]
