@@ -3,6 +3,7 @@
 use capstan_api::nim::NimService;
 use capstan_api::nim::service::InferencePlatform;
 use capstan_operands::inference::nim_service;
+use capstan_plan::kit::INSTANCE;
 use capstan_plan::{Facts, Gvk, Live, Ref};
 use capstan_runtime::ask::Asker;
 use capstan_runtime::{Action, Cache, Change, Controller, Error, Key, Runtime};
@@ -138,7 +139,7 @@ fn affected(cache: &Cache, change: &Change<'_>) -> Vec<Key> {
         "Pod" => {
             let labels = &object["metadata"]["labels"];
             let ours = labels["app.kubernetes.io/part-of"] == "nim-service";
-            let name = labels[nim_service::INSTANCE].as_str().filter(|_| ours);
+            let name = labels[INSTANCE].as_str().filter(|_| ours);
             name.map(|name| Key::new(namespace, name)).into_iter().collect()
         }
         "ConfigMap" if &*change.key.name == KSERVE => {

@@ -11,6 +11,7 @@ mod chart;
 mod cluster;
 mod failover;
 mod gpu;
+mod models;
 mod nim;
 mod players;
 mod report;

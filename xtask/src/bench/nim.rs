@@ -11,7 +11,7 @@ use super::arena::{Arena, NAMESPACE, Play, Step, play};
 use super::cluster::send;
 use super::players::{self, JSON};
 use super::seen::Seen;
-use super::{Common, Report};
+use super::{Common, Report, models};
 use crate::cluster::control_plane::Workloads;
 
 #[derive(clap::Args)]
@@ -42,7 +42,7 @@ const SERVICES: &str = "/apis/apps.nvidia.com/v1alpha1/namespaces/default/nimser
 pub(super) const PORT: u16 = 8000;
 
 pub(super) async fn run(root: &Path, args: &Args) -> Result<()> {
-    players::serve_models(PORT)?;
+    models::serve(PORT)?;
     let mut plays = Vec::new();
     for arena in args.common.arenas(root, Workloads::Played).await? {
         plays.push(Nim { models: Models::new(&arena).await?, arena, services: args.services });
@@ -153,7 +153,7 @@ fn service(number: usize) -> Value {
         "apiVersion": "apps.nvidia.com/v1alpha1", "kind": "NIMService",
         "metadata": {"name": format!("model-{number}"), "namespace": NAMESPACE},
         "spec": {
-            "image": {"repository": format!("localhost:{PORT}/nim/llama"), "tag": players::TAG},
+            "image": {"repository": format!("localhost:{PORT}/nim/llama"), "tag": models::TAG},
             "storage": {"emptyDir": {}}, "replicas": 1, "resources": {"limits": {"nvidia.com/gpu": 1}},
         },
     })

@@ -9,7 +9,7 @@ use super::cluster::FIRST;
 use super::gpu::Fleet;
 use super::nim::{Models, PORT};
 use super::usage::megabytes;
-use super::{Common, Report, players};
+use super::{Common, Report, models};
 use crate::cluster::control_plane::Workloads;
 
 #[derive(clap::Args)]
@@ -28,7 +28,7 @@ pub(crate) struct Args {
 const AGAIN: &str = "start again";
 
 pub(super) async fn run(root: &Path, args: &Args) -> Result<()> {
-    players::serve_models(PORT)?;
+    models::serve(PORT)?;
     let mut plays = Vec::new();
     for arena in args.common.arenas(root, Workloads::Played).await? {
         let (models, fleet) = (Models::new(&arena).await?, Fleet::new(&arena));

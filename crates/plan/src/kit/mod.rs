@@ -6,6 +6,9 @@ use std::collections::BTreeMap;
 
 use k8s_openapi::api::core::v1::EnvVar;
 
+/// The label by which objects say what they are a part of.
+pub const INSTANCE: &str = "app.kubernetes.io/instance";
+
 /// The hash that names and annotations of the API use: FNV-1a of 32 bits in decimal, with its digits replaced so that
 /// no vowel and no confusing digit is left.
 pub fn hash(text: &str) -> String {

@@ -7,6 +7,7 @@
 mod discovery;
 mod feed;
 mod follow;
+mod index;
 mod table;
 mod view;
 

@@ -5,15 +5,14 @@
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::ops::Bound;
-use std::sync::{Arc, LazyLock, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
+use std::sync::{Arc, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
 
+use capstan_plan::kit::INSTANCE;
 use capstan_plan::{Live, Packed, Packer};
 use serde_json::Value;
 
+use super::index::Index;
 use crate::kinds::{Form, Keep, Kind};
-
-/// The label by which pods say what they are a part of.
-const INSTANCE: &str = "app.kubernetes.io/instance";
 
 /// Name of an object of a known kind.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -332,46 +331,6 @@ impl State {
             self.by_instance.change(&key, before.and_then(instance), after.and_then(instance));
         }
         Replaced { key, old, new: now }
-    }
-}
-
-/// Which objects say a text. One set for all texts: most are said by one object or by thousands, and a set each would take
-/// more memory than what is in it.
-#[derive(Default)]
-struct Index(BTreeSet<(Arc<str>, Key)>);
-
-impl Index {
-    /// The objects that say that.
-    fn keys(&self, text: &Arc<str>) -> impl Iterator<Item = &Key> {
-        let from = self.0.range(&Self::first(text)..);
-        from.take_while(move |(known, _)| *known == *text).map(|(_, key)| key)
-    }
-
-    /// What stands before all objects that say that.
-    fn first(text: &Arc<str>) -> (Arc<str>, Key) {
-        static NOTHING: LazyLock<Key> = LazyLock::new(|| Key::new("", ""));
-        (text.clone(), NOTHING.clone())
-    }
-
-    /// Notes that an object says something else.
-    fn change(&mut self, key: &Key, before: Option<&str>, after: Option<&str>) {
-        if before == after {
-            return;
-        }
-        if let Some(before) = before {
-            self.0.remove(&(before.into(), key.clone()));
-        }
-        if let Some(after) = after {
-            let first = Self::first(&after.into());
-            let known = self.0.range(&first..).next().filter(|(known, _)| *known == first.0);
-            let text = known.map_or_else(|| first.0.clone(), |(known, _)| known.clone());
-            self.0.insert((text, key.clone()));
-        }
-    }
-
-    #[cfg(test)]
-    fn is_empty(&self) -> bool {
-        self.0.is_empty()
     }
 }
 

@@ -15,6 +15,7 @@ mod status;
 use std::collections::BTreeSet;
 
 use capstan_api::nim::{NimCache, NimCacheStatus};
+use capstan_plan::kit::INSTANCE;
 use capstan_plan::{Facts, LiveObjects, Object, Plan, Question};
 use k8s_openapi::api::core::v1::{ConfigMap, PersistentVolumeClaim, Pod};
 use kube::{Resource, ResourceExt};
@@ -256,7 +257,7 @@ impl Cx<'_> {
     fn claim(&self) -> Option<Object> {
         let spec = self.spec().storage.pvc.as_ref().filter(|_| self.makes_claim())?;
         let mut labels = names::labels(self);
-        labels.insert("app.kubernetes.io/instance".into(), self.name.clone());
+        labels.insert(INSTANCE.into(), self.name.clone());
         labels.insert("app.kubernetes.io/part-of".into(), "nim-cache".into());
         let claim = Object::new(&claim::object(spec, &self.name, &self.namespace, labels)).create_once();
         let kept = self.cache.annotations().get(names::RETENTION).is_some_and(|value| value == "Retain");

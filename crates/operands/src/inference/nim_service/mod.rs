@@ -39,7 +39,7 @@ use capstan_plan::{Facts, Object, Plan, conditions};
 use kube::{Resource, ResourceExt};
 
 pub use invalid::{Verdict, check};
-pub use names::{INSTANCE, MANAGED_BY};
+pub use names::MANAGED_BY;
 pub use references::{mentions, references};
 
 use parts::Parts;

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use capstan_plan::kit::{hash, merge_maps};
+use capstan_plan::kit::{INSTANCE, hash, merge_maps};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 
 use super::super::proxy;
@@ -10,9 +10,6 @@ use super::Cx;
 
 /// Value of `app.kubernetes.io/managed-by`: dashboards and the caches select by it.
 pub const MANAGED_BY: &str = "k8s-nim-operator";
-
-/// Label with the name of the service, on all its objects and pods.
-pub const INSTANCE: &str = "app.kubernetes.io/instance";
 
 /// Label that tells the leaders of a multi-node service from its workers.
 pub(super) const ROLE: &str = "nim-llm-role";
