@@ -23,7 +23,8 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use capstan_api::nim::{NimBuild, NimCache, NimPipeline};
-use capstan_runtime::ask::{Asker, How};
+use capstan_runtime::ask::{Asker, How, Known};
+use capstan_runtime::queue::Queue;
 use capstan_runtime::registry::Registries;
 use capstan_runtime::serve::Guard;
 use capstan_runtime::webhook::{self, keeper};
@@ -196,8 +197,11 @@ fn controllers(
 ) {
     let nodes = Nodes::follow(&runtime.cache);
     let registries = options.registries.map(|patience| Registries::new(runtime.client.clone(), patience));
-    let asking =
-        Asking { how: questions::with_registries(&options.ask, registries), registries: options.registries.is_some() };
+    let asking = Asking {
+        known: questions::known_to(registries.clone()),
+        how: questions::with_registries(&options.ask, registries),
+        registries: options.registries.is_some(),
+    };
     nim_service::start(tasks, runtime, schemas, nodes.clone(), &asking, options, stop);
     gpu::start(tasks, runtime, schemas, &options.gpu, stop);
     let mut run = Run { tasks, runtime, schemas, nodes, asking, stop };
@@ -212,8 +216,16 @@ fn controllers(
 #[derive(Clone)]
 struct Asking {
     how: How,
+    known: Known,
     /// Whether registries are asked.
     registries: bool,
+}
+
+impl Asking {
+    /// Asks for a controller with that queue.
+    fn asker(&self, queue: Queue<Key>) -> Asker {
+        Asker::new(self.how.clone(), self.known.clone(), queue)
+    }
 }
 
 /// What a reconcile works with.
@@ -250,7 +262,7 @@ impl Run<'_> {
             runtime: self.runtime.clone(),
             schemas: self.schemas.clone(),
             nodes: self.nodes.clone(),
-            asker: Asker::new(self.asking.how.clone(), controller.queue()),
+            asker: self.asking.asker(controller.queue()),
             registries: self.asking.registries,
         };
         self.tasks.spawn(controller.run(self.stop.clone(), move |key| reconcile(cx.clone(), key)));

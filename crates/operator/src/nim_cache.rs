@@ -53,8 +53,11 @@ pub(crate) async fn reconcile(cx: Cx, key: Key) -> Result<Action, Error> {
     facts.answers = cx.asker.answers(&key);
     facts.registries = cx.registries;
     let seen = look(&cx, &cache, &facts.live).await?;
-    let plan = nim_cache::plan(&cache, &facts, &seen);
-    cx.asker.ask(&key, &plan.questions);
+    let mut plan = nim_cache::plan(&cache, &facts, &seen);
+    while cx.asker.ask(&key, &plan.questions) {
+        facts.answers = cx.asker.answers(&key);
+        plan = nim_cache::plan(&cache, &facts, &seen);
+    }
     let blocked = |reason: &str, message: &str| nim_cache::blocked(&cache, &facts, &seen, reason, message);
     settle(runtime, &reference, &uid, &facts, plan, blocked).await
 }

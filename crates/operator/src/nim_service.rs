@@ -56,7 +56,7 @@ pub(crate) fn start(
         runtime: runtime.clone(),
         schemas: schemas.clone(),
         nodes,
-        asker: Asker::new(asking.how.clone(), queue.clone()),
+        asker: asking.asker(queue.clone()),
         registries: asking.registries,
         kserve: options.kserve_namespace.clone(),
     };
@@ -95,8 +95,11 @@ async fn reconcile(cx: Cx, key: Key) -> Result<Action, Error> {
     facts.answers = cx.asker.answers(&key);
     facts.registries = cx.registries;
     facts.orchestrator = cx.nodes.orchestrator();
-    let plan = nim_service::plan(&service, &facts);
-    cx.asker.ask(&key, &plan.questions);
+    let mut plan = nim_service::plan(&service, &facts);
+    while cx.asker.ask(&key, &plan.questions) {
+        facts.answers = cx.asker.answers(&key);
+        plan = nim_service::plan(&service, &facts);
+    }
     let blocked = |reason: &str, message: &str| nim_service::blocked(&service, &facts, reason, message);
     settle(runtime, &reference, &uid, &facts, plan, blocked).await
 }

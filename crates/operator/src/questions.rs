@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use capstan_operands::inference::nim_service::discovery;
 use capstan_plan::{Answer, Question};
-use capstan_runtime::ask::{How, Silence};
+use capstan_runtime::ask::{How, Known, Silence};
 use capstan_runtime::registry::Registries;
 use capstan_runtime::{fetch, keys};
 
@@ -49,6 +49,14 @@ pub(crate) fn with_registries(ask: &Ask, registries: Option<Registries>) -> How 
             Box::pin(async move { Err(format!("no registry is asked about image {}", image.name).into()) })
         }
         (other, _) => how(other),
+    })
+}
+
+/// What registries have told lately about the same image.
+pub(crate) fn known_to(registries: Option<Registries>) -> Known {
+    Arc::new(move |question| match question {
+        Question::Image(image) => registries.as_ref()?.known_labels(image).map(|labels| Answer::Image(Ok(labels))),
+        _ => None,
     })
 }
 

@@ -7,6 +7,7 @@ use capstan_plan::{Facts, Plan, Ref, diff};
 use capstan_runtime::writer::{self, Expected};
 use capstan_runtime::{Action, Class, Error, Runtime};
 use serde::Serialize;
+use serde_json::Value;
 
 /// What is in the way is looked at again after this long: we are told of our own objects only.
 const IN_THE_WAY: Duration = Duration::from_secs(30);
@@ -23,21 +24,23 @@ pub(crate) async fn settle<S: Serialize>(
     mut plan: Plan<S>,
     blocked: impl FnOnce(&str, &str) -> Plan<S>,
 ) -> Result<Action, Error> {
-    let mut failed = None;
+    let (mut failed, mut wrote) = (None, false);
     let open = plan.questions.iter().any(|question| !facts.answers.contains_key(question));
-    let status = serde_json::to_value(&plan.status).unwrap_or_default();
-    let expected = match open {
-        true => Expected::Answer,
-        false if upgrade::is_under_way(&status) => Expected::Turns,
-        false => Expected::Nothing,
-    };
     if let Some(wanted) = &plan.objects {
         let outcome = runtime.writer.apply(diff(uid, wanted, &facts.live)).await;
         if let Some(Refusal { reason, message, again }) = refused(reference, &outcome) {
             plan = Plan { requeue: Some(again), ..blocked(&reason, &message) };
+        } else {
+            wrote = outcome.applied > 0;
         }
         failed = outcome.result().err();
     }
+    let expected = |status: &Value| match open || wrote {
+        // What was just written is looked at in a moment: this plan has not seen it yet.
+        true => Expected::Answer,
+        false if upgrade::is_under_way(status) => Expected::Turns,
+        false => Expected::Nothing,
+    };
     let later = runtime.writer.status_at_leisure(reference, &plan.status, expected).await?;
     runtime.events.record_all(reference, uid, &plan.events);
     match failed {

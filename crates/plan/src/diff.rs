@@ -2,7 +2,7 @@
 
 use serde_json::Value;
 
-use crate::kit::hash;
+use crate::kit::hash_json;
 use crate::object::{Object, Policy, Ref, controller, same_manager, uid};
 use crate::{LiveObjects, kit};
 
@@ -123,12 +123,12 @@ pub fn is_current(wanted: &Object, live: &LiveObjects) -> bool {
 }
 
 fn stamped(object: &Object) -> Object {
-    object.clone().annotated(LAST_APPLIED, &hash(&object.own().to_string()))
+    object.clone().annotated(LAST_APPLIED, &hash_json(&*object.own()))
 }
 
 /// Whether what is wanted is what we last applied.
 fn is_stamped(object: &Object, live: &Value) -> bool {
-    live["metadata"]["annotations"][LAST_APPLIED] == hash(&object.own().to_string())
+    live["metadata"]["annotations"][LAST_APPLIED] == hash_json(&*object.own())
 }
 
 /// Whether an apply would change nothing.

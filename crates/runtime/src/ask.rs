@@ -26,6 +26,9 @@ const AT_ONCE: usize = 32;
 /// How a question is asked: an answer, or why there is none.
 pub type How = Arc<dyn Fn(Question) -> BoxFuture<'static, Result<Answer, Silence>> + Send + Sync>;
 
+/// What can be told without asking anybody.
+pub type Known = Arc<dyn Fn(&Question) -> Option<Answer> + Send + Sync>;
+
 /// Why there is no answer.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum Silence {
@@ -51,6 +54,7 @@ pub struct Asker {
 
 struct Shared {
     how: How,
+    known: Known,
     queue: Queue<Key>,
     limit: Semaphore,
     /// A list for each key, since it has one or two questions and there are many keys.
@@ -59,8 +63,8 @@ struct Shared {
 
 struct Asked {
     answer: Option<Answer>,
-    /// Ends with the interest in the question.
-    _task: AbortOnDropHandle<()>,
+    /// Ends with the interest in the question. There is none where all is known.
+    _task: Option<AbortOnDropHandle<()>>,
 }
 
 /// How often in a row there was no answer.
@@ -82,9 +86,9 @@ impl Failures {
 }
 
 impl Asker {
-    /// Asks as `how` says, and adds a key to `queue` when an answer for it changes.
-    pub fn new(how: How, queue: Queue<Key>) -> Self {
-        let shared = Shared { how, queue, limit: Semaphore::new(AT_ONCE), asked: Mutex::default() };
+    /// Asks as `how` says what is not `known` already, and adds a key to `queue` when an answer for it changes.
+    pub fn new(how: How, known: Known, queue: Queue<Key>) -> Self {
+        let shared = Shared { how, known, queue, limit: Semaphore::new(AT_ONCE), asked: Mutex::default() };
         Self { shared: Arc::new(shared) }
     }
 
@@ -95,21 +99,28 @@ impl Asker {
         known.filter_map(|(question, asked)| Some((question.clone(), asked.answer.clone()?))).collect()
     }
 
-    /// Asks these questions for a key, and no others any more.
-    pub fn ask(&self, key: &Key, questions: &[Question]) {
+    /// Asks these questions for a key, and no others any more. Says whether one of them is answered at once.
+    pub fn ask(&self, key: &Key, questions: &[Question]) -> bool {
         let mut asked = self.asked();
         if questions.is_empty() {
             asked.remove(key);
-            return;
+            return false;
         }
-        let known = asked.entry(key.clone()).or_default();
-        known.retain(|(question, _)| questions.contains(question));
+        let mine = asked.entry(key.clone()).or_default();
+        mine.retain(|(question, _)| questions.contains(question));
+        let mut answered = false;
         for question in questions {
-            if known.iter().all(|(known, _)| known != question) {
-                known.push((question.clone(), self.begin(key, question)));
+            if mine.iter().all(|(known, _)| known != question) {
+                let asked = match (self.shared.known)(question).filter(|_| question.is_lasting()) {
+                    Some(answer) => Asked { answer: Some(answer), _task: None },
+                    None => self.begin(key, question),
+                };
+                answered |= asked.answer.is_some();
+                mine.push((question.clone(), asked));
             }
         }
-        known.shrink_to_fit();
+        mine.shrink_to_fit();
+        answered
     }
 
     /// Asks until the answer lasts, or nobody is interested any more.
@@ -127,7 +138,7 @@ impl Asker {
                 }
             }
         });
-        Asked { answer: None, _task: AbortOnDropHandle::new(task) }
+        Asked { answer: None, _task: Some(AbortOnDropHandle::new(task)) }
     }
 
     fn asked(&self) -> MutexGuard<'_, HashMap<Key, Vec<(Question, Asked)>>> {
@@ -195,7 +206,7 @@ mod tests {
             Box::pin(async move { answer.map(|name| Answer::Model(Ok(name))) })
         });
         let queue = Queue::default();
-        (Asker::new(how, queue.clone()), queue, Key::new("ns", "a"))
+        (Asker::new(how, Arc::new(|_| None), queue.clone()), queue, Key::new("ns", "a"))
     }
 
     fn refused() -> Silence {
@@ -224,6 +235,22 @@ mod tests {
             queue.done(&key);
             assert_eq!(asker.answers(&key)[&model()], Answer::Model(Err(expected.into())));
         }
+        assert!(tokio::time::timeout(Duration::from_secs(3600), queue.next()).await.is_err());
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn what_is_known_is_answered_at_once_and_never_asked() {
+        let labels = Answer::Image(Ok(Vec::new()));
+        let (how, known): (How, Known) = {
+            let labels = labels.clone();
+            (Arc::new(|question| panic!("asked {question:?}")), Arc::new(move |_| Some(labels.clone())))
+        };
+        let queue = Queue::default();
+        let (asker, key) = (Asker::new(how, known, queue.clone()), Key::new("ns", "a"));
+        let image = Question::Image(capstan_plan::Image { name: "nim/llama".into(), ..Default::default() });
+        assert!(asker.ask(&key, std::slice::from_ref(&image)));
+        assert_eq!(asker.answers(&key), BTreeMap::from([(image.clone(), labels)]));
+        assert!(!asker.ask(&key, &[image]), "it was answered before");
         assert!(tokio::time::timeout(Duration::from_secs(3600), queue.next()).await.is_err());
     }
 

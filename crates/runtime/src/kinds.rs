@@ -407,12 +407,17 @@ impl Kind {
 
     /// Reads an object, but not what is dropped anyway.
     pub(crate) fn read(&self, text: &str) -> serde_json::Result<Value> {
+        self.read_news(text, &|_| true)
+    }
+
+    /// The same, but only to its metadata if these are no news.
+    pub(crate) fn read_news(&self, text: &str, news: &dyn Fn(&Value) -> bool) -> serde_json::Result<Value> {
         let parts = match self.keep {
             Keep::Only(parts) => Some(parts),
             Keep::Pod => Some(pods::READ),
             Keep::Full | Keep::Keys | Keep::Metadata => None,
         };
-        trim::read(text, parts)
+        trim::read(text, parts, news)
     }
 
     /// Drops what is not kept.

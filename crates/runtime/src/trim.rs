@@ -60,35 +60,42 @@ pub(crate) fn only(fields: &mut Map<String, Value>, parts: &[Part]) {
 }
 
 /// Reads an object, of which only `parts` if they are given, and never its managed fields. What is left out costs little
-/// more than to find its end.
-pub(crate) fn read(text: &str, parts: Option<&'static [Part]>) -> serde_json::Result<Value> {
+/// more than to find its end. That is also all that is done with what follows metadata that are not `news`, as servers
+/// write metadata first.
+pub(crate) fn read(
+    text: &str,
+    parts: Option<&'static [Part]>,
+    news: &dyn Fn(&Value) -> bool,
+) -> serde_json::Result<Value> {
     let mut reader = serde_json::Deserializer::from_str(text);
-    let object = Sieve { parts, depth: 0 }.deserialize(&mut reader)?;
+    let object = Sieve { parts, depth: 0, news }.deserialize(&mut reader)?;
     reader.end()?;
     Ok(object)
 }
 
 /// Reads a value without what is not wanted of it.
 #[derive(Clone, Copy)]
-struct Sieve {
+struct Sieve<'a> {
     parts: Option<&'static [Part]>,
     /// 0 for the object, 1 for its metadata, more for everything else.
     depth: usize,
+    /// Whether to go on, from the metadata.
+    news: &'a dyn Fn(&Value) -> bool,
 }
 
-impl Sieve {
+impl Sieve<'_> {
     /// How a field is read; nothing if it is not.
     fn below(self, name: &str) -> Option<Self> {
         let depth = if self.depth == 0 && name == "metadata" { 1 } else { 2 };
         if self.depth == 1 && name == "managedFields" {
             return None;
         }
-        let Some(parts) = self.parts else { return Some(Self { parts: None, depth }) };
+        let Some(parts) = self.parts else { return Some(Self { parts: None, depth, ..self }) };
         let parts = match parts.iter().find(|part| part.name() == name)? {
             Part::Of(_, parts) | Part::Each(_, parts) => Some(*parts),
             _ => None,
         };
-        Some(Self { parts, depth })
+        Some(Self { parts, depth, ..self })
     }
 
     fn reads_all(self) -> bool {
@@ -96,7 +103,7 @@ impl Sieve {
     }
 }
 
-impl<'de> DeserializeSeed<'de> for Sieve {
+impl<'de> DeserializeSeed<'de> for Sieve<'_> {
     type Value = Value;
 
     fn deserialize<D: Deserializer<'de>>(self, deserializer: D) -> Result<Value, D::Error> {
@@ -104,7 +111,7 @@ impl<'de> DeserializeSeed<'de> for Sieve {
     }
 }
 
-impl<'de> Visitor<'de> for Sieve {
+impl<'de> Visitor<'de> for Sieve<'_> {
     type Value = Value;
 
     fn expecting(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
@@ -113,9 +120,14 @@ impl<'de> Visitor<'de> for Sieve {
 
     fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<Value, A::Error> {
         let mut fields = Map::new();
+        let mut goes_on = true;
         while let Some(name) = map.next_key::<String>()? {
-            match self.below(&name) {
-                Some(sieve) => drop(fields.insert(name, map.next_value_seed(sieve)?)),
+            match self.below(&name).filter(|_| goes_on) {
+                Some(sieve) => {
+                    let value = map.next_value_seed(sieve)?;
+                    goes_on = sieve.depth != 1 || (self.news)(&value);
+                    fields.insert(name, value);
+                }
                 None => drop(map.next_value::<IgnoredAny>()?),
             }
         }
@@ -210,16 +222,25 @@ mod tests {
             "spec": {"a": [1, -2, 2.5, null, true], "list": [{"x": 1}, 3, {}]},
             "status": {"managedFields": "not those", "text": "caf\u{e9}"},
         });
-        assert_eq!(read(&text, Some(parts)).unwrap(), sieved);
+        assert_eq!(read(&text, Some(parts), &|_| true).unwrap(), sieved);
         let mut whole = object;
         whole["metadata"].as_object_mut().unwrap().remove("managedFields");
-        assert_eq!(read(&text, None).unwrap(), whole);
+        assert_eq!(read(&text, None, &|_| true).unwrap(), whole);
+    }
+
+    #[test]
+    fn of_what_is_no_news_only_the_metadata_are_read() {
+        let text = r#"{"kind": "A", "metadata": {"name": "n", "labels": {"metadata": "x"}}, "spec": {"a": 1}}"#;
+        let named = |wanted: &'static str| move |metadata: &Value| metadata["name"] == wanted;
+        assert_eq!(read(text, None, &named("n")).unwrap(), serde_json::from_str::<Value>(text).unwrap());
+        let head = json!({"kind": "A", "metadata": {"name": "n", "labels": {"metadata": "x"}}});
+        assert_eq!(read(text, None, &named("other")).unwrap(), head);
     }
 
     #[test]
     fn what_is_no_json_is_refused_even_where_it_is_not_wanted() {
         for text in [r#"{"other": [1,}"#, r#"{"status": {}} more"#, ""] {
-            assert!(read(text, Some(&[Part::All("status")])).is_err(), "{text}");
+            assert!(read(text, Some(&[Part::All("status")]), &|_| true).is_err(), "{text}");
         }
     }
 }

@@ -1,19 +1,19 @@
-//! A private control plane and a way to talk to it without TLS. Two of them may run at once.
+//! A private control plane. Two of them may run at once.
 
-use std::net::{IpAddr, Ipv4Addr, TcpStream};
+use std::net::{IpAddr, Ipv4Addr};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use anyhow::{Context, Result, ensure};
+use anyhow::{Context, Result};
+use kube::config::{KubeConfigOptions, Kubeconfig};
 use serde_json::Value;
 
 use super::players::{APPLY, each};
 use super::seen::Seen;
 use crate::cluster::control_plane::{self, OPERATOR, Programs, SERVICES, Workloads};
-use crate::cluster::{Process, output, tools, until};
+use crate::cluster::{Process, output, tools};
 
-/// Where kubectl hands requests of the administrator on, and where operators say how they are: the first of each.
-const PROXY: u16 = 8101;
+/// Where operators say how they are: the first of them.
 const HEALTH: u16 = 8201;
 
 /// How long the control plane may take.
@@ -38,15 +38,16 @@ impl Cluster {
         let home = tools::cache()?.join("bench").join(number.to_string());
         end(&home)?;
         std::fs::create_dir_all(&home)?;
-        let port = PROXY + number;
-        let config = kube::Config::new(format!("http://127.0.0.1:{port}").parse()?);
+        let started = control_plane::start_played(&home, &programs, IpAddr::V4(Ipv4Addr::LOCALHOST), workloads);
+        if started.is_err() {
+            stop(&home)?;
+        }
+        started?;
+        let kubeconfig = home.join("kubeconfig");
+        let read = Kubeconfig::read_from(&kubeconfig)?;
+        let config = kube::Config::from_custom_kubeconfig(read, &KubeConfigOptions::default()).await?;
         let cluster = Self { client: kube::Client::try_from(config)?, home, number };
-        control_plane::start_played(&cluster.home, &programs, IpAddr::V4(Ipv4Addr::LOCALHOST), workloads)?;
-        let kubeconfig = cluster.home.join("kubeconfig").display().to_string();
-        let flags = ["proxy", "--kubeconfig", &kubeconfig, "--port", &port.to_string()].map(str::to_owned);
-        proxy(&cluster.home).start(&programs.kubectl, &flags)?;
-        let listens = until(READY, || TcpStream::connect((Ipv4Addr::LOCALHOST, port)).is_ok());
-        ensure!(listens, "kubectl proxy does not listen: see {}", proxy(&cluster.home).log().display());
+        let kubeconfig = kubeconfig.display().to_string();
         let bind = ["create", "clusterrolebinding", "bench", "--clusterrole=cluster-admin", "--user", OPERATOR];
         output(&programs.kubectl, &[&["--kubeconfig", &kubeconfig], &bind[..]].concat())?;
         cluster.install().await?;
@@ -114,15 +115,10 @@ pub(super) fn network() -> Result<()> {
     Ok(())
 }
 
-fn proxy(home: &Path) -> Process {
-    Process::of(home, "kubectl-proxy")
-}
-
 fn stop(home: &Path) -> Result<()> {
     for name in [FIRST, SECOND] {
         Process::of(home, name).stop()?;
     }
-    proxy(home).stop()?;
     control_plane::stop(home)
 }
 

@@ -91,6 +91,8 @@ impl Common {
 
 /// The release build of this tree.
 const OWN: &str = "target/release/capstan";
+/// The same of this command: what it plays beside the operator should take as little of the machine as it can.
+const PLAYER: &str = "target/release/xtask";
 
 /// Is set inside the network.
 const INSIDE: &str = "CAPSTAN_BENCH_INSIDE";
@@ -104,10 +106,9 @@ pub(crate) fn run(root: &Path, scenario: &Scenario) -> Result<()> {
         Scenario::Upgrade(args) => &args.common,
     };
     if std::env::var_os(INSIDE).is_none() {
-        if common.binary.is_empty() {
-            crate::cargo(root, &["build", "--release", "--package", "capstan"])?;
-        }
-        return enter();
+        let operator: &[&str] = if common.binary.is_empty() { &["--package", "capstan"] } else { &[] };
+        crate::cargo(root, &[&["build", "--release", "--package", "xtask"], operator].concat())?;
+        return enter(&root.join(PLAYER));
     }
     println!("load before: {}", std::fs::read_to_string("/proc/loadavg").unwrap_or_default().trim());
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
@@ -123,10 +124,10 @@ pub(crate) fn run(root: &Path, scenario: &Scenario) -> Result<()> {
 }
 
 /// Starts this command again in a network of its own.
-fn enter() -> Result<()> {
+fn enter(program: &Path) -> Result<()> {
     let status = Command::new("unshare")
         .args(["--map-root-user", "--net"])
-        .arg(std::env::current_exe()?)
+        .arg(program)
         .args(std::env::args_os().skip(1))
         .env(INSIDE, "1")
         .status()

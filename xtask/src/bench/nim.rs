@@ -31,11 +31,11 @@ const COUNT: usize = 500;
 /// How long a step may take.
 const DEADLINE: Duration = Duration::from_secs(900);
 
-/// What is done. That the scheduler and the kubelet of a cluster need their time is not the operator's doing, so pods are in
-/// place before it is looked how long it takes until services are Ready.
+/// What is done. That scheduler and kubelets need their time is not the operator's doing, so pods run before it is looked how
+/// long it takes until services are Ready, whose Deployments say that they are available.
 const CREATE: &str = "create services";
-const PODS: &str = "put pods in place";
-const START: &str = "start models";
+const PODS: &str = "run pods";
+const START: &str = "make Deployments available";
 
 const SERVICES: &str = "/apis/apps.nvidia.com/v1alpha1/namespaces/default/nimservices";
 /// Where model servers answer.
@@ -84,8 +84,8 @@ impl Play for Nim {
                 players::available(&arena.cluster, &self.models.deployments).await?;
                 let told = arena.seconds();
                 self.models.until_ready(self.services).await?;
-                arena.column.main("all are Ready after the first pod ran", "s", arena.seconds());
-                arena.column.detail("all are Ready after the last pod ran", "s", arena.seconds() - told);
+                arena.column.main("all are Ready after the first was available", "s", arena.seconds());
+                arena.column.detail("all are Ready after the last was available", "s", arena.seconds() - told);
             }
         }
         let asked = arena.calm().await?;

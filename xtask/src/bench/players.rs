@@ -92,22 +92,20 @@ fn gpu_node(name: &str) -> Value {
     })
 }
 
-/// Puts a pod of every Deployment on the node.
+/// Lets a pod of every Deployment run on the node.
 pub(super) async fn pods(cluster: &Cluster, deployments: &Seen) -> Result<()> {
     each(all(deployments), |deployment| {
         let client = cluster.client.clone();
-        async move { make_pod(&client, &deployment, NODE).await.map(drop) }
+        async move { run_pod(&client, &deployment, NODE).await }
     })
     .await
 }
 
-/// Lets those pods run, and every Deployment be available.
+/// Lets every Deployment be available.
 pub(super) async fn available(cluster: &Cluster, deployments: &Seen) -> Result<()> {
     each(all(deployments), |deployment| {
         let client = cluster.client.clone();
         async move {
-            let pod = pod(&deployment, NODE);
-            tell(&client, "v1", "pods", &pod, &json!({"status": running(&pod)})).await?;
             let (replicas, generation) = (&deployment["spec"]["replicas"], &deployment["metadata"]["generation"]);
             let status = json!({"status": {
                 "observedGeneration": generation, "replicas": replicas, "updatedReplicas": replicas,
@@ -125,14 +123,10 @@ fn all(objects: &Seen) -> Vec<Value> {
 
 /// Makes a pod of a workload on a node, and lets it run.
 pub(super) async fn run_pod(client: &kube::Client, workload: &Value, node: &str) -> Result<()> {
-    let pod = make_pod(client, workload, node).await?;
-    tell(client, "v1", "pods", &pod, &json!({"status": running(&pod)})).await
-}
-
-async fn make_pod(client: &kube::Client, workload: &Value, node: &str) -> Result<Value> {
     let pod = pod(workload, node);
     let namespace = pod["metadata"]["namespace"].as_str().unwrap_or_default();
-    send(client, "POST", &format!("/api/v1/namespaces/{namespace}/pods"), JSON, &pod).await
+    let pod = send(client, "POST", &format!("/api/v1/namespaces/{namespace}/pods"), JSON, &pod).await?;
+    tell(client, "v1", "pods", &pod, &json!({"status": running(&pod)})).await
 }
 
 /// The pod of a workload on a node.

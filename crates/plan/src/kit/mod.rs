@@ -5,6 +5,7 @@ pub mod quantity;
 use std::collections::BTreeMap;
 
 use k8s_openapi::api::core::v1::EnvVar;
+use serde::Serialize;
 
 /// The label by which objects say what they are a part of.
 pub const INSTANCE: &str = "app.kubernetes.io/instance";
@@ -12,13 +13,52 @@ pub const INSTANCE: &str = "app.kubernetes.io/instance";
 /// The hash that names and annotations of the API use: FNV-1a of 32 bits in decimal, with its digits replaced so that
 /// no vowel and no confusing digit is left.
 pub fn hash(text: &str) -> String {
+    letters(fnv(text))
+}
+
+/// The same of a value as JSON, which is not written down for it.
+pub fn hash_json(value: &impl Serialize) -> String {
+    let mut hash = Fnv::default();
+    serde_json::to_writer(&mut hash, value).expect("what is hashed is valid JSON");
+    letters(hash.0)
+}
+
+fn letters(hash: u32) -> String {
     let digits = b"456789bcdf";
-    fnv(text).to_string().bytes().map(|digit| char::from(digits[usize::from(digit - b'0')])).collect()
+    hash.to_string().bytes().map(|digit| char::from(digits[usize::from(digit - b'0')])).collect()
 }
 
 /// FNV-1a of 32 bits.
 pub fn fnv(text: &str) -> u32 {
-    text.bytes().fold(0x811c_9dc5, |hash, byte| (hash ^ u32::from(byte)).wrapping_mul(0x0100_0193))
+    let mut hash = Fnv::default();
+    hash.add(text.as_bytes());
+    hash.0
+}
+
+/// A hash that grows with what is written to it.
+struct Fnv(u32);
+
+impl Default for Fnv {
+    fn default() -> Self {
+        Self(0x811c_9dc5)
+    }
+}
+
+impl Fnv {
+    fn add(&mut self, bytes: &[u8]) {
+        self.0 = bytes.iter().fold(self.0, |hash, byte| (hash ^ u32::from(*byte)).wrapping_mul(0x0100_0193));
+    }
+}
+
+impl std::io::Write for Fnv {
+    fn write(&mut self, bytes: &[u8]) -> std::io::Result<usize> {
+        self.add(bytes);
+        Ok(bytes.len())
+    }
+
+    fn flush(&mut self) -> std::io::Result<()> {
+        Ok(())
+    }
 }
 
 /// Maps merged: `first` wins.
@@ -89,6 +129,12 @@ mod tests {
         for (text, expected) in vectors {
             assert_eq!(hash(text), expected, "{text}");
         }
+    }
+
+    #[test]
+    fn a_value_has_the_hash_of_its_text() {
+        let value = serde_json::json!({"text": "caf\u{e9} \"quoted\"", "list": [1, -2.5, null, true], "empty": {}});
+        assert_eq!(hash_json(&value), hash(&value.to_string()));
     }
 
     #[test]

@@ -170,6 +170,7 @@ impl Watches {
         if self.running.contains_key(&index) && before == version {
             return;
         }
+        self.cache.note_served();
         let task = tokio::spawn(feed::run(self.cache.clone(), self.client.clone(), index));
         self.running.insert(index, tokio_util::task::AbortOnDropHandle::new(task));
     }

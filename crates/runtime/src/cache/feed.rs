@@ -3,6 +3,7 @@
 //! kube's `watcher` is not used: it starts again without a pause when a stream ends, does not say that it did, and one
 //! object that cannot be parsed fails the whole list.
 
+use std::cell::Cell;
 use std::collections::BTreeSet;
 use std::pin::pin;
 use std::time::Duration;
@@ -232,10 +233,18 @@ impl Watch<'_> {
     /// Keeps an object; one that cannot be read is reported and left out.
     fn take(&mut self, text: &RawValue, source: Source) -> Option<Key> {
         let table = &self.feed.table;
-        match table.kind.read(text.get()) {
+        // Half of what a watch tells are writes of ours, whose answers are here already.
+        let known = Cell::new(false);
+        let news = |metadata: &Value| {
+            known.set(source == Source::Watch && table.has(metadata));
+            !known.get()
+        };
+        match table.kind.read_news(text.get(), &news) {
             Ok(object) => {
                 let (key, version) = (Key::of(&object), version(&object).map(str::to_owned));
-                self.cache.change(self.feed, || table.put(source, object));
+                if !known.get() {
+                    self.cache.change(self.feed, || table.put(source, object));
+                }
                 self.passed(version.as_deref(), source);
                 Some(key)
             }

@@ -83,6 +83,8 @@ struct Shared {
     subscribers: RwLock<Vec<Subscriber>>,
     on_poison: RwLock<Vec<PoisonHandler>>,
     server: watch::Sender<Option<ServerVersion>>,
+    /// What [`Cache::served`] says: every decision asks.
+    served: RwLock<Arc<BTreeSet<Gvk>>>,
     /// Rises whenever a kind becomes complete or is found to be absent.
     progress: watch::Sender<u64>,
     ready: AtomicBool,
@@ -137,6 +139,7 @@ impl Cache {
             subscribers: RwLock::default(),
             on_poison: RwLock::default(),
             server: watch::Sender::new(None),
+            served: RwLock::default(),
             progress: watch::Sender::new(0),
             ready: AtomicBool::new(false),
             rediscover: Notify::new(),
@@ -182,14 +185,14 @@ impl Cache {
     where
         K: kube::Resource<DynamicType = ()> + DeserializeOwned,
     {
-        let reference = Ref::of::<K>(&key.namespace, &key.name);
-        let Some(object) = self.get(&reference) else { return Ok(None) };
-        let undecodable = |error: serde_json::Error| Error::Undecodable {
-            reference: Box::new(reference),
-            uid: uid(&object).into(),
-            reason: error.to_string(),
+        let gvk = Gvk::of::<K>();
+        let Some(read) = self.table(&gvk).and_then(|table| table.typed(key)) else { return Ok(None) };
+        let undecodable = |error: serde_json::Error| {
+            let reference = Box::new(Ref { gvk, namespace: key.namespace.to_string(), name: key.name.to_string() });
+            let uid = self.get(&reference).map(|object| uid(&object).to_owned()).unwrap_or_default();
+            Error::Undecodable { reference, uid, reason: error.to_string() }
         };
-        K::deserialize(&*object).map(Some).map_err(undecodable)
+        read.map(Some).map_err(undecodable)
     }
 
     /// All objects of a kind, in the order of their keys.
@@ -248,17 +251,23 @@ impl Cache {
     }
 
     /// The kinds that the server serves and whose objects are all here.
-    pub fn served(&self) -> BTreeSet<Gvk> {
+    pub fn served(&self) -> Arc<BTreeSet<Gvk>> {
+        self.shared.served.read().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
+    /// Notes which these are now.
+    fn note_served(&self) {
+        let mut served = self.shared.served.write().unwrap_or_else(PoisonError::into_inner);
         let feeds = self.shared.tables.iter().filter(|feed| feed.is_current()).map(|feed| &feed.table);
         let whole = feeds.filter(|table| table.kind.slice.is_empty() && table.synced());
-        whole.map(|table| table.kind.gvk()).collect()
+        *served = Arc::new(whole.map(|table| table.kind.gvk()).collect());
     }
 
     /// Waits until other kinds are served than `known`, and says which.
-    pub async fn served_other_than(&self, known: &BTreeSet<Gvk>) -> BTreeSet<Gvk> {
+    pub async fn served_other_than(&self, known: &BTreeSet<Gvk>) -> Arc<BTreeSet<Gvk>> {
         let mut progress = self.shared.progress.subscribe();
         // The sender lives as long as `self`.
-        let _ = progress.wait_for(|_| self.served() != *known).await;
+        let _ = progress.wait_for(|_| *self.served() != *known).await;
         self.served()
     }
 
@@ -352,6 +361,7 @@ impl Cache {
     }
 
     fn progressed(&self) {
+        self.note_served();
         if self.missing().is_empty() {
             self.shared.ready.store(true, Ordering::Release);
         }

@@ -9,6 +9,7 @@ use std::sync::{Arc, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
 
 use capstan_plan::kit::INSTANCE;
 use capstan_plan::{Live, Packed, Packer};
+use serde::de::DeserializeOwned;
 use serde_json::Value;
 
 use super::index::Index;
@@ -106,7 +107,7 @@ impl Kept {
     fn new(form: Form, object: &Value, packer: &mut Packer) -> Self {
         match form {
             Form::Packed => Self::Packed(packer.pack(object)),
-            Form::Text => Self::Text(object.to_string().into()),
+            Form::Text => Self::Text(serde_json::to_string(object).unwrap_or_default().into()),
         }
     }
 
@@ -144,6 +145,17 @@ impl Table {
 
     pub(crate) fn get(&self, key: &Key) -> Option<Live> {
         self.read().objects.get(key).map(|entry| entry.object.live())
+    }
+
+    /// The object as a `K`.
+    pub(crate) fn typed<K: DeserializeOwned>(&self, key: &Key) -> Option<serde_json::Result<K>> {
+        let state = self.read();
+        let object = &state.objects.get(key)?.object;
+        Some(match object {
+            // Errors of values do not say in which column, which changes with every version of the object.
+            Kept::Text(text) => serde_json::from_str(text).or_else(|_| K::deserialize(&*object.live())),
+            Kept::Packed(packed) => K::deserialize(packed.to_value()),
+        })
     }
 
     pub(crate) fn all(&self) -> Vec<Live> {
@@ -204,6 +216,15 @@ impl Table {
 
     pub(crate) fn synced(&self) -> bool {
         self.read().synced
+    }
+
+    /// Whether the object with these metadata is here, in the same version.
+    pub(crate) fn has(&self, metadata: &Value) -> bool {
+        let text = |field: &str| metadata[field].as_str().unwrap_or_default();
+        let version = text("resourceVersion").parse().ok();
+        let key = Key::new(text("namespace"), text("name"));
+        let same = |entry: &Entry| version.is_some() && entry.version == version && *entry.uid == *text("uid");
+        self.read().objects.get(&key).is_some_and(same)
     }
 
     /// Begins to read a list.
@@ -395,6 +416,16 @@ mod tests {
         assert_eq!((table.of_instance("ns", "llama").len(), table.of_instance("ns", "b").len()), (0, 1));
         table.remove(Source::Watch, &pod("ns", 4, "b"));
         assert!(table.of_instance("ns", "b").is_empty());
+    }
+
+    #[test]
+    fn only_the_same_version_of_the_same_object_is_known() {
+        let table = table("ConfigMap");
+        let has = |name: &str, uid: &str, version: u64| table.has(&object(name, uid, version)["metadata"]);
+        assert!(!has("a", "u", 5));
+        table.put(Source::Write, object("a", "u", 5));
+        assert!(has("a", "u", 5));
+        assert!(!has("a", "u", 6) && !has("a", "other", 5) && !has("b", "u", 5));
     }
 
     #[test]

@@ -89,7 +89,7 @@ impl<'a> View<'a> {
     /// The facts: the objects, and what is known of the server.
     pub fn facts(self, now: Timestamp) -> Facts {
         let server = self.cache.server().unwrap_or_default();
-        Facts { server, served: self.cache.served(), live: self.live, ..Facts::at(now) }
+        Facts { server, served: (*self.cache.served()).clone(), live: self.live, ..Facts::at(now) }
     }
 }
 

@@ -16,7 +16,7 @@ use kube::Client;
 use kube::api::{Api, Patch, PatchParams, PostParams};
 use serde_json::json;
 use tokio::sync::Notify;
-use tokio::time::{Instant, sleep};
+use tokio::time::{Instant, sleep, timeout};
 use tokio_util::sync::CancellationToken;
 
 use self::backlog::{Backlog, Due, REMIND, Subject};
@@ -28,6 +28,9 @@ use crate::writer::FIELD_MANAGER;
 
 /// The log tells of lost events this often at most.
 const TELL: Duration = Duration::from_secs(60);
+
+/// How long an event lets other writes go first: what it tells of should be there, and others with it, before that is told.
+const WAY: Duration = Duration::from_millis(250);
 
 /// Records events. Clones share one state.
 #[derive(Clone)]
@@ -129,7 +132,10 @@ impl Scribe {
         loop {
             let next = self.shared.backlog().next();
             match next {
-                Some(due) => self.one(due, &mut streak).await,
+                Some(due) => {
+                    let _ = timeout(WAY, self.shared.gate.drained()).await;
+                    self.one(due, &mut streak).await;
+                }
                 None => self.shared.said.notified().await,
             }
         }

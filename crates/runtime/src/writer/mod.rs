@@ -244,7 +244,7 @@ impl Writer {
         let identity = json!({"metadata": {"namespace": reference.namespace, "name": reference.name, "uid": uid}});
         match self.write("delete", kind, reference, request).await {
             // With finalizers the object stays for a while, and is the answer.
-            Ok(answer) if answer["kind"] != "Status" => self.cache.wrote(kind, answer),
+            Ok(answer) if request::stays(&answer) => self.cache.wrote(kind, answer),
             Ok(_) => self.cache.deleted(kind, &identity),
             Err(error) if error.class() == Class::NotFound => self.cache.deleted(kind, &identity),
             Err(error) => return Err(error),

@@ -6,7 +6,7 @@ use http::Request;
 use kube::api::{DeleteParams, PostParams, Preconditions};
 use serde_json::{Value, json};
 
-use super::{FIELD_MANAGER, Writer};
+use super::{FIELD_MANAGER, Writer, request};
 use crate::error::{Class, Error};
 use crate::kinds::Kind;
 
@@ -50,7 +50,7 @@ impl Writer {
         let identity = json!({"metadata": {"namespace": reference.namespace, "name": reference.name, "uid": uid}});
         match self.write("delete", kind, reference, request).await {
             // With a grace period or finalizers the object stays for a while, and is the answer.
-            Ok(answer) if answer["kind"] != "Status" => self.cache.wrote(kind, answer),
+            Ok(answer) if request::stays(&answer) => self.cache.wrote(kind, answer),
             Ok(_) => self.cache.deleted(kind, &identity),
             Err(error) if matches!(error.class(), Class::NotFound | Class::Conflict) => {
                 self.cache.deleted(kind, &identity);

@@ -9,6 +9,7 @@ use serde_json::Value;
 use tokio::time::timeout;
 
 use super::Writer;
+use crate::cache::uid;
 use crate::error::{Class, Error};
 use crate::kinds::Kind;
 
@@ -25,7 +26,12 @@ pub(super) async fn send(
     request: Built,
 ) -> Result<Value, Error> {
     let request = request.map_err(|error| Error::request(verb, what, kube::Error::BuildRequest(error)))?;
-    let answer = writer.gate.pass(verb, what, writer.client.request::<Value>(request)).await;
+    // Who manages which field is half of an answer, and nobody reads it.
+    let answer = async {
+        let text = writer.client.request_text(request).await?;
+        kind.read(&text).map_err(kube::Error::SerdeError)
+    };
+    let answer = writer.gate.pass(verb, what, answer).await;
     if !matches!(answer, Err(Error::NotLeader)) {
         writer.metrics.request(verb, kind.label(), answer.is_ok());
     }
@@ -34,6 +40,11 @@ pub(super) async fn send(
         Err(error) => tracing::debug!(verb, object = %what, error = error.chain(), "write failed"),
     }
     answer
+}
+
+/// Whether an answer to a deletion is the object, which stays for a while: a status has no identity.
+pub(super) fn stays(answer: &Value) -> bool {
+    !uid(answer).is_empty()
 }
 
 pub(super) async fn get(writer: &Writer, kind: &'static Kind, what: &Ref) -> Result<Option<Value>, Error> {

@@ -29,13 +29,18 @@ impl Writer {
     /// A patch of what differs, on the version that was seen: a status that was computed from an older spec is refused
     /// by the server and computed again.
     pub async fn status(&self, reference: &Ref, status: &impl Serialize) -> Result<Sent, Error> {
+        let wanted = wanted(reference, status)?;
+        match self.cache.get(reference) {
+            Some(live) => self.patch_status(reference, &live, &wanted).await,
+            None => Ok(Sent::No),
+        }
+    }
+
+    async fn patch_status(&self, reference: &Ref, live: &Value, wanted: &Value) -> Result<Sent, Error> {
         let kind = self.cache.kind(&reference.gvk)?;
-        let Some(live) = self.cache.get(reference) else { return Ok(Sent::No) };
-        let wanted = serde_json::to_value(status)
-            .map_err(|error| Error::request("serialize the status of", reference, kube::Error::SerdeError(error)))?;
         let nothing = json!({});
         let before = Some(&live["status"]).filter(|status| !status.is_null()).unwrap_or(&nothing);
-        let Some(change) = merge_patch(before, &without_nulls(wanted)) else { return Ok(Sent::No) };
+        let Some(change) = merge_patch(before, wanted) else { return Ok(Sent::No) };
         let body = json!({"metadata": {"resourceVersion": live["metadata"]["resourceVersion"]}, "status": change});
         let params = PatchParams { field_manager: Some(FIELD_MANAGER.into()), ..PatchParams::default() };
         let path = kube::core::Request::new(kind.path(&reference.namespace));
@@ -45,27 +50,27 @@ impl Writer {
         Ok(Sent::Yes)
     }
 
-    /// The same, but a change waits a little where more will be known soon: for an answer that is `expected`, or for the
+    /// The same, but a change waits a little where more will be known soon: for an answer that is `expected` by such a status, or for the
     /// next step if it is progress only, since a model that starts says something new every second. Returns when to look
     /// again.
     pub async fn status_at_leisure(
         &self,
         reference: &Ref,
         status: &impl Serialize,
-        expected: Expected,
+        expected: impl FnOnce(&Value) -> Expected,
     ) -> Result<Option<Duration>, Error> {
-        let wanted = serde_json::to_value(status).map(without_nulls).unwrap_or_default();
+        let wanted = wanted(reference, status)?;
         let live = self.cache.get(reference);
-        let live = live.as_deref().map_or(&Value::Null, |live| &live["status"]);
-        let wait = match expected {
-            _ if *live == wanted => None,
+        let said = live.as_deref().map_or(&Value::Null, |live| &live["status"]);
+        let wait = match expected(&wanted) {
+            _ if *said == wanted => None,
             Expected::Answer => Some(ANSWER),
             Expected::Turns => Some(self.pace.progress()),
-            Expected::Nothing => is_progress(live, &wanted).then(|| self.pace.progress()),
+            Expected::Nothing => is_progress(said, &wanted).then(|| self.pace.progress()),
         };
-        match self.pace.delay(reference, wait) {
-            Some(delay) => Ok(Some(delay)),
-            None => self.status(reference, status).await.map(|_| None),
+        match (self.pace.delay(reference, wait), live) {
+            (None, Some(live)) => self.patch_status(reference, &live, &wanted).await.map(|_| None),
+            (delay, _) => Ok(delay),
         }
     }
 
@@ -135,6 +140,12 @@ impl Writer {
     }
 }
 
+/// A status as it is written.
+fn wanted(reference: &Ref, status: &impl Serialize) -> Result<Value, Error> {
+    let failed = |error| Error::request("serialize the status of", reference, kube::Error::SerdeError(error));
+    serde_json::to_value(status).map(without_nulls).map_err(failed)
+}
+
 /// The JSON merge patch that makes `live` equal to `wanted`; none if they are equal.
 fn merge_patch(live: &Value, wanted: &Value) -> Option<Value> {
     let (Value::Object(live), Value::Object(wanted)) = (live, wanted) else {
@@ -154,7 +165,7 @@ fn merge_patch(live: &Value, wanted: &Value) -> Option<Value> {
 /// Whether more will be known soon.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Expected {
-    /// A question was asked whose answer may change the status.
+    /// A question was asked, or something was written, and what comes of it may change the status.
     Answer,
     /// Things go to and fro for a while, as everybody knows: what they are like at each turn is no news.
     Turns,
