@@ -86,18 +86,22 @@ pub fn rules(pace: Pace) -> Vec<(Match, Behaviour)> {
     let body = |container: &str, body: Body| {
         (Match::container(container), Behaviour { body: Some(body), ..Behaviour::default() })
     };
+    // As its probe has it: it is ready when it says so.
+    let probed = |container: &str, body: Body| {
+        (Match::container(container), Behaviour { body: Some(body), ready: Some(false), ..Behaviour::default() })
+    };
     vec![
         body("k8s-driver-manager", Body::new(driver_manager)),
-        body("nvidia-driver-ctr", Body::new(move |cx| driver(cx, pace))),
+        probed("nvidia-driver-ctr", Body::new(move |cx| driver(cx, pace))),
         body("driver-validation", Body::new(move |cx| driver_validation(cx, pace))),
-        body("nvidia-container-toolkit-ctr", Body::new(move |cx| toolkit(cx, pace))),
+        probed("nvidia-container-toolkit-ctr", Body::new(move |cx| toolkit(cx, pace))),
         body("toolkit-validation", Body::new(move |cx| toolkit_validation(cx, pace))),
         body("cuda-validation", Body::new(move |cx| cuda_validation(cx, pace))),
         body("nvidia-device-plugin", Body::new(device_plugin)),
         body("capstan-node-agent", Body::new(node_agent)),
         body("plugin-validation", Body::new(move |cx| plugin_validation(cx, pace))),
         body("nvidia-operator-validator", Body::new(validator)),
-        body("gpus", Body::new(dra::plugin)),
+        probed("gpus", Body::new(dra::plugin)),
         body("gpu-validation", Body::new(move |cx| dra::validation(cx, pace))),
     ]
 }
@@ -115,7 +119,8 @@ pub fn bad_drivers(pace: Pace, bad: impl Fn(&str, &str) -> bool + Clone + Send +
             ExitCode::SUCCESS
         }
     });
-    (Match::container("nvidia-driver-ctr"), Behaviour { body: Some(body), ..Behaviour::default() })
+    let behaviour = Behaviour { body: Some(body), ready: Some(false), ..Behaviour::default() };
+    (Match::container("nvidia-driver-ctr"), behaviour)
 }
 
 /// What a machine has forgotten after a reboot: which driver was loaded, and what was found out about it.

@@ -9,12 +9,13 @@ use capstan_apiserver::ops::{
 };
 use capstan_apiserver::registry::Resource;
 use jiff::Timestamp;
-use k8s_openapi::api::core::v1::{Affinity, Pod, PodStatus};
+use k8s_openapi::api::core::v1::{Affinity, Pod, PodCondition, PodStatus};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use serde_json::{Map, Value, json};
 
 use crate::caches::Caches;
 use crate::informer::Kind;
+use crate::scheduler::pod::PodInfo;
 
 /// Writes objects as one user and keeps the caches up with what it wrote. Clones share all but the user.
 #[derive(Clone)]
@@ -80,6 +81,16 @@ impl Writer {
         Ok(())
     }
 
+    /// Changes an object outside of namespaces by a merge patch, past admission and managed fields.
+    pub(crate) async fn adjust<K: Kind>(&self, name: &str, body: &Value) -> Result<()> {
+        let target = Target::one(self.resource::<K>()?, None, name);
+        let object = self.server.adjust(&self.caller, &target, body).await?;
+        if let Some(cache) = K::cache(&self.caches) {
+            cache.observe(&object);
+        }
+        Ok(())
+    }
+
     /// Takes away a pod that was deleted and has ended, past admission. False if it cannot go that way.
     pub(crate) async fn end(&self, pod: &Pod) -> Result<bool> {
         let meta = &pod.metadata;
@@ -97,20 +108,41 @@ impl Writer {
         let target = Target::all(self.resource::<Pod>()?, pod.metadata.namespace.as_deref());
         let written = self.server.create(&self.caller, &target, to_value(pod)?.into(), &self.options).await?;
         let value = written.object.value();
-        Ok(Mould { value, pod: self.seen(written)? })
+        // The caches leave out its volumes.
+        let light = written.object.parse_unmanaged().is_ok_and(|pod: Pod| PodInfo::new(pod.into()).is_light());
+        Ok(Mould { value, pod: self.seen(written)?, light })
     }
 
-    /// Adds a pod like that of the mould, past admission, which would come to the same: only where it may go differs.
-    pub(crate) async fn cast(&self, mould: &Mould, affinity: Option<Affinity>) -> Result<Arc<Pod>> {
-        let (resource, value) = (self.resource::<Pod>()?, to_value(&affinity)?);
-        let place = |pod: &mut Value| pod["spec"]["affinity"] = value;
-        let object = self.server.copy(&self.caller, &resource, &mould.value, place).await?;
+    /// Adds a pod like that of the mould, past admission, which would come to the same: only its place differs.
+    pub(crate) async fn cast(&self, mould: &Mould, place: Place<'_>) -> Result<Arc<Pod>> {
+        let resource = self.resource::<Pod>()?;
+        let now = self.server.clock().now();
+        let now = Timestamp::from_second(now.as_second()).ok().map(Time);
         let mut pod = Pod::clone(&mould.pod);
+        let spec = pod.spec.get_or_insert_default();
+        spec.affinity = place.affinity;
+        if let Some(node) = place.node {
+            spec.node_name = Some(node.to_owned());
+            let conditions = pod.status.get_or_insert_default().conditions.get_or_insert_default();
+            conditions.push(PodCondition {
+                type_: "PodScheduled".to_owned(),
+                status: "True".to_owned(),
+                last_transition_time: now.clone(),
+                ..PodCondition::default()
+            });
+        }
+        let (affinity, status) = (to_value(&spec.affinity)?, to_value(&pod.status)?);
+        let edit = |object: &mut Value| {
+            object["spec"]["affinity"] = affinity;
+            if let Some(node) = place.node {
+                object["spec"]["nodeName"] = node.into();
+                object["status"] = status;
+            }
+        };
+        let object = self.server.copy(&self.caller, &resource, &mould.value, edit).await?;
         pod.metadata.name = Some(object.name().to_owned());
         pod.metadata.uid = Some(object.uid.to_string());
-        let now = self.server.clock().now();
-        pod.metadata.creation_timestamp = Timestamp::from_second(now.as_second()).ok().map(Time);
-        pod.spec.get_or_insert_default().affinity = affinity;
+        pod.metadata.creation_timestamp = now;
         self.caches.pods.observe_as(&object, pod);
         self.caches.pods.get(object.key()).ok_or_else(|| Status::not_found(&resource, object.name()))
     }
@@ -189,6 +221,22 @@ impl Writer {
 pub(crate) struct Mould {
     value: Value,
     pod: Arc<Pod>,
+    light: bool,
+}
+
+impl Mould {
+    /// Whether a pod like it finds room on every node.
+    pub(crate) fn is_light(&self) -> bool {
+        self.light
+    }
+}
+
+/// What differs between pods of one mould.
+pub(crate) struct Place<'a> {
+    /// Where it may go.
+    pub(crate) affinity: Option<Affinity>,
+    /// The node that it is on from the beginning, past the scheduler.
+    pub(crate) node: Option<&'a str>,
 }
 
 /// Whether there is no such object.

@@ -5,13 +5,17 @@ use std::sync::Arc;
 
 use serde_json::Value;
 
-use super::convert::store_value;
+use super::convert::{serve_value, store_value};
 use super::server::Profile;
-use super::{Caller, Server, Target, meta};
+use super::{Caller, Server, Target, meta, read};
+use crate::apply::patch;
 use crate::error::{Result, Status};
 use crate::faults::Verb;
 use crate::registry::{self, Resource};
 use crate::store::{Clash, Object};
+
+/// How often a change is tried again when somebody else was faster.
+const ATTEMPTS: usize = 64;
 
 impl Server {
     /// Stores an object as it is. One of the same name that is there already stays; then the answer is `false`.
@@ -72,6 +76,25 @@ impl Server {
         let told = live.with_status(status, &profile.fields);
         let told = told.ok_or_else(|| Status::internal("the status is not the last member of the object"))?;
         self.store().update(&profile.table, told, revision).map_err(|_| clash())
+    }
+
+    /// Changes an object by a JSON merge patch, whatever its revision.
+    pub async fn adjust(&self, caller: &Caller, target: &Target, body: &Value) -> Result<Arc<Object>> {
+        self.faults().enter(Verb::Patch, caller, target).await?;
+        let profile = self.profile(&target.resource);
+        for _ in 0..ATTEMPTS {
+            let live = read::find(self, &profile, target)?;
+            let old = serve_value(&profile, &live);
+            let new = patch::apply(patch::Kind::Merge, &old, body, profile.resource.schema())?;
+            if new == old {
+                return Ok(live);
+            }
+            let stored = Object::new(profile.stored.clone(), &store_value(&profile, new), &profile.fields);
+            if let Ok(object) = self.store().update(&profile.table, stored, live.revision) {
+                return Ok(object);
+            }
+        }
+        Err(Status::modified(&target.resource, target.name.as_deref().unwrap_or_default()))
     }
 
     /// Takes away an object that is being deleted. Answers how it was last; nothing if a finalizer holds it, or nobody

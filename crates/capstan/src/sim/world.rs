@@ -96,7 +96,7 @@ impl World {
             ]
             .concat(),
             events: node::Events::None,
-            reports: node::Reports::Brief(Duration::from_secs(60)),
+            reports: node::Reports::Brief(Duration::from_secs(600)),
             // Thousands of leases a minute would show nothing.
             heartbeat: until.saturating_mul(2),
             ..node::Settings::default()

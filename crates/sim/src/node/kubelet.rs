@@ -211,8 +211,8 @@ impl Nodes {
         };
         let outcome = self.step(key, &pod, &mut lock(&tracked));
         self.apply(key, &pod, &tracked, outcome.effects);
-        // Briefly told, a pod that ends because it was deleted is gone: nobody waits for its last words.
-        let unsaid = outcome.remove && inner.settings.reports != Reports::Full;
+        // Briefly told, a pod that was deleted says nothing more until it is gone: nobody waits for its last words.
+        let unsaid = deleting && inner.settings.reports != Reports::Full;
         let later = match unsaid {
             true => None,
             false => self.report_status(&node, &pod, &tracked, &outcome.status).await?,

@@ -71,8 +71,8 @@ pub enum Past {
 pub enum Reports {
     /// Every change, as a kubelet does.
     Full,
-    /// What others wait for at once, everything else at most this often, and past admission and managed fields: for
-    /// thousands of nodes.
+    /// What others wait for at once, everything else at most this often, nothing of pods that were deleted, and past
+    /// admission and managed fields, as what nodes say of themselves: for thousands of nodes.
     Brief(Duration),
 }
 

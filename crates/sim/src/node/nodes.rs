@@ -19,7 +19,7 @@ use super::lifecycle::{Machine, containers};
 use super::logs::Logs;
 use super::power::Power;
 use super::template::{NodeTemplate, host_ip, lease, pod_prefix};
-use super::{Past, Settings, status};
+use super::{Past, Reports, Settings, status};
 use crate::context::Context;
 use crate::events::Recorder;
 use crate::queue::Queue;
@@ -349,16 +349,14 @@ impl NodeHandle {
 
     /// Takes the node out of use for new pods, or back.
     pub async fn cordon(&self, out: bool) -> Result<()> {
-        let body = json!({"spec": {"unschedulable": out.then_some(true)}});
-        self.node.writer.patch::<Node>(None, &self.node.name, None, PatchKind::Merge, body).await.map(drop)
+        self.patch(None, json!({"spec": {"unschedulable": out.then_some(true)}})).await
     }
 
     /// Sets labels of the node.
     pub async fn set_labels(&self, labels: &[(&str, &str)]) -> Result<()> {
         let labels: serde_json::Map<String, serde_json::Value> =
             labels.iter().map(|(key, value)| ((*key).to_owned(), (*value).into())).collect();
-        let body = json!({"metadata": {"labels": labels}});
-        self.node.writer.patch::<Node>(None, &self.node.name, None, PatchKind::Merge, body).await.map(drop)
+        self.patch(None, json!({"metadata": {"labels": labels}})).await
     }
 
     /// Sets a condition of the node, such as `DiskPressure`.
@@ -392,8 +390,15 @@ impl NodeHandle {
     }
 
     pub(super) async fn patch_status(&self, body: serde_json::Value) -> Result<()> {
-        let kind = PatchKind::Merge;
-        self.node.writer.patch::<Node>(None, &self.node.name, Some("status"), kind, body).await.map(drop)
+        self.patch(Some("status"), body).await
+    }
+
+    async fn patch(&self, subresource: Option<&str>, body: serde_json::Value) -> Result<()> {
+        let Virtual { writer, name, .. } = &*self.node;
+        match self.nodes.inner.settings.reports {
+            Reports::Brief(_) => writer.adjust::<Node>(name, &body).await,
+            Reports::Full => writer.patch::<Node>(None, name, subresource, PatchKind::Merge, body).await.map(drop),
+        }
     }
 }
 

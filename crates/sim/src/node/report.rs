@@ -43,7 +43,8 @@ impl Nodes {
     }
 }
 
-/// Whether somebody may wait for what is new: the phase, whether it is ready, and containers that ran and ended badly.
+/// Whether somebody may wait for what is new: the phase, whether it is ready, containers that ran and ended badly, and
+/// those that cannot start.
 fn is_news(before: &PodStatus, now: &PodStatus) -> bool {
     let ready = |status: &PodStatus| {
         let conditions = status.conditions.iter().flatten();
@@ -53,7 +54,19 @@ fn is_news(before: &PodStatus, now: &PodStatus) -> bool {
         let lists = [&status.init_container_statuses, &status.container_statuses];
         lists.into_iter().flatten().flatten().map(|container| container.restart_count).sum()
     };
-    before.phase != now.phase || ready(before) != ready(now) || restarts(before) != restarts(now)
+    before.phase != now.phase
+        || ready(before) != ready(now)
+        || restarts(before) != restarts(now)
+        || !troubles(before).eq(troubles(now))
+}
+
+/// Why containers wait that do not merely wait for their turn.
+fn troubles(status: &PodStatus) -> impl Iterator<Item = (&str, &str)> {
+    let lists = [&status.init_container_statuses, &status.container_statuses];
+    lists.into_iter().flatten().flatten().filter_map(|container| {
+        let reason = container.state.as_ref()?.waiting.as_ref()?.reason.as_deref()?;
+        (!matches!(reason, "PodInitializing" | "ContainerCreating")).then_some((container.name.as_str(), reason))
+    })
 }
 
 /// Reports the status of a pod, if nobody else changed the pod meanwhile.
@@ -74,4 +87,35 @@ async fn write_status(node: &Virtual, pod: &Pod, status: &PodStatus) -> Result<(
     let name = meta.name.as_deref().unwrap_or_default();
     let namespace = meta.namespace.as_deref();
     node.writer.patch::<Pod>(namespace, name, Some("status"), PatchKind::Merge, body).await.map(drop)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn status(ready: &str, restarts: i32, waiting: &str) -> PodStatus {
+        let status = json!({
+            "phase": "Running",
+            "conditions": [{"type": "Ready", "status": ready}],
+            "containerStatuses": [{
+                "name": "c", "image": "i", "imageID": "", "ready": false, "restartCount": restarts,
+                "state": {"waiting": {"reason": waiting}},
+            }],
+        });
+        serde_json::from_value(status).unwrap()
+    }
+
+    #[test]
+    fn what_somebody_may_wait_for_is_news() {
+        let before = status("False", 0, "PodInitializing");
+        for (now, news) in [
+            (status("False", 0, "PodInitializing"), false),
+            (status("False", 0, "ContainerCreating"), false),
+            (status("True", 0, "PodInitializing"), true),
+            (status("False", 1, "PodInitializing"), true),
+            (status("False", 0, "ImagePullBackOff"), true),
+        ] {
+            assert_eq!(is_news(&before, &now), news, "{now:?}");
+        }
+    }
 }

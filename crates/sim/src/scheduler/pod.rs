@@ -151,6 +151,16 @@ impl PodInfo {
         self.pod.spec.as_ref().unwrap_or_else(|| EMPTY.get_or_init(PodSpec::default))
     }
 
+    /// Whether a node that suits has room for the pod whatever else is there: it asks for nothing that others could have.
+    pub fn is_light(&self) -> bool {
+        let spec = self.spec();
+        let free = self.requests.exact.is_empty() && self.ports.is_empty() && self.volume_claims.is_empty();
+        let alone = self.affinity.is_none() && spec.topology_spread_constraints.is_none();
+        let plain = spec.resource_claims.is_none() && spec.scheduling_gates.is_none();
+        let usual = spec.scheduler_name.as_deref().is_none_or(|name| name == "default-scheduler");
+        free && alone && plain && usual
+    }
+
     /// Whether the pod is being deleted.
     pub fn is_terminating(&self) -> bool {
         self.pod.metadata.deletion_timestamp.is_some()

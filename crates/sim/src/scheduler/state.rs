@@ -189,12 +189,32 @@ impl State {
         let node = pod.spec.as_ref().and_then(|spec| spec.node_name.as_deref()).filter(|name| !name.is_empty());
         match node {
             Some(node) if !is_finished(pod) => {
+                if self.refresh(pod, node) {
+                    return;
+                }
                 let info = Arc::new(PodInfo::new(pod.clone()));
                 self.place(info, node);
             }
             Some(_) => self.remove_pod(&crate::informer::key_of(&pod.metadata)),
             None => {}
         }
+    }
+
+    /// Takes over the new state of a pod that asks for the same as before, as it does whenever its node reports on it.
+    /// False if it is not known as such.
+    fn refresh(&mut self, pod: &Arc<Pod>, node: &str) -> bool {
+        let key = crate::informer::key_of(&pod.metadata);
+        let Some(place) = self.pods.get(&key).map(|id| &mut self.nodes[*id]).filter(|place| &*place.name == node)
+        else {
+            return false;
+        };
+        let Some(known) = place.pods.iter_mut().find(|known| known.key == key) else { return false };
+        let (before, now) = (&known.pod.metadata, &pod.metadata);
+        if before.uid != now.uid || before.labels != now.labels || known.pod.spec != pod.spec {
+            return false;
+        }
+        Arc::make_mut(known).pod = pod.clone();
+        true
     }
 
     /// Puts a pod on a node, before or after the server knows.
@@ -282,5 +302,35 @@ impl State {
             *node = NodeState::default();
             self.free.push(id);
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::{Value, json};
+
+    use super::*;
+
+    fn pod(cpu: &str, status: Value) -> Arc<Pod> {
+        let container = json!({"name": "c", "resources": {"requests": {"cpu": cpu}}});
+        let value = json!({
+            "metadata": {"name": "p", "namespace": "s", "uid": "u"},
+            "spec": {"nodeName": "n", "containers": [container]}, "status": status,
+        });
+        Arc::new(serde_json::from_value(value).unwrap())
+    }
+
+    #[test]
+    fn a_pod_is_known_as_it_is_now_and_counted_once() {
+        let mut state = State::default();
+        for (cpu, phase) in [("1", "Pending"), ("1", "Running"), ("2", "Running")] {
+            let now = pod(cpu, json!({"phase": phase}));
+            state.set_pod(&now);
+            let node = state.node_of("s/p").unwrap();
+            assert!(Arc::ptr_eq(&node.pods[0].pod, &now), "{cpu} {phase}");
+            assert_eq!((node.pods.len(), node.requested.milli_cpu), (1, 1000 * cpu.parse::<i64>().unwrap()));
+        }
+        state.set_pod(&pod("2", json!({"phase": "Succeeded"})));
+        assert!(state.node_of("s/p").is_none());
     }
 }

@@ -5,13 +5,13 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 use capstan_apiserver::error::Status;
-use capstan_apiserver::faults::{Matcher, Verb};
+use capstan_apiserver::faults::{Fault, Matcher, Verb};
 use capstan_apiserver::ops::{Admission, Operation, Request};
 use capstan_apiserver::store::{Selection, TableKey};
 use capstan_sim::controllers::Settings;
 use futures::future::BoxFuture;
 use k8s_openapi::api::apps::v1::{DaemonSet, DaemonSetStatus};
-use k8s_openapi::api::core::v1::{Node, ResourceQuota};
+use k8s_openapi::api::core::v1::{Node, PodCondition, ResourceQuota};
 use serde_json::{Value, json};
 
 use crate::world::{World, is_ready, pods, settings, template};
@@ -220,6 +220,36 @@ async fn copies_are_what_admission_would_have_made_of_them() {
         assert_eq!(cached.metadata.uid.as_deref(), pod["metadata"]["uid"].as_str());
     }
     world.assert_settled().await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn only_copies_that_ask_for_nothing_are_on_their_nodes_past_the_scheduler() {
+    let cpu = |amount: &str| json!({"resources": {"requests": {"cpu": amount}}});
+    for (resources, bindings) in [(json!({}), 1), (cpu("100m"), 4)] {
+        let world = World::with(Settings { copies: true, ..settings() }, 4).await;
+        let bind = Matcher::new().verb(Verb::Create).resource("pods").subresource("binding");
+        let counted = world.cluster.server.faults().add(Fault::delay(bind, std::time::Duration::ZERO));
+        let mut set = daemon_set("v1", json!({}), json!({}));
+        for (key, value) in resources.as_object().unwrap() {
+            set["spec"]["template"]["spec"]["containers"][0][key] = value.clone();
+        }
+        let bound = Arc::new(AtomicUsize::new(0));
+        let seen = bound.clone();
+        world.caches().pods.subscribe(move |change| {
+            let (None, Some(pod)) = (change.old, change.new) else { return };
+            let conditions = pod.status.as_ref().and_then(|status| status.conditions.as_ref());
+            let scheduled = |one: &PodCondition| one.type_ == "PodScheduled" && one.status == "True";
+            if conditions.into_iter().flatten().any(scheduled) {
+                seen.fetch_add(1, Ordering::Relaxed);
+            }
+        });
+        world.create::<DaemonSet>(set).await;
+        all_updated(&world).await;
+        let pods = world.pods("app", "agent");
+        let nodes: BTreeSet<_> = pods.iter().filter_map(|pod| pod.spec.as_ref()?.node_name.as_deref()).collect();
+        let counts = (nodes.len(), counted.hits(), bound.load(Ordering::Relaxed));
+        assert_eq!(counts, (4, bindings, 4 - bindings), "{resources}");
+    }
 }
 
 /// A pod without what differs from one to the next, and without what nobody tracks.

@@ -310,3 +310,17 @@ async fn odd_fields_are_ignored_warned_about_or_refused() {
         }
     }
 }
+
+#[tokio::test]
+async fn an_object_is_adjusted_past_admission_and_only_if_that_changes_it() {
+    let bench = Bench::new().await;
+    bench.pod("web", json!({})).await;
+    let target = bench.one("pods", Some("default"), "web");
+    let body = json!({"metadata": {"labels": {"a": "b"}}, "status": {"phase": "Running"}});
+    let object = bench.server.adjust(&bench.caller, &target, &body).await.unwrap();
+    assert_eq!((object.label("a"), object.fields.get("status.phase")), (Some("b"), Some("Running")));
+    let again = bench.server.adjust(&bench.caller, &target, &body).await.unwrap();
+    assert_eq!(again.revision, object.revision);
+    let absent = bench.one("pods", Some("default"), "none");
+    assert_eq!(bench.server.adjust(&bench.caller, &absent, &body).await.unwrap_err().code, 404);
+}

@@ -9,9 +9,9 @@ use k8s_openapi::api::apps::v1::DaemonSet;
 use k8s_openapi::api::core::v1::Pod;
 
 use super::super::common::uid_of;
-use super::Step;
+use super::{Step, place};
 use crate::informer::Cache;
-use crate::writer::Mould;
+use crate::writer::{Mould, Place};
 
 /// Of each set, by its UID, the generation and a pod of it.
 type Kept = HashMap<String, (Option<i64>, Arc<Mould>)>;
@@ -44,14 +44,15 @@ impl Moulds {
 }
 
 impl Step<'_> {
-    /// Creates pods. Answers why there are not all of them.
-    pub(super) async fn create(&self, pods: Vec<Pod>) -> Option<Status> {
+    /// Creates pods for nodes. Answers why there are not all of them.
+    pub(super) async fn create(&self, nodes: &[String]) -> Option<Status> {
         // A quota counts pods one by one.
         if !self.moulds.copies || !self.this.context.caches.resource_quotas.is_empty() {
+            let pods = nodes.iter().map(|node| self.pod_for(node)).collect();
             return self.this.create_pods(&*self.set, pods).await.1;
         }
-        for pod in pods {
-            if let Err(error) = self.copy(pod).await {
+        for node in nodes {
+            if let Err(error) = self.copy(node).await {
                 return Some(error);
             }
             // Whoever places and runs pods must get on as fast as pods come.
@@ -60,15 +61,21 @@ impl Step<'_> {
         None
     }
 
-    /// Creates a pod: the first one of a generation in full, others like it.
-    async fn copy(&self, pod: Pod) -> Result<()> {
+    fn pod_for(&self, node: &str) -> Pod {
+        place::pod_for(&self.set, node, &self.hash)
+    }
+
+    /// Creates a pod: the first one of a generation in full, others like it. Where a scheduler could only agree they are
+    /// on their nodes at once.
+    async fn copy(&self, node: &str) -> Result<()> {
         let (uid, generation) = (uid_of(&*self.set), self.set.metadata.generation);
         let kept = self.moulds.kept().get(uid).filter(|(of, _)| *of == generation).cloned();
         if let Some((_, mould)) = kept {
-            let affinity = pod.spec.and_then(|spec| spec.affinity);
-            return self.this.writer.cast(&mould, affinity).await.map(drop);
+            let affinity = place::affinity_for(&self.set, node);
+            let place = Place { affinity, node: mould.is_light().then_some(node) };
+            return self.this.writer.cast(&mould, place).await.map(drop);
         }
-        let mould = self.this.writer.mould(&pod).await?;
+        let mould = self.this.writer.mould(&self.pod_for(node)).await?;
         self.moulds.kept().insert(uid.to_owned(), (generation, Arc::new(mould)));
         Ok(())
     }

@@ -12,6 +12,7 @@ use std::time::Duration;
 use capstan_apiserver::error::Result;
 use k8s_openapi::api::apps::v1::DaemonSet;
 use k8s_openapi::api::core::v1::{Node, Pod};
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 
 use super::backoff::Backoff;
 use super::common::{Controller, Outcome, Reconciled, annotation, created_at, name_of, patience, uid_of};
@@ -51,12 +52,12 @@ fn watch_nodes(controller: &Controller) {
     let caches = &controller.context.caches;
     let (queue, sets, nodes) = (controller.queue.clone(), caches.daemon_sets.clone(), caches.nodes.downgrade());
     controller.context.caches.nodes.subscribe(move |change| {
-        let relevant = |node: &Node| {
-            let spec = node.spec.clone().unwrap_or_default();
-            (node.metadata.labels.clone(), spec.taints, spec.unschedulable)
+        let same = |old: &Node, new: &Node| {
+            let taints = |node: &Node| node.spec.as_ref().and_then(|spec| spec.taints.clone());
+            old.metadata.labels == new.metadata.labels && taints(old) == taints(new)
         };
         if let (Some(old), Some(new)) = (change.old, change.new)
-            && relevant(old) == relevant(new)
+            && same(old, new)
         {
             return;
         }
@@ -119,6 +120,8 @@ struct Step<'a> {
     this: &'a Controller,
     moulds: &'a Moulds,
     set: Arc<DaemonSet>,
+    /// When it began.
+    now: Time,
     /// The hash of the current revision.
     hash: String,
     /// All nodes, and what they are to the set.
@@ -140,7 +143,7 @@ impl<'a> Step<'a> {
         let nodes: Vec<_> = nodes.map(|node| (node.clone(), places.judge(&node))).collect();
         let bounds = rollout::bounds(&set, nodes.iter().filter(|(_, place)| *place == Place::Wanted).count());
         drop(places);
-        Self { this, moulds, set, hash, nodes, bounds, pods: BTreeMap::new(), wait: None }
+        Self { this, moulds, set, now: this.now(), hash, nodes, bounds, pods: BTreeMap::new(), wait: None }
     }
 
     /// Reads the pods.
@@ -165,21 +168,25 @@ impl<'a> Step<'a> {
     }
 
     fn is_available(&self, pod: &Pod) -> bool {
-        pods::is_available(pod, self.set.spec.min_ready_seconds, &self.this.now())
+        pods::is_available(pod, self.set.spec.min_ready_seconds, &self.now)
     }
 
     /// Brings pods to nodes that lack one and takes away those that are too many. Answers when to look at failed pods.
     async fn manage(&mut self, failures: &Failures) -> Result<Option<Duration>> {
-        let (mut missing, mut surplus, mut soon) = (Vec::new(), Vec::new(), None);
-        for (node, place) in self.nodes.clone() {
-            let pods = self.pods.get(name_of(&*node)).cloned().unwrap_or_default();
-            if place == Place::Wanted && pods.is_empty() {
-                missing.push(name_of(&*node).to_owned());
-            } else if place == Place::Refused {
-                surplus.extend(pods.into_iter().filter(|pod| !pods::is_deleting(pod)));
-            } else {
-                surplus.extend(self.surplus_on(name_of(&*node), pods, failures, &mut soon));
+        let (mut missing, mut surplus, mut soon, mut crowded) = (Vec::new(), Vec::new(), None, Vec::new());
+        for (node, place) in &self.nodes {
+            let pods = self.pods.get(name_of(&**node)).map_or(&[][..], Vec::as_slice);
+            match (place, pods) {
+                (Place::Wanted, []) => missing.push(name_of(&**node).to_owned()),
+                (Place::Refused, pods) => surplus.extend(pods.iter().filter(|pod| !pods::is_deleting(pod)).cloned()),
+                // So it is nearly everywhere.
+                (_, []) => {}
+                (_, [pod]) if !pods::is_terminal(pod) => {}
+                (_, pods) => crowded.push((node.clone(), pods.to_vec())),
             }
+        }
+        for (node, pods) in crowded {
+            surplus.extend(self.surplus_on(name_of(&*node), pods, failures, &mut soon));
         }
         // Pods that no scheduler could bring to a node that is gone.
         let known: HashSet<&str> = self.nodes.iter().map(|(node, _)| name_of(&**node)).collect();
@@ -236,7 +243,7 @@ impl<'a> Step<'a> {
         let (new, old): (Vec<_>, Vec<_>) = running.into_iter().partition(|pod| self.is_updated(pod));
         let mut surplus: Vec<_> = new.iter().skip(1).chain(old.iter().skip(1)).cloned().collect();
         if let (Some(new), Some(old)) = (new.first(), old.first()) {
-            let left = pods::until_available(new, self.set.spec.min_ready_seconds, &self.this.now());
+            let left = pods::until_available(new, self.set.spec.min_ready_seconds, &self.now);
             match left {
                 _ if !pods::is_ready(old) => surplus.push(old.clone()),
                 Some(Duration::ZERO) => surplus.push(old.clone()),
@@ -259,8 +266,7 @@ impl<'a> Step<'a> {
         if surplus.len() > BURST || missing.len() > BURST {
             self.this.queue.add(key_of(&self.set.metadata));
         }
-        let fresh = missing.iter().take(BURST).map(|node| place::pod_for(&self.set, node, &self.hash)).collect();
-        let failure = self.create(fresh).await;
+        let failure = self.create(&missing[..missing.len().min(BURST)]).await;
         let mut gone = HashSet::new();
         for pod in surplus.iter().take(BURST) {
             if gone.insert(uid_of(&**pod)) {
@@ -276,8 +282,10 @@ impl<'a> Step<'a> {
     async fn clean_up(&self, history: &History) -> Result<()> {
         let hashes = self.pods.values().flatten().filter(|pod| !pods::is_deleting(pod)).filter_map(|pod| {
             let labels = pod.metadata.labels.as_ref()?;
-            labels.get(REVISION_HASH).map(|hash| format!("{}-{hash}", name_of(&*self.set)))
+            labels.get(REVISION_HASH)
         });
-        history.clean_up(self.this, self.set.spec.revision_history_limit, &hashes.collect()).await
+        let hashes: HashSet<&String> = hashes.collect();
+        let used = hashes.into_iter().map(|hash| format!("{}-{hash}", name_of(&*self.set))).collect();
+        history.clean_up(self.this, self.set.spec.revision_history_limit, &used).await
     }
 }

@@ -65,8 +65,15 @@ pub(super) fn pod_for(set: &DaemonSet, node: &str, hash: &str) -> Pod {
     }
     let spec = pod.spec.get_or_insert_default();
     spec.tolerations = Some(tolerations(spec));
-    bind(spec, node);
+    bind(&mut spec.affinity, node);
     pod
+}
+
+/// The affinity of the pod of a daemon set on a node.
+pub(super) fn affinity_for(set: &DaemonSet, node: &str) -> Option<Affinity> {
+    let mut affinity = set.spec.template.spec.as_ref().and_then(|spec| spec.affinity.clone());
+    bind(&mut affinity, node);
+    affinity
 }
 
 /// Tolerations of the template and those that every daemon pod has: it stays on nodes that are in trouble.
@@ -94,14 +101,14 @@ fn tolerations(spec: &PodSpec) -> Vec<Toleration> {
     all
 }
 
-fn bind(spec: &mut PodSpec, node: &str) {
+fn bind(affinity: &mut Option<Affinity>, node: &str) {
     let field = NodeSelectorRequirement {
         key: "metadata.name".to_owned(),
         operator: "In".to_owned(),
         values: Some(vec![node.to_owned()]),
     };
     let term = NodeSelectorTerm { match_fields: Some(vec![field.clone()]), match_expressions: None };
-    let affinity: &mut Affinity = spec.affinity.get_or_insert_default();
+    let affinity: &mut Affinity = affinity.get_or_insert_default();
     let affinity: &mut NodeAffinity = affinity.node_affinity.get_or_insert_default();
     match &mut affinity.required_during_scheduling_ignored_during_execution {
         // The terms are alternatives; each gets the node as well, so that what it asks for stays.

@@ -12,9 +12,9 @@ use super::Step;
 use super::place::Place;
 
 /// The pods on a node that are not being deleted: at most one old and one new.
-struct Pair {
-    new: Option<Arc<Pod>>,
-    old: Option<Arc<Pod>>,
+struct Pair<'a> {
+    new: Option<&'a Arc<Pod>>,
+    old: Option<&'a Arc<Pod>>,
 }
 
 impl Step<'_> {
@@ -39,13 +39,13 @@ impl Step<'_> {
         let (mut unavailable, mut replaced, mut candidates) = (0, Vec::new(), Vec::new());
         for pods in self.pods.values() {
             match self.pair(pods) {
-                Some(Pair { new: None, old: Some(old) }) if self.is_available(&old) => candidates.push(old),
+                Some(Pair { new: None, old: Some(old) }) if self.is_available(old) => candidates.push(old.clone()),
                 Some(Pair { new: None, old: Some(old) }) => {
                     // It does no work, so replacing it costs nothing.
-                    replaced.push(old);
+                    replaced.push(old.clone());
                     unavailable += 1;
                 }
-                Some(Pair { new: Some(new), old: None }) if self.is_available(&new) => {}
+                Some(Pair { new: Some(new), old: None }) if self.is_available(new) => {}
                 _ => unavailable += 1,
             }
         }
@@ -65,15 +65,15 @@ impl Step<'_> {
                 Some(Pair { new: None, old: Some(old) }) => {
                     if *place != Place::Wanted {
                         // No new pod belongs there.
-                    } else if self.is_available(&old) {
+                    } else if self.is_available(old) {
                         candidates.push(name.to_owned());
                     } else {
                         missing.push(name.to_owned());
                     }
                 }
                 Some(Pair { new: Some(new), old: Some(old) }) => {
-                    if self.is_available(&new) {
-                        surplus.push(old);
+                    if self.is_available(new) {
+                        surplus.push(old.clone());
                     } else {
                         surging += 1;
                     }
@@ -85,11 +85,11 @@ impl Step<'_> {
     }
 
     /// The old and the new pod on a node, or nothing if there are several of one sort.
-    fn pair(&self, pods: &[Arc<Pod>]) -> Option<Pair> {
+    fn pair<'p>(&self, pods: &'p [Arc<Pod>]) -> Option<Pair<'p>> {
         let mut pair = Pair { new: None, old: None };
         for pod in pods.iter().filter(|pod| !pods::is_deleting(pod)) {
             let slot = if self.is_updated(pod) { &mut pair.new } else { &mut pair.old };
-            if slot.replace(pod.clone()).is_some() {
+            if slot.replace(pod).is_some() {
                 return None;
             }
         }

@@ -13,7 +13,6 @@ use super::place::Place;
 impl Step<'_> {
     /// Writes the status. Answers when the next ready pod becomes available.
     pub(super) async fn write_status(&mut self) -> Result<Option<Duration>> {
-        let now = self.this.now();
         let old = self.set.status.clone().unwrap_or_default();
         let mut status = DaemonSetStatus {
             observed_generation: self.set.metadata.generation,
@@ -23,17 +22,22 @@ impl Step<'_> {
         };
         let (mut available, mut updated, mut wait) = (0, 0, None::<Duration>);
         for (node, place) in &self.nodes {
-            let mut pods = self.pods.get(name_of(&**node)).cloned().unwrap_or_default();
+            let pods = self.pods.get(name_of(&**node)).map_or(&[][..], Vec::as_slice);
             if *place != Place::Wanted {
                 status.number_misscheduled += i32::from(!pods.is_empty());
                 continue;
             }
             status.desired_number_scheduled += 1;
             // With several pods on a node, that which works counts.
-            pods.sort_by_key(|pod| (!pods::is_ready(pod), created_at(&**pod), name_of(&**pod).to_owned()));
-            let Some(pod) = pods.first() else { continue };
+            let pod = match pods {
+                [one] => Some(one),
+                several => {
+                    several.iter().min_by_key(|pod| (!pods::is_ready(pod), created_at(&***pod), name_of(&***pod)))
+                }
+            };
+            let Some(pod) = pod else { continue };
             status.current_number_scheduled += 1;
-            if let Some(left) = pods::until_available(pod, self.set.spec.min_ready_seconds, &now) {
+            if let Some(left) = pods::until_available(pod, self.set.spec.min_ready_seconds, &self.now) {
                 status.number_ready += 1;
                 if left.is_zero() {
                     available += 1;
