@@ -4,7 +4,7 @@
 
 use std::fmt;
 
-use capstan_plan::kit::hash;
+use capstan_plan::kit::hash_json;
 use capstan_plan::{CPU_FEATURES, Gvk, Ref};
 use serde_json::Value;
 
@@ -438,7 +438,7 @@ impl Kind {
             Keep::Keys => {
                 for field in ["data", "stringData", "binaryData"] {
                     if let Some(data) = object.get_mut(field).and_then(Value::as_object_mut) {
-                        data.values_mut().for_each(|value| *value = hash(&value.to_string()).into());
+                        data.values_mut().for_each(|value| *value = hash_json(value).into());
                     }
                 }
             }
@@ -473,6 +473,7 @@ pub fn find(table: &'static [Kind], gvk: &Gvk) -> Option<&'static Kind> {
 mod tests {
     use std::collections::BTreeSet;
 
+    use capstan_plan::kit::hash;
     use serde_json::json;
 
     use super::*;

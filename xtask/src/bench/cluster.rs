@@ -38,11 +38,8 @@ impl Cluster {
         let home = tools::cache()?.join("bench").join(number.to_string());
         end(&home)?;
         std::fs::create_dir_all(&home)?;
-        let started = control_plane::start_played(&home, &programs, IpAddr::V4(Ipv4Addr::LOCALHOST), workloads);
-        if started.is_err() {
-            stop(&home)?;
-        }
-        started?;
+        control_plane::start_played(&home, &programs, IpAddr::V4(Ipv4Addr::LOCALHOST), workloads)
+            .inspect_err(|_| drop(stop(&home)))?;
         let kubeconfig = home.join("kubeconfig");
         let read = Kubeconfig::read_from(&kubeconfig)?;
         let config = kube::Config::from_custom_kubeconfig(read, &KubeConfigOptions::default()).await?;

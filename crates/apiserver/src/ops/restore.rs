@@ -7,15 +7,13 @@ use serde_json::Value;
 
 use super::convert::{serve_value, store_value};
 use super::server::Profile;
+use super::write::ATTEMPTS;
 use super::{Caller, Server, Target, meta, read};
 use crate::apply::patch;
 use crate::error::{Result, Status};
 use crate::faults::Verb;
 use crate::registry::{self, Resource};
 use crate::store::{Clash, Object};
-
-/// How often a change is tried again when somebody else was faster.
-const ATTEMPTS: usize = 64;
 
 impl Server {
     /// Stores an object as it is. One of the same name that is there already stays; then the answer is `false`.

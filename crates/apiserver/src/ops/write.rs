@@ -18,7 +18,7 @@ use crate::registry::crd;
 use crate::store::{Clash, Object};
 
 /// How often a write is tried again when somebody else was faster, or a generated name was taken.
-const ATTEMPTS: usize = 64;
+pub(super) const ATTEMPTS: usize = 64;
 const NAMES: usize = 8;
 
 /// One write.

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use capstan_plan::kit::{env, hash, merge_env};
+use capstan_plan::kit::{env, hash_json, merge_env};
 use capstan_plan::{Object, Orchestrator};
 use k8s_openapi::api::batch::v1::{Job, JobSpec};
 use k8s_openapi::api::core::v1::{
@@ -53,7 +53,7 @@ fn claim_uid(cx: &Cx<'_>) -> String {
 }
 
 fn spec_hash(cx: &Cx<'_>) -> String {
-    hash(&serde_json::to_string(cx.spec()).expect("a spec is valid JSON"))
+    hash_json(cx.spec())
 }
 
 /// The Job that downloads `selected`.

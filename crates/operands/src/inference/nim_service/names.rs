@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use capstan_plan::kit::{INSTANCE, hash, merge_maps};
+use capstan_plan::kit::{INSTANCE, hash_json, merge_maps};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 
 use super::super::proxy;
@@ -78,8 +78,7 @@ pub(super) fn pod_annotations(cx: &Cx<'_>) -> Map {
 
 /// Annotations of every other child.
 fn annotations(cx: &Cx<'_>) -> Map {
-    let spec = serde_json::to_string(cx.spec()).expect("a spec is valid JSON");
-    let parent = map(&[("nvidia.com/parent-spec-hash", &hash(&spec))]);
+    let parent = map(&[("nvidia.com/parent-spec-hash", &hash_json(cx.spec()))]);
     merge_maps(parent, Some(&pod_annotations(cx)))
 }
 
