@@ -33,11 +33,11 @@ enum Task {
     Cluster(cluster::Action),
     /// Compare the embedded API server with a real one, request by request
     Compare(compare::Args),
-    /// Write a container image of the release binary, without Docker
+    /// Write a container image, without Docker
     Image(image::Args),
     /// Install the chart on a real node, run every example, and make trouble
     E2e(e2e::Args),
-    /// Measure what the release operator costs on a real API server
+    /// Measure what the operator costs on a real API server
     #[command(subcommand)]
     Bench(bench::Scenario),
 }

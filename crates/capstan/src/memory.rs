@@ -1,35 +1,82 @@
 //! Memory that the operator needed for a while is given back.
 //!
 //! Its start and a burst of changes take several times what it needs afterwards, of memory and of its own code. The
-//! allocator of the C library keeps freed memory, and one heap per thread, unless it is told otherwise; code that ran
-//! once stays with the process until the machine runs out of memory.
+//! allocator keeps freed memory, and one heap per thread, unless it is told otherwise; code that ran once stays with the
+//! process until the machine runs out of memory.
 
 use std::time::Duration;
 
 use tokio_util::sync::CancellationToken;
 
-/// How often what is not needed is given back. It takes about a millisecond.
+/// How often the size of the process is looked at.
 const EVERY: Duration = Duration::from_secs(10);
 
-/// Gives back what is free now and then, until `stop`.
+/// A process that grew by more kB than these since the last look is at work: code that is taken away now would be needed
+/// again at once, which took a tenth of the work of a burst of 500 services.
+const GROWN: u64 = 1024;
+
+/// Gives back what is not needed while nothing much happens, until `stop`. That takes about a millisecond.
 pub(crate) async fn keep_small(stop: CancellationToken) {
     let work = async {
+        let mut before = resident();
         loop {
             tokio::time::sleep(EVERY).await;
-            let _ = tokio::task::spawn_blocking(system::give_back).await;
+            if resident() <= before + GROWN {
+                let _ = tokio::task::spawn_blocking(give_back).await;
+            }
+            before = resident();
         }
     };
     stop.run_until_cancelled(work).await;
 }
 
-/// Keeps one heap for all threads, and gives larger pieces back at once. Call it before there are threads.
-pub(crate) fn be_frugal() {
-    system::be_frugal();
+/// How many kB of the process are in memory.
+fn resident() -> u64 {
+    resident_in(&std::fs::read_to_string("/proc/self/status").unwrap_or_default())
 }
 
-#[cfg(all(target_os = "linux", target_env = "gnu"))]
-#[allow(unsafe_code, reason = "the C library's allocator and the kernel offer no other way")]
-mod system {
+/// The same, from the text of `/proc/self/status`; none where there is no such file.
+fn resident_in(status: &str) -> u64 {
+    let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:"));
+    line.and_then(|line| line.trim().strip_suffix(" kB")?.parse().ok()).unwrap_or_default()
+}
+
+/// Keeps one heap for all threads, and gives larger pieces back at once. Call it before there are threads.
+pub(crate) fn be_frugal() {
+    allocator::be_frugal();
+}
+
+/// Gives back what is free, and code: what is needed of it comes back by itself.
+fn give_back() {
+    allocator::give_back();
+    code::give_back();
+}
+
+/// In what is shipped: a tenth less work than with the allocator of the C library, for the same memory.
+#[cfg(feature = "jemalloc")]
+#[allow(unsafe_code, reason = "the allocator offers no other way")]
+mod allocator {
+    #[global_allocator]
+    static ALLOCATOR: tikv_jemallocator::Jemalloc = tikv_jemallocator::Jemalloc;
+
+    /// What it looks for under this name: one heap for all threads, which do little beside each other, and what is free
+    /// for half a second is given back, by a thread of its own.
+    // SAFETY: the name and the type, a pointer to text that ends with a zero, are those that the allocator declares.
+    #[unsafe(export_name = "_rjem_malloc_conf")]
+    static CONFIGURATION: &std::ffi::c_char = {
+        let text = c"narenas:1,background_thread:true,dirty_decay_ms:500,muzzy_decay_ms:0";
+        // SAFETY: the pointer is to the first character of a text that lives for ever.
+        unsafe { &*text.as_ptr() }
+    };
+
+    pub(super) fn be_frugal() {}
+
+    pub(super) fn give_back() {}
+}
+
+#[cfg(all(target_os = "linux", target_env = "gnu", not(feature = "jemalloc")))]
+#[allow(unsafe_code, reason = "the allocator of the C library offers no other way")]
+mod allocator {
     /// Freed memory at the end of the heap beyond this is given back; larger pieces never become part of it.
     const LARGE: i32 = 128 * 1024;
 
@@ -48,6 +95,20 @@ mod system {
         unsafe {
             libc::malloc_trim(0);
         }
+    }
+}
+
+#[cfg(not(any(feature = "jemalloc", all(target_os = "linux", target_env = "gnu"))))]
+mod allocator {
+    pub(super) fn be_frugal() {}
+
+    pub(super) fn give_back() {}
+}
+
+#[cfg(target_os = "linux")]
+#[allow(unsafe_code, reason = "the kernel offers no other way")]
+mod code {
+    pub(super) fn give_back() {
         for (begin, end) in untouched() {
             // SAFETY: the range is of a file, cannot be written, and never was: every page is still as in the file, and
             // comes back from there when it is needed.
@@ -63,11 +124,16 @@ mod system {
     }
 }
 
+#[cfg(not(target_os = "linux"))]
+mod code {
+    pub(super) fn give_back() {}
+}
+
 /// The addresses in the text of `/proc/self/smaps` that are parts of files which nobody can have changed.
 ///
 /// What the loader wrote before it took the right to write away, such as addresses of functions, looks the same but for
 /// the pages that are no longer those of the file: the kernel counts them as anonymous.
-#[cfg_attr(not(all(target_os = "linux", target_env = "gnu")), allow(dead_code, reason = "only used there"))]
+#[cfg_attr(not(target_os = "linux"), allow(dead_code, reason = "only used there"))]
 fn untouched_in(smaps: &str) -> Vec<(usize, usize)> {
     let mut found = Vec::new();
     let mut candidate = None;
@@ -90,13 +156,6 @@ fn addresses(range: &str) -> Option<(usize, usize)> {
     let (begin, end) = range.split_once('-')?;
     let number = |text: &str| usize::from_str_radix(text, 16).ok();
     Some((number(begin)?, number(end)?))
-}
-
-#[cfg(not(all(target_os = "linux", target_env = "gnu")))]
-mod system {
-    pub(super) fn be_frugal() {}
-
-    pub(super) fn give_back() {}
 }
 
 #[cfg(test)]
@@ -127,8 +186,14 @@ Anonymous:             0 kB
     }
 
     #[test]
+    fn the_size_of_the_process_is_read_in_kilobytes() {
+        assert_eq!(resident_in("Name:\tcapstan\nVmHWM:\t   43008 kB\nVmRSS:\t   29696 kB\n"), 29_696);
+        assert_eq!(resident_in(""), 0);
+    }
+
+    #[test]
     fn a_process_goes_on_after_giving_back() {
-        system::give_back();
+        give_back();
         assert_eq!(untouched_in("nonsense"), []);
     }
 }

@@ -47,7 +47,7 @@ pub(crate) enum Scenario {
 /// What all scenarios take.
 #[derive(clap::Args, Clone)]
 struct Common {
-    /// Measure this binary instead of a release build of this tree; several take turns, step by step
+    /// Measure this binary instead of a build of this tree; several take turns, step by step
     #[arg(long, value_name = "FILE")]
     binary: Vec<PathBuf>,
     /// How the binary of the same place is called: words with {kubeconfig}, {health} and {name} in them. KUBECONFIG is set
@@ -89,9 +89,9 @@ impl Common {
     }
 }
 
-/// The release build of this tree.
-const OWN: &str = "target/release/capstan";
-/// The same of this command: what it plays beside the operator should take as little of the machine as it can.
+/// The operator of this tree as it is shipped.
+const OWN: &str = "target/image/dist/capstan";
+/// The release build of this command: what it plays beside the operator should take as little of the machine as it can.
 const PLAYER: &str = "target/release/xtask";
 
 /// Is set inside the network.
@@ -106,8 +106,10 @@ pub(crate) fn run(root: &Path, scenario: &Scenario) -> Result<()> {
         Scenario::Upgrade(args) => &args.common,
     };
     if std::env::var_os(INSIDE).is_none() {
-        let operator: &[&str] = if common.binary.is_empty() { &["--package", "capstan"] } else { &[] };
-        crate::cargo(root, &[&["build", "--release", "--package", "xtask"], operator].concat())?;
+        crate::cargo(root, &["build", "--release", "--package", "xtask"])?;
+        if common.binary.is_empty() {
+            crate::image::shipped(root)?;
+        }
         return enter(&root.join(PLAYER));
     }
     println!("load before: {}", std::fs::read_to_string("/proc/loadavg").unwrap_or_default().trim());

@@ -1,4 +1,4 @@
-//! `cargo xtask image`: a container image of the release binary, without Docker and without a registry.
+//! `cargo xtask image`: a container image of the binary, without Docker and without a registry.
 //!
 //! One layer: the binary, the libraries that it is linked with, taken from this machine, certificates, and a user.
 //! Two builds of one commit are byte-equal: entries are sorted, times are zero, and paths of this machine are mapped
@@ -58,7 +58,7 @@ pub(crate) fn run(root: &Path, args: &Args) -> Result<()> {
 
 /// Builds the binary and writes its image. Returns the digest of the image.
 pub(crate) fn capstan(root: &Path, output: &Path, tag: &str, build: Build) -> Result<String> {
-    let binary = compile(root, "capstan", build)?;
+    let binary = if build == Build::Dev { compile(root, "capstan", build, &[])? } else { shipped(root)? };
     let mut files = Files::base(USER);
     files.program(&binary, "usr/bin/capstan")?;
     let labels = [
@@ -85,7 +85,7 @@ const PROFILES: &str =
 pub(crate) fn model_server(root: &Path, output: &Path, tag: &str, build: Build) -> Result<()> {
     let name = "capstan-model-server";
     let mut files = Files::base(USER);
-    let server = compile(root, name, build)?;
+    let server = compile(root, name, build, &[])?;
     for name in ["model-server", "download-to-cache", "huggingface-cli"] {
         files.program(&server, &format!("usr/bin/{name}"))?;
     }
@@ -120,8 +120,13 @@ pub(crate) fn pause(folder: &Path, tag: &str) -> Result<PathBuf> {
     Ok(output)
 }
 
+/// Compiles the program as users get it.
+pub(crate) fn shipped(root: &Path) -> Result<PathBuf> {
+    compile(root, "capstan", Build::Release, &["--features", "jemalloc"])
+}
+
 /// Compiles a package with one binary of the same name.
-fn compile(root: &Path, name: &str, build: Build) -> Result<PathBuf> {
+fn compile(root: &Path, name: &str, build: Build, more: &[&str]) -> Result<PathBuf> {
     let mut command = crate::plain_cargo(root);
     command.args(["build", "--locked", "--quiet", "--bin", name]);
     let target = match build {
@@ -133,14 +138,19 @@ fn compile(root: &Path, name: &str, build: Build) -> Result<PathBuf> {
         Build::Release => {
             // A folder of its own: these flags would make cargo compile everything again for the next plain build.
             let target = root.join("target/image");
-            command.args(["--release", "--package", name, "--target-dir"]).arg(&target).env("RUSTFLAGS", flags(root)?);
+            command.args(["--profile", "dist", "--package", name]).args(more).arg("--target-dir").arg(&target);
+            command.env("RUSTFLAGS", flags(root)?);
+            // Pages have 4, 16 or 64 kB there, and jemalloc is told the largest that it may meet.
+            if cfg!(target_arch = "aarch64") {
+                command.env("JEMALLOC_SYS_WITH_LG_PAGE", "16");
+            }
             target
         }
     };
     if !command.status()?.success() {
         bail!("building {name} failed: see above");
     }
-    Ok(target.join(if build == Build::Dev { "debug" } else { "release" }).join(name))
+    Ok(target.join(if build == Build::Dev { "debug" } else { "dist" }).join(name))
 }
 
 /// Flags by which a binary says nothing of the folders of this machine.

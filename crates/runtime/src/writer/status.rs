@@ -96,30 +96,32 @@ impl Writer {
         self.patch_metadata(reference, &live, change).await
     }
 
-    /// Changes an object that is not ours with a merge patch of just what differs. It names the object by its uid, so
-    /// that one that was made anew under the same name is left alone.
-    pub async fn merge(&self, reference: &Ref, mut body: Value) -> Result<Sent, Error> {
-        let kind = self.cache.kind(&reference.gvk)?;
-        let Some(live) = self.cache.get(reference) else { return Ok(Sent::No) };
-        body["metadata"]["uid"] = live["metadata"]["uid"].clone();
-        let params = PatchParams { field_manager: Some(FIELD_MANAGER.into()), ..PatchParams::default() };
-        let path = kube::core::Request::new(kind.path(&reference.namespace));
-        let request = path.patch(&reference.name, &params, &Patch::Merge(body));
-        let answer = self.write("patch", kind, reference, request).await?;
-        self.cache.wrote(kind, answer);
-        Ok(Sent::Yes)
+    /// Changes an object that is not ours with a patch of just what differs. It names the object by its uid, so that one
+    /// that was made anew under the same name is left alone.
+    pub async fn merge(&self, reference: &Ref, body: Value) -> Result<Sent, Error> {
+        self.merge_into(reference, None, body).await
     }
 
-    /// Changes the status of an object that is not ours with a strategic merge patch, in which items of some lists are
-    /// told apart by a key: conditions of others stay. It names the object by its uid, as above.
-    pub async fn merge_status(&self, reference: &Ref, mut body: Value) -> Result<Sent, Error> {
+    /// The same for the status of an object of Kubernetes itself: conditions of others stay, since items of that list are
+    /// told apart by their type.
+    pub async fn merge_status(&self, reference: &Ref, body: Value) -> Result<Sent, Error> {
+        self.merge_into(reference, Some("status"), body).await
+    }
+
+    async fn merge_into(&self, reference: &Ref, part: Option<&str>, mut body: Value) -> Result<Sent, Error> {
         let kind = self.cache.kind(&reference.gvk)?;
         let Some(live) = self.cache.get(reference) else { return Ok(Sent::No) };
         body["metadata"]["uid"] = live["metadata"]["uid"].clone();
         let params = PatchParams { field_manager: Some(FIELD_MANAGER.into()), ..PatchParams::default() };
+        // For a merge patch the API server writes the whole object down and reads it again. It needs no such thing for a
+        // strategic one, which custom resources, whose groups are domains, do not know.
+        let patch = if kind.group.contains('.') { Patch::Merge(body) } else { Patch::Strategic(body) };
         let path = kube::core::Request::new(kind.path(&reference.namespace));
-        let request = path.patch_subresource("status", &reference.name, &params, &Patch::Strategic(body));
-        let answer = self.write("patch_status", kind, reference, request).await?;
+        let (verb, request) = match part {
+            Some(part) => ("patch_status", path.patch_subresource(part, &reference.name, &params, &patch)),
+            None => ("patch", path.patch(&reference.name, &params, &patch)),
+        };
+        let answer = self.write(verb, kind, reference, request).await?;
         self.cache.wrote(kind, answer);
         Ok(Sent::Yes)
     }
