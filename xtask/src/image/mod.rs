@@ -140,7 +140,7 @@ fn compile(root: &Path, name: &str, build: Build, more: &[&str]) -> Result<PathB
             let target = root.join("target/image");
             command.args(["--profile", "dist", "--package", name]).args(more).arg("--target-dir").arg(&target);
             command.env("RUSTFLAGS", flags(root)?);
-            // Pages have 4, 16 or 64 kB there, and jemalloc is told the largest that it may meet.
+            // With Arm processors pages have 4, 16 or 64 kB, and jemalloc is told the largest that it may meet.
             if cfg!(target_arch = "aarch64") {
                 command.env("JEMALLOC_SYS_WITH_LG_PAGE", "16");
             }

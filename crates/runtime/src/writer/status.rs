@@ -97,7 +97,8 @@ impl Writer {
     }
 
     /// Changes an object that is not ours with a patch of just what differs. It names the object by its uid, so that one
-    /// that was made anew under the same name is left alone.
+    /// that was made anew under the same name is left alone. Lists whose items Kubernetes tells apart by a key, such as
+    /// finalizers, are added to; others, such as taints, are replaced.
     pub async fn merge(&self, reference: &Ref, body: Value) -> Result<Sent, Error> {
         self.merge_into(reference, None, body).await
     }
