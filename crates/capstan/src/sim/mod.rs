@@ -96,6 +96,9 @@ const MINUTE: Duration = Duration::from_secs(60);
 
 /// Plays it on a thread of its own, where time passes only when there is nothing to do.
 fn simulate(fleet: Fleet, snapshot: Option<&Snapshot>, choice: &Choice) -> Result<Report> {
+    if let (Some(pool), false) = (&choice.pool, choice.scenario == Scenario::OsUpgrade) {
+        return Err(anyhow!("--pool {pool} is for os-upgrade, and this scenario is about all nodes: leave it out"));
+    }
     let work = || {
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().start_paused(true).build()?;
         runtime.block_on(played(fleet, snapshot, choice))

@@ -85,3 +85,10 @@ fn a_pool_that_is_not_there_is_refused_with_those_that_are() {
     let error = simulate(fleet, None, &choice).unwrap_err().to_string();
     assert_eq!(error, "there is no pool \"c\": choose one of a, b");
 }
+
+#[test]
+fn a_pool_is_refused_where_it_would_change_nothing() {
+    let choice = Choice { scenario: Scenario::Install, version: String::new(), pool: Some("a".into()), until: HOUR };
+    let error = simulate(serde_saphyr::from_str(FLEET).unwrap(), None, &choice).unwrap_err().to_string();
+    assert_eq!(error, "--pool a is for os-upgrade, and this scenario is about all nodes: leave it out");
+}
