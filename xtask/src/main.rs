@@ -35,6 +35,9 @@ enum Task {
     Compare(compare::Args),
     /// Write a container image, without Docker
     Image(image::Args),
+    /// Link the program with the functions first that run: what the compiler calls for an image
+    #[command(hide = true)]
+    Link(image::order::Link),
     /// Install the chart on a real node, run every example, and make trouble
     E2e(e2e::Args),
     /// Measure what the operator costs on a real API server
@@ -62,6 +65,7 @@ fn run(task: Task, root: &Path) -> Result<()> {
         Task::Cluster(action) => cluster::run(root, &action),
         Task::Compare(args) => compare::run(root, &args),
         Task::Image(args) => image::run(root, &args),
+        Task::Link(args) => image::order::link(&args),
         Task::E2e(args) => e2e::run(root, &args),
         Task::Bench(scenario) => bench::run(root, &scenario),
         Task::Check => {

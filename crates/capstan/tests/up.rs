@@ -4,7 +4,8 @@
 
 mod support;
 
-use std::process::{Command, Output};
+use std::io::{BufRead, BufReader};
+use std::process::{Command, Output, Stdio};
 
 use serde_json::Value;
 use support::complaint;
@@ -26,6 +27,29 @@ fn a_newcomer_gets_a_service_that_is_ready_and_nothing_is_left_behind() {
     assert_eq!(done, ["cluster", "nodes", "operator", "GPUs", "apply", "NIMService"]);
     assert!(lines.iter().any(|line| line["event"] == "ready"));
     assert!(!file.exists(), "the kubeconfig of a cluster that is gone");
+}
+
+#[test]
+fn an_operator_beside_the_cluster_makes_it_ready() {
+    let file = std::env::temp_dir().join(format!("capstan-test-{}-beside.kubeconfig", std::process::id()));
+    let path = file.to_str().unwrap();
+    let args = ["up", "--no-operator", "--exit-when-ready", "--timeout", "300", "-o", "json", "--kubeconfig", path];
+    let capstan = || Command::new(env!("CARGO_BIN_EXE_capstan"));
+    let mut up = capstan().args(args).stdout(Stdio::piped()).spawn().unwrap();
+    let mut lines = BufReader::new(up.stdout.take().unwrap()).lines().map(|line| line.unwrap());
+    let asked = lines.find(|line| line.contains("nobody has brought")).unwrap();
+    assert!(asked.contains("the kind NIMService of apps.nvidia.com"), "{asked}");
+    let image = concat!("ghcr.io/capstan/capstan:", env!("CARGO_PKG_VERSION"));
+    assert!(asked.contains(&format!("KUBECONFIG={path} CAPSTAN_IMAGE={image} capstan operator")), "{asked}");
+    let mut operator = capstan();
+    operator.args(["operator", "--health-probe-bind-address=0"]).env("KUBECONFIG", path).env("CAPSTAN_IMAGE", image);
+    let mut operator = operator.stdout(Stdio::null()).stderr(Stdio::null()).spawn().unwrap();
+    let rest: Vec<String> = lines.collect();
+    let ended = up.wait().unwrap();
+    operator.kill().unwrap();
+    operator.wait().unwrap();
+    assert!(ended.success(), "{rest:#?}");
+    assert!(rest.iter().any(|line| line.contains(r#""stage":"NIMService""#) && line.contains("done")), "{rest:#?}");
 }
 
 #[test]

@@ -29,6 +29,7 @@ use arena::{Arena, Candidate};
 use report::Report;
 
 use crate::cluster::control_plane::Workloads;
+use crate::image::order::Layout;
 
 #[derive(clap::Subcommand)]
 pub(crate) enum Scenario {
@@ -108,7 +109,7 @@ pub(crate) fn run(root: &Path, scenario: &Scenario) -> Result<()> {
     if std::env::var_os(INSIDE).is_none() {
         crate::cargo(root, &["build", "--release", "--package", "xtask"])?;
         if common.binary.is_empty() {
-            crate::image::shipped(root)?;
+            crate::image::shipped(root, &Layout::Traced)?;
         }
         return enter(&root.join(PLAYER));
     }

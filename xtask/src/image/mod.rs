@@ -1,11 +1,14 @@
 //! `cargo xtask image`: a container image of the binary, without Docker and without a registry.
 //!
 //! One layer: the binary, the libraries that it is linked with, taken from this machine, certificates, and a user.
-//! Two builds of one commit are byte-equal: entries are sorted, times are zero, and paths of this machine are mapped
-//! away when the binary is compiled.
+//! Two builds of one commit with one list of functions are byte-equal: entries are sorted, times are zero, and paths of
+//! this machine are mapped away when the binary is compiled.
 
 mod archive;
 mod files;
+pub(crate) mod order;
+#[cfg(all(target_arch = "x86_64", target_os = "linux"))]
+mod trace;
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -14,9 +17,14 @@ use anyhow::{Context, Result, bail};
 
 use archive::Config;
 use files::Files;
+use order::Layout;
 
 /// Who runs in the image: nobody in particular, and not root.
 const USER: u32 = 65_532;
+
+/// What is shipped is built in a folder of its own: its flags would make cargo compile everything again for the next
+/// plain build.
+const FOLDER: &str = "target/image";
 
 /// Name of the image, as the chart has it.
 pub(crate) const TAG: &str = concat!("ghcr.io/capstan/capstan:", env!("CARGO_PKG_VERSION"));
@@ -32,6 +40,23 @@ pub(crate) struct Args {
     /// Take the development build, as `cargo test` leaves it: slower and larger, but minutes sooner
     #[arg(long)]
     dev: bool,
+    /// Lay the functions first that this file names, such as the target/image/order.txt of another build, instead of
+    /// those that a trace finds
+    #[arg(long, value_name = "FILE", conflicts_with = "dev")]
+    order: Option<PathBuf>,
+    /// Leave functions where the compiler puts them
+    #[arg(long, conflicts_with_all = ["dev", "order"])]
+    as_it_comes: bool,
+}
+
+impl Args {
+    fn layout(&self) -> Layout {
+        match &self.order {
+            Some(list) => Layout::Listed(list.clone()),
+            None if self.as_it_comes => Layout::AsTheyCome,
+            None => Layout::Traced,
+        }
+    }
 }
 
 /// Which build of the binary goes into an image.
@@ -51,14 +76,14 @@ impl From<bool> for Build {
 
 pub(crate) fn run(root: &Path, args: &Args) -> Result<()> {
     let output = root.join(&args.output);
-    let digest = capstan(root, &output, &args.tag, args.dev.into())?;
+    let digest = capstan(root, &output, &args.tag, args.dev.into(), &args.layout())?;
     println!("{} {} {digest}", output.display(), args.tag);
     Ok(())
 }
 
 /// Builds the binary and writes its image. Returns the digest of the image.
-pub(crate) fn capstan(root: &Path, output: &Path, tag: &str, build: Build) -> Result<String> {
-    let binary = if build == Build::Dev { compile(root, "capstan", build, &[])? } else { shipped(root)? };
+pub(crate) fn capstan(root: &Path, output: &Path, tag: &str, build: Build, layout: &Layout) -> Result<String> {
+    let binary = if build == Build::Dev { compile(root, "capstan", build, &[], &[])? } else { shipped(root, layout)? };
     let mut files = Files::base(USER);
     files.program(&binary, "usr/bin/capstan")?;
     let labels = [
@@ -85,7 +110,7 @@ const PROFILES: &str =
 pub(crate) fn model_server(root: &Path, output: &Path, tag: &str, build: Build) -> Result<()> {
     let name = "capstan-model-server";
     let mut files = Files::base(USER);
-    let server = compile(root, name, build, &[])?;
+    let server = compile(root, name, build, &[], &[])?;
     for name in ["model-server", "download-to-cache", "huggingface-cli"] {
         files.program(&server, &format!("usr/bin/{name}"))?;
     }
@@ -121,24 +146,24 @@ pub(crate) fn pause(folder: &Path, tag: &str) -> Result<PathBuf> {
 }
 
 /// Compiles the program as users get it.
-pub(crate) fn shipped(root: &Path) -> Result<PathBuf> {
-    compile(root, "capstan", Build::Release, &["--features", "jemalloc"])
+pub(crate) fn shipped(root: &Path, layout: &Layout) -> Result<PathBuf> {
+    let flags = layout.flags(&root.join(FOLDER))?;
+    compile(root, "capstan", Build::Release, &["--features", "jemalloc"], &flags)
 }
 
-/// Compiles a package with one binary of the same name.
-fn compile(root: &Path, name: &str, build: Build, more: &[&str]) -> Result<PathBuf> {
+/// Compiles a package with one binary of the same name, which `last` is for.
+fn compile(root: &Path, name: &str, build: Build, more: &[&str], last: &[String]) -> Result<PathBuf> {
     let mut command = crate::plain_cargo(root);
-    command.args(["build", "--locked", "--quiet", "--bin", name]);
     let target = match build {
         // With the features of the whole workspace, nothing has to be compiled again after `cargo test`.
         Build::Dev => {
-            command.arg("--workspace");
+            command.args(["build", "--locked", "--quiet", "--bin", name, "--workspace"]);
             root.join("target")
         }
         Build::Release => {
-            // A folder of its own: these flags would make cargo compile everything again for the next plain build.
-            let target = root.join("target/image");
-            command.args(["--profile", "dist", "--package", name]).args(more).arg("--target-dir").arg(&target);
+            let target = root.join(FOLDER);
+            command.args(["rustc", "--locked", "--quiet", "--bin", name, "--profile", "dist", "--package", name]);
+            command.args(more).arg("--target-dir").arg(&target).arg("--").args(last);
             command.env("RUSTFLAGS", flags(root)?);
             // With Arm processors pages have 4, 16 or 64 kB, and jemalloc is told the largest that it may meet.
             if cfg!(target_arch = "aarch64") {

@@ -50,9 +50,9 @@ pub(crate) struct Args {
     from_cluster: bool,
     #[command(flatten)]
     source: Source,
-    /// Version of the new driver
-    #[arg(long, default_value = "next", value_name = "VERSION")]
-    driver: String,
+    /// Version of the new driver [default: next]
+    #[arg(long, value_name = "VERSION")]
+    driver: Option<String>,
     /// Pool whose operating system changes; all when absent
     #[arg(long, value_name = "NAME")]
     pool: Option<String>,
@@ -78,7 +78,7 @@ pub(crate) async fn run(args: Args) -> Result<ExitCode> {
     }
     let snapshot = if restored { Some(args.source.get().await?) } else { None };
     let choice =
-        Choice { scenario: args.scenario, version: args.driver, pool: args.pool, until: args.until.0.max(MINUTE) };
+        Choice { scenario: args.scenario, driver: args.driver, pool: args.pool, until: args.until.0.max(MINUTE) };
     let report = simulate(fleet, snapshot.as_ref(), &choice)?;
     if let Some(file) = &args.chart {
         let write = std::fs::write(file, chart::svg(&report));
@@ -96,9 +96,7 @@ const MINUTE: Duration = Duration::from_secs(60);
 
 /// Plays it on a thread of its own, where time passes only when there is nothing to do.
 fn simulate(fleet: Fleet, snapshot: Option<&Snapshot>, choice: &Choice) -> Result<Report> {
-    if let (Some(pool), false) = (&choice.pool, choice.scenario == Scenario::OsUpgrade) {
-        return Err(anyhow!("--pool {pool} is for os-upgrade, and this scenario is about all nodes: leave it out"));
-    }
+    choice.check()?;
     let work = || {
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().start_paused(true).build()?;
         runtime.block_on(played(fleet, snapshot, choice))

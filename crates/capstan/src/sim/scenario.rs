@@ -42,9 +42,27 @@ pub(super) enum Scenario {
 /// What the user chose.
 pub(super) struct Choice {
     pub(super) scenario: Scenario,
-    pub(super) version: String,
+    pub(super) driver: Option<String>,
     pub(super) pool: Option<String>,
     pub(super) until: Duration,
+}
+
+impl Choice {
+    /// Refuses what the scenario would not look at.
+    pub(super) fn check(&self) -> Result<()> {
+        if let (Some(pool), false) = (&self.pool, self.scenario == Scenario::OsUpgrade) {
+            return Err(anyhow!("--pool {pool} is for os-upgrade, and this scenario is about all nodes: leave it out"));
+        }
+        if let (Some(driver), Scenario::Install | Scenario::OsUpgrade) = (&self.driver, self.scenario) {
+            return Err(anyhow!("--driver {driver} is for a new driver, and this scenario has none: leave it out"));
+        }
+        Ok(())
+    }
+
+    /// Version of the new driver.
+    fn version(&self) -> &str {
+        self.driver.as_deref().unwrap_or("next")
+    }
 }
 
 /// What came of it, besides what is counted.
@@ -80,12 +98,12 @@ pub(super) async fn play(world: &World, choice: &Choice, restored: bool) -> Resu
     match choice.scenario {
         Scenario::Install | Scenario::DriverUpgrade => {}
         Scenario::OsUpgrade => reboots(world, choice, budget)?,
-        Scenario::Failures => fail(world, &choice.version),
+        Scenario::Failures => fail(world, choice.version()),
         Scenario::Outage => outage(world),
     }
     if choice.scenario != Scenario::OsUpgrade {
-        world.tally.note(format!("driver {} is wanted", choice.version));
-        world.change_driver(&ruler, &choice.version).await?;
+        world.tally.note(format!("driver {} is wanted", choice.version()));
+        world.change_driver(&ruler, choice.version()).await?;
     }
     pass(world, choice.until).await;
     let verdict = world.verdict(&ruler).await?;

@@ -4,7 +4,7 @@ use super::*;
 
 fn play(scenario: Scenario, text: &str, until: Duration) -> Report {
     let fleet: Fleet = serde_saphyr::from_str(text).unwrap();
-    let choice = Choice { scenario, version: "next".into(), pool: None, until };
+    let choice = Choice { scenario, driver: None, pool: None, until };
     simulate(fleet, None, &choice).unwrap()
 }
 
@@ -61,8 +61,7 @@ fn an_api_server_that_is_away_delays_and_breaks_nothing() {
 #[test]
 fn another_kernel_takes_every_node_of_the_pool_through_a_reboot() {
     let fleet: Fleet = serde_saphyr::from_str(FLEET).unwrap();
-    let choice =
-        Choice { scenario: Scenario::OsUpgrade, version: String::new(), pool: Some("a".into()), until: 3 * HOUR };
+    let choice = Choice { scenario: Scenario::OsUpgrade, driver: None, pool: Some("a".into()), until: 3 * HOUR };
     let report = simulate(fleet, None, &choice).unwrap();
     assert!(report.is_good(), "{}", report.text(Paint::none()));
     assert!(said(&report, "6 nodes get another kernel, 2 at a time"), "{:?}", report.timeline);
@@ -81,14 +80,21 @@ fn jobs_that_an_upgrade_ends_are_counted() {
 #[test]
 fn a_pool_that_is_not_there_is_refused_with_those_that_are() {
     let fleet: Fleet = serde_saphyr::from_str(FLEET).unwrap();
-    let choice = Choice { scenario: Scenario::OsUpgrade, version: String::new(), pool: Some("c".into()), until: HOUR };
+    let choice = Choice { scenario: Scenario::OsUpgrade, driver: None, pool: Some("c".into()), until: HOUR };
     let error = simulate(fleet, None, &choice).unwrap_err().to_string();
     assert_eq!(error, "there is no pool \"c\": choose one of a, b");
 }
 
 #[test]
 fn a_pool_is_refused_where_it_would_change_nothing() {
-    let choice = Choice { scenario: Scenario::Install, version: String::new(), pool: Some("a".into()), until: HOUR };
+    let choice = Choice { scenario: Scenario::Install, driver: None, pool: Some("a".into()), until: HOUR };
     let error = simulate(serde_saphyr::from_str(FLEET).unwrap(), None, &choice).unwrap_err().to_string();
     assert_eq!(error, "--pool a is for os-upgrade, and this scenario is about all nodes: leave it out");
+}
+
+#[test]
+fn a_driver_is_refused_where_there_is_no_new_one() {
+    let choice = Choice { scenario: Scenario::Install, driver: Some("580.95.05".into()), pool: None, until: HOUR };
+    let error = simulate(serde_saphyr::from_str(FLEET).unwrap(), None, &choice).unwrap_err().to_string();
+    assert_eq!(error, "--driver 580.95.05 is for a new driver, and this scenario has none: leave it out");
 }

@@ -83,6 +83,11 @@ fn parse(text: &str, file: &Path) -> Result<Vec<Manifest>> {
     Ok(manifests)
 }
 
+/// Whether the cluster has the kind of a manifest.
+pub(super) async fn is_served(client: &Client, manifest: &Manifest) -> bool {
+    kube::discovery::pinned_kind(client, &manifest.kind).await.is_ok()
+}
+
 /// Applies one manifest as `kubectl apply --server-side` does.
 pub(crate) async fn apply(client: &Client, manifest: &Manifest) -> Result<()> {
     let what = format!("{} {}", manifest.kind.kind, manifest.name());

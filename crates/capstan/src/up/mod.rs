@@ -3,6 +3,7 @@
 mod data;
 mod faults;
 pub(crate) mod manifests;
+mod operator;
 mod progress;
 
 use std::path::PathBuf;
@@ -20,11 +21,11 @@ use futures::{StreamExt, TryStreamExt};
 use k8s_openapi::api::core::v1::Node;
 use kube::runtime::{WatchStreamExt, watcher};
 use kube::{Api, Client, Resource};
-use tokio_util::sync::CancellationToken;
 
 use data::Data;
 use faults::Faults;
 use manifests::Manifest;
+use operator::Operator;
 use progress::View;
 
 /// Nodes of a new cluster, if nobody says.
@@ -59,6 +60,9 @@ pub(crate) struct Args {
     /// Give up after this many seconds if something is not Ready
     #[arg(long, default_value = "60", value_name = "SECONDS")]
     timeout: u64,
+    /// Leave the operator to you: start one beside it, with the kubeconfig of this cluster
+    #[arg(long, conflicts_with = "fault")]
+    no_operator: bool,
     /// Break something on purpose, on one node or wherever it can be, and look at it with `capstan doctor`; may be repeated
     #[arg(long, value_name = "CLASS[@NODE]", value_parser = Fault::parse)]
     fault: Vec<Fault>,
@@ -73,6 +77,7 @@ Examples:
   capstan up -f examples/nim/cached.yaml                 the same with your own manifests
   capstan up --data ~/.capstan                           a cluster that is still there next time
   capstan up --exit-when-ready -o json                   in a pipeline: how long did it take?
+  capstan up --no-operator --kubeconfig up.yaml          a cluster for an operator that you start beside it
   capstan up --fault driver-headers-missing@gpu-1        a node whose driver cannot be built
   capstan up --fault xid@gpu-0 --fault gpu-quota         several faults at once";
 
@@ -90,8 +95,7 @@ enum Format {
 
 /// What runs, in the order in which it must end.
 struct Up {
-    stop: CancellationToken,
-    operator: tokio::task::JoinHandle<Result<(), capstan_operator::Error>>,
+    operator: Operator,
     cluster: Cluster,
     kubeconfig: PathBuf,
     /// Whether the kubeconfig is still good when the cluster has ended.
@@ -114,7 +118,7 @@ pub(crate) async fn run(mut args: Args) -> Result<()> {
     let late = || anyhow!("not Ready after {} s: the last line above says what it waits for", args.timeout);
     let deadline = tokio::time::Instant::now() + Duration::from_secs(args.timeout);
     let started = tokio::select! {
-        started = tokio::time::timeout_at(deadline, start(&args, &faults, data, view)) => started,
+        started = tokio::time::timeout_at(deadline, start(&args, &wanted, &faults, data, view)) => started,
         error = data::lost(data) => return Err(error),
         () = interrupted() => return Ok(()),
     };
@@ -154,7 +158,13 @@ pub(crate) async fn run(mut args: Args) -> Result<()> {
 }
 
 /// The cluster with its nodes, and the operator on it.
-async fn start(args: &Args, faults: &Faults, data: Option<&Data>, view: View) -> Result<(Up, Client)> {
+async fn start(
+    args: &Args,
+    wanted: &[Manifest],
+    faults: &Faults,
+    data: Option<&Data>,
+    view: View,
+) -> Result<(Up, Client)> {
     let stage = view.stage("cluster");
     let nodes = node::Settings {
         nodes: (0..args.nodes()).map(|index| gpu_node(index, args.gpus, faults)).collect(),
@@ -196,23 +206,13 @@ async fn start(args: &Args, faults: &Faults, data: Option<&Data>, view: View) ->
     }
     nodes_ready(&client, view, args).await?;
 
-    let stage = view.stage("operator");
-    faults.before(&client).await?;
-    let stop = CancellationToken::new();
-    let (ready, is_ready) = tokio::sync::oneshot::channel();
-    let mut options = capstan_operator::Options::in_process();
-    options.apply_crds = faults.spare_crds();
-    // Virtual nodes pull nothing; the name is the one that a release of this version has.
-    options.gpu.agent.image = crate::own_image();
-    let operator = tokio::spawn(capstan_operator::run(client.clone(), options, stop.clone(), ready));
-    if is_ready.await.is_err() {
-        match operator.await.context("the operator panicked")? {
-            Ok(()) => bail!("the operator ended before it was ready"),
-            Err(error) => bail!("the operator did not start: {error}"),
-        }
-    }
-    stage.done("CRDs installed, caches filled, leading");
-    Ok((Up { stop, operator, cluster, kubeconfig, kept: data.is_some() }, client))
+    let operator = if args.no_operator {
+        let policies = if args.gpus > 0 && !bring_gpus(wanted) { manifests::cluster_policy()? } else { Vec::new() };
+        Operator::awaited(&client, &[wanted, &policies].concat(), &kubeconfig, view).await?
+    } else {
+        Operator::start(&client, faults, view).await?
+    };
+    Ok((Up { operator, cluster, kubeconfig, kept: data.is_some() }, client))
 }
 
 fn gpu_node(index: u16, gpus: u16, faults: &Faults) -> NodeTemplate {
@@ -385,12 +385,11 @@ async fn interrupted() {
 
 /// Ends everything that was started and leaves nothing behind but what is kept.
 async fn end(up: Up, view: View) -> Result<()> {
-    up.stop.cancel();
-    let operator = up.operator.await.context("the operator panicked")?;
+    let operator = up.operator.end().await;
     up.cluster.stop();
     if !up.kept {
         let _ = std::fs::remove_file(&up.kubeconfig);
     }
     view.say("stopped", "stopped");
-    operator.map_err(|error| anyhow!("the operator ended badly: {error}"))
+    operator
 }

@@ -1,0 +1,75 @@
+//! The operator on the cluster: ours in this process, or one that somebody starts beside it.
+
+use std::path::Path;
+use std::time::Duration;
+
+use anyhow::{Context, Result, anyhow, bail};
+use kube::Client;
+use tokio::task::JoinHandle;
+use tokio_util::sync::CancellationToken;
+
+use super::faults::Faults;
+use super::manifests::{self, Manifest};
+use super::progress::View;
+
+/// How often to look for the kinds of another operator.
+const LOOK: Duration = Duration::from_millis(200);
+
+/// Our operator, until it is stopped. Without one, somebody else has to end theirs.
+#[derive(Default)]
+pub(super) struct Operator {
+    stop: CancellationToken,
+    task: Option<JoinHandle<Result<(), capstan_operator::Error>>>,
+}
+
+impl Operator {
+    /// Starts ours, and waits until it leads.
+    pub(super) async fn start(client: &Client, faults: &Faults, view: View) -> Result<Self> {
+        let stage = view.stage("operator");
+        faults.before(client).await?;
+        let stop = CancellationToken::new();
+        let (ready, is_ready) = tokio::sync::oneshot::channel();
+        let mut options = capstan_operator::Options::in_process();
+        options.apply_crds = faults.spare_crds();
+        // Virtual nodes pull nothing; the name is the one that a release of this version has.
+        options.gpu.agent.image = crate::own_image();
+        let task = tokio::spawn(capstan_operator::run(client.clone(), options, stop.clone(), ready));
+        if is_ready.await.is_err() {
+            match task.await.context("the operator panicked")? {
+                Ok(()) => bail!("the operator ended before it was ready"),
+                Err(error) => bail!("the operator did not start: {error}"),
+            }
+        }
+        stage.done("CRDs installed, caches filled, leading");
+        Ok(Self { stop, task: Some(task) })
+    }
+
+    /// Waits until another one has brought the kinds of what is to be applied.
+    pub(super) async fn awaited(client: &Client, wanted: &[Manifest], kubeconfig: &Path, view: View) -> Result<Self> {
+        let mut stage = view.stage("operator");
+        for manifest in wanted {
+            // A kind is told of a moment before it is served, so that it is asked for.
+            while !manifests::is_served(client, manifest).await {
+                stage.waiting(&format!(
+                    "nobody has brought the kind {} of {} yet: start an operator, such as \
+                     `KUBECONFIG={} CAPSTAN_IMAGE={} capstan operator`",
+                    manifest.kind.kind,
+                    manifest.kind.group,
+                    kubeconfig.display(),
+                    crate::own_image()
+                ));
+                tokio::time::sleep(LOOK).await;
+            }
+        }
+        stage.done("another one has installed its CRDs");
+        Ok(Self::default())
+    }
+
+    /// Ends ours.
+    pub(super) async fn end(self) -> Result<()> {
+        self.stop.cancel();
+        let Some(task) = self.task else { return Ok(()) };
+        let ended = task.await.context("the operator panicked")?;
+        ended.map_err(|error| anyhow!("the operator ended badly: {error}"))
+    }
+}

@@ -1,0 +1,205 @@
+//! Which functions of the program run while an operator works with an embedded cluster.
+//!
+//! The first instruction of every function is replaced by a breakpoint. A function that runs into its own is noted, and
+//! gets its instruction back: nothing is slower after that.
+
+use std::collections::HashMap;
+use std::fs::File;
+use std::os::unix::fs::FileExt;
+use std::os::unix::process::CommandExt;
+use std::path::Path;
+use std::process::{Child, Command, Stdio};
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, Result, bail, ensure};
+use nix::sys::ptrace::{self, Options};
+use nix::sys::signal::{Signal, kill};
+use nix::sys::wait::{WaitPidFlag, WaitStatus, waitpid};
+use nix::unistd::Pid;
+use object::{Object, ObjectSection, ObjectSymbol, SymbolKind};
+
+/// How long everything on the embedded cluster may take to become Ready, in seconds.
+const READY: &str = "300";
+/// How long the embedded cluster may take to serve.
+const SERVES: Duration = Duration::from_secs(60);
+/// The instruction that stops a process.
+const BREAKPOINT: u8 = 0xcc;
+
+/// The functions that ran, in the order in which they first did.
+pub(super) fn functions(program: &Path, folder: &Path) -> Result<Vec<String>> {
+    let kubeconfig = folder.join("trace.kubeconfig");
+    let _ = std::fs::remove_file(&kubeconfig);
+    let cluster = serve(program, &kubeconfig)?;
+    let mut operator = Command::new(program);
+    operator.args(["operator", "--leader-elect", "--health-probe-bind-address=127.0.0.1:0"]);
+    operator
+        .env("KUBECONFIG", &kubeconfig)
+        .env("CAPSTAN_IMAGE", super::TAG)
+        .stdout(Stdio::null())
+        .stderr(Stdio::null());
+    let code = Code::of(program)?;
+    Traced::start(operator, &code)?.until_ended(process_of(&cluster))
+}
+
+/// Starts a cluster that ends when everything on it is Ready, which takes an operator.
+fn serve(program: &Path, kubeconfig: &Path) -> Result<Child> {
+    let mut command = Command::new(program);
+    command.args(["up", "--no-operator", "--exit-when-ready", "--timeout", READY, "--kubeconfig"]).arg(kubeconfig);
+    let mut cluster = command.stdout(Stdio::null()).spawn().context("cannot start an embedded cluster")?;
+    let begin = Instant::now();
+    while !kubeconfig.exists() {
+        if let Some(status) = cluster.try_wait()? {
+            bail!("the embedded cluster ended at once: {status}");
+        }
+        ensure!(begin.elapsed() < SERVES, "the embedded cluster does not serve after {} s", SERVES.as_secs());
+        std::thread::sleep(Duration::from_millis(50));
+    }
+    Ok(cluster)
+}
+
+fn process_of(child: &Child) -> Pid {
+    Pid::from_raw(child.id().cast_signed())
+}
+
+/// The code of a program, and where its functions begin.
+struct Code {
+    /// Where it lies in the program.
+    begin: u64,
+    bytes: Vec<u8>,
+    /// Names by where a function begins in the code. One function may have several.
+    names: HashMap<usize, Vec<String>>,
+}
+
+impl Code {
+    fn of(program: &Path) -> Result<Self> {
+        let content = std::fs::read(program).with_context(|| format!("cannot read {}", program.display()))?;
+        let file = object::File::parse(&*content).context("the program is not one that we can read")?;
+        let text = file.section_by_name(".text").context("the program has no code")?;
+        let (begin, bytes) = (text.address(), text.data()?.to_vec());
+        let mut names: HashMap<usize, Vec<String>> = HashMap::new();
+        let functions = file.symbols().filter(|symbol| symbol.kind() == SymbolKind::Text && symbol.size() > 0);
+        for function in functions {
+            let place = function.address().checked_sub(begin).and_then(|place| usize::try_from(place).ok());
+            if let Some(place) = place.filter(|place| *place < bytes.len()) {
+                names.entry(place).or_default().push(function.name()?.to_owned());
+            }
+        }
+        ensure!(!names.is_empty(), "the program says nothing of its functions");
+        Ok(Self { begin, bytes, names })
+    }
+}
+
+/// A process whose functions are watched.
+struct Traced<'a> {
+    process: Pid,
+    memory: File,
+    /// Where the code is in its memory.
+    begin: u64,
+    code: &'a Code,
+    /// What ran into its breakpoint, in that order.
+    ran: Vec<usize>,
+    is_known: Vec<bool>,
+}
+
+impl<'a> Traced<'a> {
+    #[allow(unsafe_code, reason = "a process has to ask for it between its making and its program")]
+    fn start(mut command: Command, code: &'a Code) -> Result<Self> {
+        // SAFETY: one system call, which is all that may be done there.
+        unsafe {
+            command.pre_exec(|| Ok(ptrace::traceme()?));
+        }
+        let process = process_of(&command.spawn().context("cannot start an operator to watch")?);
+        // It stops before the first instruction of its program.
+        let stopped = waitpid(process, None)?;
+        ensure!(matches!(stopped, WaitStatus::Stopped(..)), "the operator did not begin: {stopped:?}");
+        ptrace::setoptions(process, Options::PTRACE_O_TRACECLONE | Options::PTRACE_O_EXITKILL)?;
+        let memory = File::options().read(true).write(true).open(format!("/proc/{process}/mem"))?;
+        let maps = std::fs::read_to_string(format!("/proc/{process}/maps"))?;
+        let begin = first_address(&maps).context("the operator has no memory")? + code.begin;
+        let mut marked = code.bytes.clone();
+        for place in code.names.keys() {
+            marked[*place] = BREAKPOINT;
+        }
+        memory.write_all_at(&marked, begin).context("cannot set breakpoints")?;
+        ptrace::cont(process, None)?;
+        Ok(Self { process, memory, begin, code, ran: Vec::new(), is_known: vec![false; code.bytes.len()] })
+    }
+
+    /// Lets it run until the cluster has ended. Answers the names of what ran.
+    fn until_ended(mut self, cluster: Pid) -> Result<Vec<String>> {
+        loop {
+            match waitpid(None, Some(WaitPidFlag::__WALL))? {
+                WaitStatus::Exited(process, code) if process == cluster => {
+                    ensure!(code == 0, "not everything became Ready on the embedded cluster");
+                    kill(self.process, Signal::SIGTERM)?;
+                }
+                WaitStatus::Exited(process, 0) if process == self.process => break,
+                ended @ (WaitStatus::Exited(process, _) | WaitStatus::Signaled(process, ..))
+                    if process == self.process || process == cluster =>
+                {
+                    bail!("what is watched ended badly: {ended:?}")
+                }
+                WaitStatus::Stopped(thread, Signal::SIGTRAP) => {
+                    self.note(thread)?;
+                    go_on(thread, None);
+                }
+                // So a thread begins.
+                WaitStatus::Stopped(thread, Signal::SIGSTOP) => go_on(thread, None),
+                WaitStatus::Stopped(thread, signal) => go_on(thread, Some(signal)),
+                WaitStatus::PtraceEvent(thread, ..) => go_on(thread, None),
+                _ => {}
+            }
+        }
+        Ok(self.ran.iter().flat_map(|place| self.code.names[place].iter().cloned()).collect())
+    }
+
+    /// Notes the function that a thread is in, and lets it begin again.
+    fn note(&mut self, thread: Pid) -> Result<()> {
+        let mut registers = ptrace::getregs(thread)?;
+        let at = registers.rip - 1;
+        let place = at.checked_sub(self.begin).and_then(|place| usize::try_from(place).ok());
+        let Some(place) = place.filter(|place| self.code.names.contains_key(place)) else { return Ok(()) };
+        // Two threads may run into the same one before it is gone.
+        if !std::mem::replace(&mut self.is_known[place], true) {
+            self.ran.push(place);
+            self.memory.write_all_at(&self.code.bytes[place..=place], at)?;
+        }
+        registers.rip = at;
+        Ok(ptrace::setregs(thread, registers)?)
+    }
+}
+
+/// A thread that was killed meanwhile is none of our business.
+fn go_on(thread: Pid, signal: Option<Signal>) {
+    let _ = ptrace::cont(thread, signal);
+}
+
+/// Where a process begins, from the text of `/proc/PID/maps`.
+fn first_address(maps: &str) -> Option<u64> {
+    u64::from_str_radix(maps.split_once('-')?.0, 16).ok()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_process_begins_where_its_first_part_does() {
+        let maps = "55d0c0000000-55d0c0800000 r--p 00000000 fe:00 1 /usr/bin/capstan\n7f00-7f10 r-xp 0 0 0\n";
+        assert_eq!(first_address(maps), Some(0x55d0_c000_0000));
+        assert_eq!(first_address(""), None);
+    }
+
+    #[test]
+    fn functions_of_a_program_have_names() {
+        let code = Code::of(&std::env::current_exe().unwrap()).unwrap();
+        let names = code.names.values().flatten();
+        assert!(names.into_iter().any(|name| name.contains("functions_of_a_program_have_names")));
+    }
+
+    #[test]
+    fn what_is_no_program_is_refused() {
+        let error = Code::of(Path::new("/proc/self/status")).err().unwrap();
+        assert_eq!(error.to_string(), "the program is not one that we can read");
+    }
+}
