@@ -167,9 +167,20 @@ impl Controller {
                 self.release(owner, &object).await?;
             }
         }
-        if meta.deletion_timestamp.is_some() {
-            return Ok(kept);
+        if meta.deletion_timestamp.is_none() {
+            kept.extend(self.adopt(owner, selector, cache).await?);
         }
+        Ok(kept)
+    }
+
+    /// Takes in orphans that the selector of `owner` selects.
+    pub(crate) async fn adopt<O: Kind, K: Kind>(
+        &self,
+        owner: &O,
+        selector: &LabelSelector,
+        cache: &Cache<K>,
+    ) -> Result<Vec<Arc<K>>> {
+        let (meta, mut taken) = (owner.metadata(), Vec::new());
         let orphans = cache.orphans(meta.namespace.as_deref().unwrap_or_default());
         for orphan in orphans {
             let theirs = orphan.metadata();
@@ -177,16 +188,17 @@ impl Controller {
                 let mut adopted = K::clone(&orphan);
                 adopted.metadata_mut().owner_references.get_or_insert_default().push(controller_ref(owner));
                 match self.writer.update(&orphan, &adopted).await {
-                    Ok(adopted) => kept.push(adopted),
+                    Ok(adopted) => taken.push(adopted),
                     Err(error) if is_not_found(&error) => {}
                     Err(error) => return Err(error),
                 }
             }
         }
-        Ok(kept)
+        Ok(taken)
     }
 
-    async fn release<O: Kind, K: Kind>(&self, owner: &O, object: &Arc<K>) -> Result<()> {
+    /// Lets go of an object that `owner` controls.
+    pub(crate) async fn release<O: Kind, K: Kind>(&self, owner: &O, object: &Arc<K>) -> Result<()> {
         let mut released = K::clone(object);
         let uid = owner.metadata().uid.as_deref();
         let owners = released.metadata_mut().owner_references.get_or_insert_default();

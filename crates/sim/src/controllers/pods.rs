@@ -44,12 +44,16 @@ pub(crate) fn is_ready(pod: &Pod) -> bool {
 /// How long until a ready pod counts as available; zero if it does now, nothing if it is not ready.
 pub(crate) fn until_available(pod: &Pod, min_ready: Option<i32>, now: &Time) -> Option<Duration> {
     let ready = ready_since(pod)?;
+    left(ready.last_transition_time.as_ref().map(|since| since.0.as_second()), min_ready, now)
+}
+
+/// The same of a pod that is ready since then, if it says since when.
+pub(crate) fn left(since: Option<i64>, min_ready: Option<i32>, now: &Time) -> Option<Duration> {
     let min_ready = i64::from(min_ready.unwrap_or(0));
     if min_ready == 0 {
         return Some(Duration::ZERO);
     }
-    let since = ready.last_transition_time.as_ref()?.0.as_second();
-    Some(Duration::from_secs(u64::try_from(since + min_ready - now.0.as_second()).unwrap_or(0)))
+    Some(Duration::from_secs(u64::try_from(since? + min_ready - now.0.as_second()).unwrap_or(0)))
 }
 
 /// Whether the pod is ready for long enough.

@@ -102,16 +102,25 @@ impl<K: Kind> Revised<'_, K> {
 }
 
 impl History {
+    /// Whether there are more revisions than are kept for a rollback, if nobody lives by them.
+    pub(crate) fn is_longer_than(&self, keep: Option<i32>) -> bool {
+        self.old.len() > kept(keep)
+    }
+
     /// Deletes the oldest revisions that nobody lives by, beyond those that are kept for a rollback.
     pub(crate) async fn clean_up(&self, this: &Controller, keep: Option<i32>, live: &HashSet<String>) -> Result<()> {
-        let keep = usize::try_from(keep.unwrap_or(10)).unwrap_or(0);
         let dead: Vec<_> = self.old.iter().filter(|one| !live.contains(name_of(&***one))).collect();
-        let surplus = dead.len().saturating_sub(keep);
+        let surplus = dead.len().saturating_sub(kept(keep));
         for revision in &dead[..surplus] {
             ignore_absent(this.writer.delete(&***revision, DeleteOptions::default()).await)?;
         }
         Ok(())
     }
+}
+
+/// How many revisions are kept for a rollback.
+fn kept(limit: Option<i32>) -> usize {
+    usize::try_from(limit.unwrap_or(10)).unwrap_or(0)
 }
 
 /// The number of a revision.

@@ -45,7 +45,7 @@ impl Moulds {
 
 impl Step<'_> {
     /// Creates pods for nodes. Answers why there are not all of them.
-    pub(super) async fn create(&self, nodes: &[String]) -> Option<Status> {
+    pub(super) async fn create(&self, nodes: &[Arc<str>]) -> Option<Status> {
         // A quota counts pods one by one.
         if !self.moulds.copies || !self.this.context.caches.resource_quotas.is_empty() {
             let pods = nodes.iter().map(|node| self.pod_for(node)).collect();

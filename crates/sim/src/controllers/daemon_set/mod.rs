@@ -4,8 +4,9 @@ mod copies;
 mod place;
 mod rollout;
 mod status;
+mod survey;
 
-use std::collections::{BTreeMap, HashSet};
+use std::collections::HashSet;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -15,13 +16,14 @@ use k8s_openapi::api::core::v1::{Node, Pod};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 
 use super::backoff::Backoff;
-use super::common::{Controller, Outcome, Reconciled, annotation, created_at, name_of, patience, uid_of};
+use super::common::{Controller, Outcome, Reconciled, created_at, name_of, patience, uid_of};
 use super::pods;
 use super::revision::{Found, History, REVISION_HASH, Revised};
 use crate::context::Context;
 use crate::informer::key_of;
 use copies::Moulds;
-use place::{Place, Places, target_node};
+use place::{Place, Places, taints};
+use survey::{Held, Survey, Surveys};
 
 /// Most pods that one reconcile creates or deletes.
 const BURST: usize = 250;
@@ -34,33 +36,32 @@ type Failures = Backoff<(Arc<str>, String)>;
 pub(crate) fn start(context: &Context, copies: bool) {
     let controller = Controller::new(context, "daemon-set-controller", "daemonset-controller");
     let caches = &context.caches;
+    // What changed must be known to have before anybody is told to look.
+    let surveys = Surveys::keep(context);
     controller.watch(&caches.daemon_sets);
     controller.watch_owned::<DaemonSet, _>(&caches.pods);
     controller.watch_owned::<DaemonSet, _>(&caches.controller_revisions);
-    watch_nodes(&controller);
+    watch_nodes(&controller, &surveys);
     let failures = Arc::new(Failures::new(Duration::from_secs(1), Duration::from_secs(15 * 60)));
     let moulds = Moulds::keep(&caches.daemon_sets, copies);
     controller.run(2, move |this, key| {
-        let (failures, moulds) = (failures.clone(), moulds.clone());
-        async move { reconcile(&this, &failures, &moulds, &key).await }
+        let (failures, moulds, surveys) = (failures.clone(), moulds.clone(), surveys.clone());
+        async move { reconcile(&this, &failures, &moulds, &surveys, &key).await }
     });
 }
 
 /// A node that comes, goes or changes concerns the sets whose pods may or may no longer run on it. With many nodes they wait
 /// for more of them to change: each set looks at all.
-fn watch_nodes(controller: &Controller) {
-    let caches = &controller.context.caches;
+fn watch_nodes(controller: &Controller, surveys: &Arc<Surveys>) {
+    let (caches, surveys) = (&controller.context.caches, surveys.clone());
     let (queue, sets, nodes) = (controller.queue.clone(), caches.daemon_sets.clone(), caches.nodes.downgrade());
     controller.context.caches.nodes.subscribe(move |change| {
-        let same = |old: &Node, new: &Node| {
-            let taints = |node: &Node| node.spec.as_ref().and_then(|spec| spec.taints.clone());
-            old.metadata.labels == new.metadata.labels && taints(old) == taints(new)
-        };
         if let (Some(old), Some(new)) = (change.old, change.new)
-            && same(old, new)
+            && suits_the_same(old, new)
         {
             return;
         }
+        surveys.note_node(change.key);
         for set in sets.list() {
             let places = Places::of(&set);
             let [old, new] = [change.old, change.new].map(|node| node.map(|node| places.judge(node)));
@@ -71,7 +72,18 @@ fn watch_nodes(controller: &Controller) {
     });
 }
 
-async fn reconcile(this: &Controller, failures: &Failures, moulds: &Moulds, key: &str) -> Reconciled {
+/// Whether a node, as it was and as it is, suits the same pods.
+fn suits_the_same(old: &Node, new: &Node) -> bool {
+    old.metadata.labels == new.metadata.labels && taints(old) == taints(new)
+}
+
+async fn reconcile(
+    this: &Controller,
+    failures: &Failures,
+    moulds: &Moulds,
+    surveys: &Surveys,
+    key: &str,
+) -> Reconciled {
     let Some(set) = this.context.caches.daemon_sets.get(key) else { return Ok(Outcome::Done) };
     if crate::matching::is_empty(&set.spec.selector) {
         let message = "This daemon set is selecting all pods. A non-empty selector is required.";
@@ -82,17 +94,10 @@ async fn reconcile(this: &Controller, failures: &Failures, moulds: &Moulds, key:
         return Ok(Outcome::Done);
     }
     let Some(history) = find_history(this, &set).await? else { return Ok(Outcome::After(Duration::ZERO)) };
-    let mut step = Step::new(this, moulds, set, &history);
-    step.load().await?;
-    let managed = step.manage(failures).await;
-    if managed.is_ok() {
-        if step.rolls() {
-            step.roll().await?;
-        }
-        step.clean_up(&history).await?;
-    }
-    let wait = step.write_status().await?;
-    managed.map(|soon| Outcome::after([wait, soon, step.wait].into_iter().flatten().min()))
+    let mut step = Step::new(this, moulds, surveys, set, &history);
+    let outcome = step.run(failures, &history).await;
+    surveys.put(&step.set, step.survey);
+    outcome
 }
 
 async fn find_history(this: &Controller, set: &Arc<DaemonSet>) -> Result<Option<History>> {
@@ -119,79 +124,99 @@ async fn find_history(this: &Controller, set: &Arc<DaemonSet>) -> Result<Option<
 struct Step<'a> {
     this: &'a Controller,
     moulds: &'a Moulds,
+    surveys: &'a Surveys,
     set: Arc<DaemonSet>,
     /// When it began.
     now: Time,
     /// The hash of the current revision.
     hash: String,
-    /// All nodes, and what they are to the set.
-    nodes: Vec<(Arc<Node>, Place)>,
+    /// All nodes, what they are to the set, and its pods.
+    survey: Survey,
     /// Most nodes with a pod more, and most nodes without a pod, during a rollout.
     bounds: (usize, usize),
-    /// The pods by the node that they run on or are meant for.
-    pods: BTreeMap<String, Vec<Arc<Pod>>>,
     /// When to look again, if something is to be seen only by then.
     wait: Option<Duration>,
 }
 
 impl<'a> Step<'a> {
-    fn new(this: &'a Controller, moulds: &'a Moulds, set: Arc<DaemonSet>, history: &History) -> Self {
+    fn new(
+        this: &'a Controller,
+        moulds: &'a Moulds,
+        surveys: &'a Surveys,
+        set: Arc<DaemonSet>,
+        history: &History,
+    ) -> Self {
         let labels = history.current.metadata.labels.as_ref();
         let hash = labels.and_then(|labels| labels.get(REVISION_HASH)).cloned().unwrap_or_default();
-        let places = Places::of(&set);
-        let nodes = this.context.caches.nodes.list().into_iter();
-        let nodes: Vec<_> = nodes.map(|node| (node.clone(), places.judge(&node))).collect();
-        let bounds = rollout::bounds(&set, nodes.iter().filter(|(_, place)| *place == Place::Wanted).count());
-        drop(places);
-        Self { this, moulds, set, now: this.now(), hash, nodes, bounds, pods: BTreeMap::new(), wait: None }
+        let survey = surveys.take(&set, &hash, &this.context.caches);
+        let bounds = rollout::bounds(&set, survey.nodes().filter(|(_, place, _)| *place == Place::Wanted).count());
+        Self { this, moulds, surveys, set, now: this.now(), hash, survey, bounds, wait: None }
     }
 
-    /// Reads the pods.
-    async fn load(&mut self) -> Result<()> {
-        let pods = self.this.claim(&*self.set, &self.set.spec.selector, &self.this.context.caches.pods).await?;
-        self.pods.clear();
-        for pod in pods {
-            if let Some(node) = target_node(&pod) {
-                self.pods.entry(node.to_owned()).or_default().push(pod);
+    async fn run(&mut self, failures: &Failures, history: &History) -> Reconciled {
+        self.claim().await?;
+        let managed = self.manage(failures).await;
+        if managed.is_ok() {
+            if self.rolls() {
+                self.roll().await?;
             }
+            self.clean_up(history).await?;
+        }
+        let wait = self.write_status().await?;
+        managed.map(|soon| Outcome::after([wait, soon, self.wait].into_iter().flatten().min()))
+    }
+
+    /// Takes in pods that nobody controls, and lets go of those that the set no longer selects.
+    async fn claim(&mut self) -> Result<()> {
+        let (cache, strangers) = (&self.this.context.caches.pods, self.survey.strangers());
+        for stranger in strangers.iter().filter_map(|key| cache.get(key)) {
+            self.this.release(&*self.set, &stranger).await?;
+        }
+        let adopted = self.this.adopt(&*self.set, &self.set.spec.selector, cache).await?;
+        if !strangers.is_empty() || !adopted.is_empty() {
+            self.refresh();
         }
         Ok(())
     }
 
-    /// Whether a pod is of the current template.
-    fn is_updated(&self, pod: &Pod) -> bool {
-        let labels = pod.metadata.labels.as_ref();
-        let label = |key: &str| labels.and_then(|labels| labels.get(key)).map(String::as_str);
-        let generation = annotation(&self.set.metadata, TEMPLATE_GENERATION);
-        label(REVISION_HASH) == Some(self.hash.as_str())
-            || (generation.is_some() && label("pod-template-generation") == generation)
+    fn refresh(&mut self) {
+        self.surveys.refresh(&mut self.survey, &self.set, &self.this.context.caches);
     }
 
-    fn is_available(&self, pod: &Pod) -> bool {
-        pods::is_available(pod, self.set.spec.min_ready_seconds, &self.now)
+    /// The pods under these keys, as far as they are still there.
+    fn read<'k>(&self, keys: impl IntoIterator<Item = &'k Arc<str>>) -> Vec<Arc<Pod>> {
+        keys.into_iter().filter_map(|key| self.this.context.caches.pods.get(key)).collect()
+    }
+
+    /// The pods that are not being deleted.
+    fn staying<'p>(&self, pods: impl IntoIterator<Item = &'p Held>) -> Vec<Arc<Pod>> {
+        self.read(pods.into_iter().filter(|held| !held.is_deleting).map(|held| &held.key))
+    }
+
+    fn is_available(&self, held: &Held) -> bool {
+        held.until_available(self.set.spec.min_ready_seconds, &self.now).is_some_and(|left| left.is_zero())
     }
 
     /// Brings pods to nodes that lack one and takes away those that are too many. Answers when to look at failed pods.
     async fn manage(&mut self, failures: &Failures) -> Result<Option<Duration>> {
         let (mut missing, mut surplus, mut soon, mut crowded) = (Vec::new(), Vec::new(), None, Vec::new());
-        for (node, place) in &self.nodes {
-            let pods = self.pods.get(name_of(&**node)).map_or(&[][..], Vec::as_slice);
+        for (node, place, pods) in self.survey.nodes() {
             match (place, pods) {
-                (Place::Wanted, []) => missing.push(name_of(&**node).to_owned()),
-                (Place::Refused, pods) => surplus.extend(pods.iter().filter(|pod| !pods::is_deleting(pod)).cloned()),
+                (Place::Wanted, []) => missing.push(node.clone()),
+                (Place::Refused, pods) => surplus.extend(self.staying(pods)),
                 // So it is nearly everywhere.
                 (_, []) => {}
-                (_, [pod]) if !pods::is_terminal(pod) => {}
-                (_, pods) => crowded.push((node.clone(), pods.to_vec())),
+                (_, [held]) if !held.is_terminal => {}
+                (_, pods) => crowded.push((node.clone(), self.staying(pods))),
             }
         }
         for (node, pods) in crowded {
-            surplus.extend(self.surplus_on(name_of(&*node), pods, failures, &mut soon));
+            surplus.extend(self.surplus_on(&node, pods, failures, &mut soon));
         }
         // Pods that no scheduler could bring to a node that is gone.
-        let known: HashSet<&str> = self.nodes.iter().map(|(node, _)| name_of(&**node)).collect();
-        let lost = self.pods.iter().filter(|(node, _)| !known.contains(node.as_str())).flat_map(|(_, pods)| pods);
-        surplus.extend(lost.filter(|pod| pods::node_name(pod).is_empty() && !pods::is_deleting(pod)).cloned());
+        let lost = self.survey.spots.values().filter(|spot| spot.place.is_none());
+        let lost = lost.flat_map(|spot| self.staying(&spot.pods));
+        surplus.extend(lost.filter(|pod| pods::node_name(pod).is_empty()));
         self.sync(surplus, missing).await?;
         Ok(soon)
     }
@@ -205,7 +230,7 @@ impl<'a> Step<'a> {
         soon: &mut Option<Duration>,
     ) -> Vec<Arc<Pod>> {
         let (mut surplus, mut running) = (Vec::new(), Vec::new());
-        for pod in pods.into_iter().filter(|pod| !pods::is_deleting(pod)) {
+        for pod in pods {
             let name = name_of(&*pod).to_owned();
             match pods::phase(&pod) {
                 "Failed" => match failures.next((key_of(&self.set.metadata), node.to_owned())) {
@@ -240,7 +265,7 @@ impl<'a> Step<'a> {
 
     /// With a surge, an old and a new pod share a node until the new one is available.
     fn surplus_of_surge(&mut self, running: Vec<Arc<Pod>>) -> Vec<Arc<Pod>> {
-        let (new, old): (Vec<_>, Vec<_>) = running.into_iter().partition(|pod| self.is_updated(pod));
+        let (new, old): (Vec<_>, Vec<_>) = running.into_iter().partition(|pod| self.survey.is_updated(pod));
         let mut surplus: Vec<_> = new.iter().skip(1).chain(old.iter().skip(1)).cloned().collect();
         if let (Some(new), Some(old)) = (new.first(), old.first()) {
             let left = pods::until_available(new, self.set.spec.min_ready_seconds, &self.now);
@@ -259,7 +284,7 @@ impl<'a> Step<'a> {
     }
 
     /// Deletes pods and creates pods on nodes.
-    async fn sync(&mut self, surplus: Vec<Arc<Pod>>, missing: Vec<String>) -> Result<()> {
+    async fn sync(&mut self, surplus: Vec<Arc<Pod>>, missing: Vec<Arc<str>>) -> Result<()> {
         if surplus.is_empty() && missing.is_empty() {
             return Ok(());
         }
@@ -276,16 +301,19 @@ impl<'a> Step<'a> {
         if let Some(error) = failure.filter(|error| !super::common::namespace_is_ending(error)) {
             return Err(error);
         }
-        self.load().await
+        self.refresh();
+        Ok(())
     }
 
     async fn clean_up(&self, history: &History) -> Result<()> {
-        let hashes = self.pods.values().flatten().filter(|pod| !pods::is_deleting(pod)).filter_map(|pod| {
-            let labels = pod.metadata.labels.as_ref()?;
-            labels.get(REVISION_HASH)
-        });
+        let keep = self.set.spec.revision_history_limit;
+        if !history.is_longer_than(keep) {
+            return Ok(());
+        }
+        let staying = self.staying(self.survey.pods());
+        let hashes = staying.iter().filter_map(|pod| pod.metadata.labels.as_ref()?.get(REVISION_HASH));
         let hashes: HashSet<&String> = hashes.collect();
         let used = hashes.into_iter().map(|hash| format!("{}-{hash}", name_of(&*self.set))).collect();
-        history.clean_up(self.this, self.set.spec.revision_history_limit, &used).await
+        history.clean_up(self.this, keep, &used).await
     }
 }

@@ -4,7 +4,8 @@ use std::borrow::Cow;
 
 use k8s_openapi::api::apps::v1::DaemonSet;
 use k8s_openapi::api::core::v1::{
-    Affinity, Node, NodeAffinity, NodeSelector, NodeSelectorRequirement, NodeSelectorTerm, Pod, PodSpec, Toleration,
+    Affinity, Node, NodeAffinity, NodeSelector, NodeSelectorRequirement, NodeSelectorTerm, Pod, PodSpec, Taint,
+    Toleration,
 };
 
 use super::super::common::{annotation, name_of, set_in};
@@ -44,9 +45,8 @@ impl<'a> Places<'a> {
         if elsewhere || !node_affinity_fits(&self.spec, node) {
             return Place::Refused;
         }
-        let taints = node.spec.as_ref().and_then(|spec| spec.taints.as_deref()).unwrap_or_default();
         let repels = |effect: &str| {
-            taints.iter().any(|taint| taint.effect == effect && !tolerated(taint, Some(&self.tolerations)))
+            taints(node).iter().any(|taint| taint.effect == effect && !tolerated(taint, Some(&self.tolerations)))
         };
         match (repels("NoExecute"), repels("NoSchedule")) {
             (true, _) => Place::Refused,
@@ -54,6 +54,11 @@ impl<'a> Places<'a> {
             (false, false) => Place::Wanted,
         }
     }
+}
+
+/// The taints of a node.
+pub(super) fn taints(node: &Node) -> &[Taint] {
+    node.spec.as_ref().and_then(|spec| spec.taints.as_deref()).unwrap_or_default()
 }
 
 /// The pod of a daemon set on a node. It says which node by affinity, so that the scheduler still has its say.

@@ -1,20 +1,31 @@
 //! From one template to the next: old pods go first, or with a surge new ones come first.
 
-use std::sync::Arc;
-
 use capstan_apiserver::error::Result;
 use k8s_openapi::api::apps::v1::DaemonSet;
-use k8s_openapi::api::core::v1::Pod;
 
-use super::super::common::{Round, name_of, scaled};
-use super::super::pods;
+use super::super::common::{Round, scaled};
 use super::Step;
 use super::place::Place;
+use super::survey::Held;
 
 /// The pods on a node that are not being deleted: at most one old and one new.
 struct Pair<'a> {
-    new: Option<&'a Arc<Pod>>,
-    old: Option<&'a Arc<Pod>>,
+    new: Option<&'a Held>,
+    old: Option<&'a Held>,
+}
+
+impl<'a> Pair<'a> {
+    /// The old and the new pod on a node, or nothing if there are several of one sort.
+    fn of(pods: &'a [Held]) -> Option<Self> {
+        let mut pair = Self { new: None, old: None };
+        for held in pods.iter().filter(|held| !held.is_deleting) {
+            let slot = if held.is_updated { &mut pair.new } else { &mut pair.old };
+            if slot.replace(held).is_some() {
+                return None;
+            }
+        }
+        Some(pair)
+    }
 }
 
 impl Step<'_> {
@@ -37,12 +48,12 @@ impl Step<'_> {
 
     async fn roll_down(&mut self, max_unavailable: usize) -> Result<()> {
         let (mut unavailable, mut replaced, mut candidates) = (0, Vec::new(), Vec::new());
-        for pods in self.pods.values() {
-            match self.pair(pods) {
-                Some(Pair { new: None, old: Some(old) }) if self.is_available(old) => candidates.push(old.clone()),
+        for spot in self.survey.spots.values().filter(|spot| !spot.pods.is_empty()) {
+            match Pair::of(&spot.pods) {
+                Some(Pair { new: None, old: Some(old) }) if self.is_available(old) => candidates.push(&old.key),
                 Some(Pair { new: None, old: Some(old) }) => {
                     // It does no work, so replacing it costs nothing.
-                    replaced.push(old.clone());
+                    replaced.push(&old.key);
                     unavailable += 1;
                 }
                 Some(Pair { new: Some(new), old: None }) if self.is_available(new) => {}
@@ -51,29 +62,28 @@ impl Step<'_> {
         }
         let room = max_unavailable.saturating_sub(unavailable);
         replaced.extend(candidates.into_iter().take(room));
+        let replaced = self.read(replaced);
         self.sync(replaced, Vec::new()).await
     }
 
     async fn roll_up(&mut self, max_surge: usize) -> Result<()> {
         let (mut surging, mut surplus, mut missing, mut candidates) = (0, Vec::new(), Vec::new(), Vec::new());
-        for (node, place) in &self.nodes {
-            let name = name_of(&**node);
-            let Some(pods) = self.pods.get(name) else { continue };
-            match self.pair(pods) {
+        for (node, place, pods) in self.survey.nodes() {
+            match Pair::of(pods) {
                 None => surging += 1,
                 Some(Pair { old: None, .. }) => {}
                 Some(Pair { new: None, old: Some(old) }) => {
-                    if *place != Place::Wanted {
+                    if place != Place::Wanted {
                         // No new pod belongs there.
                     } else if self.is_available(old) {
-                        candidates.push(name.to_owned());
+                        candidates.push(node.clone());
                     } else {
-                        missing.push(name.to_owned());
+                        missing.push(node.clone());
                     }
                 }
                 Some(Pair { new: Some(new), old: Some(old) }) => {
                     if self.is_available(new) {
-                        surplus.push(old.clone());
+                        surplus.push(&old.key);
                     } else {
                         surging += 1;
                     }
@@ -81,19 +91,8 @@ impl Step<'_> {
             }
         }
         missing.extend(candidates.into_iter().take(max_surge.saturating_sub(surging)));
+        let surplus = self.read(surplus);
         self.sync(surplus, missing).await
-    }
-
-    /// The old and the new pod on a node, or nothing if there are several of one sort.
-    fn pair<'p>(&self, pods: &'p [Arc<Pod>]) -> Option<Pair<'p>> {
-        let mut pair = Pair { new: None, old: None };
-        for pod in pods.iter().filter(|pod| !pods::is_deleting(pod)) {
-            let slot = if self.is_updated(pod) { &mut pair.new } else { &mut pair.old };
-            if slot.replace(pod).is_some() {
-                return None;
-            }
-        }
-        Some(pair)
     }
 }
 

@@ -5,8 +5,7 @@ use std::time::Duration;
 use capstan_apiserver::error::Result;
 use k8s_openapi::api::apps::v1::{DaemonSet, DaemonSetStatus};
 
-use super::super::common::{created_at, name_of, nonzero};
-use super::super::pods;
+use super::super::common::nonzero;
 use super::Step;
 use super::place::Place;
 
@@ -21,23 +20,20 @@ impl Step<'_> {
             ..DaemonSetStatus::default()
         };
         let (mut available, mut updated, mut wait) = (0, 0, None::<Duration>);
-        for (node, place) in &self.nodes {
-            let pods = self.pods.get(name_of(&**node)).map_or(&[][..], Vec::as_slice);
-            if *place != Place::Wanted {
+        for (_, place, pods) in self.survey.nodes() {
+            if place != Place::Wanted {
                 status.number_misscheduled += i32::from(!pods.is_empty());
                 continue;
             }
             status.desired_number_scheduled += 1;
             // With several pods on a node, that which works counts.
-            let pod = match pods {
+            let held = match pods {
                 [one] => Some(one),
-                several => {
-                    several.iter().min_by_key(|pod| (!pods::is_ready(pod), created_at(&***pod), name_of(&***pod)))
-                }
+                several => several.iter().min_by_key(|held| (!held.is_ready, held.created, &held.key)),
             };
-            let Some(pod) = pod else { continue };
+            let Some(held) = held else { continue };
             status.current_number_scheduled += 1;
-            if let Some(left) = pods::until_available(pod, self.set.spec.min_ready_seconds, &self.now) {
+            if let Some(left) = held.until_available(self.set.spec.min_ready_seconds, &self.now) {
                 status.number_ready += 1;
                 if left.is_zero() {
                     available += 1;
@@ -45,11 +41,14 @@ impl Step<'_> {
                     wait = Some(wait.map_or(left, |wait| wait.min(left)));
                 }
             }
-            updated += i32::from(self.is_updated(pod));
+            updated += i32::from(held.is_updated);
         }
         status.number_available = nonzero(available);
         status.number_unavailable = nonzero(status.desired_number_scheduled - available);
         status.updated_number_scheduled = nonzero(updated);
+        if self.set.status.as_ref() == Some(&status) {
+            return Ok(wait);
+        }
         let mut next = DaemonSet::clone(&self.set);
         next.status = Some(status);
         self.set = self.this.writer.update_status(&self.set, &next).await?;

@@ -1,0 +1,303 @@
+//! What a daemon set has on the nodes, kept from one reconcile to the next.
+//!
+//! A set has a pod on each of thousands of nodes, and few of them change between two looks. Everything here follows from
+//! the caches: what changed in them since the last look is read again before anything is decided, and a survey that is
+//! missing, or of another template, is made anew from all of it.
+
+use std::collections::{BTreeMap, HashMap, HashSet};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use k8s_openapi::api::apps::v1::DaemonSet;
+use k8s_openapi::api::core::v1::{Node, Pod};
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
+
+use super::super::common::{annotation, created_at, uid_of};
+use super::super::pods;
+use super::super::revision::REVISION_HASH;
+use super::TEMPLATE_GENERATION;
+use super::place::{Place, Places, target_node};
+use crate::caches::Caches;
+use crate::context::Context;
+use crate::informer::{Change, controller_of, key_of};
+use crate::matching::selects;
+
+/// What is asked of a pod at every look: of thousands of pods, reading them is what takes time. The pod itself is in the
+/// cache, and is not kept in memory once there is a newer one.
+pub(super) struct Held {
+    pub(super) key: Arc<str>,
+    /// When it was created, in seconds.
+    pub(super) created: i64,
+    /// Whether it is of the current template.
+    pub(super) is_updated: bool,
+    pub(super) is_deleting: bool,
+    /// Whether it ended, well or not.
+    pub(super) is_terminal: bool,
+    pub(super) is_ready: bool,
+    /// Since when it is ready, in seconds.
+    since: Option<i64>,
+}
+
+impl Held {
+    fn new(basis: &Basis, key: Arc<str>, pod: &Pod) -> Self {
+        let ready = pods::ready_since(pod);
+        Self {
+            key,
+            created: created_at(pod),
+            is_updated: basis.is_current(pod),
+            is_deleting: pods::is_deleting(pod),
+            is_terminal: pods::is_terminal(pod),
+            is_ready: ready.is_some(),
+            since: ready.and_then(|ready| ready.last_transition_time.as_ref()).map(|since| since.0.as_second()),
+        }
+    }
+
+    /// How long until the pod, if it is ready, counts as available.
+    pub(super) fn until_available(&self, min_ready: Option<i32>, now: &Time) -> Option<Duration> {
+        if self.is_ready { pods::left(self.since, min_ready, now) } else { None }
+    }
+}
+
+/// A node.
+#[derive(Default)]
+pub(super) struct Spot {
+    /// What the node is to the set; nothing if there is no such node.
+    pub(super) place: Option<Place>,
+    /// The pods that run there or are meant for it.
+    pub(super) pods: Vec<Held>,
+}
+
+/// What a survey depends on beside nodes and pods.
+#[derive(Clone, Debug, PartialEq, Eq)]
+struct Basis {
+    generation: Option<i64>,
+    /// The hash of the current revision.
+    hash: String,
+    template_generation: Option<String>,
+}
+
+impl Basis {
+    fn of(set: &DaemonSet, hash: &str) -> Self {
+        let template_generation = annotation(&set.metadata, TEMPLATE_GENERATION).map(str::to_owned);
+        Self { generation: set.metadata.generation, hash: hash.to_owned(), template_generation }
+    }
+
+    /// Whether a pod is of the current template.
+    fn is_current(&self, pod: &Pod) -> bool {
+        let labels = pod.metadata.labels.as_ref();
+        let label = |key: &str| labels.and_then(|labels| labels.get(key)).map(String::as_str);
+        let generation = self.template_generation.as_deref();
+        label(REVISION_HASH) == Some(self.hash.as_str())
+            || (generation.is_some() && label("pod-template-generation") == generation)
+    }
+}
+
+/// What a set has on the nodes.
+pub(super) struct Survey {
+    basis: Basis,
+    /// By the names of the nodes: all there are, and those that pods are meant for though they are gone.
+    pub(super) spots: BTreeMap<Arc<str>, Spot>,
+    /// The node that each pod is counted on, by the key of the pod.
+    targets: HashMap<Arc<str>, Arc<str>>,
+    /// The keys of pods that the set controls and does not select.
+    strangers: HashSet<Arc<str>>,
+}
+
+impl Survey {
+    fn new(set: &DaemonSet, basis: Basis, caches: &Caches) -> Self {
+        let (spots, targets, strangers) = (BTreeMap::new(), HashMap::new(), HashSet::new());
+        let mut survey = Self { basis, spots, targets, strangers };
+        let places = Places::of(set);
+        for node in caches.nodes.list() {
+            survey.judge(&places, &key_of(&node.metadata), Some(&node));
+        }
+        for pod in caches.pods.controlled_by(uid_of(set)) {
+            survey.count(set, key_of(&pod.metadata), &pod);
+        }
+        survey
+    }
+
+    fn refresh(&mut self, set: &DaemonSet, news: News, caches: &Caches) {
+        if !news.nodes.is_empty() {
+            let places = Places::of(set);
+            for name in news.nodes {
+                self.judge(&places, &name, caches.nodes.get(&name).as_deref());
+            }
+        }
+        for key in news.pods {
+            self.forget(&key);
+            if let Some(pod) = caches.pods.get(&key) {
+                self.count(set, key, &pod);
+            }
+        }
+    }
+
+    /// The nodes that there are, with what they are to the set.
+    pub(super) fn nodes(&self) -> impl Iterator<Item = (&Arc<str>, Place, &[Held])> {
+        self.spots.iter().filter_map(|(name, spot)| Some((name, spot.place?, spot.pods.as_slice())))
+    }
+
+    /// All pods.
+    pub(super) fn pods(&self) -> impl Iterator<Item = &Held> {
+        self.spots.values().flat_map(|spot| &spot.pods)
+    }
+
+    /// Whether a pod is of the current template.
+    pub(super) fn is_updated(&self, pod: &Pod) -> bool {
+        self.basis.is_current(pod)
+    }
+
+    /// The keys of pods that the set controls and does not select.
+    pub(super) fn strangers(&self) -> Vec<Arc<str>> {
+        self.strangers.iter().cloned().collect()
+    }
+
+    fn judge(&mut self, places: &Places<'_>, name: &Arc<str>, node: Option<&Node>) {
+        self.spots.entry(name.clone()).or_default().place = node.map(|node| places.judge(node));
+        self.drop_if_empty(name);
+    }
+
+    /// Counts a pod, if it is one of the set.
+    fn count(&mut self, set: &DaemonSet, key: Arc<str>, pod: &Pod) {
+        if controller_of(&pod.metadata).is_none_or(|owner| owner.uid != uid_of(set)) {
+            return;
+        }
+        if !selects(&set.spec.selector, pod.metadata.labels.as_ref()) {
+            self.strangers.insert(key);
+            return;
+        }
+        let Some(node) = target_node(pod) else { return };
+        let known = self.spots.get_key_value(node).map(|(name, _)| name.clone());
+        let name = known.unwrap_or_else(|| node.into());
+        self.targets.insert(key.clone(), name.clone());
+        self.spots.entry(name).or_default().pods.push(Held::new(&self.basis, key, pod));
+    }
+
+    /// Counts a pod no longer.
+    fn forget(&mut self, key: &Arc<str>) {
+        self.strangers.remove(key);
+        let Some(name) = self.targets.remove(key) else { return };
+        if let Some(spot) = self.spots.get_mut(&name) {
+            spot.pods.retain(|held| held.key != *key);
+        }
+        self.drop_if_empty(&name);
+    }
+
+    fn drop_if_empty(&mut self, name: &Arc<str>) {
+        if self.spots.get(name).is_some_and(|spot| spot.place.is_none() && spot.pods.is_empty()) {
+            self.spots.remove(name);
+        }
+    }
+}
+
+/// What changed in the caches since a survey was made, by keys.
+#[derive(Default)]
+struct News {
+    nodes: HashSet<Arc<str>>,
+    pods: HashSet<Arc<str>>,
+}
+
+#[derive(Default)]
+struct Kept {
+    /// Nothing while a reconcile works with it.
+    survey: Option<Survey>,
+    news: News,
+}
+
+impl Kept {
+    /// How many pods it knows.
+    fn len(&self) -> usize {
+        self.news.pods.len() + self.survey.as_ref().map_or(0, |survey| survey.targets.len() + survey.strangers.len())
+    }
+}
+
+/// The surveys of all sets, by their UIDs.
+#[derive(Default)]
+pub(super) struct Surveys(Mutex<HashMap<String, Kept>>);
+
+impl Surveys {
+    /// Keeps them as long as there are their sets.
+    pub(super) fn keep(context: &Context) -> Arc<Self> {
+        let (caches, surveys) = (&context.caches, Arc::new(Self::default()));
+        let counted = Arc::downgrade(&surveys);
+        let count = move || counted.upgrade().map_or(0, |surveys| surveys.kept().values().map(Kept::len).sum());
+        context.gauges.add("daemon sets: pods of surveys", count);
+        let told = Arc::downgrade(&surveys);
+        caches.daemon_sets.subscribe(move |change| {
+            let Some(surveys) = told.upgrade() else { return };
+            let [old, new] = [change.old, change.new].map(|set| set.map(|set| uid_of(&**set)));
+            if let Some(gone) = old.filter(|_| old != new) {
+                surveys.kept().remove(gone);
+            }
+            if let Some(new) = new.filter(|_| old != new) {
+                surveys.kept().entry(new.to_owned()).or_default();
+            }
+        });
+        let told = Arc::downgrade(&surveys);
+        caches.pods.subscribe(move |change| {
+            if let Some(surveys) = told.upgrade() {
+                surveys.note_pod(change);
+            }
+        });
+        surveys
+    }
+
+    /// A node came, went, or suits others than before.
+    pub(super) fn note_node(&self, name: &Arc<str>) {
+        for kept in self.kept().values_mut() {
+            kept.news.nodes.insert(name.clone());
+        }
+    }
+
+    fn note_pod(&self, change: &Change<'_, Pod>) {
+        let owner = |pod: &&Arc<Pod>| controller_of(&pod.metadata).is_some();
+        let [old, new] = [change.old.filter(owner), change.new.filter(owner)];
+        if old.is_none() && new.is_none() {
+            return;
+        }
+        let mut kept = self.kept();
+        for uid in [old, new].into_iter().flatten().filter_map(|pod| controller_of(&pod.metadata)).map(|one| &one.uid) {
+            if let Some(kept) = kept.get_mut(uid) {
+                kept.news.pods.insert(change.key.clone());
+            }
+        }
+    }
+
+    /// The survey of a set, as the caches are now. It is to be [brought back](Self::put).
+    pub(super) fn take(&self, set: &DaemonSet, hash: &str, caches: &Caches) -> Survey {
+        let basis = Basis::of(set, hash);
+        let (last, news) = {
+            let mut kept = self.kept();
+            let kept = kept.get_mut(uid_of(set));
+            kept.map(|kept| (kept.survey.take(), std::mem::take(&mut kept.news))).unwrap_or_default()
+        };
+        match last.filter(|last| last.basis == basis) {
+            Some(mut last) => {
+                last.refresh(set, news, caches);
+                last
+            }
+            None => Survey::new(set, basis, caches),
+        }
+    }
+
+    /// Brings a survey up to the caches.
+    pub(super) fn refresh(&self, survey: &mut Survey, set: &DaemonSet, caches: &Caches) {
+        let news = self.kept().get_mut(uid_of(set)).map(|kept| std::mem::take(&mut kept.news));
+        match news {
+            Some(news) => survey.refresh(set, news, caches),
+            // The set is gone, and nobody is told of its pods.
+            None => *survey = Survey::new(set, survey.basis.clone(), caches),
+        }
+    }
+
+    /// Brings a survey back.
+    pub(super) fn put(&self, set: &DaemonSet, survey: Survey) {
+        if let Some(kept) = self.kept().get_mut(uid_of(set)) {
+            kept.survey = Some(survey);
+        }
+    }
+
+    fn kept(&self) -> MutexGuard<'_, HashMap<String, Kept>> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
