@@ -4,10 +4,11 @@ use std::sync::Arc;
 
 use capstan_apiserver::error::{Result, Status};
 use capstan_apiserver::ops::{
-    Caller, DeleteOptions, Deleted, GetOptions, Patch, PatchKind, Preconditions, Server, Target, UserInfo,
+    Caller, DeleteOptions, Deleted, GetOptions, Patch, PatchKind, Pattern, Preconditions, Server, Target, UserInfo,
     WriteOptions, Written,
 };
 use capstan_apiserver::registry::Resource;
+use capstan_apiserver::store::Deletion;
 use jiff::Timestamp;
 use k8s_openapi::api::core::v1::{Affinity, Pod, PodCondition, PodStatus};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
@@ -72,10 +73,14 @@ impl Writer {
         let meta = &pod.metadata;
         let name = meta.name.as_deref().unwrap_or_default();
         let target = Target::one(self.resource::<Pod>()?, meta.namespace.as_deref(), name);
-        let revision = meta.resource_version.as_deref().and_then(|text| text.parse().ok()).unwrap_or(0);
-        let value = serde_json::to_value(status).map_err(Status::internal)?;
+        let outline = json!({"status": {
+            "phase": status.phase,
+            "podIP": status.pod_ip,
+            "podIPs": status.pod_ips,
+            "nominatedNodeName": status.nominated_node_name,
+        }});
         let uid = meta.uid.as_deref().unwrap_or_default();
-        let object = self.server.put_status(&self.caller, &target, uid, revision, value).await?;
+        let object = self.server.put_status(&self.caller, &target, uid, revision(pod), status, &outline).await?;
         let (metadata, spec) = (meta.clone(), pod.spec.clone());
         self.caches.pods.observe_as(&object, Pod { metadata, spec, status: Some(status.clone()) });
         Ok(())
@@ -89,6 +94,25 @@ impl Writer {
             cache.observe(&object);
         }
         Ok(())
+    }
+
+    /// Deletes a pod that runs, past admission, if nobody else changed it meanwhile. False if it cannot go that way.
+    pub(crate) async fn mark(&self, pod: &Pod) -> Result<bool> {
+        let meta = &pod.metadata;
+        let name = meta.name.as_deref().unwrap_or_default();
+        let target = Target::one(self.resource::<Pod>()?, meta.namespace.as_deref(), name);
+        let grace = pod.spec.as_ref().and_then(|spec| spec.termination_grace_period_seconds).unwrap_or(0);
+        let at = self.server.clock().now().as_second() + grace;
+        let Ok(at) = Timestamp::from_second(at) else { return Ok(false) };
+        let (uid, deletion) = (meta.uid.as_deref().unwrap_or_default(), Deletion { at, grace });
+        let marked = self.server.mark(&self.caller, &target, uid, revision(pod), deletion).await?;
+        let Some(object) = marked else { return Ok(false) };
+        let mut pod = pod.clone();
+        pod.metadata.deletion_timestamp = Some(Time(at));
+        pod.metadata.deletion_grace_period_seconds = Some(grace);
+        pod.metadata.generation = Some(object.generation);
+        self.caches.pods.observe_as(&object, pod);
+        Ok(true)
     }
 
     /// Takes away a pod that was deleted and has ended, past admission. False if it cannot go that way.
@@ -110,7 +134,7 @@ impl Writer {
         let value = written.object.value();
         // The caches leave out its volumes.
         let light = written.object.parse_unmanaged().is_ok_and(|pod: Pod| PodInfo::new(pod.into()).is_light());
-        Ok(Mould { value, pod: self.seen(written)?, light })
+        Ok(Mould { pattern: Pattern::new(value, &["affinity"]), pod: self.seen(written)?, light })
     }
 
     /// Adds a pod like that of the mould, past admission, which would come to the same: only its place differs.
@@ -139,7 +163,7 @@ impl Writer {
                 object["status"] = status;
             }
         };
-        let object = self.server.copy(&self.caller, &resource, &mould.value, edit).await?;
+        let object = self.server.copy(&self.caller, &resource, &mould.pattern, edit).await?;
         pod.metadata.name = Some(object.name().to_owned());
         pod.metadata.uid = Some(object.uid.to_string());
         pod.metadata.creation_timestamp = now;
@@ -219,7 +243,7 @@ impl Writer {
 
 /// A pod as the server made it.
 pub(crate) struct Mould {
-    value: Value,
+    pattern: Pattern,
     pod: Arc<Pod>,
     light: bool,
 }
@@ -252,6 +276,11 @@ pub fn is_already_exists(error: &Status) -> bool {
 /// Whether somebody else wrote first.
 pub fn is_conflict(error: &Status) -> bool {
     error.reason == "Conflict"
+}
+
+/// The revision that a pod was read at.
+fn revision(pod: &Pod) -> u64 {
+    pod.metadata.resource_version.as_deref().and_then(|text| text.parse().ok()).unwrap_or(0)
 }
 
 fn to_value(object: &impl serde::Serialize) -> Result<Value> {

@@ -31,6 +31,7 @@ pub use options::{
     Caller, DeleteOptions, Deleted, FieldValidation, GetOptions, ListOptions, Patch, PatchKind, Payload, Preconditions,
     Propagation, Target, WatchEvent, WatchStream, WriteOptions, Written,
 };
+pub use restore::Pattern;
 pub(crate) use server::WeakServer;
 pub use server::{Server, Settings};
 

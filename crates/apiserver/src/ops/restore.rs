@@ -3,7 +3,8 @@
 
 use std::sync::Arc;
 
-use serde_json::Value;
+use serde::Serialize;
+use serde_json::{Map, Value};
 
 use super::convert::{serve_value, store_value};
 use super::server::Profile;
@@ -13,7 +14,36 @@ use crate::apply::patch;
 use crate::error::{Result, Status};
 use crate::faults::Verb;
 use crate::registry::{self, Resource};
-use crate::store::{Clash, Object};
+use crate::store::{Clash, Deletion, Object};
+
+/// What copies of an object are made of. What is nested in its spec is text already: it is the same in all of them, and
+/// most of what they say.
+pub struct Pattern {
+    /// The object without name, and without what is nested in its spec.
+    outline: Value,
+    /// The members of the spec that are nested.
+    nested: Vec<u8>,
+}
+
+impl Pattern {
+    /// A pattern of an object, of whose spec copies may change these members and those that are not nested.
+    pub fn new(mut like: Value, own: &[&str]) -> Self {
+        for field in ["name", "managedFields"] {
+            meta::members(&mut like).remove(field);
+        }
+        let mut nested = Map::new();
+        if let Some(spec) = like["spec"].as_object_mut() {
+            let is_nested = |key: &str, value: &Value| (value.is_object() || value.is_array()) && !own.contains(&key);
+            for (key, value) in std::mem::take(spec) {
+                let list = if is_nested(&key, &value) { &mut nested } else { &mut *spec };
+                list.insert(key, value);
+            }
+        }
+        let text = Value::Object(nested).to_string();
+        // The braces are those of the spec.
+        Self { outline: like, nested: text.as_bytes()[1..text.len() - 1].to_vec() }
+    }
+}
 
 impl Server {
     /// Stores an object as it is. One of the same name that is there already stays; then the answer is `false`.
@@ -37,33 +67,34 @@ impl Server {
         &self,
         caller: &Caller,
         resource: &Arc<Resource>,
-        like: &Value,
+        like: &Pattern,
         edit: impl FnOnce(&mut Value),
     ) -> Result<Arc<Object>> {
-        let target = Target::all(resource.clone(), like["metadata"]["namespace"].as_str());
+        let Pattern { outline, nested } = like;
+        let target = Target::all(resource.clone(), outline["metadata"]["namespace"].as_str());
         self.faults().enter(Verb::Create, caller, &target).await?;
         let profile = self.profile(resource);
-        let mut object = like.clone();
-        for field in ["name", "managedFields"] {
-            meta::members(&mut object).remove(field);
-        }
+        let mut object = outline.clone();
         meta::prepare_create(self, &profile, &mut object);
         // What it says of itself at first is part of what was admitted.
-        object["status"] = like["status"].clone();
+        object["status"] = outline["status"].clone();
         edit(&mut object);
-        let stored = Object::new(profile.stored.clone(), &store_value(&profile, object), &profile.fields);
+        let value = store_value(&profile, object);
+        let stored = Object::outlined(profile.stored.clone(), &value, nested, &profile.fields);
         let name = stored.name().to_owned();
         self.store().create(&profile.table, stored).map_err(|_| Status::already_exists(resource, &name))
     }
 
-    /// Gives an object another status, if it is still what the writer saw.
+    /// Gives an object another status, if it is still what the writer saw. `outline` is an object with what selectors may
+    /// ask for in the status.
     pub async fn put_status(
         &self,
         caller: &Caller,
         target: &Target,
         uid: &str,
         revision: u64,
-        status: Value,
+        status: &impl Serialize,
+        outline: &Value,
     ) -> Result<Arc<Object>> {
         self.faults().enter(Verb::Patch, caller, target).await?;
         let (profile, live) = self.known(target, uid)?;
@@ -71,7 +102,7 @@ impl Server {
         if live.revision != revision {
             return Err(clash());
         }
-        let told = live.with_status(status, &profile.fields);
+        let told = live.with_status(status, outline, &profile.fields);
         let told = told.ok_or_else(|| Status::internal("the status is not the last member of the object"))?;
         self.store().update(&profile.table, told, revision).map_err(|_| clash())
     }
@@ -93,6 +124,28 @@ impl Server {
             }
         }
         Err(Status::modified(&target.resource, target.name.as_deref().unwrap_or_default()))
+    }
+
+    /// Marks a pod as deleted that is still what the writer saw, and runs. Nothing if it does not run, or something holds
+    /// it: then the way it goes is longer.
+    pub async fn mark(
+        &self,
+        caller: &Caller,
+        target: &Target,
+        uid: &str,
+        revision: u64,
+        deletion: Deletion,
+    ) -> Result<Option<Arc<Object>>> {
+        self.faults().enter(Verb::Delete, caller, target).await?;
+        let (profile, live) = self.known(target, uid)?;
+        let field = |path| live.fields.get(path).unwrap_or_default();
+        let runs = !field("spec.nodeName").is_empty() && !matches!(field("status.phase"), "Succeeded" | "Failed");
+        let plain = runs && !live.deleting && live.generation > 0 && deletion.grace > 0;
+        if !plain || live.revision != revision {
+            return Ok(None);
+        }
+        let marked = live.marked(&deletion);
+        Ok(marked.and_then(|marked| self.store().update(&profile.table, marked, revision).ok()))
     }
 
     /// Takes away an object that is being deleted. Answers how it was last; nothing if a finalizer holds it, or nobody

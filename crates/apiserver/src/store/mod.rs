@@ -30,7 +30,7 @@ pub use feed::{Feed, Note};
 pub use fields::{FieldPaths, Fields};
 pub(crate) use list::too_large;
 pub use list::{At, Listing, Query};
-pub use object::{Object, TypeMeta};
+pub use object::{Deletion, Object, TypeMeta};
 pub use selector::{FieldSelector, LabelSelector, Selection};
 pub use watch::{Event, EventKind, Start, Watch};
 

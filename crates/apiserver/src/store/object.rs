@@ -9,10 +9,12 @@ use std::io::Write;
 use std::sync::Arc;
 
 use bytes::Bytes;
-use serde::Deserialize;
+use jiff::Timestamp;
+use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
 use super::fields::Fields;
+use crate::clock::seconds;
 
 /// `apiVersion` and `kind` of stored objects.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
@@ -59,7 +61,12 @@ pub struct Object {
 impl Object {
     /// An object from its JSON. `fields` names what field selectors may ask for; `resourceVersion` in `value` is ignored.
     pub fn new(types: Arc<TypeMeta>, value: &Value, fields: &super::FieldPaths) -> Self {
-        Self::with_text(types, value, fields, encode(value))
+        Self::with_text(types, value, fields, encode(value, b""))
+    }
+
+    /// An object whose spec has more members than `value` says: those in the text `more`, which no field is read from.
+    pub(crate) fn outlined(types: Arc<TypeMeta>, value: &Value, more: &[u8], fields: &super::FieldPaths) -> Self {
+        Self::with_text(types, value, fields, encode(value, more))
     }
 
     /// An object whose text is there already: `value` is what it says.
@@ -86,9 +93,15 @@ impl Object {
         }
     }
 
-    /// The same object with another status, without a look at anything else of it. Nothing where the status is not the last
-    /// member, which it is in every kind of Kubernetes' own.
-    pub(crate) fn with_status(&self, status: Value, fields: &super::FieldPaths) -> Option<Self> {
+    /// The same object with another status, without a look at anything else of it. `outline` is an object with what
+    /// selectors may ask for in the status. Nothing where the status is not the last member, which it is in every kind of
+    /// Kubernetes' own.
+    pub(crate) fn with_status(
+        &self,
+        status: &impl Serialize,
+        outline: &Value,
+        fields: &super::FieldPaths,
+    ) -> Option<Self> {
         let head = &self.body[..self.status_at as usize];
         if self.body.len() > head.len() + 1 && !self.body[head.len()..].starts_with(STATUS) {
             return None;
@@ -96,10 +109,39 @@ impl Object {
         let mut body = Vec::with_capacity(self.body.len() + 1024);
         body.extend_from_slice(head);
         body.extend_from_slice(STATUS);
-        serde_json::to_writer(&mut body, &status).expect("a JSON value encodes");
+        serde_json::to_writer(&mut body, status).expect("a status encodes");
         body.push(b'}');
-        let fields = fields.read_status(&self.fields, &serde_json::json!({"status": status}));
+        let fields = fields.read_status(&self.fields, outline);
         Some(Self { body: Bytes::copy_from_slice(&body), fields, ..self.clone() })
+    }
+
+    /// The same object as one that is being deleted, without a look at anything but its metadata. Nothing if a finalizer
+    /// holds it.
+    pub(crate) fn marked(&self, deletion: &Deletion) -> Option<Self> {
+        let text = self.body.strip_prefix(METADATA).expect("the text of an object begins with its metadata");
+        let mut reader = serde_json::Deserializer::from_slice(text).into_iter::<Value>();
+        let mut meta = reader.next().and_then(Result::ok).expect("what was encoded from a value decodes to one");
+        if meta["finalizers"].as_array().is_some_and(|finalizers| !finalizers.is_empty()) {
+            return None;
+        }
+        let rest = &text[reader.byte_offset()..];
+        let generation = self.generation + 1;
+        meta["deletionTimestamp"] = seconds(deletion.at).into();
+        meta["deletionGracePeriodSeconds"] = deletion.grace.into();
+        meta["generation"] = generation.into();
+        let mut body = Vec::with_capacity(self.body.len() + 128);
+        let (revision_at, (from, to)) = write_metadata(&mut body, &meta);
+        let status_at = self.status_at as usize + body.len() + rest.len() - self.body.len();
+        body.extend_from_slice(rest);
+        Some(Self {
+            generation,
+            deleting: true,
+            body: Bytes::copy_from_slice(&body),
+            revision_at: revision_at as u32,
+            managed: (from as u32, to as u32),
+            status_at: status_at as u32,
+            ..self.clone()
+        })
     }
 
     /// An object that is not stored but travels like one: a Scale, a review, another version of a stored object.
@@ -274,6 +316,15 @@ impl Object {
     }
 }
 
+/// What a deletion says of itself.
+#[derive(Clone, Copy, Debug)]
+pub struct Deletion {
+    /// When the object is to be gone.
+    pub at: Timestamp,
+    /// Seconds from the request until then.
+    pub grace: i64,
+}
+
 /// How a text begins.
 const METADATA: &[u8] = br#""metadata":"#;
 /// How the status begins in a text.
@@ -287,15 +338,16 @@ pub(super) struct Encoded {
     pub(super) status_at: u32,
 }
 
-/// The members after `kind`. `resourceVersion` goes after the members of `metadata` that sort before it.
-fn encode(value: &Value) -> Encoded {
+/// The members after `kind`, with `more` in the spec. `resourceVersion` goes after the members of `metadata` that sort
+/// before it.
+fn encode(value: &Value, more: &[u8]) -> Encoded {
     thread_local! {
         /// Texts are written here and then copied, as a buffer that grows leaves holes in the heap.
         static SCRATCH: RefCell<Vec<u8>> = const { RefCell::new(Vec::new()) };
     }
     SCRATCH.with_borrow_mut(|out| {
         out.clear();
-        let (at, (from, to), status) = write_body(out, value);
+        let (at, (from, to), status) = write_body(out, value, more);
         let body = Bytes::copy_from_slice(out);
         // One huge object must not keep its memory for good.
         out.shrink_to(1 << 20);
@@ -305,14 +357,32 @@ fn encode(value: &Value) -> Encoded {
 
 /// Appends the members after `kind`, and returns where `resourceVersion` goes, from where to where managed fields are, and
 /// where the status is or would be.
-fn write_body(out: &mut Vec<u8>, value: &Value) -> (usize, (usize, usize), usize) {
+fn write_body(out: &mut Vec<u8>, value: &Value, more: &[u8]) -> (usize, (usize, usize), usize) {
+    let (at, managed) = write_metadata(out, &value["metadata"]);
+    let mut status = None;
+    for (key, member) in value.as_object().into_iter().flatten() {
+        if !matches!(key.as_str(), "apiVersion" | "kind" | "metadata") {
+            status = (key == "status").then_some(out.len());
+            out.push(b',');
+            write_member(out, key, member);
+            if key == "spec" && !more.is_empty() {
+                append_members(out, more);
+            }
+        }
+    }
+    let end = out.len();
+    out.push(b'}');
+    (at, managed, status.unwrap_or(end))
+}
+
+/// Appends the metadata, and returns where `resourceVersion` goes and from where to where managed fields are.
+fn write_metadata(out: &mut Vec<u8>, meta: &Value) -> (usize, (usize, usize)) {
     let (mut at, mut managed) = (0, (0, 0));
     out.extend_from_slice(METADATA);
     out.push(b'{');
     let mut pending = true;
-    let empty = serde_json::Map::new();
     let mut first = true;
-    for (key, member) in value["metadata"].as_object().unwrap_or(&empty) {
+    for (key, member) in meta.as_object().into_iter().flatten() {
         if key == "resourceVersion" {
             continue;
         }
@@ -334,17 +404,17 @@ fn write_body(out: &mut Vec<u8>, value: &Value) -> (usize, (usize, usize), usize
         at = out.len();
     }
     out.push(b'}');
-    let mut status = None;
-    for (key, member) in value.as_object().unwrap_or(&empty) {
-        if !matches!(key.as_str(), "apiVersion" | "kind" | "metadata") {
-            status = (key == "status").then_some(out.len());
-            out.push(b',');
-            write_member(out, key, member);
-        }
+    (at, managed)
+}
+
+/// Appends members to the object that the text ends with.
+fn append_members(out: &mut Vec<u8>, members: &[u8]) {
+    out.pop();
+    if out.last() != Some(&b'{') {
+        out.push(b',');
     }
-    let end = out.len();
+    out.extend_from_slice(members);
     out.push(b'}');
-    (at, managed, status.unwrap_or(end))
 }
 
 fn write_member(out: &mut Vec<u8>, key: &str, value: &Value) {
@@ -432,7 +502,8 @@ mod tests {
         for value in [whole, bare] {
             let types = Arc::new(TypeMeta { api_version: "v1".into(), kind: "Pod".into() });
             let object = Object::new(types, &value, &paths).at(7);
-            let told = object.with_status(json!({"phase": "Running"}), &paths).unwrap();
+            let status = json!({"phase": "Running"});
+            let told = object.with_status(&status, &json!({"status": status}), &paths).unwrap();
             let status = r#""spec":{"nodeName":"a"},"status":{"phase":"Running"}}"#;
             let meta = r#"{"apiVersion":"v1","kind":"Pod","metadata":{"name":"n","resourceVersion":"7"}"#;
             assert_eq!(text_of(&told), format!("{meta},{status}"));
@@ -440,7 +511,7 @@ mod tests {
                 (told.fields.get("spec.nodeName"), told.fields.get("status.phase")),
                 (Some("a"), Some("Running"))
             );
-            let again = told.with_status(json!({}), &paths).unwrap();
+            let again = told.with_status(&json!({}), &json!({"status": {}}), &paths).unwrap();
             assert!(text_of(&again).ends_with(r#","status":{}}"#));
         }
     }

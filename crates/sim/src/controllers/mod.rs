@@ -49,7 +49,8 @@ pub struct Settings {
     /// Whether services get endpoints: those of thousands of pods are written again whenever one of them changes.
     pub endpoints: bool,
     /// Whether pods of a daemon set after the first are copies of that: thousands of them would be admitted to the same
-    /// effect. Policies and webhooks do not see copies, nor does the scheduler those that ask for nothing.
+    /// effect. Policies and webhooks do not see copies, nor that a set deletes its pods; nor does the
+    /// scheduler see copies that ask for nothing.
     pub copies: bool,
     /// How long events are kept.
     pub event_ttl: Duration,

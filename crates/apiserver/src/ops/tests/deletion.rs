@@ -1,6 +1,7 @@
 //! delete and deletecollection.
 
 use super::*;
+use crate::store::Deletion;
 
 fn running(node: &str) -> Value {
     json!({"spec": {"containers": [{"name": "c", "image": "i"}], "nodeName": node, "terminationGracePeriodSeconds": 20}})
@@ -162,4 +163,42 @@ async fn namespaces_are_marked_and_some_are_never_deleted() {
     finalized["spec"]["finalizers"] = json!([]);
     bench.put(&target.clone().sub("finalize"), finalized).await.unwrap();
     assert_eq!(bench.get(&target).await.unwrap_err().code, 404);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_pod_that_runs_is_marked_past_admission_as_a_deletion_would_mark_it() {
+    let bench = Bench::new().await;
+    let spec = json!({"nodeName": "n", "containers": [{"name": "c", "image": "i"}]});
+    for name in ["marked", "deleted", "held"] {
+        let meta = if name == "held" { json!({"finalizers": ["x.io/f"]}) } else { json!({}) };
+        bench.pod(name, json!({"metadata": meta, "spec": spec})).await;
+    }
+    let deletion = Deletion { at: "2030-01-01T00:00:30Z".parse().unwrap(), grace: 30 };
+    let mark = async |name: &str, late: u64| {
+        let target = bench.one("pods", Some("default"), name);
+        let live = bench.server.get(&bench.caller, &target, &GetOptions::default()).await.unwrap();
+        let marked = bench.server.mark(&bench.caller, &target, &live.uid, live.revision - late, deletion);
+        marked.await.unwrap().map(|object| (object.deleting, object.generation))
+    };
+    assert_eq!(mark("held", 0).await, None);
+    assert_eq!(mark("marked", 1).await, None);
+    assert_eq!(mark("marked", 0).await, Some((true, 2)));
+    assert_eq!(mark("marked", 0).await, None);
+    bench.delete(&bench.one("pods", Some("default"), "deleted"), DeleteOptions::default()).await.unwrap();
+    let mut texts = Vec::new();
+    for name in ["marked", "deleted"] {
+        let mut pod = bench.get(&bench.one("pods", Some("default"), name)).await.unwrap();
+        for field in ["name", "uid", "resourceVersion"] {
+            pod["metadata"].as_object_mut().unwrap().remove(field);
+        }
+        texts.push(pod);
+    }
+    assert_eq!(texts[0], texts[1]);
+    let (target, status) = (bench.one("pods", Some("default"), "marked"), json!({"phase": "Running"}));
+    let live = bench.server.get(&bench.caller, &target, &GetOptions::default()).await.unwrap();
+    let outline = json!({"status": status});
+    let told = bench.server.put_status(&bench.caller, &target, &live.uid, live.revision, &status, &outline);
+    let told = told.await.unwrap();
+    assert_eq!((&told.value()["status"], &told.value()["spec"]), (&status, &texts[0]["spec"]));
+    assert_eq!(told.fields.get("status.phase"), Some("Running"));
 }

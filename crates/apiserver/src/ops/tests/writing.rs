@@ -324,3 +324,26 @@ async fn an_object_is_adjusted_past_admission_and_only_if_that_changes_it() {
     let absent = bench.one("pods", Some("default"), "none");
     assert_eq!(bench.server.adjust(&bench.caller, &absent, &body).await.unwrap_err().code, 404);
 }
+
+#[tokio::test]
+async fn a_copy_is_like_its_pattern_but_for_what_is_its_own() {
+    let bench = Bench::new().await;
+    let spec =
+        json!({"containers": [{"name": "c", "image": "i"}], "nodeSelector": {"a": "b"}, "restartPolicy": "Never"});
+    let body = json!({"metadata": {"generateName": "web-", "labels": {"app": "web"}}, "spec": spec});
+    let like = bench.create("pods", Some("default"), body).await.unwrap();
+    let pattern = Pattern::new(like.clone(), &["affinity"]);
+    let edit = |pod: &mut Value| {
+        pod["spec"]["affinity"] = json!({"nodeAffinity": {}});
+        pod["spec"]["nodeName"] = "n".into();
+    };
+    let resource = bench.all("pods", None).resource;
+    let copy = bench.server.copy(&bench.caller, &resource, &pattern, edit).await.unwrap();
+    let (mut wanted, made) = (like.clone(), copy.value());
+    edit(&mut wanted);
+    assert_eq!((&made["spec"], &made["status"]), (&wanted["spec"], &wanted["status"]));
+    assert_eq!(made["metadata"]["labels"], like["metadata"]["labels"]);
+    let own = |field: &str| made["metadata"][field] != like["metadata"][field];
+    assert!(own("name") && own("uid") && copy.name().starts_with("web-"));
+    assert_eq!((copy.fields.get("spec.nodeName"), copy.fields.get("spec.restartPolicy")), (Some("n"), Some("Never")));
+}

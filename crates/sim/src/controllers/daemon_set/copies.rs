@@ -61,6 +61,13 @@ impl Step<'_> {
         None
     }
 
+    /// Deletes a pod.
+    pub(super) async fn delete(&self, pod: &Pod) -> Result<()> {
+        // What is wrong, the longer way tells.
+        let marked = self.moulds.copies && self.this.writer.mark(pod).await.unwrap_or(false);
+        if marked { Ok(()) } else { self.this.delete_pod(&*self.set, pod).await }
+    }
+
     fn pod_for(&self, node: &str) -> Pod {
         place::pod_for(&self.set, node, &self.hash)
     }

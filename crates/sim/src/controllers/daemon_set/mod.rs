@@ -295,7 +295,7 @@ impl<'a> Step<'a> {
         let mut gone = HashSet::new();
         for pod in surplus.iter().take(BURST) {
             if gone.insert(uid_of(&**pod)) {
-                self.this.delete_pod(&*self.set, pod).await?;
+                self.delete(pod).await?;
             }
         }
         if let Some(error) = failure.filter(|error| !super::common::namespace_is_ending(error)) {
