@@ -398,8 +398,6 @@ impl<K: Kind> State<K> {
             None => (self.objects.remove(key), None),
         };
         let old = old.map(|entry| entry.object);
-        let values =
-            |object: &Option<Arc<K>>, of: fn(&K) -> Option<&str>| object.as_deref().and_then(of).map(Box::<str>::from);
         type Value<K> = fn(&K) -> Option<&str>;
         let indexes: [(&mut Index, Value<K>); 3] = [
             (&mut self.by_controller, |object| controller_of(object.metadata()).map(|owner| owner.uid.as_str())),
@@ -410,7 +408,7 @@ impl<K: Kind> State<K> {
             }),
         ];
         for (index, of) in indexes {
-            index.replace(key, values(&old, of), values(&new, of));
+            index.replace(key, old.as_deref().and_then(of), new.as_deref().and_then(of));
         }
         (old, new)
     }
@@ -421,20 +419,20 @@ impl Index {
         self.0.values().map(BTreeSet::len).sum()
     }
 
-    fn replace(&mut self, key: &Arc<str>, old: Option<Box<str>>, new: Option<Box<str>>) {
+    fn replace(&mut self, key: &Arc<str>, old: Option<&str>, new: Option<&str>) {
         if old == new {
             return;
         }
         if let Some(old) = old
-            && let Some(keys) = self.0.get_mut(&old)
+            && let Some(keys) = self.0.get_mut(old)
         {
             keys.remove(key);
             if keys.is_empty() {
-                self.0.remove(&old);
+                self.0.remove(old);
             }
         }
         if let Some(new) = new {
-            self.0.entry(new).or_default().insert(key.clone());
+            self.0.entry(new.into()).or_default().insert(key.clone());
         }
     }
 }

@@ -82,7 +82,9 @@ pub fn node_affinity_fits(pod: &PodSpec, node: &Node) -> bool {
 
 /// Whether a toleration tolerates a taint.
 pub fn tolerates(toleration: &Toleration, taint: &Taint) -> bool {
-    let text = |value: &Option<String>| value.as_deref().unwrap_or_default().to_owned();
+    fn text(value: &Option<String>) -> &str {
+        value.as_deref().unwrap_or_default()
+    }
     let (key, effect) = (text(&toleration.key), text(&toleration.effect));
     if (!effect.is_empty() && effect != taint.effect) || (!key.is_empty() && key != taint.key) {
         return false;

@@ -82,13 +82,12 @@ impl Controller {
     pub(crate) fn watch_owned<O: Kind, K: Kind>(&self, cache: &Cache<K>) {
         let (queue, owned) = (self.queue.clone(), cache.downgrade());
         cache.subscribe(move |change| {
-            let owner = |object: &Arc<K>| {
-                Some((owner_key::<O>(object.metadata())?, controller_of(object.metadata())?.uid.clone()))
-            };
-            let [old, new] = [change.old, change.new].map(|object| object.and_then(owner));
-            let gone = if old == new { None } else { old };
-            for (key, uid) in [gone, new].into_iter().flatten() {
-                let count = owned.upgrade().map_or(0, |owned| owned.count_controlled_by(&uid));
+            let same = |old: &K, new: &K| controller_of(old.metadata()) == controller_of(new.metadata());
+            let left = change.old.filter(|old| change.new.is_none_or(|new| !same(old, new)));
+            for object in [left, change.new].into_iter().flatten() {
+                let Some(key) = owner_key::<O>(object.metadata()) else { continue };
+                let uid = controller_of(object.metadata()).map_or("", |owner| owner.uid.as_str());
+                let count = owned.upgrade().map_or(0, |owned| owned.count_controlled_by(uid));
                 queue.add_after(key, patience(count));
             }
         });

@@ -18,7 +18,7 @@ use super::nodes::{Inner, Nodes, Virtual, lock};
 use super::status::{Addresses, rejected, status};
 use super::{Events, Past, Reports};
 use crate::events::{Severity, reference};
-use crate::informer::{Change, key_of};
+use crate::informer::{Change, Kind, key_of};
 use crate::scheduler::pod::is_finished;
 use crate::writer::{is_conflict, is_not_found};
 
@@ -51,7 +51,8 @@ pub(super) struct Tracked {
 /// What came of a step.
 struct Outcome {
     effects: Vec<Effect>,
-    status: PodStatus,
+    /// What there is to say of the pod, if anybody is told.
+    status: Option<PodStatus>,
     due: Option<Timestamp>,
     remove: bool,
 }
@@ -130,8 +131,7 @@ pub(super) fn reboot(nodes: &Nodes, node: &str) {
 impl Inner {
     /// Whether a node has to look at a pod after a change. Its own reports are not news.
     fn concerns(&self, change: &Change<'_, Pod>) -> bool {
-        let node = |pod: &Pod| pod.spec.as_ref().and_then(|spec| spec.node_name.clone()).filter(|n| !n.is_empty());
-        let Some(name) = node(change.last()) else { return false };
+        let Some(name) = change.last().node() else { return false };
         if let (Some(old), Some(new)) = (change.old, change.new) {
             let gates = new.spec.as_ref().is_some_and(|spec| spec.readiness_gates.is_some());
             let same = old.metadata.uid == new.metadata.uid
@@ -139,12 +139,12 @@ impl Inner {
                 && old.metadata.deletion_timestamp == new.metadata.deletion_timestamp
                 && old.metadata.deletion_grace_period_seconds == new.metadata.deletion_grace_period_seconds
                 && !gates
-                && node(old).is_some();
+                && old.node().is_some();
             if same {
                 return false;
             }
         }
-        self.node(&name).is_some()
+        self.node(name).is_some()
     }
 
     fn until(&self, due: Timestamp) -> Duration {
@@ -211,11 +211,9 @@ impl Nodes {
         };
         let outcome = self.step(key, &pod, &mut lock(&tracked));
         self.apply(key, &pod, &tracked, outcome.effects);
-        // Briefly told, a pod that was deleted says nothing more until it is gone: nobody waits for its last words.
-        let unsaid = deleting && inner.settings.reports != Reports::Full;
-        let later = match unsaid {
-            true => None,
-            false => self.report_status(&node, &pod, &tracked, &outcome.status).await?,
+        let later = match &outcome.status {
+            Some(status) => self.report_status(&node, &pod, &tracked, status).await?,
+            None => None,
         };
         let due = outcome.due.into_iter().chain(later).min();
         if outcome.remove {
@@ -267,12 +265,10 @@ impl Nodes {
         let inner = &self.inner;
         let now = inner.context.clock().now();
         let deleting = pod.metadata.deletion_timestamp.is_some();
+        // Briefly told, a pod that was deleted says nothing more until it is gone: nobody waits for its last words.
+        let is_told = !deleting || inner.settings.reports == Reports::Full;
         if let Some(Refusal { reason, message }) = &tracked.refusal {
-            let status = if is_finished(pod) {
-                pod.status.clone().unwrap_or_default()
-            } else {
-                rejected(pod, reason, message, now)
-            };
+            let status = (is_told && !is_finished(pod)).then(|| rejected(pod, reason, message, now));
             let remove = deleting && !tracked.removed;
             return Outcome { effects: Vec::new(), status, due: None, remove };
         }
@@ -289,11 +285,14 @@ impl Nodes {
         if tracked.machine.finished {
             tracked.release();
         }
-        let ip = tracked.address.map(|address| tracked.node.pod_ip(address));
-        let addresses = Addresses { host: &tracked.node.host_ip, pod: ip.as_deref() };
+        let told = || {
+            let ip = tracked.address.map(|address| tracked.node.pod_ip(address));
+            let addresses = Addresses { host: &tracked.node.host_ip, pod: ip.as_deref() };
+            status(&tracked.machine, pod, addresses, now)
+        };
         Outcome {
             effects,
-            status: status(&tracked.machine, pod, addresses, now),
+            status: is_told.then(told),
             due: tracked.machine.due(pod, now),
             remove: deleting && tracked.machine.finished && !tracked.removed,
         }

@@ -210,7 +210,10 @@ impl State {
         };
         let Some(known) = place.pods.iter_mut().find(|known| known.key == key) else { return false };
         let (before, now) = (&known.pod.metadata, &pod.metadata);
-        if before.uid != now.uid || before.labels != now.labels || known.pod.spec != pod.spec {
+        // A spec that changes gets another generation, where there are generations.
+        let same_spec =
+            (before.generation.is_some() && before.generation == now.generation) || known.pod.spec == pod.spec;
+        if before.uid != now.uid || before.labels != now.labels || !same_spec {
             return false;
         }
         Arc::make_mut(known).pod = pod.clone();

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use capstan_apiserver::error::Result;
 use capstan_apiserver::ops::DeleteOptions;
-use k8s_openapi::api::core::v1::{Pod, Taint};
+use k8s_openapi::api::core::v1::{Node, Pod, Taint};
 use tokio::time::Instant;
 
 use super::super::common::{Controller, Outcome, Reconciled, ignore_absent, uid_of};
@@ -29,9 +29,10 @@ pub(super) fn start(context: &Context) {
             forgotten.lock().unwrap_or_else(PoisonError::into_inner).remove(uid_of(&**change.last()));
             return;
         };
-        let concern = |pod: &Arc<Pod>| (pods::node_name(pod).to_owned(), pods::spec(pod).tolerations.clone());
         let node = pods::node_name(pod);
-        if node.is_empty() || change.old.map(concern) == Some(concern(pod)) {
+        let same =
+            |old: &Arc<Pod>| pods::node_name(old) == node && pods::spec(old).tolerations == pods::spec(pod).tolerations;
+        if node.is_empty() || change.old.is_some_and(same) {
             return;
         }
         if nodes.get(node).is_some_and(|node| !no_execute(&node).is_empty()) {
@@ -40,8 +41,8 @@ pub(super) fn start(context: &Context) {
     });
     let (queue, all) = (controller.queue.clone(), caches.pods.clone());
     caches.nodes.subscribe(move |change| {
-        let [old, new] = [change.old, change.new].map(|node| node.map(|node| no_execute(node)).unwrap_or_default());
-        if old != new {
+        let taints = |node: Option<&Arc<Node>>| node.map(|node| no_execute(node)).unwrap_or_default();
+        if taints(change.old) != taints(change.new) {
             for pod in all.on_node(change.key) {
                 queue.add(key_of(&pod.metadata));
             }
@@ -53,7 +54,7 @@ pub(super) fn start(context: &Context) {
     });
 }
 
-fn no_execute(node: &k8s_openapi::api::core::v1::Node) -> Vec<Taint> {
+fn no_execute(node: &Node) -> Vec<Taint> {
     let taints = node.spec.as_ref().and_then(|spec| spec.taints.as_ref()).into_iter().flatten();
     taints.filter(|taint| taint.effect == "NoExecute").cloned().collect()
 }
