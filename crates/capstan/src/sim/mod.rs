@@ -99,7 +99,10 @@ fn simulate(fleet: Fleet, snapshot: Option<&Snapshot>, choice: &Choice) -> Resul
     choice.check()?;
     let work = || {
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().start_paused(true).build()?;
-        runtime.block_on(played(fleet, snapshot, choice))
+        let report = runtime.block_on(played(fleet, snapshot, choice));
+        // To take thousands of nodes apart would take another second, and the process ends now.
+        std::mem::forget(runtime);
+        report
     };
     std::thread::scope(|scope| scope.spawn(work).join().map_err(|_| anyhow!("the simulation panicked"))?)
 }
