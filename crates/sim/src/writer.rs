@@ -10,7 +10,7 @@ use capstan_apiserver::ops::{
 use capstan_apiserver::registry::Resource;
 use capstan_apiserver::store::Deletion;
 use jiff::Timestamp;
-use k8s_openapi::api::core::v1::{Affinity, Pod, PodCondition, PodStatus};
+use k8s_openapi::api::core::v1::{Affinity, Node, Pod, PodCondition, PodStatus, Taint};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use serde_json::{Map, Value, json};
 
@@ -51,6 +51,26 @@ impl Writer {
     /// Gives `old` the status of `new`, if somebody else did not change it meanwhile. Writes nothing when both are equal.
     pub async fn update_status<K: Kind>(&self, old: &Arc<K>, new: &K) -> Result<Arc<K>> {
         self.change(old, new, Some("status")).await
+    }
+
+    /// Gives `old`, whose status is `before`, another one, if somebody else did not change it meanwhile: without a look at
+    /// anything else of it.
+    pub(crate) async fn restate<K: Kind>(
+        &self,
+        old: &Arc<K>,
+        before: &impl serde::Serialize,
+        after: &impl serde::Serialize,
+    ) -> Result<Arc<K>> {
+        match difference(&to_value(before)?, &to_value(after)?) {
+            Some(status) => self.merge(old, Some("status"), json!({"status": status})).await,
+            None => Ok(old.clone()),
+        }
+    }
+
+    /// Gives a node other taints, if somebody else did not change it meanwhile.
+    pub(crate) async fn taint(&self, node: &Arc<Node>, taints: &[Taint]) -> Result<Arc<Node>> {
+        let taints = if taints.is_empty() { Value::Null } else { to_value(&taints)? };
+        self.merge(node, None, json!({"spec": {"taints": taints}})).await
     }
 
     /// Patches an object or a subresource of it, whatever its revision.
@@ -216,7 +236,12 @@ impl Writer {
         if **old == *new {
             return Ok(old.clone());
         }
-        let Some(mut body) = difference(&to_value(&**old)?, &to_value(new)?) else { return Ok(old.clone()) };
+        let Some(body) = difference(&to_value(&**old)?, &to_value(new)?) else { return Ok(old.clone()) };
+        self.merge(old, subresource, body).await
+    }
+
+    /// Changes an object by a merge patch, if somebody else did not change it meanwhile.
+    async fn merge<K: Kind>(&self, old: &Arc<K>, subresource: Option<&str>, mut body: Value) -> Result<Arc<K>> {
         let meta = old.metadata();
         body["metadata"]["resourceVersion"] = json!(meta.resource_version);
         body["metadata"]["uid"] = json!(meta.uid);

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use capstan_apiserver::error::Result;
-use k8s_openapi::api::apps::v1::{DaemonSet, DaemonSetStatus};
+use k8s_openapi::api::apps::v1::DaemonSetStatus;
 
 use super::super::common::nonzero;
 use super::Step;
@@ -46,12 +46,7 @@ impl Step<'_> {
         status.number_available = nonzero(available);
         status.number_unavailable = nonzero(status.desired_number_scheduled - available);
         status.updated_number_scheduled = nonzero(updated);
-        if self.set.status.as_ref() == Some(&status) {
-            return Ok(wait);
-        }
-        let mut next = DaemonSet::clone(&self.set);
-        next.status = Some(status);
-        self.set = self.this.writer.update_status(&self.set, &next).await?;
+        self.set = self.this.writer.restate(&self.set, &self.set.status, &status).await?;
         Ok(wait)
     }
 }

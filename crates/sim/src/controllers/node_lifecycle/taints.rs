@@ -56,9 +56,7 @@ pub(super) async fn settle(this: &Controller, memory: &Memory, node: Arc<Node>) 
         }
     }
     if taints != old {
-        let mut next = Node::clone(&node);
-        next.spec.get_or_insert_default().taints = (!taints.is_empty()).then_some(taints);
-        this.writer.update(&node, &next).await?;
+        this.writer.taint(&node, &taints).await?;
     }
     Ok(wait)
 }
