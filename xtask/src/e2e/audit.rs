@@ -42,7 +42,17 @@ fn describe(line: &Value) -> String {
     let text = |name: &str| line["objectRef"][name].as_str().unwrap_or_default().to_owned();
     let sub = text("subresource");
     let resource = if sub.is_empty() { text("resource") } else { format!("{}/{sub}", text("resource")) };
-    format!("{} {resource} {}", line["verb"].as_str().unwrap_or_default(), text("name"))
+    let what = format!("{} {resource} {}", line["verb"].as_str().unwrap_or_default(), text("name"));
+    match line["responseStatus"]["code"].as_u64() {
+        Some(code) if code >= 300 => format!("{what} ({code})"),
+        _ => what,
+    }
+}
+
+/// Whether what was [described](describe) changed something: what a server refuses, as one does that has just begun, has
+/// to be asked for again.
+pub(super) fn is_applied(write: &str) -> bool {
+    !write.ends_with(')')
 }
 
 #[cfg(test)]
@@ -65,5 +75,16 @@ mod tests {
         assert!(!is_write(&line(operator, "patch", "leases")));
         assert!(!is_write(&line("admin", "patch", "deployments")));
         assert_eq!(describe(&line(operator, "patch", "deployments")), "patch deployments/status x");
+    }
+
+    #[test]
+    fn what_was_refused_is_named_with_the_answer_and_not_applied() {
+        let line = |code: u16| {
+            let about = json!({"resource": "deployments", "name": "x"});
+            json!({"verb": "patch", "objectRef": about, "responseStatus": {"code": code}})
+        };
+        assert_eq!(describe(&line(403)), "patch deployments x (403)");
+        assert!(!is_applied(&describe(&line(403))));
+        assert!(is_applied(&describe(&line(200))));
     }
 }
