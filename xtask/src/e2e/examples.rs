@@ -10,7 +10,7 @@ use serde_json::{Value, json};
 
 use super::{PATIENCE, Suite, name};
 use crate::cluster::{NODE, ctr, import};
-use crate::image::{self, order::Layout};
+use crate::image;
 
 /// The model server.
 const MODEL: &str = "capstan.local/model-server:1";
@@ -34,7 +34,7 @@ const WAITING: &[(&str, &str)] = &[
 /// Builds the images and gives them to the node.
 pub(super) fn images(suite: &Suite) -> Result<String> {
     let model = suite.root.join("target/image/model-server.tar");
-    image::model_server(&suite.root, &model, MODEL, suite.build)?;
+    image::model_server(&suite.root, &model, MODEL, &suite.build)?;
     import(&model)?;
     image(suite)
 }
@@ -42,7 +42,7 @@ pub(super) fn images(suite: &Suite) -> Result<String> {
 /// The same for that of capstan alone.
 pub(super) fn image(suite: &Suite) -> Result<String> {
     let operator = suite.root.join("target/image/capstan.tar");
-    let digest = image::capstan(&suite.root, &operator, image::TAG, suite.build, &Layout::Traced)?;
+    let digest = image::capstan(&suite.root, &operator, image::TAG, &suite.build)?;
     import(&operator)?;
     let bytes = std::fs::metadata(&operator)?.len();
     Ok(format!("{} {}, {} MB", image::TAG, &digest[..19.min(digest.len())], bytes / 1_000_000))

@@ -50,40 +50,43 @@ pub(crate) struct Args {
 }
 
 impl Args {
-    fn layout(&self) -> Layout {
+    fn build(&self) -> Build {
         match &self.order {
-            Some(list) => Layout::Listed(list.clone()),
-            None if self.as_it_comes => Layout::AsTheyCome,
-            None => Layout::Traced,
+            Some(list) => Build::Release(Layout::Listed(list.clone())),
+            None if self.as_it_comes => Build::Release(Layout::AsTheyCome),
+            None => self.dev.into(),
         }
     }
 }
 
 /// Which build of the binary goes into an image.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Build {
-    /// For users: optimised, and the same wherever it is built.
-    Release,
+    /// For users: optimised, and the same wherever it is built with one list of functions.
+    Release(Layout),
     /// For tests in a hurry.
     Dev,
 }
 
 impl From<bool> for Build {
     fn from(dev: bool) -> Self {
-        if dev { Self::Dev } else { Self::Release }
+        if dev { Self::Dev } else { Self::Release(Layout::Traced) }
     }
 }
 
 pub(crate) fn run(root: &Path, args: &Args) -> Result<()> {
     let output = root.join(&args.output);
-    let digest = capstan(root, &output, &args.tag, args.dev.into(), &args.layout())?;
+    let digest = capstan(root, &output, &args.tag, &args.build())?;
     println!("{} {} {digest}", output.display(), args.tag);
     Ok(())
 }
 
 /// Builds the binary and writes its image. Returns the digest of the image.
-pub(crate) fn capstan(root: &Path, output: &Path, tag: &str, build: Build, layout: &Layout) -> Result<String> {
-    let binary = if build == Build::Dev { compile(root, "capstan", build, &[], &[])? } else { shipped(root, layout)? };
+pub(crate) fn capstan(root: &Path, output: &Path, tag: &str, build: &Build) -> Result<String> {
+    let binary = match build {
+        Build::Dev => compile(root, "capstan", build, &[])?,
+        Build::Release(layout) => shipped(root, layout)?,
+    };
     let mut files = Files::base(USER);
     files.program(&binary, "usr/bin/capstan")?;
     let labels = [
@@ -107,10 +110,10 @@ const PROFILES: &str =
     "example:\n  model: example/model\n  tags: {llm_engine: tensorrt_llm, tp: 1, trtllm_buildable: true}\n";
 
 /// The image of a model server without a model, for tests. It also has what caches and builds run in a NIM image.
-pub(crate) fn model_server(root: &Path, output: &Path, tag: &str, build: Build) -> Result<()> {
+pub(crate) fn model_server(root: &Path, output: &Path, tag: &str, build: &Build) -> Result<()> {
     let name = "capstan-model-server";
     let mut files = Files::base(USER);
-    let server = compile(root, name, build, &[], &[])?;
+    let server = compile(root, name, build, &[])?;
     for name in ["model-server", "download-to-cache", "huggingface-cli"] {
         files.program(&server, &format!("usr/bin/{name}"))?;
     }
@@ -147,12 +150,13 @@ pub(crate) fn pause(folder: &Path, tag: &str) -> Result<PathBuf> {
 
 /// Compiles the program as users get it.
 pub(crate) fn shipped(root: &Path, layout: &Layout) -> Result<PathBuf> {
-    let flags = layout.flags(&root.join(FOLDER))?;
-    compile(root, "capstan", Build::Release, &["--features", "jemalloc"], &flags)
+    let mut more = ["--features", "jemalloc", "--"].map(str::to_owned).to_vec();
+    more.extend(layout.flags(&root.join(FOLDER))?);
+    compile(root, "capstan", &Build::Release(layout.clone()), &more)
 }
 
-/// Compiles a package with one binary of the same name, which `last` is for.
-fn compile(root: &Path, name: &str, build: Build, more: &[&str], last: &[String]) -> Result<PathBuf> {
+/// Compiles a package with one binary of the same name; `more` is what cargo is told for a release.
+fn compile(root: &Path, name: &str, build: &Build, more: &[String]) -> Result<PathBuf> {
     let mut command = crate::plain_cargo(root);
     let target = match build {
         // With the features of the whole workspace, nothing has to be compiled again after `cargo test`.
@@ -160,10 +164,10 @@ fn compile(root: &Path, name: &str, build: Build, more: &[&str], last: &[String]
             command.args(["build", "--locked", "--quiet", "--bin", name, "--workspace"]);
             root.join("target")
         }
-        Build::Release => {
+        Build::Release(_) => {
             let target = root.join(FOLDER);
             command.args(["rustc", "--locked", "--quiet", "--bin", name, "--profile", "dist", "--package", name]);
-            command.args(more).arg("--target-dir").arg(&target).arg("--").args(last);
+            command.arg("--target-dir").arg(&target).args(more);
             command.env("RUSTFLAGS", flags(root)?);
             // With Arm processors pages have 4, 16 or 64 kB, and jemalloc is told the largest that it may meet.
             if cfg!(target_arch = "aarch64") {
@@ -175,7 +179,7 @@ fn compile(root: &Path, name: &str, build: Build, more: &[&str], last: &[String]
     if !command.status()?.success() {
         bail!("building {name} failed: see above");
     }
-    Ok(target.join(if build == Build::Dev { "debug" } else { "dist" }).join(name))
+    Ok(target.join(if *build == Build::Dev { "debug" } else { "dist" }).join(name))
 }
 
 /// Flags by which a binary says nothing of the folders of this machine.

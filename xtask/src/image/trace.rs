@@ -3,7 +3,7 @@
 //! The first instruction of every function is replaced by a breakpoint. A function that runs into its own is noted, and
 //! gets its instruction back: nothing is slower after that.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::fs::File;
 use std::os::unix::fs::FileExt;
 use std::os::unix::process::CommandExt;
@@ -29,16 +29,22 @@ const BREAKPOINT: u8 = 0xcc;
 pub(super) fn functions(program: &Path, folder: &Path) -> Result<Vec<String>> {
     let kubeconfig = folder.join("trace.kubeconfig");
     let _ = std::fs::remove_file(&kubeconfig);
-    let cluster = serve(program, &kubeconfig)?;
+    let mut cluster = serve(program, &kubeconfig)?;
+    let ran = watch(program, &kubeconfig, process_of(&cluster));
+    if ran.is_err() {
+        // Nobody makes it Ready any more, which it would wait for.
+        let _ = cluster.kill();
+    }
+    ran
+}
+
+/// Watches an operator on the cluster until that ends.
+fn watch(program: &Path, kubeconfig: &Path, cluster: Pid) -> Result<Vec<String>> {
     let mut operator = Command::new(program);
     operator.args(["operator", "--leader-elect", "--health-probe-bind-address=127.0.0.1:0"]);
-    operator
-        .env("KUBECONFIG", &kubeconfig)
-        .env("CAPSTAN_IMAGE", super::TAG)
-        .stdout(Stdio::null())
-        .stderr(Stdio::null());
+    operator.env("KUBECONFIG", kubeconfig).env("CAPSTAN_IMAGE", super::TAG).stdout(Stdio::null()).stderr(Stdio::null());
     let code = Code::of(program)?;
-    Traced::start(operator, &code)?.until_ended(process_of(&cluster))
+    Traced::start(operator, &code)?.until_ended(cluster)
 }
 
 /// Starts a cluster that ends when everything on it is Ready, which takes an operator.
@@ -98,7 +104,7 @@ struct Traced<'a> {
     code: &'a Code,
     /// What ran into its breakpoint, in that order.
     ran: Vec<usize>,
-    is_known: Vec<bool>,
+    known: HashSet<usize>,
 }
 
 impl<'a> Traced<'a> {
@@ -122,7 +128,7 @@ impl<'a> Traced<'a> {
         }
         memory.write_all_at(&marked, begin).context("cannot set breakpoints")?;
         ptrace::cont(process, None)?;
-        Ok(Self { process, memory, begin, code, ran: Vec::new(), is_known: vec![false; code.bytes.len()] })
+        Ok(Self { process, memory, begin, code, ran: Vec::new(), known: HashSet::new() })
     }
 
     /// Lets it run until the cluster has ended. Answers the names of what ran.
@@ -160,7 +166,7 @@ impl<'a> Traced<'a> {
         let place = at.checked_sub(self.begin).and_then(|place| usize::try_from(place).ok());
         let Some(place) = place.filter(|place| self.code.names.contains_key(place)) else { return Ok(()) };
         // Two threads may run into the same one before it is gone.
-        if !std::mem::replace(&mut self.is_known[place], true) {
+        if self.known.insert(place) {
             self.ran.push(place);
             self.memory.write_all_at(&self.code.bytes[place..=place], at)?;
         }

@@ -16,6 +16,7 @@ mod object;
 mod record;
 mod selector;
 mod table;
+mod text;
 mod watch;
 
 use std::collections::{HashMap, HashSet};

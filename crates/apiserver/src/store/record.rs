@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 
-use super::object::Encoded;
+use super::text::Encoded;
 use super::{FieldPaths, Object, TypeMeta};
 
 /// Versions and kinds that were read, so that each is in memory once.
