@@ -237,6 +237,27 @@ async fn a_node_that_has_the_wanted_driver_already_is_never_touched() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn a_node_that_rests_is_looked_at_again_when_something_happens_there() {
+    let world = World::start_bare_in_virtual_time(3).await;
+    let operator = world.operator(Fault::None).await;
+    install(&world, policy("1", &json!({"autoUpgrade": true}), &[])).await;
+    world.until(API, "ClusterPolicy", POLICY, is_over).await;
+    world.settled(&operator).await;
+    let requested = "nvidia.com/gpu-driver-upgrade-requested";
+    world.patch("v1", "Node", "gpu-0", json!({"metadata": {"annotations": {requested: "true"}}})).await;
+    world.until("v1", "Node", "gpu-0", |node| node["metadata"]["annotations"][requested].is_null()).await;
+    let broken = breaks(&world, "1", "gpu-1");
+    let pods = world.list("v1", "Pod").await;
+    let driver = pods.iter().find(|pod| {
+        pod["spec"]["nodeName"] == "gpu-1" && pod["metadata"]["labels"]["app"] == "nvidia-driver-daemonset"
+    });
+    world.delete("v1", "Pod", driver.unwrap()["metadata"]["name"].as_str().unwrap()).await;
+    world.until(API, "ClusterPolicy", POLICY, |policy| told(policy).0 == "NothingToUpgrade").await;
+    world.nodes().remove_rule(broken);
+    world.until(API, "ClusterPolicy", POLICY, is_over).await;
+}
+
+#[tokio::test(start_paused = true)]
 async fn an_upgrade_that_is_switched_off_gives_every_node_back() {
     let world = World::start_bare_in_virtual_time(2).await;
     let operator = world.operator(Fault::None).await;

@@ -1,7 +1,7 @@
 //! What is kept of pods that are watched by the thousand: where they are, whose they are, how they do, and who would
 //! miss them.
 
-use serde_json::{Map, Value, json};
+use serde_json::{Value, json};
 
 use crate::trim::Part;
 
@@ -11,10 +11,13 @@ const VARIABLES: &[&str] = &["DRIVER_CONFIG_DIGEST"];
 /// Annotations that decide whether a pod can be evicted.
 const ANNOTATIONS: &[&str] = &["kubernetes.io/config.mirror"];
 
+/// What is kept of the status of a container that is not well.
+const CONTAINER: &[&str] = &["name", "image", "ready", "restartCount", "state", "lastState"];
+
 /// Where what is kept comes from: the rest need not be read.
 pub(crate) const READ: &[Part] = {
     use Part::{All, Each, Of};
-    const CONTAINER: &[Part] = &[All("env"), All("resources")];
+    const CONTAINER: &[Part] = &[Each("env", &[All("name"), All("value")]), All("resources")];
     const SPEC: &[Part] = &[
         All("nodeName"),
         All("resourceClaims"),
@@ -22,119 +25,157 @@ pub(crate) const READ: &[Part] = {
         Each("containers", CONTAINER),
         Each("volumes", &[All("emptyDir")]),
     ];
-    &[All("apiVersion"), All("kind"), All("metadata"), Of("spec", SPEC), All("status")]
+    const RUN: &[Part] =
+        &[All("name"), All("image"), All("ready"), All("restartCount"), All("state"), All("lastState")];
+    const STATUS: &[Part] = &[
+        All("phase"),
+        All("reason"),
+        All("message"),
+        All("resourceClaimStatuses"),
+        Each("containerStatuses", RUN),
+        Each("initContainerStatuses", RUN),
+        All("conditions"),
+    ];
+    &[All("apiVersion"), All("kind"), All("metadata"), Of("spec", SPEC), Of("status", STATUS)]
 };
 
 /// Drops what is not kept.
 pub(crate) fn trim(pod: &mut Value) {
-    let status = &pod["status"];
-    let kept = json!({
-        "apiVersion": pod["apiVersion"],
-        "kind": pod["kind"],
-        "metadata": metadata(&pod["metadata"]),
-        "spec": spec(&pod["spec"]),
-        "status": self::status(status),
-    });
-    *pod = without_empty(kept);
+    keep(pod, &["apiVersion", "kind", "metadata", "spec", "status"]);
+    within(pod, "metadata", metadata);
+    within(pod, "spec", spec);
+    within(pod, "status", status);
+    drop_empty(pod);
 }
 
-fn metadata(meta: &Value) -> Value {
-    let mut kept = fields(
-        meta,
-        &["name", "namespace", "uid", "resourceVersion", "creationTimestamp", "deletionTimestamp", "labels"],
-    );
-    kept["annotations"] = fields(&meta["annotations"], ANNOTATIONS);
-    kept["ownerReferences"] =
-        each(&meta["ownerReferences"], |owner| fields(owner, &["kind", "name", "uid", "controller"]));
-    kept
+fn metadata(meta: &mut Value) {
+    const KEPT: &[&str] = &[
+        "name",
+        "namespace",
+        "uid",
+        "resourceVersion",
+        "creationTimestamp",
+        "deletionTimestamp",
+        "labels",
+        "annotations",
+        "ownerReferences",
+    ];
+    keep(meta, KEPT);
+    within(meta, "annotations", |all| keep(all, ANNOTATIONS));
+    within(meta, "ownerReferences", |all| each(all, |owner| keep(owner, &["kind", "name", "uid", "controller"])));
 }
 
-fn spec(spec: &Value) -> Value {
-    let mut kept = fields(spec, &["nodeName", "resourceClaims"]);
+fn spec(spec: &mut Value) {
+    keep(spec, &["nodeName", "resourceClaims", "initContainers", "containers", "volumes"]);
     for kind in ["initContainers", "containers"] {
-        kept[kind] = each(&spec[kind], |container| {
-            let variables = container["env"].as_array().into_iter().flatten();
-            let known = |one: &&Value| one["name"].as_str().is_some_and(|name| VARIABLES.contains(&name));
-            let gpus = |resources: &Value| match resources.as_object() {
-                Some(all) => {
-                    all.iter().filter(|(name, _)| name.contains('/')).map(|(k, v)| (k.clone(), v.clone())).collect()
-                }
-                None => Value::Null,
-            };
-            let resources = &container["resources"];
-            json!({
-                "env": variables.filter(known).collect::<Vec<_>>(),
-                "resources": {"requests": gpus(&resources["requests"]), "limits": gpus(&resources["limits"])},
-            })
-        });
+        within(spec, kind, |all| each(all, container));
     }
-    kept["volumes"] = each(&spec["volumes"], |volume| match volume["emptyDir"].is_object() {
-        true => json!({"emptyDir": {"sizeLimit": volume["emptyDir"]["sizeLimit"].as_str().unwrap_or("none")}}),
-        false => Value::Null,
+    within(spec, "volumes", |all| {
+        each(all, |volume| {
+            let directory = volume["emptyDir"].as_object();
+            let limit = directory.map(|one| one.get("sizeLimit").and_then(Value::as_str).unwrap_or("none"));
+            *volume = limit.map_or(Value::Null, |limit| json!({"emptyDir": {"sizeLimit": limit}}));
+        });
     });
-    kept
+}
+
+fn container(container: &mut Value) {
+    keep(container, &["env", "resources"]);
+    within(container, "env", |all| {
+        each(all, |one| {
+            if !one["name"].as_str().is_some_and(|name| VARIABLES.contains(&name)) {
+                *one = Value::Null;
+            }
+        });
+    });
+    within(container, "resources", |resources| {
+        keep(resources, &["requests", "limits"]);
+        for kind in ["requests", "limits"] {
+            within(resources, kind, |all| select(all, |name| name.contains('/')));
+        }
+    });
 }
 
 /// How a pod does: of one that is well, only that it is.
-fn status(status: &Value) -> Value {
-    let mut kept = fields(status, &["phase", "reason", "message", "resourceClaimStatuses"]);
+fn status(status: &mut Value) {
+    const KEPT: &[&str] = &[
+        "phase",
+        "reason",
+        "message",
+        "resourceClaimStatuses",
+        "containerStatuses",
+        "initContainerStatuses",
+        "conditions",
+    ];
+    keep(status, KEPT);
     let ready =
         |containers: &Value| containers.as_array().is_some_and(|all| all.iter().all(|one| one["ready"] == true));
     let well = status["phase"] == "Running" && ready(&status["containerStatuses"]);
-    kept["containerStatuses"] = each(&status["containerStatuses"], |one| container(one, well));
-    kept["initContainerStatuses"] =
-        each(&status["initContainerStatuses"], |one| if well { check(one) } else { container(one, well) });
-    kept["conditions"] = each(&status["conditions"], |one| match (one["type"].as_str(), one["status"].as_str()) {
-        (Some("Ready"), _) | (Some("PodScheduled"), Some("False")) => {
-            fields(one, &["type", "status", "reason", "message", "lastTransitionTime"])
-        }
-        _ => Value::Null,
+    within(status, "containerStatuses", |all| each(all, |one| keep(one, if well { &["ready"] } else { CONTAINER })));
+    within(status, "initContainerStatuses", |all| {
+        each(all, |one| if well { check(one) } else { keep(one, CONTAINER) })
     });
-    kept
-}
-
-fn container(status: &Value, well: bool) -> Value {
-    const KEPT: &[&str] = &["name", "image", "ready", "restartCount", "state", "lastState"];
-    if well { json!({"ready": true}) } else { fields(status, KEPT) }
+    within(status, "conditions", |all| {
+        each(all, |one| match (one["type"].as_str(), one["status"].as_str()) {
+            (Some("Ready"), _) | (Some("PodScheduled"), Some("False")) => {
+                keep(one, &["type", "status", "reason", "message", "lastTransitionTime"]);
+            }
+            _ => *one = Value::Null,
+        });
+    });
 }
 
 /// Of a check of a validator that is over: when it ended. The phases of a node are known by that.
-fn check(status: &Value) -> Value {
+fn check(status: &mut Value) {
     let end = &status["state"]["terminated"]["finishedAt"];
     let is_check = status["name"].as_str().is_some_and(|name| name.ends_with("-validation"));
-    if !is_check || end.is_null() {
-        return Value::Null;
-    }
-    json!({"name": status["name"], "state": {"terminated": {"finishedAt": end}}})
-}
-
-/// Some fields of an object.
-fn fields(value: &Value, names: &[&str]) -> Value {
-    let Some(all) = value.as_object() else { return json!({}) };
-    let kept: Map<String, Value> =
-        names.iter().filter_map(|name| Some(((*name).to_owned(), all.get(*name)?.clone()))).collect();
-    Value::Object(kept)
-}
-
-fn each(list: &Value, kept: impl Fn(&Value) -> Value) -> Value {
-    list.as_array().map_or(Value::Null, |items| items.iter().map(kept).collect())
-}
-
-/// What says nothing is left out. Items of lists stay where they are if they say something.
-fn without_empty(value: Value) -> Value {
-    let says = |value: &Value| match value {
-        Value::Null => false,
-        Value::Object(fields) => !fields.is_empty(),
-        Value::Array(items) => !items.is_empty(),
-        _ => true,
+    *status = if !is_check || end.is_null() {
+        Value::Null
+    } else {
+        json!({"name": status["name"], "state": {"terminated": {"finishedAt": end}}})
     };
+}
+
+/// Keeps some fields of an object. What is none says nothing.
+fn keep(value: &mut Value, names: &[&str]) {
+    select(value, |name| names.contains(&name));
+}
+
+fn select(value: &mut Value, kept: impl Fn(&str) -> bool) {
     match value {
+        Value::Object(fields) => fields.retain(|name, _| kept(name)),
+        other => *other = Value::Null,
+    }
+}
+
+/// Edits a field, if it is there.
+fn within(value: &mut Value, name: &str, edit: impl FnOnce(&mut Value)) {
+    if let Some(field) = value.get_mut(name) {
+        edit(field);
+    }
+}
+
+/// Edits the items of a list. What is none says nothing.
+fn each(list: &mut Value, edit: impl Fn(&mut Value)) {
+    match list {
+        Value::Array(items) => items.iter_mut().for_each(edit),
+        other => *other = Value::Null,
+    }
+}
+
+/// Drops what says nothing, and says whether there is anything left.
+fn drop_empty(value: &mut Value) -> bool {
+    match value {
+        Value::Null => false,
         Value::Object(fields) => {
-            let fields = fields.into_iter().map(|(name, value)| (name, without_empty(value)));
-            Value::Object(fields.filter(|(_, value)| says(value)).collect())
+            fields.retain(|_, value| drop_empty(value));
+            !fields.is_empty()
         }
-        Value::Array(items) => items.into_iter().map(without_empty).filter(says).collect(),
-        other => other,
+        Value::Array(items) => {
+            items.retain_mut(drop_empty);
+            !items.is_empty()
+        }
+        _ => true,
     }
 }
 

@@ -121,9 +121,9 @@ impl<'de> Visitor<'de> for Sieve<'_> {
     fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<Value, A::Error> {
         let mut fields = Map::new();
         let mut goes_on = true;
-        while let Some(name) = map.next_key::<String>()? {
-            match self.below(&name).filter(|_| goes_on) {
-                Some(sieve) => {
+        while let Some(wanted) = map.next_key_seed(Name(self))? {
+            match wanted.filter(|_| goes_on) {
+                Some((name, sieve)) => {
                     let value = map.next_value_seed(sieve)?;
                     goes_on = sieve.depth != 1 || (self.news)(&value);
                     fields.insert(name, value);
@@ -164,6 +164,29 @@ impl<'de> Visitor<'de> for Sieve<'_> {
 
     fn visit_str<E>(self, value: &str) -> Result<Value, E> {
         Ok(value.into())
+    }
+}
+
+/// Reads the name of a field, which is kept only if the field is read.
+struct Name<'a>(Sieve<'a>);
+
+impl<'de, 'a> DeserializeSeed<'de> for Name<'a> {
+    type Value = Option<(String, Sieve<'a>)>;
+
+    fn deserialize<D: Deserializer<'de>>(self, deserializer: D) -> Result<Self::Value, D::Error> {
+        deserializer.deserialize_str(self)
+    }
+}
+
+impl<'a> Visitor<'_> for Name<'a> {
+    type Value = Option<(String, Sieve<'a>)>;
+
+    fn expecting(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("the name of a field")
+    }
+
+    fn visit_str<E>(self, name: &str) -> Result<Self::Value, E> {
+        Ok(self.0.below(name).map(|sieve| (name.to_owned(), sieve)))
     }
 }
 

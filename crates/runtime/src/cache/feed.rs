@@ -3,6 +3,7 @@
 //! kube's `watcher` is not used: it starts again without a pause when a stream ends, does not say that it did, and one
 //! object that cannot be parsed fails the whole list.
 
+use std::borrow::Cow;
 use std::cell::Cell;
 use std::collections::BTreeSet;
 use std::pin::pin;
@@ -14,6 +15,7 @@ use kube::Client;
 use kube::api::{ListParams, WatchParams};
 use kube::core::{Request, Status};
 use serde::Deserialize;
+use serde::de::IgnoredAny;
 use serde_json::Value;
 use serde_json::value::RawValue;
 use tokio::time::{Instant, timeout};
@@ -133,9 +135,7 @@ impl Watch<'_> {
             self.cache.shared.metrics.request("list", kind.label(), answer.is_ok());
             let List { metadata, items } = answer?;
             for item in &items {
-                if let Some(key) = self.take(item, Source::List) {
-                    seen.insert(key);
-                }
+                seen.extend(self.take(item.get(), Source::List)?);
             }
             match metadata.continue_.filter(|token| !token.is_empty()) {
                 Some(token) => params = params.continue_token(&token),
@@ -188,26 +188,22 @@ impl Watch<'_> {
     }
 
     fn event(&mut self, line: &str, list: &mut Option<BTreeSet<Key>>) -> Result<(), Ended> {
-        let Ok(Event { type_, object }) = serde_json::from_str::<Event<'_>>(line) else {
-            // Not even the frame of an event: what was lost is not known, so everything is read again.
-            self.resume = None;
-            return Err(Ended::Failed(Class::Unavailable, "the server sent something that is no event".into()));
-        };
+        let Some(Event { type_, object }) = Event::read(line) else { return Err(self.no_event()) };
         match type_.as_ref() {
             "ADDED" | "MODIFIED" => {
                 let source = if list.is_some() { Source::List } else { Source::Watch };
-                let key = self.take(object, source);
-                if let (Some(list), Some(key)) = (list.as_mut(), key) {
-                    list.insert(key);
+                let key = self.take(object, source)?;
+                if let Some(list) = list.as_mut() {
+                    list.extend(key);
                 }
             }
             "DELETED" => {
-                let object = stub(object);
+                let object = self.stub(object)?;
                 self.cache.change(self.feed, || self.feed.table.remove(Source::Watch, &object));
                 self.passed(version(&object), Source::Watch);
             }
             "BOOKMARK" => {
-                let object = stub(object);
+                let object = self.stub(object)?;
                 if object["metadata"]["annotations"]["k8s.io/initial-events-end"] == "true"
                     && let Some(seen) = list.take()
                 {
@@ -217,7 +213,7 @@ impl Watch<'_> {
                 self.passed(version(&object), source);
             }
             _ => {
-                let status: Status = serde_json::from_str(object.get()).unwrap_or_default();
+                let status: Status = serde_json::from_str(object).unwrap_or_default();
                 // Whatever broke the stream, it may break it again at the same place.
                 self.resume = None;
                 return Err(match status.code {
@@ -230,8 +226,19 @@ impl Watch<'_> {
         Ok(())
     }
 
+    /// Not even the frame of an event: what was lost is not known, so everything is read again.
+    fn no_event(&mut self) -> Ended {
+        self.resume = None;
+        Ended::Failed(Class::Unavailable, "the server sent something that is no event".into())
+    }
+
+    /// The identity of an object.
+    fn stub(&mut self, text: &str) -> Result<Value, Ended> {
+        stub(text).ok_or_else(|| self.no_event())
+    }
+
     /// Keeps an object; one that cannot be read is reported and left out.
-    fn take(&mut self, text: &RawValue, source: Source) -> Option<Key> {
+    fn take(&mut self, text: &str, source: Source) -> Result<Option<Key>, Ended> {
         let table = &self.feed.table;
         // Half of what a watch tells are writes of ours, whose answers are here already.
         let known = Cell::new(false);
@@ -239,24 +246,24 @@ impl Watch<'_> {
             known.set(source == Source::Watch && table.has(metadata));
             !known.get()
         };
-        match table.kind.read_news(text.get(), &news) {
+        match table.kind.read_news(text, &news) {
             Ok(object) => {
                 let (key, version) = (Key::of(&object), version(&object).map(str::to_owned));
                 if !known.get() {
                     self.cache.change(self.feed, || table.put(source, object));
                 }
                 self.passed(version.as_deref(), source);
-                Some(key)
+                Ok(Some(key))
             }
             Err(error) => {
-                let object = stub(text);
+                let object = self.stub(text)?;
                 self.passed(version(&object), source);
                 self.cache.change(self.feed, || table.remove(Source::Watch, &object));
                 let Key { namespace, name } = Key::of(&object);
                 let reference = table.kind.reference(&namespace, &name);
                 let uid = super::uid(&object).to_owned();
                 self.cache.poisoned(&Poison { reference, uid, reason: error.to_string() });
-                None
+                Ok(None)
             }
         }
     }
@@ -319,12 +326,30 @@ fn silent(_: tokio::time::error::Elapsed) -> Ended {
     Ended::Failed(Class::Unavailable, "the server went silent".into())
 }
 
-#[derive(Deserialize)]
 struct Event<'a> {
-    #[serde(rename = "type", borrow)]
-    type_: std::borrow::Cow<'a, str>,
-    #[serde(borrow)]
-    object: &'a RawValue,
+    type_: Cow<'a, str>,
+    /// As text, which may be no JSON.
+    object: &'a str,
+}
+
+impl<'a> Event<'a> {
+    fn read(line: &'a str) -> Option<Self> {
+        // So servers write events; where the object ends is found out when it is read.
+        let plain = || {
+            let (type_, rest) = line.strip_prefix(r#"{"type":""#)?.split_once('"')?;
+            let object = rest.strip_prefix(r#","object":"#)?.strip_suffix('}')?;
+            type_.bytes().all(|byte| byte.is_ascii_uppercase()).then_some(Self { type_: type_.into(), object })
+        };
+        #[derive(Deserialize)]
+        struct Any<'a> {
+            #[serde(rename = "type", borrow)]
+            type_: Cow<'a, str>,
+            #[serde(borrow)]
+            object: &'a RawValue,
+        }
+        let any = || serde_json::from_str::<Any<'_>>(line).ok();
+        plain().or_else(|| any().map(|Any { type_, object }| Self { type_, object: object.get() }))
+    }
 }
 
 #[derive(Deserialize)]
@@ -343,8 +368,8 @@ struct ListMeta {
     continue_: Option<String>,
 }
 
-/// The identity of an object, read without looking at anything else in it.
-fn stub(text: &RawValue) -> Value {
+/// The identity of an object, read without looking at anything else in it; nothing if it is no JSON.
+fn stub(text: &str) -> Option<Value> {
     #[derive(Default, Deserialize)]
     #[serde(default, rename_all = "camelCase")]
     struct Meta {
@@ -359,12 +384,43 @@ fn stub(text: &RawValue) -> Value {
         #[serde(default)]
         metadata: Meta,
     }
-    let meta = serde_json::from_str::<Stub>(text.get()).unwrap_or_default().metadata;
-    serde_json::json!({"metadata": {
+    let read = serde_json::from_str::<Stub>(text);
+    let is_json = || serde_json::from_str::<IgnoredAny>(text).is_ok();
+    let meta = read.ok().or_else(|| is_json().then(Stub::default))?.metadata;
+    Some(serde_json::json!({"metadata": {
         "name": meta.name,
         "namespace": meta.namespace,
         "uid": meta.uid,
         "resourceVersion": meta.resource_version,
         "annotations": meta.annotations,
-    }})
+    }}))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn read(line: &str) -> Option<(String, &str)> {
+        Event::read(line).map(|event| (event.type_.into_owned(), event.object))
+    }
+
+    #[test]
+    fn an_event_is_read_however_it_is_written() {
+        let event = Some(("ADDED".to_owned(), r#"{"a":{}}"#));
+        assert_eq!(read(r#"{"type":"ADDED","object":{"a":{}}}"#), event);
+        assert_eq!(read(r#"{ "object":{"a":{}}, "type":"ADDED" }"#), event);
+        assert_eq!(read(r#"{"type":"\u0041DDED","object":{"a":{}}}"#), event);
+        for line in ["", "{}", "null", r#"{"type":"ADDED"}"#, r#"{"type":"ADDED","#, r#"{"object":{}}"#] {
+            assert_eq!(read(line), None, "{line}");
+        }
+    }
+
+    #[test]
+    fn what_is_no_json_has_no_identity() {
+        let (_, cut) = read(r#"{"type":"ADDED","object":{"metadata":{"name":"a"}"#).unwrap();
+        assert_eq!(stub(cut), None);
+        let name = |text: &str| stub(text).map(|object| object["metadata"]["name"].clone());
+        assert_eq!(name(r#"{"metadata":{"name":"a"},"spec":[]}"#), Some("a".into()));
+        assert_eq!(name(r#"{"metadata":{"name":7}}"#), Some("".into()));
+    }
 }

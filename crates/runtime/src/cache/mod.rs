@@ -205,7 +205,12 @@ impl Cache {
         self.table(gvk).map(Table::packed).unwrap_or_default()
     }
 
-    /// The same of a slice of a kind.
+    /// One object of such a kind.
+    pub fn packed_one(&self, gvk: &Gvk, key: &Key) -> Option<Packed> {
+        self.table(gvk)?.packed_one(key)
+    }
+
+    /// All objects of a slice of such a kind.
     pub fn packed_slice(&self, slice: &str) -> Vec<Packed> {
         self.sliced(slice).map(Table::packed).unwrap_or_default()
     }
@@ -233,6 +238,11 @@ impl Cache {
     /// The pods of a slice that are on a node.
     pub fn on_node(&self, slice: &str, node: &str) -> Vec<Live> {
         self.sliced(slice).map(|table| table.on_node(node)).unwrap_or_default()
+    }
+
+    /// The same as they are kept, of a slice that is kept packed.
+    pub fn packed_on_node(&self, slice: &str, node: &str) -> Vec<Packed> {
+        self.sliced(slice).map(|table| table.packed_on_node(node)).unwrap_or_default()
     }
 
     /// What the owner with this uid controls, of all kinds.

@@ -111,6 +111,13 @@ impl Kept {
         }
     }
 
+    fn packed(&self) -> Option<&Packed> {
+        match self {
+            Self::Packed(packed) => Some(packed),
+            Self::Text(_) => None,
+        }
+    }
+
     fn live(&self) -> Live {
         match self {
             Self::Packed(packed) => Arc::new(packed.to_value()),
@@ -164,12 +171,12 @@ impl Table {
 
     /// All of them as they are kept, if they are packed.
     pub(crate) fn packed(&self) -> Vec<Packed> {
-        let state = self.read();
-        let packed = state.objects.values().filter_map(|entry| match &entry.object {
-            Kept::Packed(packed) => Some(packed.clone()),
-            Kept::Text(_) => None,
-        });
-        packed.collect()
+        self.read().objects.values().filter_map(|entry| entry.object.packed().cloned()).collect()
+    }
+
+    /// The object as it is kept, if it is packed.
+    pub(crate) fn packed_one(&self, key: &Key) -> Option<Packed> {
+        self.read().objects.get(key)?.object.packed().cloned()
     }
 
     pub(crate) fn keys(&self) -> Vec<Key> {
@@ -196,18 +203,25 @@ impl Table {
 
     pub(crate) fn owned_by(&self, uid: &Arc<str>) -> Vec<Live> {
         let state = self.read();
-        state.found(&state.by_owner, uid, |_| true)
+        state.found(&state.by_owner, uid).map(Kept::live).collect()
     }
 
     pub(crate) fn on_node(&self, node: &str) -> Vec<Live> {
         let state = self.read();
-        state.found(&state.by_node, &node.into(), |_| true)
+        state.found(&state.by_node, &node.into()).map(Kept::live).collect()
+    }
+
+    pub(crate) fn packed_on_node(&self, node: &str) -> Vec<Packed> {
+        let state = self.read();
+        state.found(&state.by_node, &node.into()).filter_map(Kept::packed).cloned().collect()
     }
 
     /// The pods in a namespace with the label [`INSTANCE`].
     pub(crate) fn of_instance(&self, namespace: &str, name: &str) -> Vec<Live> {
         let state = self.read();
-        state.found(&state.by_instance, &name.into(), |key| *key.namespace == *namespace)
+        let text = name.into();
+        let keys = state.by_instance.keys(&text).filter(|key| *key.namespace == *namespace);
+        keys.filter_map(|key| state.objects.get(key)).map(|entry| entry.object.live()).collect()
     }
 
     pub(crate) fn len(&self) -> usize {
@@ -333,9 +347,8 @@ impl Table {
 }
 
 impl State {
-    fn found(&self, index: &Index, text: &Arc<str>, here: impl Fn(&Key) -> bool) -> Vec<Live> {
-        let keys = index.keys(text).filter(|key| here(key));
-        keys.filter_map(|key| self.objects.get(key)).map(|entry| entry.object.live()).collect()
+    fn found<'a>(&'a self, index: &'a Index, text: &Arc<str>) -> impl Iterator<Item = &'a Kept> {
+        index.keys(text).filter_map(|key| self.objects.get(key)).map(|entry| &entry.object)
     }
 
     fn replace(&mut self, key: Key, new: Option<(Entry, Live)>, kind: &Kind) -> Replaced {

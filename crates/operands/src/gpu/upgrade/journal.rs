@@ -6,9 +6,10 @@ use super::settings::Settings;
 use crate::gpu::nodes::{Entries, Node, NodePatch, OWNER};
 
 /// How far a node is.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum State {
     /// Nothing is known.
+    #[default]
     Unset,
     /// Its driver is the wanted one.
     Done,
@@ -99,7 +100,7 @@ impl State {
 }
 
 /// What a node's metadata says about its upgrade.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) struct Journal {
     pub(super) state: State,
     pub(super) unschedulable: bool,
@@ -146,6 +147,11 @@ impl Journal {
             next_owner: text(keys::NEXT_OWNER),
             new_owner: None,
         }
+    }
+
+    /// Whether it says that the upgrade is over, and nothing else.
+    pub(super) fn is_closed(&self) -> bool {
+        *self == Self { state: State::Done, ..Self::default() }
     }
 
     /// Whether a node that waits for its turn is out of use because of an earlier try.

@@ -25,6 +25,8 @@ mod view;
 #[cfg(test)]
 mod tests;
 
+use std::sync::Arc;
+
 use capstan_plan::Note;
 use jiff::Timestamp;
 
@@ -42,7 +44,7 @@ pub use stock::{Note as StockNote, REJECTED, Stock, hold_back, is_driver, kept_r
 pub use summary::{Counts, Example, Summary, Unfinished};
 pub use view::{DriverPod, Health, NodeView, PodName, Target, Validator, digest};
 
-use self::node::{Work, advance, begin};
+use self::node::{Obstacle, Work, advance, begin};
 use self::slots::Gate;
 use super::nodes::{Node, NodePatch, OWNER};
 
@@ -111,12 +113,12 @@ pub fn bucket<'a>(node: &Node<'a>) -> Option<&'a str> {
     next.or_else(|| node.labels.get(OWNER)).filter(|owner| !owner.is_empty())
 }
 
-/// What to do next on the nodes that one policy rules.
-pub fn step(settings: &Settings, views: &[NodeView<'_>], now: Timestamp) -> Pass {
+/// What to do next on the nodes that one policy rules: these, and so many others that [rest](NodeView::rests).
+pub fn step(settings: &Settings, views: &[NodeView<'_>], resting: usize, now: Timestamp) -> Pass {
     let now = now.as_second();
     let mut works: Vec<_> = views.iter().map(|view| Work::new(view, settings, now)).collect();
-    let fleet = Fleet::count(settings, &works);
-    let total = works.len();
+    let fleet = Fleet::count(settings, &works, resting);
+    let total = works.len() + resting;
     let halted = slots::halted(settings, &works, total);
     let roll_back_to = slots::last_good(settings, &works, total);
     let gate = slots::canaries(settings, &works, total, now);
@@ -134,7 +136,7 @@ pub fn step(settings: &Settings, views: &[NodeView<'_>], now: Timestamp) -> Pass
         }
     }
     turns.sort_unstable();
-    let mut queue = Queue { settings, fleet, free, gate, halted: halted.as_deref() };
+    let mut queue = Queue { settings, fleet, free, gate, halted: halted.as_deref(), full: None };
     for (_, index) in turns {
         queue.serve(&mut works[index]);
     }
@@ -143,8 +145,8 @@ pub fn step(settings: &Settings, views: &[NodeView<'_>], now: Timestamp) -> Pass
     let wakes = works.iter().filter_map(|work| work.waits.as_ref()?.1).filter(|until| *until >= now);
     // Deadlines are over once they have passed, not when they are reached.
     let wake = wakes.min().and_then(|until| Timestamp::from_second(until + 1).ok());
-    let counts = Counts::of(&works, &fleet, free);
-    let summary = Summary::of(&works);
+    let counts = Counts::of(&works, resting, &fleet, free);
+    let summary = Summary::of(&works, resting);
     let canary = expected.filter(|_| summary.states.contains_key(&State::Required));
     Pass { steps: works.into_iter().filter_map(finish).collect(), wake, counts, summary, halted, canary, roll_back_to }
 }
@@ -168,7 +170,7 @@ fn consider<'a>(work: &mut Work<'a>) -> Option<(bool, i64, &'a str)> {
     } else {
         return Some(slots::turn(work));
     };
-    work.waits = Some((obstacle, None));
+    work.waits = Some((obstacle.into(), None));
     None
 }
 
@@ -179,6 +181,8 @@ struct Queue<'a> {
     free: usize,
     gate: Gate,
     halted: Option<&'a str>,
+    /// How the fleet was when the last node found no place, and what that one was told.
+    full: Option<(Fleet, Arc<str>)>,
 }
 
 impl Queue<'_> {
@@ -190,9 +194,9 @@ impl Queue<'_> {
     }
 
     /// Whether the node may begin, and if so, whether as a canary.
-    fn admit(&mut self, work: &Work<'_>) -> Result<bool, (String, Option<i64>)> {
+    fn admit(&mut self, work: &Work<'_>) -> Result<bool, Obstacle> {
         if let Some(why) = &self.settings.hold {
-            return Err((format!("held back: {why}"), None));
+            return Err((format!("held back: {why}").into(), None));
         }
         // A further try of a node that was given back is part of what was begun.
         let again = work.old.attempts > 0 || work.old.cordoned_by_us();
@@ -202,9 +206,9 @@ impl Queue<'_> {
         let canary = match &self.gate {
             _ if again || slots::is_canary(work) => work.old.canary.is_some(),
             Gate::Open => false,
-            Gate::Canaries(0, why) => return Err((why.clone(), None)),
+            Gate::Canaries(0, why) => return Err((why.as_str().into(), None)),
             Gate::Canaries(..) => true,
-            Gate::Closed(why, until) => return Err((why.clone(), *until)),
+            Gate::Closed(why, until) => return Err((why.as_str().into(), *until)),
         };
         self.take_slot(work)?;
         if let Gate::Canaries(left, _) = &mut self.gate {
@@ -215,7 +219,7 @@ impl Queue<'_> {
 
     /// A node that others cordoned needs no place; one that we did needs one among those under way; the rest need one
     /// among those out of use, too. All take one.
-    fn take_slot(&mut self, work: &Work<'_>) -> Result<(), (String, Option<i64>)> {
+    fn take_slot(&mut self, work: &Work<'_>) -> Result<(), Obstacle> {
         if self.settings.requestor.is_some() {
             return Ok(());
         }
@@ -227,7 +231,9 @@ impl Queue<'_> {
             (false, _) => parallel == 0 || self.free == 0,
         };
         if full {
-            return Err((self.no_slot(), None));
+            let known = self.full.take().filter(|(fleet, _)| *fleet == self.fleet);
+            let (_, why) = self.full.insert(known.unwrap_or_else(|| (self.fleet, self.no_slot().into())));
+            return Err((why.clone(), None));
         }
         self.fleet.in_progress += 1;
         if !work.old.unschedulable {

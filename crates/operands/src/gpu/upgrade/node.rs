@@ -4,6 +4,8 @@
 //! then. Every wait has a reason, and an end: a deadline after which the upgrade fails here for a reason that the node
 //! carries, is tried again, and meanwhile gives back what still works.
 
+use std::sync::Arc;
+
 use capstan_plan::{Note, Severity};
 
 use super::EVENT;
@@ -15,6 +17,9 @@ use super::pods::PodView;
 use super::requestor::{self, MaintenanceAction};
 use super::settings::Settings;
 use super::view::{NodeView, PodName};
+
+/// What a node waits for, and until when. Thousands may wait for the same.
+pub(super) type Obstacle = (Arc<str>, Option<i64>);
 
 /// One node while it is decided on.
 pub(super) struct Work<'a> {
@@ -30,7 +35,7 @@ pub(super) struct Work<'a> {
     pub(super) maintenance: Option<MaintenanceAction>,
     pub(super) notes: Vec<Note>,
     /// What it waits for, and until when.
-    pub(super) waits: Option<(String, Option<i64>)>,
+    pub(super) waits: Option<Obstacle>,
 }
 
 impl<'a> Work<'a> {
@@ -84,7 +89,7 @@ impl<'a> Work<'a> {
     }
 
     pub(super) fn wait(&mut self, why: String, until: Option<i64>) -> bool {
-        self.waits = Some((why, until));
+        self.waits = Some((why.into(), until));
         false
     }
 

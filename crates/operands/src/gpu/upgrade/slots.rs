@@ -22,8 +22,8 @@ pub struct Fleet {
 }
 
 impl Fleet {
-    pub(super) fn count(settings: &Settings, works: &[Work<'_>]) -> Self {
-        let mut fleet = Self::default();
+    pub(super) fn count(settings: &Settings, works: &[Work<'_>], resting: usize) -> Self {
+        let mut fleet = Self { total: resting, ..Self::default() };
         for work in works {
             let journal = &work.old;
             let state = journal.state;

@@ -23,12 +23,12 @@ pub fn is_driver(object: &Value) -> bool {
 }
 
 /// The DaemonSets of drivers.
-#[derive(Clone, Debug, Default)]
+#[derive(Clone, Debug, Default, PartialEq)]
 pub struct Stock<'a> {
     sets: Vec<Set<'a>>,
 }
 
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, PartialEq)]
 struct Set<'a> {
     name: &'a str,
     /// Who made it.

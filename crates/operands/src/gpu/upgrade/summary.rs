@@ -31,11 +31,11 @@ pub struct Counts {
 }
 
 impl Counts {
-    pub(super) fn of(works: &[Work<'_>], fleet: &Fleet, available: usize) -> Self {
+    pub(super) fn of(works: &[Work<'_>], resting: usize, fleet: &Fleet, available: usize) -> Self {
         let count = |state: State| works.iter().filter(|work| work.old.state == state).count();
         Self {
             in_progress: fleet.in_progress,
-            done: count(State::Done),
+            done: resting + count(State::Done),
             available,
             failed: count(State::Failed),
             pending: count(State::Required),
@@ -78,12 +78,12 @@ pub struct Example {
 }
 
 impl Summary {
-    pub(super) fn of(works: &[Work<'_>]) -> Self {
-        let mut states = BTreeMap::new();
+    pub(super) fn of(works: &[Work<'_>], resting: usize) -> Self {
+        let mut states: BTreeMap<State, usize> = (resting > 0).then_some((State::Done, resting)).into_iter().collect();
         let works_there = |work: &&Work<'_>| {
             work.view.in_sync() && work.view.driver.as_ref().is_some_and(|driver| driver.health.ready)
         };
-        let installed = works.iter().filter(works_there).count();
+        let installed = resting + works.iter().filter(works_there).count();
         let mut waiting: Vec<&Work<'_>> = Vec::new();
         for work in works {
             *states.entry(work.journal.state).or_default() += 1;
@@ -91,16 +91,20 @@ impl Summary {
                 waiting.push(work);
             }
         }
-        let rank = |work: &&Work<'_>| match work.journal.state {
-            State::Failed => 0,
-            State::Required => 2,
-            _ => 1,
-        };
-        waiting.sort_by_key(|work| (rank(work), work.journal.since, work.view.node.name));
-        let examples = waiting.into_iter().take(EXAMPLES).map(|work| Example {
+        if waiting.len() > EXAMPLES {
+            waiting.select_nth_unstable_by_key(EXAMPLES, |work| urgency(work));
+            waiting.truncate(EXAMPLES);
+        }
+        waiting.sort_unstable_by_key(|work| urgency(work));
+        let examples = waiting.into_iter().map(|work| Example {
             node: work.view.node.name.into(),
             state: work.journal.state,
-            reason: work.journal.reason.clone().or_else(|| Some(work.waits.as_ref()?.0.clone())).unwrap_or_default(),
+            reason: work
+                .journal
+                .reason
+                .clone()
+                .or_else(|| Some(work.waits.as_ref()?.0.to_string()))
+                .unwrap_or_default(),
             since: work.journal.since.and_then(|since| Timestamp::from_second(since).ok()),
         });
         Self { states, installed, examples: examples.collect() }
@@ -119,6 +123,16 @@ impl Summary {
     pub fn complete(&self) -> bool {
         self.states.keys().all(|state| matches!(state, State::Unset | State::Done))
     }
+}
+
+/// Which node needs attention most: the least.
+fn urgency<'a>(work: &Work<'a>) -> (u8, Option<i64>, &'a str) {
+    let rank = match work.journal.state {
+        State::Failed => 0,
+        State::Required => 2,
+        _ => 1,
+    };
+    (rank, work.journal.since, work.view.node.name)
 }
 
 impl fmt::Display for Summary {

@@ -6,6 +6,7 @@ use capstan_plan::Tree;
 use k8s_openapi::api::core::v1::PodStatus;
 use serde::Deserialize;
 
+use super::journal::Journal;
 use super::pods::PodView;
 use super::requestor::Maintenance;
 use crate::gpu::nodes::Node;
@@ -53,6 +54,12 @@ impl<'a> NodeView<'a> {
             driver.owner == Some(wanted.daemon_set) && driver.revision == wanted.revision
         };
         self.driver.as_ref().zip(self.wanted.as_ref()).is_some_and(|(driver, wanted)| same(driver, wanted))
+    }
+
+    /// Whether the wanted driver works there, and nobody asks for anything: such a node need only be counted.
+    pub fn rests(&self) -> bool {
+        let works = self.driver.as_ref().is_some_and(|driver| driver.health.ready);
+        self.ready && works && self.in_sync() && Journal::read(&self.node).is_closed()
     }
 
     /// Whether the pod is to be replaced, yet with the same driver: it need not be unloaded, and nobody has to leave.

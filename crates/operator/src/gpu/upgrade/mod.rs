@@ -1,15 +1,16 @@
 //! The controller of driver upgrades: one pass over all nodes decides, and then every node gets its one patch and what
 //! follows from it.
 //!
-//! [`scene`] is what a pass sees and decides, [`act`] does it, [`crew`] knows the pods of nodes that are being emptied,
+//! [`scene`] is what a pass sees and decides, of nodes that [`roll`] keeps up to date, [`act`] does it, [`crew`] knows the pods of nodes that are being emptied,
 //! [`board`] is where custom resources read how far their upgrade is. All that must not be forgotten is on the nodes.
 
 mod act;
 mod board;
 mod crew;
+mod roll;
 mod scene;
 
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use capstan_operands::gpu::upgrade;
@@ -22,6 +23,7 @@ use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
 
 use self::crew::Crew;
+use self::roll::{News, Roll};
 use super::{CROWD, Cx};
 
 pub(super) use board::Board;
@@ -36,26 +38,40 @@ pub(super) fn start(tasks: &mut JoinSet<()>, cx: &Cx, stop: &CancellationToken) 
     let controller = Controller::bare("driver-upgrade", &cx.runtime);
     let (queue, cache) = (controller.queue(), cx.runtime.cache.clone());
     queue.add(everything());
+    let news = Arc::new(News::default());
+    let told = news.clone();
     cx.runtime.cache.subscribe(move |change| {
+        told.note(change);
         if cache.is_synced() && concerns(change) {
             // Passes over many nodes are further apart.
             let crowds = 1 + cache.count(&Gvk::of::<Node>()) / 1000;
             queue.add_after(everything(), CROWD * u32::try_from(crowds).unwrap_or(1));
         }
     });
-    let (cx, crew) = (cx.clone(), Arc::new(Crew::default()));
-    tasks.spawn(controller.run(stop.clone(), move |_| reconcile(cx.clone(), crew.clone())));
+    let (cx, known) = (cx.clone(), Arc::new(Known { news, ..Known::default() }));
+    tasks.spawn(controller.run(stop.clone(), move |_| reconcile(cx.clone(), known.clone())));
+}
+
+/// What is kept between two passes, to save work. Whoever begins without it comes to the same.
+#[derive(Default)]
+struct Known {
+    crew: Crew,
+    news: Arc<News>,
+    roll: Mutex<Roll>,
 }
 
 /// One pass.
-async fn reconcile(cx: Cx, crew: Arc<Crew>) -> Result<Action, Error> {
-    let now = cx.runtime.clock.now();
-    let decided = scene::decide(&cx, &crew, now);
+async fn reconcile(cx: Cx, known: Arc<Known>) -> Result<Action, Error> {
+    let (now, crew) = (cx.runtime.clock.now(), &known.crew);
+    let decided = {
+        let mut roll = known.roll.lock().unwrap_or_else(PoisonError::into_inner);
+        scene::decide(&cx, crew, &mut roll, &known.news, now)
+    };
     crew.follow(&cx.runtime, &decided.to_empty);
     let wake = decided.wake.map(|wake| Duration::try_from(wake.duration_since(now)).unwrap_or_default());
     cx.settings.metrics.upgraded(decided.counts);
     cx.board.publish(decided.reports);
-    let refused = act::act(&cx, &crew, decided.steps, decided.notes, decided.releases).await?;
+    let refused = act::act(&cx, crew, decided.steps, decided.notes, decided.releases).await?;
     // What was refused is told at once.
     let again = wake.into_iter().chain(refused.then_some(CROWD)).min();
     Ok(again.map_or(Action::Wait, |again| Action::Again(again.max(CROWD))))

@@ -4,19 +4,16 @@ use std::collections::{BTreeMap, BTreeSet, HashMap};
 
 use capstan_api::foreign::NodeMaintenance;
 use capstan_operands::gpu::upgrade::{
-    self, Counts, DriverPod, Health, Maintenance, MaintenanceAction, NodeView, PodView, Report, Requestor, State, Step,
-    Stock, StockNote, Validator, keys,
+    self, Counts, Maintenance, MaintenanceAction, NodeView, PodView, Report, Requestor, State, Step, StockNote,
 };
-use capstan_plan::{Gvk, Live, Packed, Tree};
+use capstan_plan::{Gvk, Live};
 use capstan_runtime::Cache;
-use capstan_runtime::kinds::{DRIVERS, VALIDATORS};
 use jiff::Timestamp;
-use k8s_openapi::api::apps::v1::{ControllerRevision, DaemonSet};
-use k8s_openapi::api::core::v1::Node;
 use k8s_openapi::api::resource::v1::ResourceClaim;
 use serde_json::Value;
 
 use super::crew::Crew;
+use super::roll::{self, News, Roll};
 use crate::gpu::{Cx, nodes};
 
 /// What a pass decided.
@@ -38,8 +35,8 @@ pub(super) struct Decided {
     pub(super) wake: Option<Timestamp>,
 }
 
-/// Looks at all nodes.
-pub(super) fn decide(cx: &Cx, crew: &Crew, now: Timestamp) -> Decided {
+/// Looks at all nodes that do not rest.
+pub(super) fn decide(cx: &Cx, crew: &Crew, roll: &mut Roll, news: &News, now: Timestamp) -> Decided {
     let (cache, namespace) = (&cx.runtime.cache, cx.settings.namespace.as_str());
     let requestor = cx.settings.requestor.as_ref();
     let rulers = nodes::rulers(cache, requestor);
@@ -47,44 +44,38 @@ pub(super) fn decide(cx: &Cx, crew: &Crew, now: Timestamp) -> Decided {
     if rulers == upgrade::Rulers::Nobody && maintenances.is_empty() {
         return Decided::default();
     }
-    let nodes = cache.packed(&Gvk::of::<Node>());
-    let sets = cache.in_namespace(&Gvk::of::<DaemonSet>(), namespace);
-    let revisions = cache.in_namespace(&Gvk::of::<ControllerRevision>(), namespace);
-    let stock = Stock::of(sets.iter().map(|one| &**one), revisions.iter().map(|one| &**one));
-    let pods = Pods::of(cache, crew, namespace);
+    roll.update(cache, namespace, rulers, news);
+    let (rulers, stock) = (&roll.rulers, roll.stock());
+    let pods = Pods::of(crew);
     let claims = pods.claims(cache);
     let claims: HashMap<_, _> = claims.iter().map(|claim| (name_of(claim), &**claim)).collect();
-    let (drivers, validators) = (pods.drivers(), pods.validators());
 
     let mut decided = Decided::default();
     let mut counts = Counts::default();
-    let mut groups: BTreeMap<&str, Vec<NodeView<'_>>> = BTreeMap::new();
+    let mut groups: BTreeMap<&str, (Vec<NodeView<'_>>, usize)> =
+        roll.resting().map(|(ruler, count)| (ruler, (Vec::new(), count))).collect();
     let mut asked_for: BTreeSet<&str> = BTreeSet::new();
-    for live in nodes.iter().filter(|live| stays(live)) {
-        let mut view = NodeView::of(live);
-        if view.node.annotations.is(keys::REQUESTOR, "true") {
+    for seen in roll.awake.values() {
+        let mut view = seen.view(&stock);
+        if roll::asks(&view) {
             asked_for.insert(view.node.name);
         }
-        let Some(ruler) = rulers.of_node(&view.node) else { continue };
+        let Some(ruler) = rulers.of_node(&view.node).filter(|_| roll::has_driver(&view)) else { continue };
         let state = State::of(view.node.labels);
-        view.wanted = stock.wanted(&view.node);
-        view.driver = drivers.get(view.node.name).map(|pod| DriverPod::of(*pod));
-        if view.wanted.is_none() && view.driver.is_none() && matches!(state, State::Unset | State::Done) {
-            continue;
-        }
         if state.needs_pods() {
             decided.to_empty.insert(view.node.name.into());
         }
-        if !matches!(state, State::Unset | State::Done) {
-            view.validators = validators.get(view.node.name).into_iter().flatten().map(|pod| validator(pod)).collect();
+        let waits = matches!(state, State::Unset | State::Done | State::Required) && !view.node.unschedulable;
+        if !waits {
+            view.validators = seen.validators();
         }
         view.pods = pods.workload(view.node.name, &claims);
         view.maintenance = maintenances.get(view.node.name).map(Maintenance::of);
-        groups.entry(ruler).or_default().push(view);
+        groups.entry(ruler).or_default().0.push(view);
     }
-    for (ruler, views) in &groups {
+    for (ruler, (views, resting)) in &groups {
         let Some(settings) = rulers.settings(ruler) else { continue };
-        let pass = upgrade::step(settings, views, now);
+        let pass = upgrade::step(settings, views, *resting, now);
         let held_back: Vec<&str> = stock.held_back(ruler).collect();
         decided.reports.insert((*ruler).into(), Report::of(&pass, settings, &held_back));
         counts += pass.counts;
@@ -92,7 +83,7 @@ pub(super) fn decide(cx: &Cx, crew: &Crew, now: Timestamp) -> Decided {
         decided.wake = decided.wake.into_iter().chain(pass.wake).min();
         decided.steps.extend(pass.steps);
     }
-    decided.counts = (rulers != upgrade::Rulers::Nobody).then_some(counts);
+    decided.counts = (*rulers != upgrade::Rulers::Nobody).then_some(counts);
     decided.notes.extend(stock.forgive());
     if let Some(us) = requestor {
         let idle = maintenances.iter().filter(|(node, _)| !asked_for.contains(node.as_str()));
@@ -114,38 +105,21 @@ fn maintenances(cache: &Cache, us: Option<&Requestor>) -> BTreeMap<String, NodeM
     named.collect()
 }
 
-/// Whether it is not being deleted.
-fn stays(object: &Packed) -> bool {
-    object.at("metadata").at("deletionTimestamp").text().is_none()
-}
-
 /// Namespace and name.
 fn name_of(object: &Value) -> (&str, &str) {
     let text = |field: &str| object["metadata"][field].as_str().unwrap_or_default();
     (text("namespace"), text("name"))
 }
 
-fn validator(pod: &Packed) -> Validator<'_> {
-    Validator { name: pod.at("metadata").at("name").text().unwrap_or_default(), health: Health::of(pod.at("status")) }
-}
-
-/// The pods that matter.
+/// The pods on nodes that are being emptied.
 struct Pods {
-    drivers: Vec<Packed>,
-    validators: Vec<Packed>,
     workload: HashMap<String, Vec<Live>>,
     refusals: HashMap<String, String>,
 }
 
 impl Pods {
-    fn of(cache: &Cache, crew: &Crew, namespace: &str) -> Self {
-        let slice = |slice: &str| {
-            let mut pods = cache.packed_slice(slice);
-            pods.retain(|pod| pod.at("metadata").at("namespace").says(namespace));
-            pods
-        };
-        let (drivers, validators) = (slice(DRIVERS), slice(VALIDATORS));
-        Self { drivers, validators, workload: crew.pods(), refusals: crew.refusals() }
+    fn of(crew: &Crew) -> Self {
+        Self { workload: crew.pods(), refusals: crew.refusals() }
     }
 
     /// Claims, if a pod to be evicted has any.
@@ -153,30 +127,6 @@ impl Pods {
         let has = |pod: &Live| pod["spec"]["resourceClaims"].is_array();
         let any = self.workload.values().flatten().any(has);
         if any { cache.all(&Gvk::of::<ResourceClaim>()) } else { Vec::new() }
-    }
-
-    /// The driver pod of each node. One that comes or goes matters less than one that stays.
-    fn drivers(&self) -> HashMap<&str, &Packed> {
-        let mut drivers: HashMap<&str, &Packed> = HashMap::new();
-        for pod in &self.drivers {
-            let Some(node) = pod.at("spec").at("nodeName").text() else { continue };
-            let known = drivers.entry(node).or_insert(pod);
-            if !stays(known) && stays(pod) {
-                *known = pod;
-            }
-        }
-        drivers
-    }
-
-    /// The validators of each node.
-    fn validators(&self) -> HashMap<&str, Vec<&Packed>> {
-        let mut validators: HashMap<&str, Vec<&Packed>> = HashMap::new();
-        for pod in &self.validators {
-            if let Some(node) = pod.at("spec").at("nodeName").text() {
-                validators.entry(node).or_default().push(pod);
-            }
-        }
-        validators
     }
 
     fn workload<'a>(&'a self, node: &str, claims: &HashMap<(&'a str, &'a str), &'a Value>) -> Option<Vec<PodView<'a>>> {
