@@ -11,7 +11,7 @@ use capstan_apiserver::registry::Resource;
 use capstan_apiserver::store::Deletion;
 use jiff::Timestamp;
 use k8s_openapi::api::core::v1::{Affinity, Node, Pod, PodCondition, PodStatus, Taint};
-use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::{ObjectMeta, Time};
 use serde_json::{Map, Value, json};
 
 use crate::caches::Caches;
@@ -67,10 +67,11 @@ impl Writer {
         }
     }
 
-    /// Gives a node other taints, if somebody else did not change it meanwhile.
-    pub(crate) async fn taint(&self, node: &Arc<Node>, taints: &[Taint]) -> Result<Arc<Node>> {
+    /// Gives a node other taints past admission and managed fields, if somebody else did not change it meanwhile.
+    pub(crate) async fn taint(&self, node: &Node, taints: &[Taint]) -> Result<()> {
         let taints = if taints.is_empty() { Value::Null } else { to_value(&taints)? };
-        self.merge(node, None, json!({"spec": {"taints": taints}})).await
+        let name = node.metadata.name.as_deref().unwrap_or_default();
+        self.adjust_at::<Node>(name, &json!({"spec": {"taints": taints}}), Some(revision(&node.metadata))).await
     }
 
     /// Patches an object or a subresource of it, whatever its revision.
@@ -93,23 +94,47 @@ impl Writer {
         let meta = &pod.metadata;
         let name = meta.name.as_deref().unwrap_or_default();
         let target = Target::one(self.resource::<Pod>()?, meta.namespace.as_deref(), name);
-        let outline = json!({"status": {
-            "phase": status.phase,
-            "podIP": status.pod_ip,
-            "podIPs": status.pod_ips,
-            "nominatedNodeName": status.nominated_node_name,
-        }});
         let uid = meta.uid.as_deref().unwrap_or_default();
-        let object = self.server.put_status(&self.caller, &target, uid, revision(pod), status, &outline).await?;
+        let outline = outline(status);
+        let object = self.server.put_status(&self.caller, &target, uid, revision(meta), status, &outline).await?;
         let (metadata, spec) = (meta.clone(), pod.spec.clone());
         self.caches.pods.observe_as(&object, Pod { metadata, spec, status: Some(status.clone()) });
         Ok(())
     }
 
+    /// Puts a pod on a node, past the decoding of a binding, if nobody else changed the pod meanwhile. False if it cannot go
+    /// that way.
+    pub(crate) async fn place(&self, pod: &Pod, node: &str) -> Result<bool> {
+        let mut pod = pod.clone();
+        let (Some(spec), status) = (&mut pod.spec, pod.status.get_or_insert_default()) else { return Ok(false) };
+        if spec.node_name.is_some() || spec.scheduling_gates.as_ref().is_some_and(|gates| !gates.is_empty()) {
+            return Ok(false);
+        }
+        spec.node_name = Some(node.to_owned());
+        let conditions = status.conditions.get_or_insert_default();
+        conditions.retain(|condition| condition.type_ != SCHEDULED);
+        conditions.push(scheduled(self.now()));
+        let meta = &pod.metadata;
+        let name = meta.name.as_deref().unwrap_or_default();
+        let target = Target::one(self.resource::<Pod>()?, meta.namespace.as_deref(), name).sub("binding");
+        let seen = (meta.uid.as_deref().unwrap_or_default(), revision(meta));
+        let outline = outline(status);
+        let placed = self.server.place(&self.caller, &target, seen, node, &*status, outline).await?;
+        if let Some(object) = &placed {
+            self.caches.pods.observe_as(object, pod);
+        }
+        Ok(placed.is_some())
+    }
+
     /// Changes an object outside of namespaces by a merge patch, past admission and managed fields.
     pub(crate) async fn adjust<K: Kind>(&self, name: &str, body: &Value) -> Result<()> {
+        self.adjust_at::<K>(name, body, None).await
+    }
+
+    /// The same, of one revision of it.
+    async fn adjust_at<K: Kind>(&self, name: &str, body: &Value, revision: Option<u64>) -> Result<()> {
         let target = Target::one(self.resource::<K>()?, None, name);
-        let object = self.server.adjust(&self.caller, &target, body).await?;
+        let object = self.server.adjust(&self.caller, &target, body, revision).await?;
         if let Some(cache) = K::cache(&self.caches) {
             cache.observe(&object);
         }
@@ -125,7 +150,7 @@ impl Writer {
         let at = self.server.clock().now().as_second() + grace;
         let Ok(at) = Timestamp::from_second(at) else { return Ok(false) };
         let (uid, deletion) = (meta.uid.as_deref().unwrap_or_default(), Deletion { at, grace });
-        let marked = self.server.mark(&self.caller, &target, uid, revision(pod), deletion).await?;
+        let marked = self.server.mark(&self.caller, &target, uid, revision(meta), deletion).await?;
         let Some(object) = marked else { return Ok(false) };
         let mut pod = pod.clone();
         pod.metadata.deletion_timestamp = Some(Time(at));
@@ -159,21 +184,14 @@ impl Writer {
 
     /// Adds a pod like that of the mould, past admission, which would come to the same: only its place differs.
     pub(crate) async fn cast(&self, mould: &Mould, place: Place<'_>) -> Result<Arc<Pod>> {
-        let resource = self.resource::<Pod>()?;
-        let now = self.server.clock().now();
-        let now = Timestamp::from_second(now.as_second()).ok().map(Time);
+        let (resource, now) = (self.resource::<Pod>()?, self.now());
         let mut pod = Pod::clone(&mould.pod);
         let spec = pod.spec.get_or_insert_default();
         spec.affinity = place.affinity;
         if let Some(node) = place.node {
             spec.node_name = Some(node.to_owned());
             let conditions = pod.status.get_or_insert_default().conditions.get_or_insert_default();
-            conditions.push(PodCondition {
-                type_: "PodScheduled".to_owned(),
-                status: "True".to_owned(),
-                last_transition_time: now.clone(),
-                ..PodCondition::default()
-            });
+            conditions.push(scheduled(now.clone()));
         }
         let (affinity, status) = (to_value(&spec.affinity)?, to_value(&pod.status)?);
         let edit = |object: &mut Value| {
@@ -220,6 +238,11 @@ impl Writer {
         let target = Target::one(self.resource::<K>()?, namespace, name);
         let object = self.server.get(&self.caller, &target, &GetOptions::default()).await?;
         object.parse().map_err(Status::internal)
+    }
+
+    /// The time as objects say it.
+    fn now(&self) -> Option<Time> {
+        Timestamp::from_second(self.server.clock().now().as_second()).ok().map(Time)
     }
 
     /// Who writes.
@@ -303,9 +326,31 @@ pub fn is_conflict(error: &Status) -> bool {
     error.reason == "Conflict"
 }
 
-/// The revision that a pod was read at.
-fn revision(pod: &Pod) -> u64 {
-    pod.metadata.resource_version.as_deref().and_then(|text| text.parse().ok()).unwrap_or(0)
+/// The condition of a pod that has a node.
+const SCHEDULED: &str = "PodScheduled";
+
+fn scheduled(since: Option<Time>) -> PodCondition {
+    PodCondition {
+        type_: SCHEDULED.to_owned(),
+        status: "True".to_owned(),
+        last_transition_time: since,
+        ..PodCondition::default()
+    }
+}
+
+/// A pod with what selectors may ask for in this status.
+fn outline(status: &PodStatus) -> Value {
+    json!({"status": {
+        "phase": status.phase,
+        "podIP": status.pod_ip,
+        "podIPs": status.pod_ips,
+        "nominatedNodeName": status.nominated_node_name,
+    }})
+}
+
+/// The revision that an object was read at.
+fn revision(meta: &ObjectMeta) -> u64 {
+    meta.resource_version.as_deref().and_then(|text| text.parse().ok()).unwrap_or(0)
 }
 
 fn to_value(object: &impl serde::Serialize) -> Result<Value> {

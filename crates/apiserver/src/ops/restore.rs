@@ -107,12 +107,43 @@ impl Server {
         self.store().update(&profile.table, told, revision).map_err(|_| clash())
     }
 
-    /// Changes an object by a JSON merge patch, whatever its revision.
-    pub async fn adjust(&self, caller: &Caller, target: &Target, body: &Value) -> Result<Arc<Object>> {
+    /// Puts a pod on a node and gives it another status, if it is still what the writer saw, and is on none. Nothing if it
+    /// is not: then the way there is longer. `outline` is as for [`put_status`](Self::put_status).
+    pub async fn place(
+        &self,
+        caller: &Caller,
+        target: &Target,
+        seen: (&str, u64),
+        node: &str,
+        status: &impl Serialize,
+        outline: Value,
+    ) -> Result<Option<Arc<Object>>> {
+        self.faults().enter(Verb::Create, caller, target).await?;
+        let (uid, revision) = seen;
+        let (profile, live) = self.known(target, uid)?;
+        let free = live.fields.get("spec.nodeName").unwrap_or_default().is_empty();
+        if live.revision != revision || live.deleting || !free {
+            return Ok(None);
+        }
+        let placed = live.placed(node, status, outline, &profile.fields);
+        Ok(placed.and_then(|placed| self.store().update(&profile.table, placed, revision).ok()))
+    }
+
+    /// Changes an object by a JSON merge patch: only this revision of it, if one is given.
+    pub async fn adjust(
+        &self,
+        caller: &Caller,
+        target: &Target,
+        body: &Value,
+        revision: Option<u64>,
+    ) -> Result<Arc<Object>> {
         self.faults().enter(Verb::Patch, caller, target).await?;
         let profile = self.profile(&target.resource);
         for _ in 0..ATTEMPTS {
             let live = read::find(self, &profile, target)?;
+            if revision.is_some_and(|revision| revision != live.revision) {
+                break;
+            }
             let old = serve_value(&profile, &live);
             let new = patch::apply(patch::Kind::Merge, &old, body, profile.resource.schema())?;
             if new == old {

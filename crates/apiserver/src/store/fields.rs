@@ -80,11 +80,12 @@ impl FieldPaths {
 }
 
 impl FieldPaths {
-    /// The values in an object that had others, of which only the status is another: `object` has nothing else.
-    pub(super) fn read_status(&self, before: &Fields, object: &Value) -> Fields {
+    /// The values in an object that had others, of which only those are new whose paths begin with one of `changed`:
+    /// `object` has nothing else.
+    pub(super) fn read_some(&self, before: &Fields, object: &Value, changed: &[&str]) -> Fields {
         let (mut text, mut ends) = (String::new(), Vec::with_capacity(self.0.len()));
         for path in self.0.iter() {
-            if path.starts_with("status.") {
+            if changed.iter().any(|prefix| path.starts_with(prefix)) {
                 text.push_str(&read(object, path));
             } else {
                 text.push_str(before.get(path).unwrap_or_default());

@@ -9,11 +9,12 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 use jiff::Timestamp;
+use serde::de::IgnoredAny;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
 use super::fields::Fields;
-use super::text::{Encoded, METADATA, STATUS, encode, write_metadata, write_string};
+use super::text::{Encoded, METADATA, SPEC, STATUS, encode, write_metadata, write_string};
 use crate::clock::seconds;
 
 /// `apiVersion` and `kind` of stored objects.
@@ -102,17 +103,50 @@ impl Object {
         outline: &Value,
         fields: &super::FieldPaths,
     ) -> Option<Self> {
-        let head = &self.body[..self.status_at as usize];
-        if self.body.len() > head.len() + 1 && !self.body[head.len()..].starts_with(STATUS) {
+        self.retold(
+            &self.body[..self.status_at as usize],
+            status,
+            fields.read_some(&self.fields, outline, &["status."]),
+        )
+    }
+
+    /// The same pod on a node and with another status, without a look at anything else of it. It must be on none. `outline`
+    /// is a pod with what selectors may ask for in the status.
+    pub(crate) fn placed(
+        &self,
+        node: &str,
+        status: &impl Serialize,
+        mut outline: Value,
+        fields: &super::FieldPaths,
+    ) -> Option<Self> {
+        let text = self.body.strip_prefix(METADATA).expect("the text of an object begins with its metadata");
+        let mut reader = serde_json::Deserializer::from_slice(text).into_iter::<IgnoredAny>();
+        reader.next()?.ok()?;
+        let (before, rest) = self.body[..self.status_at as usize].split_at(METADATA.len() + reader.byte_offset());
+        let members = rest.strip_prefix(SPEC).filter(|members| members.starts_with(b"\""))?;
+        let mut head = Vec::with_capacity(self.body.len() + node.len() + 16);
+        head.extend_from_slice(before);
+        head.extend_from_slice(SPEC);
+        head.extend_from_slice(br#""nodeName":"#);
+        write_string(&mut head, node);
+        head.push(b',');
+        head.extend_from_slice(members);
+        outline["spec"]["nodeName"] = node.into();
+        self.retold(&head, status, fields.read_some(&self.fields, &outline, &["status.", "spec.nodeName"]))
+    }
+
+    /// The same object with another text before its status, and another status.
+    fn retold(&self, head: &[u8], status: &impl Serialize, fields: Fields) -> Option<Self> {
+        let tail = &self.body[self.status_at as usize..];
+        if tail.len() > 1 && !tail.starts_with(STATUS) {
             return None;
         }
-        let mut body = Vec::with_capacity(self.body.len() + 1024);
+        let mut body = Vec::with_capacity(head.len() + tail.len() + 1024);
         body.extend_from_slice(head);
         body.extend_from_slice(STATUS);
         serde_json::to_writer(&mut body, status).expect("a status encodes");
         body.push(b'}');
-        let fields = fields.read_status(&self.fields, outline);
-        Some(Self { body: Bytes::copy_from_slice(&body), fields, ..self.clone() })
+        Some(Self { body: Bytes::copy_from_slice(&body), fields, status_at: head.len() as u32, ..self.clone() })
     }
 
     /// The same object as one that is being deleted, without a look at anything but its metadata. Nothing if a finalizer

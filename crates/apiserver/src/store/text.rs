@@ -7,6 +7,8 @@ use serde_json::Value;
 
 /// How a text begins.
 pub(super) const METADATA: &[u8] = br#""metadata":"#;
+/// How the spec begins in a text.
+pub(super) const SPEC: &[u8] = br#","spec":{"#;
 /// How the status begins in a text.
 pub(super) const STATUS: &[u8] = br#","status":"#;
 

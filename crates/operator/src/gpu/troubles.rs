@@ -1,13 +1,13 @@
 //! Pods of drivers, and of those who check them, that are not well: kept up to date as they change, so that a reconcile looks
 //! at these and not at all pods.
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use capstan_operands::causes::{self, Part, STUCK, Seen, Troubles};
 use capstan_operands::gpu::kernels::kernel_of;
-use capstan_plan::{Gvk, Live, Packed, Tree};
+use capstan_plan::{Gvk, Live};
 use capstan_runtime::kinds::{DRIVERS, VALIDATORS};
 use capstan_runtime::{Cache, Change, Key};
 use jiff::Timestamp;
@@ -49,15 +49,9 @@ impl Unwell {
 
     /// What is wrong with them. No requests.
     pub(super) fn troubles(&self, cache: &Cache, now: Timestamp) -> Troubles {
-        if self.pods().is_empty() {
-            return Troubles::default();
-        }
-        let nodes = cache.packed(&Gvk::of::<Node>());
-        let named = |node| Some((Packed::at(node, "metadata").at("name").text()?, node));
-        let nodes: HashMap<&str, &Packed> = nodes.iter().filter_map(named).collect();
-        let kernel =
-            |node: &str| nodes.get(node).and_then(|node| kernel_of(*node)).unwrap_or_else(|| "of the node".into());
-        let offers = |node: &str| nodes.get(node).is_some_and(|node| causes::offers(*node));
+        let find = |node: &str| cache.packed_one(&Gvk::of::<Node>(), &Key::new("", node));
+        let kernel = |node: &str| find(node).as_ref().and_then(kernel_of).unwrap_or_else(|| "of the node".into());
+        let offers = |node: &str| find(node).as_ref().is_some_and(causes::offers);
         causes::troubles(self.pods().values(), now, kernel, offers)
     }
 

@@ -148,6 +148,9 @@ impl Work {
         for allocation in &binding.extras.devices {
             self.allocate(&binding.pod, allocation).await?;
         }
+        if self.writer.place(&binding.pod.pod, &binding.node).await? {
+            return Ok(());
+        }
         let (namespace, name) = (binding.pod.namespace(), binding.pod.name());
         let body = json!({
             "apiVersion": "v1",

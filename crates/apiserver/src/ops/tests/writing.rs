@@ -317,12 +317,47 @@ async fn an_object_is_adjusted_past_admission_and_only_if_that_changes_it() {
     bench.pod("web", json!({})).await;
     let target = bench.one("pods", Some("default"), "web");
     let body = json!({"metadata": {"labels": {"a": "b"}}, "status": {"phase": "Running"}});
-    let object = bench.server.adjust(&bench.caller, &target, &body).await.unwrap();
+    let object = bench.server.adjust(&bench.caller, &target, &body, None).await.unwrap();
     assert_eq!((object.label("a"), object.fields.get("status.phase")), (Some("b"), Some("Running")));
-    let again = bench.server.adjust(&bench.caller, &target, &body).await.unwrap();
+    let again = bench.server.adjust(&bench.caller, &target, &body, Some(object.revision)).await.unwrap();
     assert_eq!(again.revision, object.revision);
+    let older = Some(object.revision - 1);
+    assert_eq!(bench.server.adjust(&bench.caller, &target, &body, older).await.unwrap_err().code, 409);
     let absent = bench.one("pods", Some("default"), "none");
-    assert_eq!(bench.server.adjust(&bench.caller, &absent, &body).await.unwrap_err().code, 404);
+    assert_eq!(bench.server.adjust(&bench.caller, &absent, &body, None).await.unwrap_err().code, 404);
+}
+
+#[tokio::test]
+async fn a_pod_that_is_placed_is_what_a_binding_makes_of_it() {
+    let bench = Bench::new().await;
+    let placed = bench.pod("placed", json!({})).await;
+    bench.pod("bound", json!({})).await;
+    let binding = json!({"metadata": {"name": "bound"}, "target": {"name": "n \"1\""}});
+    let target = bench.one("pods", Some("default"), "bound").sub("binding");
+    let options = WriteOptions::default();
+    bench.server.create(&bench.caller, &target, binding.into(), &options).await.unwrap();
+    let bound = bench.get(&bench.one("pods", Some("default"), "bound")).await.unwrap();
+
+    let target = bench.one("pods", Some("default"), "placed");
+    let meta = &placed["metadata"];
+    let uid = meta["uid"].as_str().unwrap();
+    let revision: u64 = meta["resourceVersion"].as_str().unwrap().parse().unwrap();
+    let mut status = bound["status"].clone();
+    status["podIP"] = "10.0.0.7".into();
+    let place = |revision: u64| {
+        let (server, caller) = (&bench.server, &bench.caller);
+        server.place(caller, &target, (uid, revision), "n \"1\"", &status, json!({"status": {"podIP": "10.0.0.7"}}))
+    };
+    assert!(place(revision - 1).await.unwrap().is_none(), "somebody else was faster");
+    let object = place(revision).await.unwrap().unwrap();
+    assert_eq!(object.fields.get("spec.nodeName"), Some("n \"1\""));
+    assert_eq!(object.fields.get("status.podIP"), Some("10.0.0.7"));
+    assert_eq!(object.value()["spec"], bound["spec"]);
+    assert_eq!(object.value()["status"], status);
+    assert!(place(object.revision).await.unwrap().is_none(), "it is on a node");
+    let told = json!({"phase": "Running"});
+    let again = bench.server.put_status(&bench.caller, &target, uid, object.revision, &told, &json!({})).await.unwrap();
+    assert_eq!((&again.value()["status"], &again.value()["spec"]), (&told, &bound["spec"]));
 }
 
 #[tokio::test]
