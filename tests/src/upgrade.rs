@@ -4,9 +4,9 @@ use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use capstan_sim::Cluster;
 use capstan_sim::node::{Behaviour, Body, ExitCode, Match, RuleId};
-use k8s_openapi::api::core::v1::{Node, Pod};
+use capstan_sim::{Cluster, Pod};
+use k8s_openapi::api::core::v1::Node;
 use serde_json::{Value, json};
 
 use crate::nim::state;

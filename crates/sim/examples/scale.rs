@@ -169,7 +169,7 @@ async fn wait_for_nodes(cluster: &Cluster, count: usize) {
 
 /// Counts pods that are ready.
 fn count_ready(cluster: &Cluster) -> Arc<AtomicUsize> {
-    fn is_ready(pod: &Pod) -> bool {
+    fn is_ready(pod: &capstan_sim::Pod) -> bool {
         let conditions = pod.status.as_ref().and_then(|status| status.conditions.as_ref());
         conditions.into_iter().flatten().any(|c| c.type_ == "Ready" && c.status == "True")
     }

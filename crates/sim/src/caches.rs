@@ -8,7 +8,7 @@ use k8s_openapi::api::apps::v1::{ControllerRevision, DaemonSet, Deployment, Repl
 use k8s_openapi::api::autoscaling::v2::HorizontalPodAutoscaler;
 use k8s_openapi::api::batch::v1::{CronJob, Job};
 use k8s_openapi::api::core::v1::{
-    ConfigMap, Endpoints, Event, Namespace, Node, PersistentVolume, PersistentVolumeClaim, Pod, ResourceQuota, Service,
+    ConfigMap, Endpoints, Event, Namespace, Node, PersistentVolume, PersistentVolumeClaim, ResourceQuota, Service,
     ServiceAccount, Volume,
 };
 use k8s_openapi::api::discovery::v1::EndpointSlice;
@@ -16,6 +16,7 @@ use k8s_openapi::api::policy::v1::PodDisruptionBudget;
 use k8s_openapi::api::resource::v1::{DeviceClass, ResourceClaim, ResourceClaimTemplate, ResourceSlice};
 use k8s_openapi::api::storage::v1::StorageClass;
 
+use crate::Pod;
 use crate::context::Tasks;
 use crate::gauges::Gauges;
 use crate::informer::{Cache, Kind};
@@ -70,7 +71,9 @@ caches! {
     /// who runs their containers needs it.
     pods: Pod, with {
         fn trim(&mut self) {
-            if let Some(volumes) = self.spec.as_mut().map(|spec| &mut spec.volumes) {
+            let volumes = self.spec.iter().flat_map(|spec| spec.volumes.iter().flatten());
+            if volumes.into_iter().any(brings_token) {
+                let volumes = &mut self.spec_mut().volumes;
                 let rest = volumes.take().into_iter().flatten().filter(|volume| !brings_token(volume));
                 *volumes = Some(rest.collect::<Vec<_>>()).filter(|rest| !rest.is_empty());
             }

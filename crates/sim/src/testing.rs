@@ -4,10 +4,11 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use capstan_apiserver::ops::UserInfo;
-use k8s_openapi::api::core::v1::{Event, Node, Pod};
+use k8s_openapi::api::core::v1::{Event, Node};
 use serde_json::{Value, json};
 use tokio::sync::watch;
 
+use crate::Pod;
 use crate::informer::Kind;
 use crate::{Builder, Cluster, Writer};
 

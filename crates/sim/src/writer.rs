@@ -10,10 +10,11 @@ use capstan_apiserver::ops::{
 use capstan_apiserver::registry::Resource;
 use capstan_apiserver::store::Deletion;
 use jiff::Timestamp;
-use k8s_openapi::api::core::v1::{Affinity, Node, Pod, PodCondition, PodStatus, Taint};
+use k8s_openapi::api::core::v1::{Affinity, Node, PodCondition, PodStatus, Taint};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{ObjectMeta, Time};
 use serde_json::{Map, Value, json};
 
+use crate::Pod;
 use crate::caches::Caches;
 use crate::informer::Kind;
 use crate::scheduler::pod::PodInfo;
@@ -106,11 +107,12 @@ impl Writer {
     /// that way.
     pub(crate) async fn place(&self, pod: &Pod, node: &str) -> Result<bool> {
         let mut pod = pod.clone();
-        let (Some(spec), status) = (&mut pod.spec, pod.status.get_or_insert_default()) else { return Ok(false) };
+        let spec = pod.spec_mut();
         if spec.node_name.is_some() || spec.scheduling_gates.as_ref().is_some_and(|gates| !gates.is_empty()) {
             return Ok(false);
         }
         spec.node_name = Some(node.to_owned());
+        let status = pod.status.get_or_insert_default();
         let conditions = status.conditions.get_or_insert_default();
         conditions.retain(|condition| condition.type_ != SCHEDULED);
         conditions.push(scheduled(self.now()));
@@ -186,14 +188,15 @@ impl Writer {
     pub(crate) async fn cast(&self, mould: &Mould, place: Place<'_>) -> Result<Arc<Pod>> {
         let (resource, now) = (self.resource::<Pod>()?, self.now());
         let mut pod = Pod::clone(&mould.pod);
-        let spec = pod.spec.get_or_insert_default();
+        let spec = pod.spec_mut();
+        let affinity = to_value(&place.affinity)?;
         spec.affinity = place.affinity;
         if let Some(node) = place.node {
             spec.node_name = Some(node.to_owned());
             let conditions = pod.status.get_or_insert_default().conditions.get_or_insert_default();
             conditions.push(scheduled(now.clone()));
         }
-        let (affinity, status) = (to_value(&spec.affinity)?, to_value(&pod.status)?);
+        let status = to_value(&pod.status)?;
         let edit = |object: &mut Value| {
             object["spec"]["affinity"] = affinity;
             if let Some(node) = place.node {

@@ -4,9 +4,8 @@ use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use capstan_sim::Cluster;
 use capstan_sim::node::{Behaviour, Body, ContainerContext, ExitCode, Match};
-use k8s_openapi::api::core::v1::Pod;
+use capstan_sim::{Cluster, Pod};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use serde::Serialize;
 use serde_json::json;
@@ -146,7 +145,7 @@ fn pod(number: usize, count: usize, gpus: u16) -> Pod {
             labels: Some([(JOB.to_owned(), number.to_string())].into()),
             ..ObjectMeta::default()
         },
-        spec: serde_json::from_value(spec).ok(),
+        spec: serde_json::from_value(spec).ok().map(Arc::new),
         ..Pod::default()
     }
 }

@@ -9,11 +9,11 @@ use std::time::Duration;
 use capstan_apiserver::error::{Result, Status};
 use capstan_apiserver::ops::DeleteOptions;
 use futures::FutureExt;
-use k8s_openapi::api::core::v1::Pod;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{LabelSelector, ObjectMeta, Time};
 use k8s_openapi::apimachinery::pkg::util::intstr::IntOrString;
 
 use super::pods::controller_ref;
+use crate::Pod;
 use crate::context::Context;
 use crate::events::{Recorder, Severity};
 use crate::informer::{Cache, Kind, controller_of, key_of};

@@ -8,13 +8,13 @@ use capstan_apiserver::error::Result;
 use capstan_apiserver::ops::{GetOptions, Target};
 use capstan_apiserver::registry::group_version;
 use k8s_openapi::api::apps::v1::ReplicaSet;
-use k8s_openapi::api::core::v1::Pod;
 use k8s_openapi::api::policy::v1::{PodDisruptionBudget, PodDisruptionBudgetSpec, PodDisruptionBudgetStatus};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{Condition, OwnerReference, Time};
 use k8s_openapi::apimachinery::pkg::util::intstr::IntOrString;
 
 use super::common::{Controller, Outcome, Reconciled, Round, name_of, namespace_of, scaled};
 use super::pods;
+use crate::Pod;
 use crate::context::Context;
 use crate::informer::{controller_of, key_of};
 use crate::matching::selects;

@@ -5,10 +5,11 @@ use std::time::Duration;
 
 use capstan_apiserver::error::Result;
 use capstan_apiserver::ops::DeleteOptions;
-use k8s_openapi::api::core::v1::{Pod, PodCondition};
+use k8s_openapi::api::core::v1::PodCondition;
 
 use super::common::{Controller, Outcome, Reconciled, created_at, ignore_absent};
 use super::pods;
+use crate::Pod;
 use crate::context::Context;
 use crate::informer::key_of;
 

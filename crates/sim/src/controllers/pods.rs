@@ -1,9 +1,10 @@
 //! What controllers ask of pods, and how they make them from templates.
 
-use k8s_openapi::api::core::v1::{Pod, PodCondition, PodSpec, PodTemplateSpec};
+use k8s_openapi::api::core::v1::{PodCondition, PodSpec, PodTemplateSpec};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{ObjectMeta, OwnerReference, Time};
 use std::time::Duration;
 
+use crate::Pod;
 use crate::informer::Kind;
 
 /// `status.phase`, empty for a pod without one.
@@ -99,7 +100,7 @@ pub(crate) fn from_template<K: Kind>(template: &PodTemplateSpec, owner: &K) -> P
             owner_references: Some(vec![controller_ref(owner)]),
             ..ObjectMeta::default()
         },
-        spec: Some(template.spec.clone().unwrap_or_default()),
+        spec: Some(template.spec.clone().unwrap_or_default().into()),
         status: None,
     }
 }
@@ -107,5 +108,5 @@ pub(crate) fn from_template<K: Kind>(template: &PodTemplateSpec, owner: &K) -> P
 /// The spec of a pod, which every pod has.
 pub(crate) fn spec(pod: &Pod) -> &PodSpec {
     static NONE: std::sync::LazyLock<PodSpec> = std::sync::LazyLock::new(PodSpec::default);
-    pod.spec.as_ref().unwrap_or(&NONE)
+    pod.spec.as_deref().unwrap_or(&NONE)
 }

@@ -8,11 +8,11 @@ use std::time::Duration;
 use capstan_apiserver::error::{Result, Status};
 use futures::future::join_all;
 use k8s_openapi::api::apps::v1::{ReplicaSet, ReplicaSetCondition, ReplicaSetStatus};
-use k8s_openapi::api::core::v1::Pod;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 
 use super::common::{Controller, Outcome, Reconciled, created_at, namespace_is_ending, nonzero, number_in, uid_of};
 use super::pods::{self, from_template};
+use crate::Pod;
 use crate::context::Context;
 use crate::informer::controller_of;
 use crate::matching::{contains, selects};

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use capstan_apiserver::error::Result;
 use capstan_apiserver::ops::DeleteOptions;
-use k8s_openapi::api::core::v1::{Pod, PodResourceClaim, PodResourceClaimStatus};
+use k8s_openapi::api::core::v1::{PodResourceClaim, PodResourceClaimStatus};
 use k8s_openapi::api::resource::v1::ResourceClaim;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 
@@ -13,6 +13,7 @@ use super::common::{
     uid_of,
 };
 use super::pods::{self, controller_ref};
+use crate::Pod;
 use crate::context::Context;
 use crate::informer::{controller_of, key_of};
 

@@ -2,8 +2,9 @@
 
 use std::sync::{Mutex, PoisonError};
 
-use k8s_openapi::api::core::v1::{Node, Pod};
+use k8s_openapi::api::core::v1::Node;
 
+use crate::Pod;
 use crate::scheduler::cycle::lacking_of;
 use crate::scheduler::pod::{HostPort, PodInfo};
 use crate::scheduler::quantity::units;

@@ -5,9 +5,10 @@ use std::collections::BTreeMap;
 use std::sync::{Arc, PoisonError, RwLock};
 use std::time::Duration;
 
-use k8s_openapi::api::core::v1::{Container, Pod};
+use k8s_openapi::api::core::v1::Container;
 
 use super::body::Body;
+use crate::Pod;
 use crate::informer::controller_of;
 
 /// How a container behaves. What is not said stays as it is: images are there, containers start at once, are ready when

@@ -7,7 +7,7 @@ use capstan_apiserver::ops::UserInfo;
 use capstan_apiserver::store::TableKey;
 use futures::FutureExt;
 use futures::future::{AbortHandle, Abortable};
-use k8s_openapi::api::core::v1::{Container, Pod};
+use k8s_openapi::api::core::v1::Container;
 use tokio::sync::watch;
 
 use super::body::{Body, ContainerContext, Control};
@@ -16,6 +16,7 @@ use super::kubelet::Tracked;
 use super::lifecycle::containers;
 use super::mounts::{Directories, environment, expand, mounts};
 use super::nodes::{NodeHandle, Nodes, lock};
+use crate::Pod;
 
 /// Exit code of a body that panicked: that of a process that aborted.
 const ABORTED: i32 = 134;

@@ -6,12 +6,12 @@ use std::sync::Arc;
 
 use capstan_apiserver::ops::{Server, UserInfo};
 use futures::future::BoxFuture;
-use k8s_openapi::api::core::v1::Pod;
 use tokio::sync::watch;
 
 use super::files::Files;
 use super::logs::LogSink;
 use super::nodes::NodeHandle;
+use crate::Pod;
 use crate::writer::Writer;
 
 /// How a body ended: 0 is well.

@@ -7,7 +7,7 @@ use std::time::Duration;
 use capstan_apiserver::error::Result;
 use capstan_apiserver::ops::DeleteOptions;
 use jiff::Timestamp;
-use k8s_openapi::api::core::v1::{ObjectReference, Pod, PodStatus};
+use k8s_openapi::api::core::v1::{ObjectReference, PodStatus};
 
 use super::admit::{Refusal, Share};
 use super::bodies::Running;
@@ -17,6 +17,7 @@ use super::mounts::{misconfigured, missing};
 use super::nodes::{Inner, Nodes, Virtual, lock};
 use super::status::{Addresses, rejected, status};
 use super::{Events, Past, Reports};
+use crate::Pod;
 use crate::events::{Severity, reference};
 use crate::informer::{Change, Kind, key_of};
 use crate::scheduler::pod::is_finished;

@@ -5,9 +5,10 @@ use std::collections::{BTreeMap, HashMap};
 use bytes::Bytes;
 use capstan_apiserver::ops::Server;
 use capstan_apiserver::store::TableKey;
-use k8s_openapi::api::core::v1::{Container, EnvVarSource, KeyToPath, Pod, PodSpec, Volume, VolumeProjection};
+use k8s_openapi::api::core::v1::{Container, EnvVarSource, KeyToPath, PodSpec, Volume, VolumeProjection};
 
 use super::files::{Directory, Mount, Source, data};
+use crate::Pod;
 use crate::caches::Caches;
 
 fn config_maps() -> TableKey {

@@ -6,7 +6,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock};
 
 use capstan_apiserver::error::{Result, Status};
 use capstan_apiserver::ops::{DeleteOptions, PatchKind, UserInfo};
-use k8s_openapi::api::core::v1::{Node, Pod};
+use k8s_openapi::api::core::v1::Node;
 use serde_json::json;
 use tokio::sync::watch;
 
@@ -20,6 +20,7 @@ use super::logs::Logs;
 use super::power::Power;
 use super::template::{NodeTemplate, host_ip, lease, pod_prefix};
 use super::{Past, Reports, Settings, status};
+use crate::Pod;
 use crate::context::Context;
 use crate::events::Recorder;
 use crate::queue::Queue;

@@ -5,13 +5,14 @@ use std::sync::Mutex;
 use capstan_apiserver::error::Result;
 use capstan_apiserver::ops::PatchKind;
 use jiff::Timestamp;
-use k8s_openapi::api::core::v1::{Pod, PodStatus};
+use k8s_openapi::api::core::v1::PodStatus;
 use serde_json::{Value, json};
 
 use super::Reports;
 use super::backoff::after;
 use super::kubelet::Tracked;
 use super::nodes::{Nodes, Virtual, lock};
+use crate::Pod;
 
 impl Nodes {
     /// Reports what changed. The answer is when to do so, if not now.

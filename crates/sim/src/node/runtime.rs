@@ -77,7 +77,7 @@ impl Nodes {
             return Err(no_container(container));
         }
         let object = self.inner.context.caches.pods.get(&key);
-        let spec = object.as_ref().and_then(|pod| pod.spec.as_ref());
+        let spec = object.as_ref().and_then(|pod| pod.spec.as_deref());
         let mut containers = spec.into_iter().flat_map(super::lifecycle::containers);
         let found = object.as_ref().zip(containers.find(|(_, c)| c.name == container));
         let behaviour = found.map(|(pod, (_, container))| self.inner.rules.behaviour(pod, &container));

@@ -3,12 +3,13 @@
 use jiff::Timestamp;
 use k8s_openapi::api::core::v1::{
     Container, ContainerState, ContainerStateRunning, ContainerStateTerminated, ContainerStateWaiting, ContainerStatus,
-    HostIP, Pod, PodCondition, PodIP, PodSpec, PodStatus,
+    HostIP, PodCondition, PodIP, PodSpec, PodStatus,
 };
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 
 use super::backoff::{after, go_duration};
 use super::lifecycle::{End, Ended, Machine, Role, Slot, Stage, containers, pod_text, restarts};
+use crate::Pod;
 
 /// Conditions that a node sets; all others belong to somebody else.
 const OURS: [&str; 5] = ["PodReadyToStartContainers", "Initialized", "Ready", "ContainersReady", "PodScheduled"];

@@ -3,7 +3,7 @@
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 
-use k8s_openapi::api::core::v1::{Namespace, Node, Pod};
+use k8s_openapi::api::core::v1::{Namespace, Node};
 use k8s_openapi::api::resource::v1::{ResourceClaim, ResourceSlice};
 use tokio::sync::Notify;
 use tokio::time::Instant;
@@ -16,6 +16,7 @@ use super::devices::Ledger;
 use super::pod::{PodInfo, is_finished};
 use super::schedule::{Decision, Refusal, schedule};
 use super::state::State;
+use crate::Pod;
 use crate::context::Context;
 use crate::informer::{Change, key_of};
 
@@ -337,7 +338,7 @@ fn node_of(pod: &Pod) -> Option<&str> {
 /// Whether a change to a pod may change where it can go.
 fn matters(old: &Pod, new: &Pod) -> bool {
     let claims = |pod: &Pod| pod.status.as_ref().and_then(|status| status.resource_claim_statuses.clone());
-    old.metadata.labels != new.metadata.labels || old.spec != new.spec || claims(old) != claims(new)
+    old.metadata.labels != new.metadata.labels || !old.is_alike(new) || claims(old) != claims(new)
 }
 
 /// The rules that a change to a node may help to keep.

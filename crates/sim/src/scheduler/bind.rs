@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use capstan_apiserver::error::{Result, Status};
 use capstan_apiserver::ops::{DeleteOptions, PatchKind, UserInfo};
-use k8s_openapi::api::core::v1::{PersistentVolume, PersistentVolumeClaim, Pod, PodCondition};
+use k8s_openapi::api::core::v1::{PersistentVolume, PersistentVolumeClaim, PodCondition};
 use k8s_openapi::api::resource::v1::{ResourceClaim, ResourceClaimConsumerReference, ResourceClaimStatus};
 use serde_json::json;
 use tokio::sync::{mpsc, watch};
@@ -18,6 +18,7 @@ use super::devices::Allocation;
 use super::message::cut;
 use super::pod::PodInfo;
 use super::volumes::{Choice, bound_to};
+use crate::Pod;
 use crate::context::Context;
 use crate::events::{Recorder, Severity};
 use crate::writer::{Writer, is_conflict, is_not_found};

@@ -2,10 +2,11 @@
 
 use std::sync::Arc;
 
-use k8s_openapi::api::core::v1::{Affinity, Pod, PodAffinityTerm, PodSpec, WeightedPodAffinityTerm};
+use k8s_openapi::api::core::v1::{Affinity, PodAffinityTerm, PodSpec, WeightedPodAffinityTerm};
 
 use super::resources::{Requests, is_sidecar};
 use super::selector::{Labels, Selector};
+use crate::Pod;
 use crate::informer::key_of;
 
 /// A pod, with what filters and scores ask about it.
@@ -112,7 +113,7 @@ impl Term {
 impl PodInfo {
     /// Reads a pod.
     pub fn new(pod: Arc<Pod>) -> Self {
-        let spec = pod.spec.as_ref();
+        let spec = pod.spec.as_deref();
         let namespace = pod.metadata.namespace.as_deref().unwrap_or_default();
         Self {
             key: key_of(&pod.metadata),
@@ -148,7 +149,7 @@ impl PodInfo {
     /// The spec.
     pub fn spec(&self) -> &PodSpec {
         static EMPTY: std::sync::OnceLock<PodSpec> = std::sync::OnceLock::new();
-        self.pod.spec.as_ref().unwrap_or_else(|| EMPTY.get_or_init(PodSpec::default))
+        self.pod.spec.as_deref().unwrap_or_else(|| EMPTY.get_or_init(PodSpec::default))
     }
 
     /// Whether a node that suits has room for the pod whatever else is there: it asks for nothing that others could have.

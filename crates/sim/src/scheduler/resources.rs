@@ -3,10 +3,11 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use k8s_openapi::api::core::v1::{Container, Pod, PodSpec, ResourceRequirements};
+use k8s_openapi::api::core::v1::{Container, PodSpec, ResourceRequirements};
 use k8s_openapi::apimachinery::pkg::api::resource::Quantity;
 
 use super::quantity::{milli, units};
+use crate::Pod;
 
 /// What a container that asks for nothing is taken to need when nodes are compared.
 const DEFAULT_MILLI_CPU: i64 = 100;

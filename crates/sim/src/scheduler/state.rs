@@ -6,13 +6,14 @@
 use std::collections::HashMap;
 use std::sync::Arc;
 
-use k8s_openapi::api::core::v1::{Node, Pod};
+use k8s_openapi::api::core::v1::Node;
 
 use super::counts::{Counters, Terms};
 use super::pod::{HostPort, PodInfo, is_finished};
 use super::quantity::units;
 use super::resources::Resources;
 use super::selector::Labels;
+use crate::Pod;
 
 /// Index of a node in [`State`]. It stays the same as long as the node is there.
 pub type NodeId = usize;
@@ -212,7 +213,7 @@ impl State {
         let (before, now) = (&known.pod.metadata, &pod.metadata);
         // A spec that changes gets another generation, where there are generations.
         let same_spec =
-            (before.generation.is_some() && before.generation == now.generation) || known.pod.spec == pod.spec;
+            (before.generation.is_some() && before.generation == now.generation) || known.pod.is_alike(pod);
         if before.uid != now.uid || before.labels != now.labels || !same_spec {
             return false;
         }

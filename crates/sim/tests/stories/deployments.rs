@@ -179,7 +179,7 @@ async fn a_lost_pod_comes_back_and_a_released_one_stays() {
     let pods = world.pods("app", "web");
     world.delete(&*pods[0]).await.unwrap();
     let name = pods[1].metadata.name.clone().unwrap();
-    world.patch::<k8s_openapi::api::core::v1::Pod>(&name, json!({"metadata": {"labels": {"app": "other"}}})).await;
+    world.patch::<capstan_sim::Pod>(&name, json!({"metadata": {"labels": {"app": "other"}}})).await;
     world.wait(20).await;
     assert_eq!(world.pods("app", "web").len(), 2);
     let released = world.pods("app", "other");

@@ -5,9 +5,10 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use capstan_apiserver::ops::{PatchKind, Target, WriteOptions};
+use capstan_sim::Pod;
 use capstan_sim::controllers::{Grace, Settings};
 use k8s_openapi::api::apps::v1::Deployment;
-use k8s_openapi::api::core::v1::{Node, Pod};
+use k8s_openapi::api::core::v1::Node;
 use serde_json::json;
 
 use crate::world::{World, is_ready, settings, template};

@@ -157,11 +157,7 @@ async fn a_failed_pod_comes_back_under_its_name() {
     let first = world.caches().pods.get("default/db-0").unwrap();
     let body = json!({"status": {"phase": "Failed"}});
     let kind = capstan_apiserver::ops::PatchKind::Merge;
-    world
-        .user
-        .patch::<k8s_openapi::api::core::v1::Pod>(Some("default"), "db-0", Some("status"), kind, body)
-        .await
-        .unwrap();
+    world.user.patch::<capstan_sim::Pod>(Some("default"), "db-0", Some("status"), kind, body).await.unwrap();
     world
         .until("another pod", |caches| {
             let now = caches.pods.get("default/db-0");

@@ -12,11 +12,12 @@ use std::time::Duration;
 
 use capstan_apiserver::error::Status;
 use capstan_apiserver::ops::{DeleteOptions, PatchKind, UserInfo};
+use capstan_sim::Pod;
 use capstan_sim::controllers::Settings;
 use capstan_sim::informer::Kind;
 use capstan_sim::queue::Queue;
 use capstan_sim::{Caches, Cluster, Context, Writer};
-use k8s_openapi::api::core::v1::{Event, Node, Pod};
+use k8s_openapi::api::core::v1::{Event, Node};
 use k8s_openapi::api::storage::v1::StorageClass;
 use serde_json::{Value, json};
 

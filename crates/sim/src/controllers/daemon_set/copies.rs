@@ -6,10 +6,10 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use capstan_apiserver::error::{Result, Status};
 use k8s_openapi::api::apps::v1::DaemonSet;
-use k8s_openapi::api::core::v1::Pod;
 
 use super::super::common::uid_of;
 use super::{Step, place};
+use crate::Pod;
 use crate::informer::Cache;
 use crate::writer::{Mould, Place};
 

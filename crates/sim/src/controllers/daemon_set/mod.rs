@@ -12,13 +12,14 @@ use std::time::Duration;
 
 use capstan_apiserver::error::Result;
 use k8s_openapi::api::apps::v1::DaemonSet;
-use k8s_openapi::api::core::v1::{Node, Pod};
+use k8s_openapi::api::core::v1::Node;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 
 use super::backoff::Backoff;
 use super::common::{Controller, Outcome, Reconciled, created_at, name_of, patience, uid_of};
 use super::pods;
 use super::revision::{Found, History, REVISION_HASH, Revised};
+use crate::Pod;
 use crate::context::Context;
 use crate::informer::key_of;
 use copies::Moulds;

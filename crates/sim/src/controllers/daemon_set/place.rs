@@ -4,14 +4,14 @@ use std::borrow::Cow;
 
 use k8s_openapi::api::apps::v1::DaemonSet;
 use k8s_openapi::api::core::v1::{
-    Affinity, Node, NodeAffinity, NodeSelector, NodeSelectorRequirement, NodeSelectorTerm, Pod, PodSpec, Taint,
-    Toleration,
+    Affinity, Node, NodeAffinity, NodeSelector, NodeSelectorRequirement, NodeSelectorTerm, PodSpec, Taint, Toleration,
 };
 
 use super::super::common::{annotation, name_of, set_in};
 use super::super::pods::{self, from_template};
 use super::super::revision::REVISION_HASH;
 use super::TEMPLATE_GENERATION;
+use crate::Pod;
 use crate::matching::{node_affinity_fits, tolerated};
 
 /// What a node is to a daemon set.
@@ -68,7 +68,7 @@ pub(super) fn pod_for(set: &DaemonSet, node: &str, hash: &str) -> Pod {
     if let Some(generation) = annotation(&set.metadata, TEMPLATE_GENERATION) {
         set_in(&mut pod.metadata.labels, "pod-template-generation", generation);
     }
-    let spec = pod.spec.get_or_insert_default();
+    let spec = pod.spec_mut();
     spec.tolerations = Some(tolerations(spec));
     bind(&mut spec.affinity, node);
     pod

@@ -9,7 +9,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use k8s_openapi::api::apps::v1::DaemonSet;
-use k8s_openapi::api::core::v1::{Node, Pod};
+use k8s_openapi::api::core::v1::Node;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 
 use super::super::common::{annotation, created_at, uid_of};
@@ -17,6 +17,7 @@ use super::super::pods;
 use super::super::revision::REVISION_HASH;
 use super::TEMPLATE_GENERATION;
 use super::place::{Place, Places, target_node};
+use crate::Pod;
 use crate::caches::Caches;
 use crate::context::Context;
 use crate::informer::{Change, controller_of, key_of};

@@ -4,11 +4,12 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use capstan_apiserver::ops::DeleteOptions;
-use k8s_openapi::api::core::v1::{EndpointAddress, EndpointPort, EndpointSubset, Endpoints, Pod, Service};
+use k8s_openapi::api::core::v1::{EndpointAddress, EndpointPort, EndpointSubset, Endpoints, Service};
 
 use super::super::common::{Controller, Outcome, Reconciled, annotation, ignore_absent, namespace_is_ending, set_in};
 use super::super::pods;
 use super::{hostname, ip, labels, members, meta_for, publishes_not_ready, selector, target, target_port, watch};
+use crate::Pod;
 use crate::context::Context;
 
 /// More addresses do not fit.

@@ -8,12 +8,13 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
-use k8s_openapi::api::core::v1::{Container, ObjectReference, Pod, Service, ServicePort};
+use k8s_openapi::api::core::v1::{Container, ObjectReference, Service, ServicePort};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use k8s_openapi::apimachinery::pkg::util::intstr::IntOrString;
 
 use super::common::{Controller, name_of, namespace_of, patience};
 use super::pods;
+use crate::Pod;
 use crate::context::Context;
 use crate::informer::key_of;
 use crate::matching::{Labels, contains};

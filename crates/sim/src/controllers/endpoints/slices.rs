@@ -5,12 +5,13 @@ use std::sync::Arc;
 
 use capstan_apiserver::error::Result;
 use capstan_apiserver::ops::DeleteOptions;
-use k8s_openapi::api::core::v1::{Pod, Service};
+use k8s_openapi::api::core::v1::Service;
 use k8s_openapi::api::discovery::v1::{Endpoint, EndpointConditions, EndpointPort, EndpointSlice};
 
 use super::super::common::{Controller, Outcome, Reconciled, ignore_absent, name_of, namespace_is_ending, uid_of};
 use super::super::pods::{self, controller_ref};
 use super::{hostname, ip, labels, members, meta_for, publishes_not_ready, selector, target, target_port, watch};
+use crate::Pod;
 use crate::context::Context;
 
 /// Most endpoints in a slice.

@@ -6,7 +6,7 @@ use k8s_openapi::api::autoscaling::v2::{
     ContainerResourceMetricStatus, ExternalMetricStatus, HorizontalPodAutoscaler, MetricSpec, MetricStatus,
     MetricTarget, MetricValueStatus, ObjectMetricStatus, PodsMetricStatus, ResourceMetricStatus,
 };
-use k8s_openapi::api::core::v1::{Container, Pod};
+use k8s_openapi::api::core::v1::Container;
 use k8s_openapi::apimachinery::pkg::api::resource::Quantity as Amount;
 use std::sync::Arc;
 
@@ -14,6 +14,7 @@ use super::super::common::{Controller, namespace_of};
 use super::super::pods;
 use super::metrics::{Metrics, Sample};
 use super::status::Report;
+use crate::Pod;
 
 /// How far a metric may be from its target before anything happens, in thousandths.
 const TOLERANCE: i64 = 100;

@@ -1,7 +1,8 @@
 //! Where metrics come from: whoever runs the cluster says.
 
 use k8s_openapi::api::autoscaling::v2::{CrossVersionObjectReference, MetricIdentifier};
-use k8s_openapi::api::core::v1::Pod;
+
+use crate::Pod;
 
 /// What autoscalers look at. Values are in thousandths: `250` is a quarter.
 pub trait Metrics: Send + Sync + 'static {

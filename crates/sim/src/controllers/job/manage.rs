@@ -5,13 +5,14 @@ use std::time::Duration;
 
 use capstan_apiserver::error::{Result, Status};
 use jiff::Timestamp;
-use k8s_openapi::api::core::v1::{Container, EnvVar, EnvVarSource, ObjectFieldSelector, Pod};
+use k8s_openapi::api::core::v1::{Container, EnvVar, EnvVarSource, ObjectFieldSelector};
 
 use super::super::common::{
     Controller, created_at, ignore_absent, name_of, namespace_is_ending, number_in, set_in, uid_of,
 };
 use super::super::pods::{self, from_template};
 use super::{FINALIZER, Step, lock};
+use crate::Pod;
 
 const INDEX: &str = "batch.kubernetes.io/job-completion-index";
 const INDEX_FAILURES: &str = "batch.kubernetes.io/job-index-failure-count";
@@ -160,7 +161,7 @@ impl Step<'_> {
             let failures = before.map(|pod| failures_of(pod) + 1).max().unwrap_or(0);
             set_in(&mut pod.metadata.annotations, INDEX_FAILURES, failures.to_string());
         }
-        let spec = pod.spec.get_or_insert_default();
+        let spec = pod.spec_mut();
         spec.hostname = Some(name);
         let containers = spec.containers.iter_mut().chain(spec.init_containers.iter_mut().flatten());
         containers.for_each(tell_index);

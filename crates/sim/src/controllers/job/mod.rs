@@ -16,10 +16,10 @@ use std::time::Duration;
 use capstan_apiserver::error::Result;
 use jiff::Timestamp;
 use k8s_openapi::api::batch::v1::{Job, JobSpec, JobStatus};
-use k8s_openapi::api::core::v1::Pod;
 
 use super::common::{Controller, Outcome, Reconciled, nonzero, uid_of};
 use super::pods;
+use crate::Pod;
 use crate::context::Context;
 use indexes::Indexes;
 use policy::Verdict;

@@ -1,11 +1,12 @@
 //! When a job is over, and what the failure of a pod means for it.
 
 use k8s_openapi::api::batch::v1::{Job, JobSpec, PodFailurePolicyRule};
-use k8s_openapi::api::core::v1::{ContainerStatus, Pod};
+use k8s_openapi::api::core::v1::ContainerStatus;
 
 use super::super::common::{name_of, namespace_of};
 use super::super::pods;
 use super::{Indexes, Step};
+use crate::Pod;
 
 /// That a job is over, and why.
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -6,12 +6,13 @@ use std::time::Duration;
 
 use capstan_apiserver::error::Result;
 use capstan_apiserver::ops::DeleteOptions;
-use k8s_openapi::api::core::v1::{Node, Pod, Taint};
+use k8s_openapi::api::core::v1::{Node, Taint};
 use tokio::time::Instant;
 
 use super::super::common::{Controller, Outcome, Reconciled, ignore_absent, uid_of};
 use super::super::pod_gc::set_disruption_target;
 use super::super::pods;
+use crate::Pod;
 use crate::context::Context;
 use crate::informer::key_of;
 use crate::matching::tolerates;

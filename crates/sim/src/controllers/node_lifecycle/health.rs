@@ -7,13 +7,14 @@ use std::time::Duration;
 use capstan_apiserver::error::Result;
 use capstan_apiserver::ops::{Caller, ListOptions, Server, Target, WatchEvent};
 use futures::StreamExt;
-use k8s_openapi::api::core::v1::{Node, NodeCondition, Pod};
+use k8s_openapi::api::core::v1::{Node, NodeCondition};
 use tokio::time::Instant;
 
 use super::super::common::{Controller, Outcome, Reconciled, ignore_absent, name_of, uid_of};
 use super::super::pods;
 use super::zones::Zones;
 use super::{Grace, taints};
+use crate::Pod;
 use crate::context::Context;
 use crate::events::Severity;
 

@@ -1,12 +1,13 @@
 //! Who a pod of a stateful set is: its ordinal gives it a name, a host name and volumes.
 
 use k8s_openapi::api::apps::v1::StatefulSet;
-use k8s_openapi::api::core::v1::{PersistentVolumeClaimVolumeSource, Pod, PodTemplateSpec, Volume};
+use k8s_openapi::api::core::v1::{PersistentVolumeClaimVolumeSource, PodTemplateSpec, Volume};
 
 use super::super::common::{name_of, set_in};
 use super::super::pods::{from_template, spec};
 use super::super::revision::REVISION_HASH;
 use super::volumes::claim_name;
+use crate::Pod;
 
 const POD_NAME: &str = "statefulset.kubernetes.io/pod-name";
 const POD_INDEX: &str = "apps.kubernetes.io/pod-index";
@@ -25,7 +26,7 @@ pub(super) fn pod_for(set: &StatefulSet, template: &PodTemplateSpec, revision: &
     pod.metadata.name = Some(format!("{}-{ordinal}", name_of(set)));
     let name = pod.metadata.name.clone();
     let subdomain = set.spec.service_name.clone().filter(|name| !name.is_empty());
-    let spec = pod.spec.get_or_insert_default();
+    let spec = pod.spec_mut();
     spec.hostname = name;
     spec.subdomain = subdomain;
     set_in(&mut pod.metadata.labels, REVISION_HASH, revision);
@@ -43,7 +44,7 @@ pub(super) fn identify(set: &StatefulSet, ordinal: i32, pod: &mut Pod) {
         return;
     }
     let claimed: Vec<Volume> = templates.iter().map(|template| claimed(set, name_of(template), ordinal)).collect();
-    let volumes = pod.spec.get_or_insert_default().volumes.get_or_insert_default();
+    let volumes = pod.spec_mut().volumes.get_or_insert_default();
     volumes.retain(|volume| claimed.iter().all(|mine| mine.name != volume.name));
     volumes.splice(0..0, claimed);
 }

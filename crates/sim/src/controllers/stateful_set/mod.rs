@@ -12,11 +12,11 @@ use std::time::Duration;
 use capstan_apiserver::error::Result;
 use capstan_apiserver::ops::DeleteOptions;
 use k8s_openapi::api::apps::v1::{ControllerRevision, StatefulSet};
-use k8s_openapi::api::core::v1::Pod;
 
 use super::common::{Controller, Outcome, Reconciled, name_of, namespace_of};
 use super::pods;
 use super::revision::{self, Found, History, REVISION_HASH, Revised};
+use crate::Pod;
 use crate::context::Context;
 use crate::writer::{is_already_exists, is_not_found};
 use identity::{identify, matches_identity, ordinal, pod_for};

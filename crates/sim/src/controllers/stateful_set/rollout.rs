@@ -4,11 +4,11 @@ use std::sync::Arc;
 
 use capstan_apiserver::error::Result;
 use k8s_openapi::api::apps::v1::RollingUpdateStatefulSetStrategy;
-use k8s_openapi::api::core::v1::Pod;
 
 use super::super::common::{Round, name_of, scaled};
 use super::super::pods;
 use super::{Step, revision_of};
+use crate::Pod;
 
 impl Step<'_> {
     /// Whether pods are replaced when the template changes.

@@ -4,13 +4,14 @@ use std::sync::Arc;
 
 use capstan_apiserver::error::Result;
 use k8s_openapi::api::apps::v1::StatefulSet;
-use k8s_openapi::api::core::v1::{PersistentVolumeClaim, Pod};
+use k8s_openapi::api::core::v1::PersistentVolumeClaim;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{ObjectMeta, OwnerReference};
 
 use super::super::common::{name_of, namespace_of, uid_of};
 use super::super::pods::controller_ref;
 use super::Step;
 use super::identity::ordinal;
+use crate::Pod;
 use crate::writer::is_already_exists;
 
 /// The name of the claim of an ordinal.

@@ -1,10 +1,11 @@
 //! Ephemeral volumes: a claim that comes and goes with its pod.
 
-use k8s_openapi::api::core::v1::{PersistentVolumeClaim, Pod};
+use k8s_openapi::api::core::v1::PersistentVolumeClaim;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 
 use super::super::common::{Controller, Outcome, Reconciled, name_of, namespace_is_ending, namespace_of, uid_of};
 use super::super::pods::{self, controller_ref};
+use crate::Pod;
 use crate::context::Context;
 use crate::informer::controller_of;
 use crate::writer::is_already_exists;

@@ -3,11 +3,12 @@
 use std::sync::Arc;
 
 use capstan_apiserver::error::Result;
-use k8s_openapi::api::core::v1::{PersistentVolume, PersistentVolumeClaim, Pod};
+use k8s_openapi::api::core::v1::{PersistentVolume, PersistentVolumeClaim};
 
 use super::super::common::{Controller, Outcome, Reconciled, ignore_absent, name_of, namespace_of};
 use super::super::pods;
 use super::phase;
+use crate::Pod;
 use crate::context::Context;
 use crate::informer::Kind;
 

@@ -14,13 +14,14 @@ use std::ops::Deref;
 use std::time::Duration;
 
 use jiff::Timestamp;
-use k8s_openapi::api::core::v1::{Container, Pod, PodSpec};
+use k8s_openapi::api::core::v1::{Container, PodSpec};
 
 pub(super) use container::{Ended, Role, Slot, Stage};
 pub(super) use stop::restarts;
 
 use super::backoff::after;
 use super::behaviour::Behaviour;
+use crate::Pod;
 use crate::events::Severity;
 use crate::scheduler::resources::is_sidecar;
 
@@ -116,7 +117,7 @@ pub(super) fn containers(spec: &PodSpec) -> impl Iterator<Item = (Role, Shown<'_
 impl Machine {
     /// A pod that has just come.
     pub(super) fn new(pod: &Pod, now: Timestamp) -> Self {
-        let spec = pod.spec.as_ref();
+        let spec = pod.spec.as_deref();
         let mut slots: Vec<Slot> = spec.into_iter().flat_map(containers).map(|(role, _)| Slot::new(role)).collect();
         slots.shrink_to_fit();
         Self { slots, started: now, initialized: false, blocked: None, end: None, finished: false }

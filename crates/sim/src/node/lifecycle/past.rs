@@ -1,11 +1,12 @@
 //! A pod that ran before its node knew it, as after the node was off: what the node would remember is in the status.
 
 use jiff::Timestamp;
-use k8s_openapi::api::core::v1::{ContainerState, ContainerStateTerminated, ContainerStatus, Pod};
+use k8s_openapi::api::core::v1::{ContainerState, ContainerStateTerminated, ContainerStatus};
 
 use super::container::{Ended, Run, Slot, Stage};
 use super::stop::restarts;
 use super::{Machine, containers};
+use crate::Pod;
 
 /// How a run ended that nobody saw end.
 const UNSEEN: i32 = 255;

@@ -3,10 +3,11 @@
 use std::time::Duration;
 
 use capstan_apiserver::ops::DeleteOptions;
-use k8s_openapi::api::core::v1::{ConfigMap, Pod};
+use k8s_openapi::api::core::v1::ConfigMap;
 use serde_json::json;
 
 use crate::Cluster;
+use crate::Pod;
 use crate::node::{Behaviour, Body, ContainerContext, ExitCode, Match};
 use crate::testing::{Story, gone, phase, ready, wait};
 

@@ -4,13 +4,14 @@ use std::collections::HashSet;
 use std::time::Duration;
 
 use jiff::Timestamp;
-use k8s_openapi::api::core::v1::{Container, ContainerStatus, Pod, PodStatus};
+use k8s_openapi::api::core::v1::{Container, ContainerStatus, PodStatus};
 use serde_json::{Value, json};
 
 use super::super::backoff::after;
 use super::super::behaviour::{Behaviour, Exit, Match, PullFailure, Rules, StartFailure};
 use super::super::lifecycle::{Effect, End, Machine, Surroundings};
 use super::super::status::{Addresses, status};
+use crate::Pod;
 
 struct Life {
     pod: Pod,
@@ -521,7 +522,7 @@ fn a_pod_that_has_not_run_yet_has_just_come_after_its_node_was_off() {
 fn containers_that_are_added_later_run() {
     let mut life = Life::new(plain());
     life.until(10);
-    let spec = life.pod.spec.as_mut().unwrap();
+    let spec = life.pod.spec_mut();
     spec.ephemeral_containers = serde_json::from_value(json!([{"name": "debug", "image": "tools"}])).unwrap();
     life.until(20);
     let status = life.pod.status.as_ref().unwrap();

@@ -8,10 +8,11 @@ use capstan_apiserver::ops::{DeleteOptions, PatchKind};
 use capstan_apiserver::serve::{LogOptions, Runtime};
 use futures::StreamExt;
 use k8s_openapi::api::coordination::v1::Lease;
-use k8s_openapi::api::core::v1::{ConfigMap, Node, Pod};
+use k8s_openapi::api::core::v1::{ConfigMap, Node};
 use serde_json::json;
 
 use crate::Cluster;
+use crate::Pod;
 use crate::node::{Behaviour, Command, Exit, Match, NodeTemplate, PullFailure};
 use crate::testing::{Story, gone, phase, ready, wait};
 

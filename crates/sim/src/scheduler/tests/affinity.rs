@@ -1,9 +1,9 @@
 //! Rules about where other pods are.
 
-use k8s_openapi::api::core::v1::Pod;
 use serde_json::{Value, json};
 
 use super::{World, node, pod, zone};
+use crate::Pod;
 
 const ZONE: &str = "topology.kubernetes.io/zone";
 const HOST: &str = "kubernetes.io/hostname";
@@ -152,9 +152,9 @@ fn details_of_spread_constraints() {
         running(&mut world, "b1", counts[1]);
         let mut pod = spread("p", ZONE, change.clone());
         // Node affinity is ignored so that zone b counts although the pod cannot be there.
-        let constraints = pod.spec.as_mut().unwrap().topology_spread_constraints.as_mut().unwrap();
+        let constraints = pod.spec_mut().topology_spread_constraints.as_mut().unwrap();
         constraints[0].node_affinity_policy = Some("Ignore".to_owned());
-        pod.spec.as_mut().unwrap().node_selector = Some([(ZONE.to_owned(), "a".to_owned())].into());
+        pod.spec_mut().node_selector = Some([(ZONE.to_owned(), "a".to_owned())].into());
         assert_eq!(world.schedule(&pod).is_ok(), fits, "{change}");
     }
 }
@@ -164,7 +164,7 @@ fn domains_that_a_pod_cannot_be_in_do_not_count() {
     let mut world = zones();
     for i in 0..3 {
         let mut pod = spread(&format!("p{i}"), ZONE, json!({}));
-        pod.spec.as_mut().unwrap().node_selector = Some([(ZONE.to_owned(), "a".to_owned())].into());
+        pod.spec_mut().node_selector = Some([(ZONE.to_owned(), "a".to_owned())].into());
         assert!(world.place(pod).starts_with('a'));
     }
 }
@@ -177,6 +177,6 @@ fn pods_that_end_do_not_count_for_spread() {
         Some(k8s_openapi::apimachinery::pkg::apis::meta::v1::Time(jiff::Timestamp::UNIX_EPOCH));
     world.run("a1", leaving);
     let mut pod = spread("p", ZONE, json!({}));
-    pod.spec.as_mut().unwrap().node_selector = Some([(HOST.to_owned(), "a1".to_owned())].into());
+    pod.spec_mut().node_selector = Some([(HOST.to_owned(), "a1".to_owned())].into());
     assert_eq!(world.schedule(&pod), Ok("a1".to_owned()));
 }

@@ -63,7 +63,7 @@ fn exactly(change: Value) -> Value {
     json!({"requests": [{"name": "r", "exactly": exactly}]})
 }
 
-fn user(claim: &str) -> k8s_openapi::api::core::v1::Pod {
+fn user(claim: &str) -> crate::Pod {
     pod("p", json!({"spec": {"resourceClaims": [{"name": "gpu", "resourceClaimName": claim}]}}))
 }
 

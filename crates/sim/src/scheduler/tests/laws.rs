@@ -53,7 +53,7 @@ fn step() -> impl Strategy<Value = Step> {
     prop_oneof![4 => wish().prop_map(Step::Come), 1 => (0..40usize).prop_map(Step::Go)]
 }
 
-fn to_pod(at: usize, wish: &Wish) -> k8s_openapi::api::core::v1::Pod {
+fn to_pod(at: usize, wish: &Wish) -> crate::Pod {
     let selector =
         |app: usize| json!({"labelSelector": {"matchLabels": {"app": format!("a{app}")}}, "topologyKey": ZONE});
     let required = |app: usize| json!({"requiredDuringSchedulingIgnoredDuringExecution": [selector(app)]});
@@ -142,7 +142,7 @@ proptest! {
         }
         let mut fresh = World::with(nodes());
         for (id, pod) in world.state.pods() {
-            fresh.run(&world.state.node(id).name, k8s_openapi::api::core::v1::Pod::clone(&pod.pod));
+            fresh.run(&world.state.node(id).name, crate::Pod::clone(&pod.pod));
         }
         for (at, step) in steps.iter().enumerate() {
             let Step::Come(wish) = step else { continue };

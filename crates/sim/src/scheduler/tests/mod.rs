@@ -12,7 +12,7 @@ mod volumes;
 use std::collections::HashMap;
 use std::sync::Arc;
 
-use k8s_openapi::api::core::v1::{Node, PersistentVolume, PersistentVolumeClaim, Pod};
+use k8s_openapi::api::core::v1::{Node, PersistentVolume, PersistentVolumeClaim};
 use k8s_openapi::api::policy::v1::PodDisruptionBudget;
 use k8s_openapi::api::resource::v1::{DeviceClass, ResourceClaim};
 use k8s_openapi::api::storage::v1::StorageClass;
@@ -24,6 +24,7 @@ use super::schedule::{Decision, schedule};
 use super::selector::Selector;
 use super::state::State;
 use super::view::View;
+use crate::Pod;
 
 /// A cluster that is not there.
 #[derive(Default)]
@@ -90,7 +91,7 @@ impl World {
 
     /// A pod that is on a node.
     fn run(&mut self, node: &str, mut pod: Pod) {
-        pod.spec.get_or_insert_default().node_name = Some(node.to_owned());
+        pod.spec_mut().node_name = Some(node.to_owned());
         self.state.set_pod(&Arc::new(pod));
     }
 

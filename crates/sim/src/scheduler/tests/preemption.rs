@@ -1,10 +1,10 @@
 //! Who has to leave for a more important pod.
 
-use k8s_openapi::api::core::v1::Pod;
 use serde_json::{Value, json};
 
 use super::super::schedule::Decision;
 use super::{World, node, pod};
+use crate::Pod;
 
 fn important(name: &str, priority: i32, cpu: &str) -> Pod {
     let container = json!({"name": "c", "resources": {"requests": {"cpu": cpu}}});
@@ -53,7 +53,7 @@ fn the_message_says_what_is_tried() {
                    node n, preempting 1 victims";
     assert_eq!(world.schedule(&important("p", 10, "4")), Err(message.to_owned()));
     let mut polite = important("p", 10, "4");
-    polite.spec.as_mut().unwrap().preemption_policy = Some("Never".to_owned());
+    polite.spec_mut().preemption_policy = Some("Never".to_owned());
     let message = "0/1 nodes are available: 1 Insufficient cpu. preemption: not eligible due to \
                    preemptionPolicy=Never.";
     assert_eq!(world.schedule(&polite), Err(message.to_owned()));
@@ -110,7 +110,7 @@ fn those_who_keep_a_pod_away_leave_for_it() {
     let term = json!({"labelSelector": {"matchLabels": {"app": "p"}}, "topologyKey": "kubernetes.io/hostname"});
     let anti = json!({"podAntiAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": [term]}});
     let mut lonely = important("lonely", 0, "1");
-    lonely.spec.as_mut().unwrap().affinity = serde_json::from_value(anti).unwrap();
+    lonely.spec_mut().affinity = serde_json::from_value(anti).unwrap();
     world.run("n", lonely);
     world.run("n", important("other", 0, "1"));
     assert_eq!(victims(&mut world, &important("p", 10, "1")), expect("n", &["lonely"]));

@@ -1,11 +1,12 @@
 //! Scheduling with a server and virtual nodes.
 
 use capstan_apiserver::ops::{DeleteOptions, PatchKind};
-use k8s_openapi::api::core::v1::{Node, Pod};
+use k8s_openapi::api::core::v1::Node;
 use k8s_openapi::api::resource::v1::{DeviceClass, ResourceClaim, ResourceSlice};
 use k8s_openapi::api::scheduling::v1::PriorityClass;
 use serde_json::{Value, json};
 
+use crate::Pod;
 use crate::informer::Kind;
 use crate::node::NodeTemplate;
 use crate::testing::{Story, gone, ready, wait};

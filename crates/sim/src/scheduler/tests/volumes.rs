@@ -56,7 +56,7 @@ fn volume(world: &mut World, name: &str, zone: &str, size: &str, class: &str) {
     world.objects.volumes.push(Arc::new(serde_json::from_value(value).unwrap()));
 }
 
-fn user(claims: &[&str]) -> k8s_openapi::api::core::v1::Pod {
+fn user(claims: &[&str]) -> crate::Pod {
     let volumes: Vec<Value> =
         claims.iter().map(|claim| json!({"name": claim, "persistentVolumeClaim": {"claimName": claim}})).collect();
     pod("p", json!({"spec": {"volumes": volumes}}))
