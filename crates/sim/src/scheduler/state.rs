@@ -212,8 +212,7 @@ impl State {
         let Some(known) = place.pods.iter_mut().find(|known| known.key == key) else { return false };
         let (before, now) = (&known.pod.metadata, &pod.metadata);
         // A spec that changes gets another generation, where there are generations.
-        let same_spec =
-            (before.generation.is_some() && before.generation == now.generation) || known.pod.is_alike(pod);
+        let same_spec = (before.generation.is_some() && before.generation == now.generation) || known.pod.is_alike(pod);
         if before.uid != now.uid || before.labels != now.labels || !same_spec {
             return false;
         }
