@@ -32,7 +32,15 @@ pub fn read(name: &str) -> Value {
 
 /// A cluster with what all examples need, apart from caches and devices.
 pub async fn world() -> World {
-    let world = World::start().await;
+    furnished(World::start().await).await
+}
+
+/// The same that is embedded whatever is wanted.
+pub async fn world_in_virtual_time() -> World {
+    furnished(World::start_in_virtual_time(2).await).await
+}
+
+async fn furnished(world: World) -> World {
     for (group, version, kind, plural) in FOREIGN {
         world.install(group, version, kind, plural).await;
     }

@@ -1,4 +1,5 @@
-//! Shared by the tests in this crate: [`world`], [`nim`], [`gpu`], [`upgrade`] and [`examples`] for stories, [`wire`] and [`crash`] for
+//! Shared by the tests in this crate: [`world`], [`nim`], [`gpu`], [`upgrade`] and [`examples`] for stories,
+//! [`rendered`] for what the operator applies, [`wire`] and [`crash`] for
 //! crashes, [`real`] for stories on a real control plane, [`rights`] for what the operator may do, [`exchange`] for
 //! comparisons of the embedded API server with a real one.
 
@@ -13,6 +14,7 @@ pub mod nim;
 pub mod normal;
 pub mod real;
 pub mod recorded;
+pub mod rendered;
 pub mod rights;
 pub mod servers;
 pub mod simulated;

@@ -11,6 +11,7 @@ use capstan_apiserver::serve::{Api, Path};
 use http::{Method, Request, Response};
 use http_body_util::BodyExt;
 use http_body_util::combinators::UnsyncBoxBody;
+use serde_json::Value;
 use tokio::sync::Notify;
 
 /// What happens at a write.
@@ -50,6 +51,8 @@ struct State {
     requests: Mutex<BTreeMap<String, usize>>,
     cut: AtomicBool,
     died: Notify,
+    /// Bodies of server-side applies by path, once they are recorded.
+    applied: Mutex<Option<BTreeMap<String, Value>>>,
 }
 
 impl Wire {
@@ -66,6 +69,36 @@ impl Wire {
     /// How many requests of each kind were sent, as `PATCH nimservices/status`; watches, lists and leases aside.
     pub fn requests(&self) -> BTreeMap<String, usize> {
         self.state.requests.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
+    /// Records what is applied from now on.
+    pub fn record_applies(&self) {
+        self.state.applied.lock().unwrap_or_else(PoisonError::into_inner).get_or_insert_default();
+    }
+
+    /// The last body that was applied to each object, status aside, by the path of the object.
+    pub fn applied(&self) -> BTreeMap<String, Value> {
+        self.state.applied.lock().unwrap_or_else(PoisonError::into_inner).clone().unwrap_or_default()
+    }
+
+    /// The same request, after its body was recorded if it is an apply.
+    async fn recorded(&self, request: Request<kube::client::Body>) -> Request<kube::client::Body> {
+        let is_apply = request
+            .headers()
+            .get(http::header::CONTENT_TYPE)
+            .is_some_and(|kind| kind == "application/apply-patch+yaml");
+        let path = request.uri().path().to_owned();
+        let recording = self.state.applied.lock().unwrap_or_else(PoisonError::into_inner).is_some();
+        if !recording || !is_apply || path.ends_with("/status") {
+            return request;
+        }
+        let (parts, body) = request.into_parts();
+        let bytes = body.collect().await.map(http_body_util::Collected::to_bytes).unwrap_or_default();
+        let value = serde_json::from_slice(&bytes).unwrap_or_default();
+        if let Some(applied) = &mut *self.state.applied.lock().unwrap_or_else(PoisonError::into_inner) {
+            applied.insert(path, value);
+        }
+        Request::from_parts(parts, kube::client::Body::from(bytes))
     }
 
     /// Cuts the wire.
@@ -90,6 +123,7 @@ impl Wire {
         if let Some(kind) = kind(request.method(), request.uri().path()) {
             *self.state.requests.lock().unwrap_or_else(PoisonError::into_inner).entry(kind).or_default() += 1;
         }
+        let request = self.recorded(request).await;
         let number = if is_write { self.state.writes.fetch_add(1, Ordering::SeqCst) + 1 } else { 0 };
         let answer = match &self.to {
             End::Embedded(api) => api.answer(request).await.map(|body| body.map_err(Into::into).boxed_unsync()),

@@ -1,9 +1,11 @@
-//! Every file of `examples/gpu`, applied to virtual nodes until it is ready, and then nothing is written.
+//! Every file of `examples/gpu`, applied to virtual nodes until it is ready, and then nothing is written. What the
+//! operator applies for it is as reviewed.
 
 #![allow(clippy::unwrap_used, reason = "a failed unwrap is a failed test")]
 
 use capstan_tests::gpu::{ALPHA, API, example};
 use capstan_tests::nim::{condition, state};
+use capstan_tests::rendered::assert_rendered;
 use capstan_tests::wire::Fault;
 use capstan_tests::world::World;
 use serde_json::{Value, json};
@@ -67,6 +69,7 @@ async fn applied(file: &str, labels: Value) -> World {
     let world = World::start_bare_in_virtual_time(2).await;
     let world = if file == "minimal" { world.with_own_image() } else { world };
     let operator = world.operator(Fault::None).await;
+    operator.wire.record_applies();
     world.patch("v1", "Node", "gpu-1", json!({"metadata": {"labels": labels}})).await;
     let objects = example(file);
     for object in &objects {
@@ -80,5 +83,6 @@ async fn applied(file: &str, labels: Value) -> World {
     let writes = world.settled(&operator).await;
     world.rest().await;
     assert_eq!(operator.wire.writes(), writes, "settled");
+    assert_rendered(&format!("gpu/{file}"), &operator);
     world
 }
