@@ -1,7 +1,7 @@
 //! The admission webhook: the same checks as in the plan, before an object is stored.
 
 use capstan_api::nim::NimService;
-use capstan_operands::inference::{nim_build, nim_cache, nim_pipeline, nim_service as plans};
+use capstan_operands::nim::{nim_build, nim_cache, nim_pipeline, nim_service as plans};
 use capstan_plan::{Facts, Gvk, Live};
 use capstan_runtime::Runtime;
 use capstan_runtime::webhook::{Operation, Review, Routes, Verdict};

@@ -1,7 +1,7 @@
 //! The controller of NIMBuilds.
 
 use capstan_api::nim::{NimBuild, NimCache};
-use capstan_operands::inference::nim_build::{self, Seen};
+use capstan_operands::nim::nim_build::{self, Seen};
 use capstan_plan::{Gvk, Ref};
 use capstan_runtime::read::Part;
 use capstan_runtime::{Action, Change, Error, Key, Runtime};

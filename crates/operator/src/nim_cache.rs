@@ -1,7 +1,7 @@
 //! The controller of NIMCaches.
 
 use capstan_api::nim::{NimBuild, NimCache};
-use capstan_operands::inference::nim_cache::{self, Seen};
+use capstan_operands::nim::nim_cache::{self, Seen};
 use capstan_plan::{Gvk, LiveObjects, Ref};
 use capstan_runtime::read::Part;
 use capstan_runtime::{Action, Change, Error, Key, Runtime};

@@ -1,7 +1,7 @@
 //! The controller of NIMPipelines.
 
 use capstan_api::nim::NimPipeline;
-use capstan_operands::inference::nim_pipeline;
+use capstan_operands::nim::nim_pipeline;
 use capstan_plan::Ref;
 use capstan_runtime::{Action, Error, Key};
 use kube::ResourceExt;

@@ -2,7 +2,7 @@
 
 use capstan_api::nim::NimService;
 use capstan_api::nim::service::InferencePlatform;
-use capstan_operands::inference::nim_service;
+use capstan_operands::nim::nim_service;
 use capstan_plan::kit::INSTANCE;
 use capstan_plan::{Facts, Gvk, Live, Ref};
 use capstan_runtime::ask::Asker;

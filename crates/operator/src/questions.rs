@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use capstan_operands::inference::nim_service::discovery;
+use capstan_operands::nim::nim_service::discovery;
 use capstan_plan::{Answer, Question};
 use capstan_runtime::ask::{How, Known, Silence};
 use capstan_runtime::registry::Registries;

@@ -6,7 +6,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use capstan_operands::gpu::policy;
+use capstan_operands::gpu::cluster_policy;
 use capstan_runtime::kinds::KINDS;
 use capstan_runtime::leader;
 use k8s_openapi::api::rbac::v1::PolicyRule;
@@ -106,7 +106,7 @@ pub fn rights(release: &Release) -> Vec<Right> {
     // A name cannot be checked before there is an object.
     add(Own, Always, leases, &[], &["create"]);
     add(Own, Always, leases, &[leader::NAME.into()], &["get", "patch"]);
-    let (here, everywhere) = policy::granted();
+    let (here, everywhere) = cluster_policy::granted();
     grant(&mut rights, Cluster, &everywhere);
     grant(&mut rights, Own, &here);
     rights.sort();

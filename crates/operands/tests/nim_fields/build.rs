@@ -1,6 +1,6 @@
 //! NIMBuild.
 
-use capstan_operands::inference::nim_build::{Seen, check, plan};
+use capstan_operands::nim::nim_build::{Seen, check, plan};
 use serde_json::{Value, json};
 
 use super::{Case, Sight, assert_alive, facts, object, ready_cache};

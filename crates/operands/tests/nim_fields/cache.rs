@@ -1,6 +1,6 @@
 //! NIMCache: each source, while its manifest is read and while it downloads.
 
-use capstan_operands::inference::nim_cache::{Seen, check, plan};
+use capstan_operands::nim::nim_cache::{Seen, check, plan};
 use serde_json::{Value, json};
 
 use super::{Case, Context, MANIFEST, Sight, assert_alive, facts, object};

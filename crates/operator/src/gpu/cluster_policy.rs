@@ -3,8 +3,8 @@
 use std::time::Duration;
 
 use capstan_api::gpu::ClusterPolicy;
-use capstan_operands::gpu::policy::measures::{Measures, measures};
-use capstan_operands::gpu::{policy, upgrade};
+use capstan_operands::gpu::cluster_policy::measures::{Measures, measures};
+use capstan_operands::gpu::{cluster_policy as policy, upgrade};
 use capstan_plan::{Gvk, Ref};
 use capstan_runtime::queue::Queue;
 use capstan_runtime::{Action, Cache, Change, Error, Key};
