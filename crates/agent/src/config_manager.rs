@@ -202,8 +202,8 @@ mod tests {
         let options = options(dir.path());
         let key = &options.node_label;
         let named = |name: &str| NodeFacts { labels: [(key.clone(), name.to_owned())].into(), ..NodeFacts::default() };
-        let roots = capstan_hw::driver::Roots::local();
-        let hardware = std::sync::Arc::new(capstan_hw::Source::nvml(roots.clone()));
+        let roots = capstan_hw::gpu::nvidia::driver::Roots::local();
+        let hardware = std::sync::Arc::new(capstan_hw::gpu::nvidia::Source::nvml(roots.clone()));
         let cx = Cx::new(hardware, roots, dir.path(), tokio_util::sync::CancellationToken::new());
         let (stop, dst) = (cx.stop.clone(), options.config_file_dst.clone());
         let facts = futures::stream::iter([Ok(named("plain")), Ok(named("shared"))]).chain(futures::stream::pending());

@@ -5,9 +5,9 @@ use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use capstan_hw::driver::Roots;
-use capstan_hw::nvml::Library;
-use capstan_hw::{Hardware, Source};
+use capstan_hw::gpu::nvidia::driver::Roots;
+use capstan_hw::gpu::nvidia::nvml::Library;
+use capstan_hw::gpu::nvidia::{Hardware, Source};
 use http::header::{HeaderValue, USER_AGENT};
 use kube::Client;
 use kube::config::Kubeconfig;

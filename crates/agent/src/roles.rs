@@ -249,8 +249,8 @@ async fn joined(mut running: JoinSet<(&'static str, Result<()>)>, cx: &Cx) -> Re
 
 #[cfg(test)]
 mod tests {
-    use capstan_hw::Source;
-    use capstan_hw::driver::Roots;
+    use capstan_hw::gpu::nvidia::Source;
+    use capstan_hw::gpu::nvidia::driver::Roots;
 
     use super::*;
 

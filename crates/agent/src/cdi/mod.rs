@@ -30,8 +30,8 @@ pub use write::{remove, write};
 
 use std::sync::Arc;
 
-use capstan_hw::Source;
-use capstan_hw::driver::Roots;
+use capstan_hw::gpu::nvidia::Source;
+use capstan_hw::gpu::nvidia::driver::Roots;
 
 use crate::roles::{Entry, entry};
 use crate::{Cx, Error, Result};

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use capstan_api::nfd::NodeFeature;
 use capstan_hw::fake::{Fake, Model, Recording, Root, node};
-use capstan_hw::{Fabric, MigMode};
+use capstan_hw::gpu::nvidia::{Fabric, MigMode};
 use clap::Parser;
 use futures::future::BoxFuture;
 use k8s_openapi::api::core::v1::Pod;
@@ -357,7 +357,7 @@ impl Publisher for Heard {
 }
 
 fn cx(fake: Arc<Fake>, root: &Path) -> Cx {
-    let roots = capstan_hw::driver::Roots::new("/", root, None);
+    let roots = capstan_hw::gpu::nvidia::driver::Roots::new("/", root, None);
     Cx::new(Arc::new(Source::of(fake)), roots, root, CancellationToken::new())
 }
 
