@@ -9,8 +9,11 @@
 mod error;
 pub mod fake;
 pub mod gpu;
+pub mod modules;
+pub mod net;
 pub mod pci;
 pub mod root;
+pub mod sysfs;
 
 pub use error::Error;
 

@@ -3,6 +3,17 @@
 //! Every link on the way is resolved inside the root, so that a link in it can never lead to a file outside.
 
 use std::path::{Component, Path, PathBuf};
+use std::process::Command;
+
+/// A program of a root, run with that root as its own, so that it finds the libraries and files that it came with.
+pub fn command_in(root: &Path, program: &str) -> Command {
+    if root == Path::new("/") {
+        return Command::new(program);
+    }
+    let mut command = Command::new("chroot");
+    command.arg(root).arg(program);
+    command
+}
 
 /// Whether a file below `root` can be run: a regular, non-empty file with an execute bit.
 pub fn executable_in(root: &Path, file: &Path) -> bool {
