@@ -11,7 +11,7 @@ mod operator;
 mod plan;
 mod show;
 mod sim;
-mod snapshot;
+mod source;
 mod status;
 mod up;
 mod versions;

@@ -171,6 +171,13 @@ fn options(args: &Args) -> Result<Options> {
     })
 }
 
+/// How an operator runs in this process: alone, with the image of a release of this version.
+pub(crate) fn in_process() -> Options {
+    let mut options = Options::in_process();
+    options.gpu.agent.image = crate::own_image();
+    options
+}
+
 /// What an operator with these arguments and variables does with GPU nodes.
 pub(crate) fn gpu(args: &Args, variable: impl Fn(&str) -> Option<String>) -> capstan_operator::gpu::Settings {
     // Images of operands that the chart chose.

@@ -3,6 +3,7 @@
 use std::io::{IsTerminal, Write};
 
 use anyhow::{Context, Result};
+use capstan_inspect::Paint;
 use clap::ValueEnum;
 use serde::Serialize;
 
@@ -17,47 +18,10 @@ pub(crate) enum Format {
     Yaml,
 }
 
-/// Colours, or none.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct Paint {
-    on: bool,
-}
-
-impl Paint {
-    /// Colours where standard output is a terminal, unless `NO_COLOR` says otherwise.
-    pub(crate) fn detect() -> Self {
-        let unwanted = std::env::var_os("NO_COLOR").is_some_and(|value| !value.is_empty());
-        Self { on: std::io::stdout().is_terminal() && !unwanted }
-    }
-
-    /// No colours.
-    pub(crate) fn none() -> Self {
-        Self { on: false }
-    }
-
-    fn with(self, code: &str, text: &str) -> String {
-        if self.on { format!("\u{1b}[{code}m{text}\u{1b}[0m") } else { text.to_owned() }
-    }
-
-    pub(crate) fn bold(self, text: &str) -> String {
-        self.with("1", text)
-    }
-
-    pub(crate) fn dim(self, text: &str) -> String {
-        self.with("2", text)
-    }
-
-    pub(crate) fn red(self, text: &str) -> String {
-        self.with("31", text)
-    }
-
-    pub(crate) fn green(self, text: &str) -> String {
-        self.with("32", text)
-    }
-
-    pub(crate) fn yellow(self, text: &str) -> String {
-        self.with("33", text)
-    }
+/// Colours where standard output is a terminal, unless `NO_COLOR` says otherwise.
+pub(crate) fn paint() -> Paint {
+    let unwanted = std::env::var_os("NO_COLOR").is_some_and(|value| !value.is_empty());
+    if std::io::stdout().is_terminal() && !unwanted { Paint::Ansi } else { Paint::Plain }
 }
 
 /// Prints an answer for programs.

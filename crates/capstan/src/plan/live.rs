@@ -1,11 +1,11 @@
 //! How the operator of a cluster runs: its arguments and variables, as its Deployment gives them.
 
 use anyhow::{Result, anyhow};
+use capstan_inspect::Snapshot;
+use capstan_inspect::snapshot::named;
 use capstan_operator::Options;
 use clap::Parser;
 use serde_json::Value;
-
-use crate::snapshot::{Snapshot, named};
 
 /// The command line of an operator.
 #[derive(Parser)]
@@ -19,8 +19,7 @@ struct Line {
 pub(crate) fn options(snapshot: &Snapshot) -> Result<(Options, Vec<String>)> {
     let alone = Options::in_process();
     let Some((namespace, container)) = find(snapshot) else {
-        let mut options = alone;
-        options.gpu.agent.image = crate::own_image();
+        let options = crate::operator::in_process();
         let note = format!("no operator found: this is what one would do in the namespace {}", options.gpu.namespace);
         return Ok((options, vec![note]));
     };

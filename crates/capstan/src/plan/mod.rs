@@ -1,29 +1,18 @@
 //! `capstan plan`: what would change, before anything does.
-//!
-//! The cluster is copied into this process, and the operator itself runs on the copy: [`twin`]. Before and after are then
-//! compared: [`changes`].
 
-mod changes;
 mod live;
-mod show;
-#[cfg(test)]
-mod tests;
-mod twin;
 
 use std::path::PathBuf;
 use std::process::ExitCode;
 
 use anyhow::Result;
+use capstan_trial::{manifests, plan};
 use clap::ValueEnum;
-use serde::Serialize;
 
-use changes::{Action, Change};
 pub(crate) use live::options;
-use twin::Written;
-pub(crate) use twin::{PACE, containers, noticed, restorable};
 
-use crate::snapshot::{self, Snapshot, Source, name_of, named};
-use crate::up::manifests::{self, Manifest};
+use crate::show;
+use crate::source::Source;
 
 #[derive(clap::Args)]
 #[command(after_help = "Examples:
@@ -56,114 +45,23 @@ enum Format {
     Markdown,
 }
 
-/// Everything that a plan says.
-#[derive(Clone, Debug, Serialize)]
-#[serde(rename_all = "camelCase")]
-struct Plan {
-    /// Objects that come, change or go.
-    changes: Vec<Change>,
-    /// Nodes whose labels, taints or pods change.
-    nodes: Vec<String>,
-    /// Pods that run now and would be replaced or go, in order, with the seconds after which they do.
-    pods: Vec<Gone>,
-    /// About how long it takes, if images are pulled and drivers are built as fast as we guess.
-    seconds: u64,
-    /// Whether it came to an end.
-    settled: bool,
-    /// What the custom resources say at the end, unless they are ready.
-    waiting: Vec<String>,
-    /// What a reader should know about how this was found out.
-    notes: Vec<String>,
-}
-
-/// A pod that goes.
-#[derive(Clone, Debug, Serialize)]
-struct Gone {
-    after: u64,
-    pod: String,
-}
-
 pub(crate) async fn run(args: Args) -> Result<ExitCode> {
     if let Some(file) = &args.from_cluster {
         let snapshot = args.source.get().await?.redacted();
         snapshot.save(file)?;
         let count: usize = snapshot.objects.values().map(Vec::len).sum();
-        crate::show::print(&format!("{count} objects written to {}\n", file.display()))?;
+        show::print(&format!("{count} objects written to {}\n", file.display()))?;
         return Ok(ExitCode::SUCCESS);
     }
     let wanted = if args.file.is_empty() { Vec::new() } else { manifests::read(&args.file)? };
     let before = args.source.get().await?;
-    let (options, mut notes) = options(&before)?;
-    let outcome = twin::run(&before, &wanted, options)?;
-    notes.extend(doubts(&before));
-    let plan = plan(&before, &wanted, outcome, notes);
+    let (options, notes) = options(&before)?;
+    let plan = plan::run(&before, &wanted, options, notes)?;
     match args.output {
-        Format::Text => crate::show::print(&show::text(&plan, crate::show::Paint::detect()))?,
-        Format::Markdown => crate::show::print(&show::markdown(&plan))?,
-        Format::Json => crate::show::data(&plan, crate::show::Format::Json)?,
-        Format::Yaml => crate::show::data(&plan, crate::show::Format::Yaml)?,
+        Format::Text => show::print(&plan::text::text(&plan, show::paint()))?,
+        Format::Markdown => show::print(&plan::text::markdown(&plan))?,
+        Format::Json => show::data(&plan, show::Format::Json)?,
+        Format::Yaml => show::data(&plan, show::Format::Yaml)?,
     }
     Ok(if plan.changes.is_empty() { ExitCode::SUCCESS } else { ExitCode::from(crate::FOUND) })
-}
-
-fn plan(before: &Snapshot, wanted: &[Manifest], outcome: twin::Outcome, notes: Vec<String>) -> Plan {
-    let changes = ours(changes::between(before, &outcome.after), wanted, &outcome.written);
-    let pods: Vec<Gone> = outcome.gone.into_iter().map(|(after, pod)| Gone { after: after.as_secs(), pod }).collect();
-    let on_node = |gone: &Gone| gone.pod.rsplit_once(" on ").map(|(_, node)| node.to_owned());
-    let changed = changes.iter().filter(|change| change.kind == "Node").map(|change| change.name.clone());
-    let mut nodes: Vec<String> = changed.chain(pods.iter().filter_map(on_node)).collect();
-    nodes.sort();
-    nodes.dedup();
-    // Where nothing changes, the time is that of pods of a copy that started.
-    let seconds = if changes.is_empty() { 0 } else { outcome.took.as_secs() };
-    Plan { nodes, pods, seconds, settled: outcome.settled, waiting: waiting(&outcome.after, &changes), changes, notes }
-}
-
-/// The changes that the operator or the user makes. What Kubernetes itself adds to a cluster is another matter; what goes
-/// because its owner goes is not.
-fn ours(changes: Vec<Change>, wanted: &[Manifest], written: &Written) -> Vec<Change> {
-    let asked = |change: &Change| {
-        let is = |manifest: &&Manifest| {
-            let named_so = manifest.name() == change.name;
-            named_so && change.kind == name_of(&manifest.kind.group, &manifest.kind.kind)
-        };
-        wanted.iter().any(|manifest| is(&manifest))
-    };
-    let wrote = |change: &Change| {
-        let name = |name: &str| (snapshot::plural(&change.kind).to_owned(), change.namespace.clone(), name.to_owned());
-        written.contains(&name(&change.name)) || (change.action == Action::Create && written.contains(&name("")))
-    };
-    changes.into_iter().filter(|change| change.action == Action::Delete || asked(change) || wrote(change)).collect()
-}
-
-/// Custom resources that would not get ready, in their own words. Only what the plan touches: others are another matter.
-fn waiting(after: &Snapshot, changes: &[Change]) -> Vec<String> {
-    let touched = changes.iter().filter(|change| change.action != Action::Delete);
-    let said = touched.filter_map(|change| {
-        let objects = after.objects.get(&change.kind)?;
-        let object = objects.iter().find(|object| named(object) == (&change.namespace, &change.name))?;
-        // A node whose driver was not upgraded says why.
-        if let Some(reason) = object["metadata"]["annotations"]["capstan.dev/upgrade-reason"].as_str() {
-            return Some(format!("{} {}: {reason}", change.kind, change.name));
-        }
-        let state = object["status"]["state"].as_str()?;
-        if state.eq_ignore_ascii_case("ready") {
-            return None;
-        }
-        let conditions = object["status"]["conditions"].as_array().into_iter().flatten();
-        let messages = conditions.filter_map(|condition| condition["message"].as_str());
-        let message = messages.into_iter().find(|message| !message.is_empty()).unwrap_or("no reason given");
-        Some(format!("{} {}: {state}: {message}", change.kind, change.name))
-    });
-    said.collect()
-}
-
-/// What makes a plan less certain.
-fn doubts(before: &Snapshot) -> Vec<String> {
-    let mut doubts = Vec::new();
-    if before.redacted {
-        doubts.push("the snapshot holds no secrets: pods may seem to change because of their contents".to_owned());
-    }
-    doubts.extend(before.unread.iter().map(|(kind, why)| format!("{kind} could not be read: {why}")));
-    doubts
 }

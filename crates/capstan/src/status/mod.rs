@@ -1,26 +1,14 @@
-//! `capstan status`: the whole cluster as one tree, its first line the verdict.
-//!
-//! [`tree`] decides from a snapshot and nothing else, [`text`] draws, [`watch`] looks again.
+//! `capstan status`: the whole cluster as one tree, its first line the verdict. With `--watch`, as it changes.
 
-mod models;
-mod nodes;
-pub(crate) mod operator;
-mod resources;
-mod text;
-mod tree;
 mod watch;
-
-#[cfg(test)]
-mod tests;
 
 use std::process::ExitCode;
 
 use anyhow::Result;
+use capstan_inspect::status;
 
-use crate::show::{self, Format, Paint};
-use crate::snapshot::{self, Source};
-
-pub(crate) use tree::tree;
+use crate::show::{self, Format};
+use crate::source::Source;
 
 const EXAMPLES: &str = "\
 Examples:
@@ -31,22 +19,6 @@ Examples:
   until capstan status >/dev/null; do sleep 5; done
 
 Ends with 0 if everything is ready, with 2 if something is not, with 1 if that cannot be told.";
-
-/// Kinds that a status is made of: the others need not be read for it.
-const KINDS: &[&str] = &[
-    "ClusterPolicy.nvidia.com",
-    "NVIDIADriver.nvidia.com",
-    "GPUCluster.nvidia.com",
-    "NIMService.apps.nvidia.com",
-    "NIMCache.apps.nvidia.com",
-    "NIMPipeline.apps.nvidia.com",
-    "NIMBuild.apps.nvidia.com",
-    "CustomResourceDefinition.apiextensions.k8s.io",
-    "Deployment.apps",
-    "Lease.coordination.k8s.io",
-    "Node",
-    "Pod",
-];
 
 #[derive(clap::Args)]
 #[command(after_help = EXAMPLES)]
@@ -65,18 +37,13 @@ pub(crate) async fn run(args: Args) -> Result<ExitCode> {
     if args.watch {
         return watch::run(&args.source, args.output).await;
     }
-    let snapshot = args.source.look(KINDS).await?;
-    let tree = tree(&snapshot);
+    let snapshot = args.source.of_kinds(&status::kinds()).await?;
+    let tree = status::tree(&snapshot);
     match args.output {
-        Format::Text => show::print(&text::draw(&tree, Paint::detect()))?,
+        Format::Text => show::print(&status::text::draw(&tree, show::paint()))?,
         format => show::data(&tree, format)?,
     }
     Ok(code(tree.verdict.ready))
-}
-
-/// The text of a snapshot's status, without colours.
-pub(crate) fn plain(snapshot: &snapshot::Snapshot) -> String {
-    text::draw(&tree(snapshot), Paint::none())
 }
 
 fn code(ready: bool) -> ExitCode {

@@ -5,6 +5,9 @@ use std::process::ExitCode;
 use std::time::{Duration, Instant};
 
 use anyhow::{Result, anyhow, bail};
+use capstan_inspect::snapshot::Watch;
+use capstan_inspect::status::text::{self, Tone};
+use capstan_inspect::status::{self, Tree, Verdict, tree};
 use ratatui::Frame;
 use ratatui::crossterm::event::{self, Event, KeyCode, KeyEventKind, KeyModifiers};
 use ratatui::layout::{Constraint, Layout};
@@ -14,11 +17,9 @@ use ratatui::widgets::{Paragraph, Wrap};
 use serde_json::json;
 use tokio::sync::mpsc;
 
-use super::text::{self, Tone};
-use super::tree::{Tree, Verdict};
-use super::{KINDS, code, tree};
+use super::code;
 use crate::show::{self, Format};
-use crate::snapshot::{Source, Watch};
+use crate::source::Source;
 
 /// How often it is drawn at most.
 const PACE: Duration = Duration::from_millis(500);
@@ -29,7 +30,7 @@ pub(super) async fn run(source: &Source, format: Format) -> Result<ExitCode> {
     if format == Format::Yaml {
         bail!("--watch tells changes line by line: use -o json or -o text");
     }
-    let mut watch = Watch::start(&source.client().await?, KINDS).await?;
+    let mut watch = Watch::start(&source.client().await?, &status::kinds()).await?;
     let first = tree(watch.next().await.map_err(|why| anyhow!("cannot look at the cluster: {why}"))?);
     if format == Format::Text && std::io::stdout().is_terminal() && std::io::stdin().is_terminal() {
         return full_screen(watch, first).await;
@@ -195,7 +196,7 @@ mod tests {
     use ratatui::backend::TestBackend;
 
     use super::*;
-    use crate::snapshot::Snapshot;
+    use capstan_inspect::Snapshot;
 
     fn screen(view: &mut View) -> String {
         let mut terminal = Terminal::new(TestBackend::new(40, 4)).expect("a screen in memory");

@@ -5,6 +5,7 @@ use std::path::PathBuf;
 use anyhow::{Context, Result, anyhow, bail};
 use capstan_api::crd::Entry;
 use capstan_gpu_sim::faults::Fault;
+use capstan_trial::manifests::{self, Manifest};
 use k8s_openapi::api::core::v1::Node;
 use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
 use kube::api::{DynamicObject, Patch, PatchParams};
@@ -13,7 +14,6 @@ use kube::runtime::wait::{await_condition, conditions};
 use kube::{Api, Client, ResourceExt};
 use serde_json::{Value, json};
 
-use super::manifests::{self, Manifest};
 use super::progress::View;
 
 /// Values with the mistakes that people make.
@@ -57,7 +57,7 @@ impl Faults {
     /// What has to be there before the operator starts.
     pub(super) async fn before(&self, client: &Client) -> Result<()> {
         if self.has("crd-outdated") {
-            for entry in crate::doctor::steered() {
+            for entry in capstan_inspect::doctor::reconciled_kinds() {
                 let mut definition = entry.definition();
                 if entry.kind == OUTDATED.0 {
                     forget(&mut definition, OUTDATED.1);

@@ -2,7 +2,6 @@
 
 mod data;
 mod faults;
-pub(crate) mod manifests;
 mod operator;
 mod progress;
 
@@ -16,6 +15,7 @@ use capstan_api::nim::NimService;
 use capstan_apiserver::serve::{Listen, ListenError};
 use capstan_gpu_sim::faults::Fault;
 use capstan_sim::{Cluster, NodeTemplate, StartError, node};
+use capstan_trial::manifests::{self, Manifest};
 use clap::ValueEnum;
 use futures::{StreamExt, TryStreamExt};
 use k8s_openapi::api::core::v1::Node;
@@ -24,7 +24,6 @@ use kube::{Api, Client, Resource};
 
 use data::Data;
 use faults::Faults;
-use manifests::Manifest;
 use operator::Operator;
 use progress::View;
 

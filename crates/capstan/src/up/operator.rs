@@ -4,12 +4,13 @@ use std::path::Path;
 use std::time::Duration;
 
 use anyhow::{Context, Result, anyhow, bail};
+use capstan_trial::manifests::{self, Manifest};
 use kube::Client;
 use tokio::task::JoinHandle;
 use tokio_util::sync::CancellationToken;
 
 use super::faults::Faults;
-use super::manifests::{self, Manifest};
+
 use super::progress::View;
 
 /// How often to look for the kinds of another operator.

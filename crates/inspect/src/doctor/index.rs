@@ -1,0 +1,397 @@
+//! A snapshot with its pods, logs and events indexed, as rules ask for them. Nothing here decides anything.
+
+use std::cell::OnceCell;
+use std::collections::HashMap;
+use std::time::Duration;
+
+use capstan_operands::causes::{Class, words};
+use k8s_openapi::jiff::Timestamp;
+use serde_json::Value;
+
+use super::finding::{Finding, Reach, Severity};
+use crate::products;
+use crate::snapshot::{Snapshot, named};
+
+/// The resource that stands for whole GPUs.
+pub(super) const GPU: &str = "nvidia.com/gpu";
+/// Says that a node has a GPU on its PCI bus; feature discovery writes one of these.
+const PCI: [&str; 3] = ["pci-10de.present", "pci-0302_10de.present", "pci-0300_10de.present"];
+/// What feature discovery writes begins with this.
+pub(super) const FEATURES: &str = "feature.node.kubernetes.io/";
+
+/// The text of a value, or nothing.
+pub(super) fn text(value: &Value) -> &str {
+    value.as_str().unwrap_or_default()
+}
+
+/// The items of a list, or nothing.
+pub(super) fn items(value: &Value) -> &[Value] {
+    value.as_array().map_or(&[], Vec::as_slice)
+}
+
+/// A condition of an object.
+pub(super) fn condition<'a>(object: &'a Value, type_: &str) -> Option<&'a Value> {
+    items(&object["status"]["conditions"]).iter().find(|one| one["type"] == type_)
+}
+
+/// How people name an object: `Pod capstan/driver`, `Node gpu-1`.
+pub(super) fn reference(object: &Value) -> String {
+    let (namespace, name) = named(object);
+    let kind = text(&object["kind"]);
+    if namespace.is_empty() { format!("{kind} {name}") } else { format!("{kind} {namespace}/{name}") }
+}
+
+/// A text on one line, not too long.
+pub(super) fn short(text: &str) -> String {
+    let line = text.split_whitespace().collect::<Vec<_>>().join(" ");
+    match line.char_indices().nth(240) {
+        Some((end, _)) => format!("{}…", &line[..end]),
+        None => line,
+    }
+}
+
+/// A number of a resource of a node or container, which may be text. Only whole devices are asked for here.
+pub(super) fn amount(value: &Value) -> i64 {
+    value.as_i64().or_else(|| text(value).parse().ok()).unwrap_or(0)
+}
+
+/// What a pod does on its node.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Role {
+    Driver,
+    Toolkit,
+    Plugin,
+    Validator,
+    /// Another part of a GPU node.
+    Operand,
+    /// What uses nodes instead of making them usable.
+    Workload,
+}
+
+/// A pod.
+#[derive(Clone, Copy)]
+pub(crate) struct Pod<'a> {
+    pub(super) value: &'a Value,
+    pub(super) namespace: &'a str,
+    pub(crate) name: &'a str,
+    pub(super) node: &'a str,
+    pub(super) role: Role,
+}
+
+/// A container of a pod, as its status has it.
+#[derive(Clone, Copy)]
+pub(super) struct Container<'a> {
+    pub(super) value: &'a Value,
+    pub(super) name: &'a str,
+    pub(super) init: bool,
+}
+
+impl<'a> Pod<'a> {
+    fn of(value: &'a Value) -> Self {
+        let (namespace, name) = named(value);
+        let node = text(&value["spec"]["nodeName"]);
+        let has = |wanted: &str| items(&value["spec"]["containers"]).iter().any(|one| one["name"] == wanted);
+        let by_daemon_set = items(&value["metadata"]["ownerReferences"]).iter().any(|one| one["kind"] == "DaemonSet");
+        let role = match () {
+            () if has("nvidia-driver-ctr") => Role::Driver,
+            () if has("nvidia-container-toolkit-ctr") => Role::Toolkit,
+            () if has("nvidia-device-plugin") || has("capstan-node-agent") || has("gpus") => Role::Plugin,
+            () if has("nvidia-operator-validator") || has("nvidia-dra-validator") => Role::Validator,
+            () if by_daemon_set && is_operand(value) => Role::Operand,
+            () => Role::Workload,
+        };
+        Self { value, namespace, name, node, role }
+    }
+
+    pub(super) fn reference(&self) -> String {
+        format!("Pod {}/{}", self.namespace, self.name)
+    }
+
+    pub(super) fn phase(&self) -> &'a str {
+        text(&self.value["status"]["phase"])
+    }
+
+    pub(crate) fn label(&self, key: &str) -> &'a str {
+        text(&self.value["metadata"]["labels"][key])
+    }
+
+    /// Init containers first.
+    pub(super) fn containers(&self) -> impl Iterator<Item = Container<'a>> + use<'a> {
+        let status = &self.value["status"];
+        let of = |list: &'a Value, init: bool| {
+            items(list).iter().map(move |value| Container { value, name: text(&value["name"]), init })
+        };
+        of(&status["initContainerStatuses"], true).chain(of(&status["containerStatuses"], false))
+    }
+
+    /// The first container that failed.
+    pub(super) fn failure(&self) -> Option<Container<'a>> {
+        self.containers().find(|one| one.failure().is_some())
+    }
+
+    /// The Job that it belongs to.
+    pub(crate) fn job(&self) -> Option<&'a str> {
+        let owner = items(&self.value["metadata"]["ownerReferences"]).first()?;
+        (owner["kind"] == "Job").then(|| text(&owner["name"]))
+    }
+
+    /// The name of what it belongs to.
+    pub(super) fn owner(&self) -> &'a str {
+        items(&self.value["metadata"]["ownerReferences"]).first().map_or("", |owner| text(&owner["name"]))
+    }
+
+    /// Whether all of its containers run and are ready.
+    pub(super) fn is_ready(&self) -> bool {
+        condition(self.value, "Ready").is_some_and(|ready| ready["status"] == "True")
+    }
+
+    /// Whether it is over, or about to be: what it says is of no interest any more.
+    pub(super) fn is_over(&self) -> bool {
+        self.phase() == "Succeeded" || !self.value["metadata"]["deletionTimestamp"].is_null()
+    }
+
+    /// What the scheduler says about a pod that is on no node.
+    pub(super) fn unschedulable(&self) -> Option<&'a str> {
+        let scheduled = condition(self.value, "PodScheduled").filter(|one| one["status"] == "False")?;
+        Some(text(&scheduled["message"])).filter(|message| !message.is_empty())
+    }
+
+    /// How much of a resource it asks for.
+    pub(super) fn asks_for(&self, resource: &str) -> i64 {
+        let of = |one: &Value| amount(&one["resources"]["limits"][resource]);
+        items(&self.value["spec"]["containers"]).iter().map(of).sum()
+    }
+
+    /// Names of resources of devices that it asks for.
+    pub(super) fn devices(&self) -> Vec<&'a str> {
+        let spec = items(&self.value["spec"]["containers"]).iter();
+        let limits = spec.filter_map(|one| one["resources"]["limits"].as_object()).flatten();
+        let mut names: Vec<&str> = limits.map(|(name, _)| name.as_str()).filter(|name| name.contains('/')).collect();
+        names.sort_unstable();
+        names.dedup();
+        names
+    }
+
+    /// A finding about this pod. A part of a GPU node concerns its node, another pod only itself and what it serves.
+    pub(super) fn finding(&self, index: &Index<'_>, what: impl Into<String>) -> Finding {
+        let whole = self.role != Role::Workload && !self.node.is_empty();
+        let (at, reach) = if whole {
+            (format!("node {}", self.node), Reach::Nodes(vec![self.node.into()]))
+        } else {
+            (self.reference(), Reach::Objects)
+        };
+        let mut finding = Finding::new(at, what, reach).object(self.reference());
+        finding.runs_on = self.node.into();
+        if whole {
+            return finding.object(format!("Node {}", self.node));
+        }
+        index.served_by(self).into_iter().fold(finding, Finding::object)
+    }
+}
+
+/// Parts of GPU nodes carry labels of whoever put them there.
+fn is_operand(pod: &Value) -> bool {
+    let labels = &pod["metadata"]["labels"];
+    let says = |key: &str, part: &str| text(&labels[key]).contains(part);
+    says("app.kubernetes.io/managed-by", "gpu-operator")
+        || says("app.kubernetes.io/part-of", "gpu-operator")
+        || ["nvidia", "gpu-feature-discovery", "mofed", "capstan"].iter().any(|part| says("app", part))
+}
+
+impl<'a> Container<'a> {
+    /// Reason and message of a container that waits.
+    pub(super) fn waiting(&self) -> Option<(&'a str, &'a str)> {
+        let waiting = &self.value["state"]["waiting"];
+        waiting.is_object().then(|| (text(&waiting["reason"]), text(&waiting["message"])))
+    }
+
+    /// Since when it runs.
+    pub(super) fn running(&self) -> Option<&'a Value> {
+        Some(&self.value["state"]["running"]["startedAt"]).filter(|time| time.is_string())
+    }
+
+    pub(super) fn is_ready(&self) -> bool {
+        self.value["ready"] == true
+    }
+
+    pub(super) fn restarts(&self) -> i64 {
+        self.value["restartCount"].as_i64().unwrap_or(0)
+    }
+
+    /// How it last ended, if that was badly and it is not well since.
+    pub(super) fn failure(&self) -> Option<&'a Value> {
+        let ends = [&self.value["state"]["terminated"], &self.value["lastState"]["terminated"]];
+        let end = ends.into_iter().find(|end| end.is_object())?;
+        (end["exitCode"].as_i64().unwrap_or(0) != 0 && !self.is_ready()).then_some(end)
+    }
+}
+
+/// A snapshot and what rules ask of it.
+pub(crate) struct Index<'a> {
+    pub(super) snapshot: &'a Snapshot,
+    pub(super) pods: Vec<Pod<'a>>,
+    /// Waits that are shorter are no finding.
+    pub(super) grace_period: Duration,
+    events: HashMap<(&'a str, &'a str, &'a str), Vec<&'a Value>>,
+    nodes: HashMap<&'a str, &'a Value>,
+    /// Places in `pods`, by node.
+    by_node: HashMap<&'a str, Vec<usize>>,
+    /// What driver pods say about why they do not work, by namespace and name: five rules ask.
+    pub(super) driver_classes: OnceCell<HashMap<(&'a str, &'a str), Said<'a>>>,
+}
+
+/// A class, and the container and the line that it is known by.
+pub(super) type Said<'a> = Option<(Class, &'a str, &'a str)>;
+
+impl<'a> Index<'a> {
+    pub(super) fn new(snapshot: &'a Snapshot, grace_period: Duration) -> Self {
+        let mut events: HashMap<_, Vec<&Value>> = HashMap::new();
+        for event in snapshot.of("", "Event") {
+            let about = &event["involvedObject"];
+            let key = (text(&about["kind"]), text(&about["namespace"]), text(&about["name"]));
+            events.entry(key).or_default().push(event);
+        }
+        let pods: Vec<Pod<'_>> = snapshot.of("", "Pod").iter().map(Pod::of).filter(|pod| !pod.is_over()).collect();
+        let mut by_node: HashMap<_, Vec<usize>> = HashMap::new();
+        for (place, pod) in pods.iter().enumerate() {
+            by_node.entry(pod.node).or_default().push(place);
+        }
+        let nodes = snapshot.of("", "Node").iter().map(|node| (named(node).1, node)).collect();
+        Self { snapshot, pods, grace_period, events, nodes, by_node, driver_classes: OnceCell::new() }
+    }
+
+    pub(super) fn nodes(&self) -> &'a [Value] {
+        self.snapshot.of("", "Node")
+    }
+
+    pub(super) fn node(&self, name: &str) -> Option<&'a Value> {
+        self.nodes.get(name).copied()
+    }
+
+    /// Pods of a role on a node.
+    pub(super) fn on_node(&self, node: &str, role: Role) -> impl Iterator<Item = &Pod<'a>> {
+        let places = self.by_node.get(node).into_iter().flatten();
+        places.filter_map(|place| self.pods.get(*place)).filter(move |pod| pod.role == role)
+    }
+
+    /// Warnings about an object.
+    pub(super) fn warnings(
+        &self,
+        kind: &str,
+        namespace: &str,
+        name: &str,
+    ) -> impl Iterator<Item = &'a Value> + use<'a> {
+        let found: Option<&Vec<&'a Value>> = self.events.get(&(kind, namespace, name));
+        let found = found.cloned().unwrap_or_default();
+        found.into_iter().filter(|event| event["type"] == "Warning")
+    }
+
+    /// All warnings.
+    pub(super) fn all_warnings(&self) -> impl Iterator<Item = &'a Value> {
+        self.snapshot.of("", "Event").iter().filter(|event| event["type"] == "Warning")
+    }
+
+    /// All lines that a pod's containers wrote, with the container.
+    pub(super) fn lines(&self, pod: &Pod<'_>) -> impl Iterator<Item = (&'a str, &'a str)> + use<'a> {
+        let prefix = format!("{}/{}/", pod.namespace, pod.name);
+        let snapshot = self.snapshot;
+        let logs = snapshot.logs.range(prefix.clone()..).take_while({
+            let prefix = prefix.clone();
+            move |(key, _)| key.starts_with(&prefix)
+        });
+        logs.flat_map(move |(key, log)| {
+            let container = key[prefix.len()..].split('#').next().unwrap_or_default();
+            log.lines().map(move |line| (container, line))
+        })
+    }
+
+    /// All that a pod's containers said: their logs, and the messages they ended with.
+    pub(super) fn said(&self, pod: &Pod<'a>) -> impl Iterator<Item = (&'a str, &'a str)> + use<'a> {
+        let ends = pod.containers().filter_map(|one| Some((one.name, text(&one.failure()?["message"]))));
+        self.lines(pod).chain(ends.flat_map(|(name, message)| message.lines().map(move |line| (name, line))))
+    }
+
+    /// The first thing a pod said that contains one of these, whatever the case of its letters.
+    pub(super) fn says(&self, pod: &Pod<'a>, patterns: &[&str]) -> Option<(&'a str, &'a str)> {
+        self.said(pod).find(|(_, line)| words::says(line, patterns))
+    }
+
+    /// The last line that a container wrote before it failed.
+    pub(super) fn last_line(&self, pod: &Pod<'_>, container: &str) -> Option<&'a str> {
+        let before = self.snapshot.previous_log(pod.namespace, pod.name, container);
+        let now = self.snapshot.log(pod.namespace, pod.name, container);
+        let said = |log: &'a str| log.lines().rev().map(str::trim).find(|line| !line.is_empty());
+        now.and_then(said).or_else(|| before.and_then(said))
+    }
+
+    /// How long ago that was.
+    pub(super) fn since(&self, time: &Value) -> Option<Duration> {
+        let time: Timestamp = text(time).parse().ok()?;
+        Duration::try_from(self.snapshot.taken?.duration_since(time)).ok()
+    }
+
+    /// Whether that is long enough ago to be worth a word. Of what nobody knows when it began, it is.
+    pub(super) fn lasts(&self, time: &Value) -> bool {
+        self.since(time).is_none_or(|waited| waited >= self.grace_period)
+    }
+
+    /// How bad it is when a pod does not run: pods that have nothing to do with GPUs or models matter less here.
+    pub(super) fn weight(&self, pod: &Pod<'_>) -> Severity {
+        let ours = pod.role != Role::Workload
+            || self.serves(pod)
+            || pod.devices().iter().any(|name| name.starts_with("nvidia.com/"));
+        if ours { Severity::Error } else { Severity::Warning }
+    }
+
+    /// Whether a pod works for a custom resource.
+    pub(super) fn serves(&self, pod: &Pod<'_>) -> bool {
+        !self.served_by(pod).is_empty()
+    }
+
+    /// The custom resources that a pod works for.
+    fn served_by(&self, pod: &Pod<'_>) -> Vec<String> {
+        let mut all = Vec::new();
+        for kind in products::kinds() {
+            for object in self.snapshot.of(kind.group, kind.kind) {
+                let (namespace, name) = named(object);
+                if namespace == pod.namespace && !name.is_empty() && (kind.is_served_by)(name, pod) {
+                    all.push(reference(object));
+                }
+            }
+        }
+        all
+    }
+
+    /// Whether what an event is about still waits for pods: events outlive what they tell of.
+    pub(super) fn is_short_of_pods(&self, event: &Value) -> bool {
+        let about = &event["involvedObject"];
+        let (kind, namespace, name) = (text(&about["kind"]), text(&about["namespace"]), text(&about["name"]));
+        let group = if kind == "Job" { "batch" } else { "apps" };
+        let Some(object) = self.snapshot.find(group, kind, namespace, name) else { return false };
+        let number = |value: &Value| value.as_i64().unwrap_or(0);
+        match kind {
+            "DaemonSet" => {
+                number(&object["status"]["currentNumberScheduled"])
+                    < number(&object["status"]["desiredNumberScheduled"])
+            }
+            "Job" => number(&object["status"]["active"]) + number(&object["status"]["succeeded"]) == 0,
+            _ => number(&object["status"]["replicas"]) < object["spec"]["replicas"].as_i64().unwrap_or(1),
+        }
+    }
+
+    /// Nodes with GPUs: found by feature discovery, or labelled so by hand.
+    pub(super) fn gpu_nodes(&self) -> impl Iterator<Item = &'a Value> {
+        self.nodes().iter().filter(|node| has_gpu(node))
+    }
+}
+
+/// Whether a node has GPUs.
+pub(super) fn has_gpu(node: &Value) -> bool {
+    let labels = &node["metadata"]["labels"];
+    PCI.iter().any(|label| labels[format!("{FEATURES}{label}")] == "true") || labels["nvidia.com/gpu.present"] == "true"
+}
+
+/// A label of a node.
+pub(super) fn label<'a>(node: &'a Value, key: &str) -> &'a str {
+    text(&node["metadata"]["labels"][key])
+}

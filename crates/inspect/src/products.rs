@@ -1,0 +1,80 @@
+//! The products that can be inspected, each in one entry of [`PRODUCTS`]: its custom resources, rules of the doctor, a
+//! section of the status and a table of versions.
+
+use crate::doctor::index::Pod;
+use crate::doctor::{self, Rule};
+use crate::{status, versions};
+
+/// What a product contributes.
+pub(crate) struct Product {
+    /// Custom resources that users write.
+    pub(crate) kinds: &'static [Kind],
+    /// Rules of the doctor.
+    pub(crate) rules: &'static [Rule],
+    /// A section of the status.
+    pub(crate) status: Option<status::Section>,
+    /// A table of versions.
+    pub(crate) versions: Option<versions::Table>,
+}
+
+/// A kind of custom resource that users write.
+pub(crate) struct Kind {
+    pub(crate) group: &'static str,
+    pub(crate) kind: &'static str,
+    pub(crate) affects: Affects,
+    /// Whether a pod works for an object of that name in its namespace.
+    pub(crate) is_served_by: fn(&str, &Pod<'_>) -> bool,
+}
+
+/// What stops working when a custom resource is wrong.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Affects {
+    /// Nodes, and so everything that runs on them.
+    Nodes,
+    /// Only what it describes itself.
+    Itself,
+}
+
+const GPU: &[Kind] = &[gpu_kind("ClusterPolicy"), gpu_kind("NVIDIADriver"), gpu_kind("GPUCluster")];
+const NIM: &[Kind] = &[
+    nim_kind("NIMService", serves_model),
+    nim_kind("NIMCache", serves_model),
+    nim_kind("NIMPipeline", serves_nothing),
+    nim_kind("NIMBuild", serves_model),
+];
+
+/// All products, in the order in which a status shows them.
+pub(crate) const PRODUCTS: &[Product] = &[
+    Product { kinds: &[], rules: doctor::cluster::RULES, status: None, versions: None },
+    Product {
+        kinds: GPU,
+        rules: doctor::gpu::RULES,
+        status: Some(status::gpu::SECTION),
+        versions: Some(versions::gpu::TABLE),
+    },
+    Product { kinds: &[], rules: doctor::network::RULES, status: None, versions: None },
+    Product { kinds: NIM, rules: doctor::nim::RULES, status: Some(status::nim::SECTION), versions: None },
+];
+
+/// The custom resources of all products.
+pub(crate) fn kinds() -> impl Iterator<Item = &'static Kind> {
+    PRODUCTS.iter().flat_map(|product| product.kinds)
+}
+
+const fn gpu_kind(kind: &'static str) -> Kind {
+    Kind { group: "nvidia.com", kind, affects: Affects::Nodes, is_served_by: serves_nothing }
+}
+
+const fn nim_kind(kind: &'static str, is_served_by: fn(&str, &Pod<'_>) -> bool) -> Kind {
+    Kind { group: "apps.nvidia.com", kind, affects: Affects::Itself, is_served_by }
+}
+
+/// Operands of nodes belong to their node, not to who asked for them.
+fn serves_nothing(_: &str, _: &Pod<'_>) -> bool {
+    false
+}
+
+/// Model servers carry the name as a label; downloads are Jobs and pods named after what they are for.
+fn serves_model(name: &str, pod: &Pod<'_>) -> bool {
+    pod.label("app") == name || pod.job() == Some(&format!("{name}-job")) || pod.name == format!("{name}-pod")
+}

@@ -1,0 +1,166 @@
+//! The last words of containers that do not run as they should: that is where causes stand.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use futures::StreamExt;
+use k8s_openapi::api::core::v1::{ContainerStatus, Node, Pod};
+use kube::api::LogParams;
+use kube::{Api, Client, ResourceExt};
+
+use super::Snapshot;
+
+/// Lines of each log.
+const LINES: i64 = 200;
+/// Logs in all.
+pub(super) const MOST: usize = 200;
+/// Logs of containers that are alike: on a large cluster most say the same.
+const ALIKE: usize = 10;
+/// Logs that are asked for at the same time.
+const AT_ONCE: usize = 8;
+/// Containers that offer GPUs.
+const PLUGINS: [&str; 2] = ["nvidia-device-plugin", "capstan-node-agent"];
+const GPU: &str = "nvidia.com/gpu";
+
+/// A log to read.
+struct Wanted {
+    namespace: String,
+    pod: String,
+    container: String,
+    previous: bool,
+    /// Whoever waits tells less than whoever fails.
+    failed: bool,
+    /// Whose pod it is.
+    owner: String,
+}
+
+/// The ends of the logs of containers that are of interest, by the names that [`Snapshot`] gives them.
+pub(super) async fn read(client: &Client, snapshot: &Snapshot) -> BTreeMap<String, String> {
+    let pods = snapshot.typed::<Pod>();
+    fetch(client, choose(&pods, &sick_nodes(snapshot))).await
+}
+
+/// The ends of the logs of all containers of these pods, however they fare.
+pub async fn all_of(client: &Client, pods: &[Pod]) -> BTreeMap<String, String> {
+    let statuses = |pod: &Pod| pod.status.as_ref().and_then(|status| status.container_statuses.clone());
+    let wanted = pods.iter().flat_map(|pod| {
+        statuses(pod).into_iter().flatten().map(|container| Wanted {
+            namespace: pod.namespace().unwrap_or_default(),
+            pod: pod.name_any(),
+            container: container.name,
+            previous: false,
+            failed: false,
+            owner: String::new(),
+        })
+    });
+    fetch(client, wanted.take(MOST).collect()).await
+}
+
+async fn fetch(client: &Client, wanted: Vec<Wanted>) -> BTreeMap<String, String> {
+    let read = futures::stream::iter(wanted).map(|one| async move {
+        let api: Api<Pod> = Api::namespaced(client.clone(), &one.namespace);
+        let params = LogParams {
+            container: Some(one.container.clone()),
+            previous: one.previous,
+            tail_lines: Some(LINES),
+            ..LogParams::default()
+        };
+        let text = api.logs(&one.pod, &params).await.ok().filter(|text| !text.is_empty())?;
+        let previous = if one.previous { "#previous" } else { "" };
+        Some((format!("{}/{}/{}{previous}", one.namespace, one.pod, one.container), text))
+    });
+    read.buffer_unordered(AT_ONCE).filter_map(|read| async { read }).collect().await
+}
+
+/// What to read: some of each kind, those first that failed.
+fn choose(pods: &[Pod], sick: &BTreeSet<String>) -> Vec<Wanted> {
+    let mut all: Vec<Wanted> = pods.iter().flat_map(|pod| wanted(pod, sick)).collect();
+    all.sort_by_key(|one| !one.failed);
+    let mut counts: BTreeMap<(String, String, String, bool), usize> = BTreeMap::new();
+    all.retain(|one| {
+        let alike = (one.namespace.clone(), one.owner.clone(), one.container.clone(), one.previous);
+        let count = counts.entry(alike).or_default();
+        *count += 1;
+        *count <= ALIKE
+    });
+    all.truncate(MOST);
+    all
+}
+
+/// Nodes that may not hand out all of their GPUs: their device plugin knows why, and is ready all the same.
+fn sick_nodes(snapshot: &Snapshot) -> BTreeSet<String> {
+    let differs = |node: &&Node| {
+        let status = node.status.as_ref();
+        let capacity = status.and_then(|status| status.capacity.as_ref()?.get(GPU));
+        let allocatable = status.and_then(|status| status.allocatable.as_ref()?.get(GPU));
+        capacity.is_some() && capacity != allocatable
+    };
+    snapshot.typed::<Node>().iter().filter(differs).map(ResourceExt::name_any).collect()
+}
+
+fn wanted(pod: &Pod, sick: &BTreeSet<String>) -> Vec<Wanted> {
+    let status = pod.status.as_ref();
+    let on_sick = pod.spec.as_ref().and_then(|spec| spec.node_name.as_ref()).is_some_and(|node| sick.contains(node));
+    let containers = status
+        .iter()
+        .flat_map(|status| status.init_container_statuses.iter().chain(status.container_statuses.iter()).flatten());
+    let owner = pod.owner_references().first().map_or_else(|| pod.name_any(), |owner| owner.name.clone());
+    let one = |container: &ContainerStatus, failed, previous| Wanted {
+        namespace: pod.namespace().unwrap_or_default(),
+        pod: pod.name_any(),
+        container: container.name.clone(),
+        previous,
+        failed,
+        owner: owner.clone(),
+    };
+    let mut all = Vec::new();
+    for container in containers {
+        let state = container.state.clone().unwrap_or_default();
+        let failed = state.terminated.as_ref().is_some_and(|ended| ended.exit_code != 0);
+        let runs_unready = state.running.is_some() && !container.ready;
+        if failed || runs_unready || (on_sick && PLUGINS.contains(&container.name.as_str())) {
+            all.push(one(container, failed || on_sick, false));
+        }
+        if container.restart_count > 0 && !container.ready {
+            all.push(one(container, true, true));
+        }
+    }
+    all
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::{Value, json};
+
+    use super::*;
+
+    fn pod(name: &str, owner: &str, status: Value) -> Pod {
+        serde_json::from_value(json!({
+            "metadata": {
+                "name": name, "namespace": "ns",
+                "ownerReferences": [{"apiVersion": "apps/v1", "kind": "DaemonSet", "name": owner, "uid": owner}],
+            },
+            "spec": {"containers": []}, "status": status,
+        }))
+        .unwrap()
+    }
+
+    fn container(restarts: u32, state: Value) -> Value {
+        json!([{"name": "c", "image": "", "imageID": "", "ready": false, "restartCount": restarts, "state": state}])
+    }
+
+    #[test]
+    fn those_that_fail_are_read_before_the_many_that_wait_for_them() {
+        let waits = |index| {
+            let state = json!({"running": {"startedAt": "2026-01-01T00:00:00Z"}});
+            pod(&format!("wait-{index}"), "waiters", json!({"initContainerStatuses": container(0, state)}))
+        };
+        let fails = |index| {
+            let state = json!({"waiting": {"reason": "CrashLoopBackOff"}});
+            pod(&format!("fail-{index}"), "drivers", json!({"containerStatuses": container(1, state)}))
+        };
+        let pods: Vec<Pod> = (0..50).map(waits).chain((0..50).map(fails)).collect();
+        let chosen = choose(&pods, &BTreeSet::new());
+        assert_eq!(chosen.len(), 2 * ALIKE, "some of each kind");
+        assert!(chosen.iter().take(ALIKE).all(|one| one.pod.starts_with("fail-") && one.previous));
+    }
+}

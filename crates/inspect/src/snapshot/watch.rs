@@ -1,0 +1,226 @@
+//! A snapshot that follows its cluster: each kind is listed once and watched from there on, so that whoever looks on costs
+//! the API server what changes and nothing else.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::time::Duration;
+
+use futures::StreamExt;
+use futures::stream::{BoxStream, SelectAll};
+use k8s_openapi::jiff::Timestamp;
+use kube::api::DynamicObject;
+use kube::runtime::WatchStreamExt;
+use kube::runtime::watcher::{self, Event, watcher};
+use kube::{Api, Client};
+use serde_json::Value;
+use tokio::time::{Instant, timeout_at};
+
+use super::kinds::{self, Kind};
+use super::read::{PAGE, fields, plain, resource, slim};
+use super::{Snapshot, name_of, named};
+use crate::error::root_cause;
+use crate::{Error, Result};
+
+/// Changes come in crowds: those that follow the first within this time are taken together.
+const CROWD: Duration = Duration::from_millis(250);
+/// Time passes without a change, too: a lease that nobody renews is news.
+const TICK: Duration = Duration::from_secs(5);
+
+/// What a watch of a kind said.
+type Said = (String, watcher::Result<Event<DynamicObject>>);
+
+/// The cluster, as it changes.
+pub struct Watch {
+    kept: Kept,
+    kinds: BTreeMap<String, Kind>,
+    said: SelectAll<BoxStream<'static, Said>>,
+}
+
+impl Watch {
+    /// Begins to watch these kinds; [`Watch::next`] shows them once all are known.
+    pub async fn start<S: AsRef<str>>(client: &Client, names: &[S]) -> Result<Self> {
+        let version = client.apiserver_version().await;
+        let version = version.map_err(|error| Error::Unreachable(root_cause(&error)))?;
+        let kinds = kinds::all().into_iter().map(|kind| (name_of(&kind.group, &kind.kind), kind));
+        let kinds: BTreeMap<String, Kind> =
+            kinds.filter(|(name, _)| names.iter().any(|one| one.as_ref() == name)).collect();
+        let mut kept = Kept { unknown: kinds.keys().cloned().collect(), ..Kept::default() };
+        kept.snapshot.server_version = version.git_version;
+        let said = kinds.iter().map(|(name, kind)| {
+            let api: Api<DynamicObject> = Api::all_with(client.clone(), &resource(kind));
+            let config = watcher::Config::default().page_size(PAGE);
+            let config = fields(kind).iter().fold(config, |config, selector| config.fields(selector));
+            let name = name.clone();
+            watcher(api, config).default_backoff().map(move |event| (name.clone(), event)).boxed()
+        });
+        Ok(Self { said: said.collect(), kinds, kept })
+    }
+
+    /// The cluster at the next change, or after a while; an error if it does not answer, and what was known is no longer
+    /// up to date.
+    pub async fn next(&mut self) -> Result<&Snapshot, String> {
+        let mut end = Instant::now() + TICK;
+        let mut crowd = false;
+        loop {
+            match timeout_at(end, self.said.next()).await {
+                Ok(Some((name, event))) => {
+                    self.hear(&name, event);
+                    if !crowd {
+                        (crowd, end) = (true, Instant::now() + CROWD);
+                    }
+                }
+                // Before everything is known there is nothing to tell, but that there is trouble.
+                _ if !self.kept.unknown.is_empty() && self.kept.trouble.is_none() => {
+                    (crowd, end) = (false, Instant::now() + TICK);
+                }
+                _ => break,
+            }
+        }
+        self.kept.snapshot.taken = Some(Timestamp::now());
+        match &self.kept.trouble {
+            Some(why) => Err(why.clone()),
+            None => Ok(&self.kept.snapshot),
+        }
+    }
+
+    fn hear(&mut self, name: &str, event: watcher::Result<Event<DynamicObject>>) {
+        let Some(kind) = self.kinds.get(name) else { return };
+        let read = |object: DynamicObject| plain(kind, slim, object);
+        match event {
+            Ok(Event::Init) => self.kept.begin(name),
+            Ok(Event::InitApply(object)) => self.kept.list(name, read(object)),
+            Ok(Event::InitDone) => self.kept.complete(name),
+            Ok(Event::Apply(object)) => self.kept.set(name, read(object)),
+            Ok(Event::Delete(object)) => self.kept.remove(name, &read(object)),
+            Err(error) => self.kept.fail(name, error),
+        }
+    }
+}
+
+/// What is known of the cluster.
+#[derive(Default)]
+struct Kept {
+    /// Objects of each kind in the order of their names.
+    snapshot: Snapshot,
+    /// Lists that are not complete yet.
+    lists: BTreeMap<String, Vec<Value>>,
+    /// Kinds of which nothing is known yet.
+    unknown: BTreeSet<String>,
+    /// Why the cluster does not answer, if it does not.
+    trouble: Option<String>,
+}
+
+impl Kept {
+    fn begin(&mut self, name: &str) {
+        self.lists.insert(name.into(), Vec::new());
+    }
+
+    fn list(&mut self, name: &str, object: Value) {
+        self.lists.entry(name.into()).or_default().push(object);
+    }
+
+    fn complete(&mut self, name: &str) {
+        let mut list = self.lists.remove(name).unwrap_or_default();
+        list.sort_by(|one, other| named(one).cmp(&named(other)));
+        self.snapshot.objects.insert(name.into(), list);
+        self.snapshot.unread.remove(name);
+        self.unknown.remove(name);
+        self.trouble = None;
+    }
+
+    fn set(&mut self, name: &str, object: Value) {
+        let list = self.snapshot.objects.entry(name.into()).or_default();
+        match list.binary_search_by(|one| named(one).cmp(&named(&object))) {
+            Ok(place) => list[place] = object,
+            Err(place) => list.insert(place, object),
+        }
+        self.trouble = None;
+    }
+
+    fn remove(&mut self, name: &str, object: &Value) {
+        let list = self.snapshot.objects.entry(name.into()).or_default();
+        if let Ok(place) = list.binary_search_by(|one| named(one).cmp(&named(object))) {
+            list.remove(place);
+        }
+        self.trouble = None;
+    }
+
+    fn fail(&mut self, name: &str, error: watcher::Error) {
+        use kube::Error::Api;
+        use watcher::Error::{InitialListFailed, WatchError, WatchFailed, WatchStartFailed};
+        match error {
+            // A kind that is not served has no objects; the watch goes on to ask.
+            InitialListFailed(Api(status)) | WatchStartFailed(Api(status)) if status.code == 404 => self.complete(name),
+            InitialListFailed(Api(status)) | WatchStartFailed(Api(status)) if status.code == 403 => {
+                self.complete(name);
+                self.snapshot.objects.remove(name);
+                self.snapshot.unread.insert(name.into(), status.message.clone());
+            }
+            // Too long ago: everything is listed anew.
+            WatchError(_) => {}
+            InitialListFailed(error) | WatchStartFailed(error) | WatchFailed(error) => {
+                self.trouble = Some(root_cause(&error));
+            }
+            other => self.trouble = Some(other.to_string()),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use kube::core::response::Status;
+    use serde_json::json;
+
+    use super::*;
+
+    fn node(name: &str, version: u32) -> Value {
+        json!({"kind": "Node", "metadata": {"name": name, "resourceVersion": version.to_string()}})
+    }
+
+    fn names(kept: &Kept) -> Vec<&str> {
+        kept.snapshot.of("", "Node").iter().map(|node| named(node).1).collect()
+    }
+
+    fn listed(names: &[&str]) -> Kept {
+        let mut kept = Kept::default();
+        kept.begin("Node");
+        names.iter().for_each(|name| kept.list("Node", node(name, 1)));
+        kept.complete("Node");
+        kept
+    }
+
+    #[test]
+    fn what_changes_takes_its_place_in_the_order_of_names() {
+        let mut kept = listed(&["c", "a"]);
+        kept.set("Node", node("b", 2));
+        kept.set("Node", node("a", 3));
+        kept.remove("Node", &node("c", 4));
+        assert_eq!(names(&kept), ["a", "b"]);
+        assert_eq!(kept.snapshot.of("", "Node")[0]["metadata"]["resourceVersion"], "3");
+    }
+
+    #[test]
+    fn a_list_is_shown_when_it_is_complete_and_forgets_what_is_gone() {
+        let mut kept = listed(&["a", "b"]);
+        kept.begin("Node");
+        kept.list("Node", node("b", 7));
+        assert_eq!(names(&kept), ["a", "b"]);
+        kept.complete("Node");
+        assert_eq!(names(&kept), ["b"]);
+    }
+
+    fn refused(code: u16) -> watcher::Error {
+        let status = Status { code, message: "no".into(), ..Status::default() };
+        watcher::Error::InitialListFailed(kube::Error::Api(Box::new(status)))
+    }
+
+    #[test]
+    fn what_is_not_served_or_not_allowed_is_no_trouble() {
+        let mut kept = Kept { unknown: ["Node".to_owned(), "Pod".to_owned()].into(), ..Kept::default() };
+        kept.fail("Node", refused(404));
+        kept.fail("Pod", refused(403));
+        assert!(kept.unknown.is_empty() && kept.trouble.is_none());
+        assert_eq!(kept.snapshot.unread, BTreeMap::from([("Pod".to_owned(), "no".to_owned())]));
+        kept.fail("Node", refused(500));
+        assert!(kept.trouble.is_some());
+    }
+}

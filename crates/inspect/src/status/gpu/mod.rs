@@ -1,0 +1,43 @@
+//! The status of GPUs: the custom resources that make them usable, and nodes by how far they are.
+
+mod nodes;
+mod resources;
+mod text;
+
+pub use nodes::{Nodes, Took, Waiting, Waits};
+pub use resources::{Operand, Resource, Share, Upgrade};
+
+use super::Section;
+use super::tree::Tree;
+
+/// GPU resources and nodes.
+pub(crate) const SECTION: Section = Section {
+    fill: |snapshot, tree| {
+        tree.resources = resources::of(snapshot);
+        tree.nodes = nodes::of(snapshot);
+    },
+    counts,
+    trouble,
+    lines: text::lines,
+};
+
+fn counts(tree: &Tree) -> Vec<String> {
+    if tree.nodes.total > 0 {
+        vec![format!("{} of {} GPU nodes work", tree.nodes.working, tree.nodes.total)]
+    } else if !tree.resources.is_empty() {
+        vec!["there are no GPU nodes".into()]
+    } else {
+        Vec::new()
+    }
+}
+
+fn trouble(tree: &Tree) -> Option<String> {
+    let mut failed = tree.resources.iter().filter(|one| !one.ready);
+    let told = failed.clone().find(|one| !one.message.is_empty());
+    told.map(|one| format!("{} {}: {}", one.kind, one.name, one.message))
+        .or_else(|| failed.next().map(|one| format!("{} {} is {}", one.kind, one.name, one.state)))
+        .or_else(|| {
+            let waiting = tree.nodes.waiting.first();
+            waiting.map(|one| format!("node {} waits for {}: {}", one.name, one.phase, one.why))
+        })
+}

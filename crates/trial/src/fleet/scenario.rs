@@ -1,0 +1,240 @@
+//! What happens to a fleet.
+
+use std::collections::BTreeSet;
+use std::sync::Arc;
+use std::time::Duration;
+
+use capstan_apiserver::faults::Matcher;
+use capstan_sim::node::NodeHandle;
+use k8s_openapi::api::core::v1::Node;
+use serde::Serialize;
+use tokio::sync::Semaphore;
+
+use super::jobs::{Jobs, WARM_UP};
+use super::spec::{KERNEL, POOL, chosen};
+use super::world::World;
+use crate::{Error, Result};
+
+/// How often the fleet is looked at for the chart.
+const LOOKS: u32 = 1440;
+/// When the API server goes away, and for how long.
+const OUTAGE: (Duration, Duration) = (Duration::from_secs(3600), Duration::from_secs(1800));
+/// How long a node may take to work again after a reboot before the next one begins.
+const BACK: Duration = Duration::from_secs(3600);
+
+/// What happens.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Scenario {
+    /// From bare nodes to ready.
+    Install,
+    /// A new driver for all nodes.
+    DriverUpgrade,
+    /// Another kernel for the nodes of a pool.
+    OsUpgrade,
+    /// A new driver that does not load on some nodes.
+    Failures,
+    /// A new driver, and an API server that is away in the middle.
+    Outage,
+}
+
+impl Scenario {
+    /// All of them.
+    pub const ALL: [Self; 5] = [Self::Install, Self::DriverUpgrade, Self::OsUpgrade, Self::Failures, Self::Outage];
+
+    /// Its name for users, and what happens.
+    pub fn description(self) -> (&'static str, &'static str) {
+        match self {
+            Self::Install => ("install", "From bare nodes to ready"),
+            Self::DriverUpgrade => ("driver-upgrade", "A new driver for all nodes"),
+            Self::OsUpgrade => {
+                ("os-upgrade", "Another kernel for the nodes of a pool, one reboot each, within the same budget")
+            }
+            Self::Failures => ("failures", "A new driver that does not load on some nodes"),
+            Self::Outage => ("outage", "A new driver, and an API server that is away for half an hour in the middle"),
+        }
+    }
+}
+
+/// What the user chose.
+#[derive(Clone, Debug)]
+pub struct Choice {
+    /// What happens.
+    pub scenario: Scenario,
+    /// Version of the new driver; `next` if nobody says.
+    pub driver: Option<String>,
+    /// Pool whose operating system changes; all if nobody says.
+    pub pool: Option<String>,
+    /// How much time passes, a minute at least.
+    pub until: Duration,
+}
+
+impl Choice {
+    /// Refuses what the scenario would not look at.
+    pub(super) fn check(&self) -> Result<()> {
+        if let (Some(pool), false) = (&self.pool, self.scenario == Scenario::OsUpgrade) {
+            let why = "is for os-upgrade, and this scenario is about all nodes: leave it out";
+            return Err(Error::Invalid(format!("--pool {pool} {why}")));
+        }
+        if let (Some(driver), Scenario::Install | Scenario::OsUpgrade) = (&self.driver, self.scenario) {
+            let why = "is for a new driver, and this scenario has none: leave it out";
+            return Err(Error::Invalid(format!("--driver {driver} {why}")));
+        }
+        Ok(())
+    }
+
+    /// Version of the new driver.
+    fn version(&self) -> &str {
+        self.driver.as_deref().unwrap_or("next")
+    }
+}
+
+/// What came of it, besides what is counted.
+pub(super) struct Outcome {
+    pub(super) budget: Option<usize>,
+    pub(super) verdict: String,
+    pub(super) jobs: Option<super::jobs::JobsOutcome>,
+}
+
+/// Lets it happen, and time pass until it is over.
+pub(super) async fn play(world: &World, choice: &Choice, restored: bool) -> Result<Outcome> {
+    if choice.scenario == Scenario::Install {
+        world.tally.begin(false);
+        world.apply_policy().await?;
+        let policy = world.governing_policy().await?;
+        world.listen(&policy);
+        pass(world, choice.until).await;
+        return Ok(Outcome { budget: None, verdict: world.verdict(&policy).await?, jobs: None });
+    }
+    if !restored {
+        world.apply_policy().await?;
+    }
+    world.until_ready().await?;
+    let jobs = world.fleet.jobs.as_ref().map(|jobs| Jobs::start(&world.cluster, jobs, world.tally.total()));
+    if let Some(jobs) = &jobs {
+        tokio::time::sleep(WARM_UP).await;
+        jobs.begin();
+    }
+    let policy = world.governing_policy().await?;
+    let budget = world.budget(&policy).await?;
+    world.tally.begin(choice.scenario != Scenario::OsUpgrade);
+    world.listen(&policy);
+    match choice.scenario {
+        Scenario::Install | Scenario::DriverUpgrade => {}
+        Scenario::OsUpgrade => reboots(world, choice, budget)?,
+        Scenario::Failures => fail(world, choice.version()),
+        Scenario::Outage => outage(world),
+    }
+    if choice.scenario != Scenario::OsUpgrade {
+        world.tally.note(format!("driver {} is wanted", choice.version()));
+        world.change_driver(&policy, choice.version()).await?;
+    }
+    pass(world, choice.until).await;
+    let verdict = world.verdict(&policy).await?;
+    Ok(Outcome { budget: Some(budget), verdict, jobs: jobs.map(|jobs| jobs.outcome()) })
+}
+
+/// Lets time pass, and looks at the fleet now and then.
+async fn pass(world: &World, until: Duration) {
+    world.tally.sample();
+    for _ in 0..LOOKS {
+        tokio::time::sleep(until / LOOKS).await;
+        world.tally.sample();
+    }
+}
+
+/// The new driver does not load on some nodes, until they are mended.
+fn fail(world: &World, version: &str) {
+    let failures = &world.fleet.failures;
+    let names = world.cluster.nodes().names().into_iter();
+    let bad: BTreeSet<String> = names.filter(|name| chosen(world.fleet.seed, name, failures.driver)).collect();
+    world.tally.note(format!("driver {version} does not load on {} nodes", bad.len()));
+    world.bad.set(version, bad.clone());
+    let Some(repair) = failures.repair else { return };
+    let (bad_drivers, tally) = (world.bad.clone(), world.tally.clone());
+    world.cluster.context().spawn(async move {
+        tokio::time::sleep(repair.0).await;
+        for node in &bad {
+            bad_drivers.mend(node);
+        }
+        tally.note(format!("{} nodes are mended", bad.len()));
+    });
+}
+
+/// The API server goes away for a while: nobody is answered.
+fn outage(world: &World) {
+    let (server, tally) = (world.cluster.server.clone(), world.tally.clone());
+    world.cluster.context().spawn(async move {
+        tokio::time::sleep(OUTAGE.0).await;
+        tally.note("the API server is away");
+        let cut = server.faults().cut_off(Matcher::new());
+        tokio::time::sleep(OUTAGE.1).await;
+        cut.remove();
+        tally.note("the API server is back");
+    });
+}
+
+/// Takes the nodes of a pool out of use, a few at a time, and boots them with another kernel.
+fn reboots(world: &World, choice: &Choice, budget: usize) -> Result<()> {
+    let of_pool = |node: &NodeHandle| {
+        let object = node.object();
+        let label = object.as_ref().and_then(|node| node.metadata.labels.as_ref()?.get(POOL));
+        choice.pool.as_ref().is_none_or(|pool| label == Some(pool))
+    };
+    let nodes = world.cluster.nodes();
+    let pool: Vec<NodeHandle> = nodes.names().iter().filter_map(|name| nodes.get(name)).filter(of_pool).collect();
+    if pool.is_empty() {
+        let pools: Vec<&str> = world.fleet.pools.iter().map(|pool| pool.name.as_str()).collect();
+        let wanted = choice.pool.as_deref().unwrap_or_default();
+        return Err(Error::Invalid(format!("there is no pool {wanted:?}: choose one of {}", pools.join(", "))));
+    }
+    world.tally.note(format!("{} nodes get another kernel, {budget} at a time", pool.len()));
+    let (places, tally, fleet) = (Arc::new(Semaphore::new(budget.max(1))), world.tally.clone(), world.fleet.clone());
+    let context = world.cluster.context().clone();
+    world.cluster.context().spawn(async move {
+        let all = u32::try_from(budget.max(1)).unwrap_or(u32::MAX);
+        for node in pool {
+            let Ok(place) = places.clone().acquire_owned().await else { return };
+            let lost = chosen(fleet.seed, node.name(), fleet.failures.reboot);
+            let (boot, repair) = (fleet.pace.reboot.0, fleet.failures.repair);
+            context.spawn(async move {
+                if let Err(error) = reboot(&node, boot, repair.map(|time| time.0).filter(|_| lost), lost).await {
+                    tracing::debug!(%error, node = node.name(), "a reboot went wrong");
+                }
+                drop(place);
+            });
+        }
+        let _ = places.acquire_many(all).await;
+        tally.note("all nodes have been booted");
+    });
+    Ok(())
+}
+
+/// One node: out of use, off, on with another kernel, and back when its GPUs work.
+async fn reboot(
+    node: &NodeHandle,
+    boot: Duration,
+    repair: Option<Duration>,
+    lost: bool,
+) -> Result<(), capstan_apiserver::error::Status> {
+    node.cordon(true).await?;
+    node.down();
+    capstan_gpu_sim::reboot(node.host());
+    if lost {
+        match repair {
+            // Somebody else waits for this one.
+            None => return Ok(()),
+            Some(repair) => tokio::time::sleep(repair).await,
+        }
+    }
+    tokio::time::sleep(boot).await;
+    node.set_labels(&[(KERNEL, "6.14.0-33-generic")]).await?;
+    node.set_capacity("nvidia.com/gpu", Some("0")).await?;
+    node.up().await?;
+    let offers = |node: &Node| {
+        let allocatable = node.status.as_ref().and_then(|status| status.allocatable.as_ref()?.get("nvidia.com/gpu"));
+        allocatable.is_some_and(|count| count.0 != "0")
+    };
+    let _ = tokio::time::timeout(BACK, node.until(offers)).await;
+    node.cordon(false).await
+}

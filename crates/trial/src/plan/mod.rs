@@ -1,0 +1,120 @@
+//! Plans: what would change in a cluster, before anything does.
+//!
+//! The cluster is copied into this process, and the operator itself runs on the copy (`twin`). Before and after are then
+//! compared (`changes`).
+
+mod changes;
+#[cfg(test)]
+mod tests;
+pub mod text;
+mod twin;
+
+use capstan_inspect::Snapshot;
+use capstan_inspect::snapshot::{self, name_of, named};
+use capstan_operator::Options;
+use serde::Serialize;
+
+pub use changes::{Action, Change, Field};
+use twin::Written;
+pub(crate) use twin::{PACE, containers, observed_client, restorable};
+
+use crate::{Manifest, Result};
+
+/// Everything that a plan says.
+#[derive(Clone, Debug, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub struct Plan {
+    /// Objects that come, change or go.
+    pub changes: Vec<Change>,
+    /// Nodes whose labels, taints or pods change.
+    pub nodes: Vec<String>,
+    /// Pods that run now and would be replaced or go, in order, with the seconds after which they do.
+    pub pods: Vec<Gone>,
+    /// About how long it takes, if images are pulled and drivers are built as fast as we guess.
+    pub seconds: u64,
+    /// Whether it came to an end.
+    pub settled: bool,
+    /// What the custom resources say at the end, unless they are ready.
+    pub waiting: Vec<String>,
+    /// What a reader should know about how this was found out.
+    pub notes: Vec<String>,
+}
+
+/// A pod that goes.
+#[derive(Clone, Debug, Serialize)]
+pub struct Gone {
+    /// Seconds until it goes.
+    pub after: u64,
+    /// Namespace, name and node.
+    pub pod: String,
+}
+
+/// What the operator would do with these manifests, or as it is if there are none: it runs with these options on a copy of
+/// the cluster. The notes are passed on to readers.
+pub fn run(before: &Snapshot, wanted: &[Manifest], options: Options, mut notes: Vec<String>) -> Result<Plan> {
+    let outcome = twin::run(before, wanted, options)?;
+    notes.extend(doubts(before));
+    Ok(plan(before, wanted, outcome, notes))
+}
+
+fn plan(before: &Snapshot, wanted: &[Manifest], outcome: twin::Outcome, notes: Vec<String>) -> Plan {
+    let changes = ours(changes::between(before, &outcome.after), wanted, &outcome.written);
+    let pods: Vec<Gone> = outcome.gone.into_iter().map(|(after, pod)| Gone { after: after.as_secs(), pod }).collect();
+    let on_node = |gone: &Gone| gone.pod.rsplit_once(" on ").map(|(_, node)| node.to_owned());
+    let changed = changes.iter().filter(|change| change.kind == "Node").map(|change| change.name.clone());
+    let mut nodes: Vec<String> = changed.chain(pods.iter().filter_map(on_node)).collect();
+    nodes.sort();
+    nodes.dedup();
+    // Where nothing changes, the time is that of pods of a copy that started.
+    let seconds = if changes.is_empty() { 0 } else { outcome.took.as_secs() };
+    Plan { nodes, pods, seconds, settled: outcome.settled, waiting: waiting(&outcome.after, &changes), changes, notes }
+}
+
+/// The changes that the operator or the user makes. What Kubernetes itself adds to a cluster is another matter; what goes
+/// because its owner goes is not.
+fn ours(changes: Vec<Change>, wanted: &[Manifest], written: &Written) -> Vec<Change> {
+    let asked = |change: &Change| {
+        let is = |manifest: &&Manifest| {
+            let named_so = manifest.name() == change.name;
+            named_so && change.kind == name_of(&manifest.kind.group, &manifest.kind.kind)
+        };
+        wanted.iter().any(|manifest| is(&manifest))
+    };
+    let wrote = |change: &Change| {
+        let name = |name: &str| (snapshot::plural(&change.kind).to_owned(), change.namespace.clone(), name.to_owned());
+        written.contains(&name(&change.name)) || (change.action == Action::Create && written.contains(&name("")))
+    };
+    changes.into_iter().filter(|change| change.action == Action::Delete || asked(change) || wrote(change)).collect()
+}
+
+/// Custom resources that would not get ready, in their own words. Only what the plan touches: others are another matter.
+fn waiting(after: &Snapshot, changes: &[Change]) -> Vec<String> {
+    let touched = changes.iter().filter(|change| change.action != Action::Delete);
+    let said = touched.filter_map(|change| {
+        let objects = after.objects.get(&change.kind)?;
+        let object = objects.iter().find(|object| named(object) == (&change.namespace, &change.name))?;
+        // A node whose driver was not upgraded says why.
+        if let Some(reason) = object["metadata"]["annotations"]["capstan.dev/upgrade-reason"].as_str() {
+            return Some(format!("{} {}: {reason}", change.kind, change.name));
+        }
+        let state = object["status"]["state"].as_str()?;
+        if state.eq_ignore_ascii_case("ready") {
+            return None;
+        }
+        let conditions = object["status"]["conditions"].as_array().into_iter().flatten();
+        let messages = conditions.filter_map(|condition| condition["message"].as_str());
+        let message = messages.into_iter().find(|message| !message.is_empty()).unwrap_or("no reason given");
+        Some(format!("{} {}: {state}: {message}", change.kind, change.name))
+    });
+    said.collect()
+}
+
+/// What makes a plan less certain.
+fn doubts(before: &Snapshot) -> Vec<String> {
+    let mut doubts = Vec::new();
+    if before.redacted {
+        doubts.push("the snapshot holds no secrets: pods may seem to change because of their contents".to_owned());
+    }
+    doubts.extend(before.unread.iter().map(|(kind, why)| format!("{kind} could not be read: {why}")));
+    doubts
+}

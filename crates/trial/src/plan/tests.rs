@@ -1,0 +1,206 @@
+//! Plans against what then happens: a cluster, a plan, the same manifests for real, and what the operator wrote.
+
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use capstan_gpu_sim::{Pace, gpu_node};
+use capstan_inspect::{Snapshot, snapshot};
+use capstan_operator::Options;
+use capstan_runtime::Clock;
+use capstan_sim::{Cluster, controllers, node};
+use tokio_util::sync::CancellationToken;
+
+use super::changes::{self, Change};
+use super::twin::{self, Written};
+use super::{ours, run};
+use crate::{Result, manifests};
+
+/// Quarters of an hour after which a cluster counts as settled, whatever is tried again.
+const ROUNDS: usize = 12;
+
+/// The operator's own image.
+const IMAGE: &str = "registry.example/capstan:1";
+
+/// How the operator runs, in the cluster and in the trial.
+fn options() -> Options {
+    let mut options = Options::in_process();
+    options.gpu.agent.image = IMAGE.into();
+    options
+}
+
+/// A cluster with an operator on it.
+struct World {
+    cluster: Cluster,
+    /// What the operator wrote.
+    written: Arc<Mutex<Written>>,
+    /// The same but for statuses.
+    specs: Arc<Mutex<Written>>,
+    stop: CancellationToken,
+}
+
+impl World {
+    async fn start() -> Self {
+        let rules =
+            [twin::containers(std::time::Duration::from_secs(30)), capstan_gpu_sim::rules(Pace::default())].concat();
+        let nodes = (0..2).map(|index| gpu_node(&format!("gpu-{index}"), 8)).collect();
+        // Hours pass in these stories: heartbeats and events would be most of what happens.
+        let heartbeat = Duration::from_secs(3600);
+        let settings =
+            node::Settings { nodes, rules, heartbeat, events: node::Events::None, ..node::Settings::default() };
+        let patient = controllers::Settings { node_grace: None, ..controllers::Settings::default() };
+        let start = "2027-01-15T08:00:00Z".parse().unwrap();
+        let builder = Cluster::builder().start_time(start).seed(7).node_settings(settings);
+        let cluster = builder.controller_settings(patient).start().await.unwrap();
+        let world = Self { cluster, written: Arc::default(), specs: Arc::default(), stop: CancellationToken::new() };
+        for manifest in [manifests::storage_class(), manifests::namespace("capstan")] {
+            manifests::apply(&world.cluster.client(), &manifest).await.unwrap();
+        }
+        let clock = Clock::starting_at(world.cluster.server.clock().now());
+        let (ready, is_ready) = tokio::sync::oneshot::channel();
+        let options = Options { clock, ..options() };
+        tokio::spawn(capstan_operator::run(world.client(), options, world.stop.clone(), ready));
+        is_ready.await.unwrap();
+        world
+    }
+
+    /// The operator's client.
+    fn client(&self) -> kube::Client {
+        let (written, specs) = (self.written.clone(), self.specs.clone());
+        twin::observed_client(&self.cluster, move |request| {
+            let Some(path) = twin::written(request) else { return };
+            written.lock().unwrap().extend(twin::object_of(path));
+            if !path.ends_with("/status") {
+                specs.lock().unwrap().extend(twin::object_of(path));
+            }
+        })
+    }
+
+    /// The cluster once nothing changes any more.
+    async fn settled(&self) -> Snapshot {
+        let client = self.cluster.client();
+        let mut before = String::new();
+        // Something may be tried again and again: then it is over when nothing else happened for long.
+        for _ in 0..ROUNDS {
+            tokio::time::sleep(Duration::from_secs(900)).await;
+            // All of it, CRDs included, is much more to read: that is left for the end.
+            let now = Snapshot::read_kinds(&client, &["Pod"]).await.unwrap();
+            let pods = serde_json::to_string(&now.objects.get("Pod")).unwrap()
+                + &self.written.lock().unwrap().len().to_string();
+            if pods == before {
+                break;
+            }
+            before = pods;
+        }
+        Snapshot::read_objects(&client).await.unwrap()
+    }
+
+    async fn apply(&self, files: &[PathBuf]) {
+        for manifest in manifests::read(files).unwrap() {
+            manifests::apply(&self.cluster.client(), &manifest).await.unwrap();
+        }
+    }
+
+    /// What a plan says of files, and what happens then.
+    async fn foretold_and_seen(&self, files: &[PathBuf]) -> (Vec<Change>, Vec<Change>, Written) {
+        let before = self.settled().await;
+        let wanted = manifests::read(files).unwrap();
+        let foretold = run(&before, &wanted, options(), Vec::new()).unwrap().changes;
+        self.written.lock().unwrap().clear();
+        self.specs.lock().unwrap().clear();
+        self.apply(files).await;
+        let after = self.settled().await;
+        let seen = ours(changes::between(&before, &after), &wanted, &self.written.lock().unwrap());
+        let specs = std::mem::take(&mut *self.specs.lock().unwrap());
+        (foretold, seen, specs)
+    }
+}
+
+impl Drop for World {
+    fn drop(&mut self) {
+        self.stop.cancel();
+    }
+}
+
+fn examples(folder: &str) -> Vec<PathBuf> {
+    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../examples").join(folder);
+    let mut files: Vec<PathBuf> = std::fs::read_dir(folder).unwrap().map(|entry| entry.unwrap().path()).collect();
+    files.sort();
+    files
+}
+
+async fn comes_true(world: &World, files: &[PathBuf]) {
+    let (foretold, seen, written) = world.foretold_and_seen(files).await;
+    assert!(!foretold.is_empty(), "{files:?}: nothing foretold");
+    let show = |changes: &[Change]| serde_json::to_string_pretty(changes).unwrap();
+    assert!(foretold == seen, "{files:?}: foretold {}\nseen {}", show(&foretold), show(&seen));
+    // Events, and pods for a while, are no part of a plan; whatever else was written is.
+    for (resource, namespace, name) in written.iter().filter(|one| !["events", "pods", "leases"].contains(&&*one.0)) {
+        let is = |change: &&Change| snapshot::plural(&change.kind) == *resource && change.name == *name;
+        assert!(foretold.iter().any(|change| is(&change)), "{files:?}: {resource} {namespace}/{name} was not foretold");
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn plans_of_gpu_examples_come_true() {
+    // Each is for a cluster without the others.
+    for file in examples("gpu") {
+        comes_true(&World::start().await, &[file]).await;
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn plans_of_nim_examples_come_true() {
+    let (world, _) = working().await;
+    comes_true(&world, &examples("nim")).await;
+}
+
+/// A world whose GPUs work, by the smallest policy.
+async fn working() -> (World, Snapshot) {
+    let world = World::start().await;
+    world.apply(&[minimal()]).await;
+    let before = world.settled().await;
+    (world, before)
+}
+
+fn minimal() -> PathBuf {
+    examples("gpu").into_iter().find(|file| file.ends_with("minimal.yaml")).unwrap()
+}
+
+/// What a plan says of the smallest policy after an edit.
+fn plan_of(before: &Snapshot, from: &str, to: &str) -> Result<super::Plan> {
+    let text = std::fs::read_to_string(minimal()).unwrap();
+    assert!(text.contains(from), "{from}");
+    let dir = tempfile::tempdir().unwrap();
+    let file = dir.path().join("policy.yaml");
+    std::fs::write(&file, text.replace(from, to)).unwrap();
+    let wanted = manifests::read(&[file]).unwrap();
+    run(before, &wanted, options(), Vec::new())
+}
+
+#[tokio::test(start_paused = true)]
+async fn where_all_is_done_nothing_would_change() {
+    let (_world, before) = working().await;
+    assert_eq!(plan_of(&before, "dcgm: {}", "dcgm: {}").unwrap().changes, []);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_changed_driver_names_the_pods_that_go() {
+    let (_world, before) = working().await;
+    let plan =
+        plan_of(&before, "version: 595.91.07", "version: 596.1.2\n    upgradePolicy: {autoUpgrade: true}").unwrap();
+    assert!(plan.pods.iter().any(|gone| gone.pod.contains("nvidia-driver-daemonset")), "{:?}", plan.pods);
+    assert_eq!(plan.nodes, ["gpu-0", "gpu-1"]);
+    let label = "metadata.labels[nvidia.com/gpu-driver-upgrade-state]";
+    let ends = plan.changes.iter().flat_map(|change| &change.fields).filter(|field| field.path == label);
+    let ends: Vec<_> = ends.filter_map(|field| field.after.clone()).collect();
+    assert_eq!(ends, ["upgrade-done", "upgrade-done"]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_manifest_that_the_cluster_refuses_is_told_with_its_field() {
+    let (_world, before) = working().await;
+    let error =
+        plan_of(&before, "image: driver\n", "image: driver\n    kernelModuleType: closed\n").unwrap_err().to_string();
+    assert!(error.contains("spec.driver.kernelModuleType"), "{error}");
+}
