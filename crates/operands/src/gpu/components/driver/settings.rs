@@ -95,7 +95,7 @@ pub(crate) fn config_map(config: Option<&ConfigMapRef>) -> Option<&str> {
     config.and_then(|config| given(config.name.as_ref()))
 }
 
-/// The init container that unloads the old driver, as the policy has it.
+/// The init container that unloads the old driver, as the user has it.
 pub(crate) fn manage(
     cx: &Cx<'_>,
     daemon: &mut Daemon,
