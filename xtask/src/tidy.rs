@@ -100,6 +100,9 @@ const BANNED: &[(&str, &str)] = &[
     ("prost-build", "nothing but Rust may be needed to build: use protox"),
 ];
 
+/// Products: each has a folder in `crates/operands/src`, which uses `plan::kit` and what all share, never another product.
+const PRODUCTS: &[&str] = &["gpu", "nim", "nemo", "network", "sriov", "nfd", "amd"];
+
 /// A file longer than this is two files.
 const MAX_LINES: usize = 800;
 
@@ -176,6 +179,7 @@ fn source(root: &Path, path: &Path, faults: &mut Vec<String>) -> Result<()> {
     if !text.starts_with("//!") {
         faults.push(format!("{shown} does not open with //! and what it is for"));
     }
+    products(&shown.to_string(), &text, faults);
     // Spelt in two halves, so that this file does not find itself.
     for (needle, why) in [
         (concat!("#[", "ignore"), "a test that never runs proves nothing"),
@@ -186,4 +190,42 @@ fn source(root: &Path, path: &Path, faults: &mut Vec<String>) -> Result<()> {
         }
     }
     Ok(())
+}
+
+/// What two products need is in `plan::kit` or beside their folders, never in one of them.
+fn products(path: &str, text: &str, faults: &mut Vec<String>) {
+    let (own, import) = if path.starts_with("crates/plan/src/kit/") {
+        (None, "capstan_api")
+    } else if let Some(inside) = path.strip_prefix("crates/operands/src/") {
+        (inside.split_once('/').map(|(folder, _)| folder), "crate")
+    } else {
+        return;
+    };
+    for product in PRODUCTS.iter().filter(|product| own != Some(**product)) {
+        if text.contains(&format!("{import}::{product}::")) {
+            faults.push(format!("{path} imports {import}::{product}: a product folder imports only kit and itself"));
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::products;
+
+    #[test]
+    fn a_product_imports_only_the_kit_and_itself() {
+        for (path, text, expected) in [
+            ("crates/operands/src/nim/a.rs", "use crate::nim::b;", 0),
+            ("crates/operands/src/nim/a.rs", "use crate::gpu::b;", 1),
+            ("crates/operands/src/gpu/a/b.rs", "use crate::nim::b;", 1),
+            ("crates/operands/src/shown.rs", "use crate::gpu::b;", 1),
+            ("crates/plan/src/kit/a.rs", "use capstan_api::common::b;", 0),
+            ("crates/plan/src/kit/a.rs", "use capstan_api::nim::b;", 1),
+            ("crates/operator/src/a.rs", "use crate::gpu::b;", 0),
+        ] {
+            let mut faults = Vec::new();
+            products(path, text, &mut faults);
+            assert_eq!(faults.len(), expected, "{path}: {text}");
+        }
+    }
 }

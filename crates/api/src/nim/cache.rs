@@ -10,8 +10,7 @@ use serde::{Deserialize, Serialize};
 use serde_with::skip_serializing_none;
 
 use super::cache_source::NimSource;
-use super::pod::Proxy;
-use crate::common::{ExtraContainer, PersistentVolumeClaim};
+use crate::common::{ExtraContainer, PersistentVolumeClaim, Proxy};
 use crate::resource::{Column, Kind, Namespaced, Resource};
 
 /// Downloads a model into a volume.

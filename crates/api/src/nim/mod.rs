@@ -9,7 +9,6 @@ pub mod dra;
 pub mod expose;
 pub mod multi_node;
 pub mod pipeline;
-pub mod pod;
 pub mod service;
 pub mod service_status;
 

@@ -12,9 +12,8 @@ use serde_with::skip_serializing_none;
 use super::dra::DraResource;
 use super::expose::Expose;
 use super::multi_node::MultiNode;
-use super::pod::{Proxy, ServerProbe};
 use super::service_status::NimServiceStatus;
-use crate::common::{Autoscaling, ExtraContainer, Image, Metrics, PersistentVolumeClaim};
+use crate::common::{Autoscaling, ExtraContainer, Image, Metrics, PersistentVolumeClaim, Proxy, ServerProbe};
 use crate::resource::{Column, Kind, Namespaced, Resource};
 
 /// Serves a model.

@@ -1,8 +1,9 @@
 //! GPU nodes: what makes the GPUs of a cluster usable.
 //!
 //! [`cluster_policy`] is the ClusterPolicy with its operands, [`gpu_cluster`] the same through claims, [`nvidia_driver`]
-//! drivers for some nodes, `components` what they all deploy, [`nodes`] the labels by which nodes get them, [`namespace`] those of the namespace in which they run, [`upgrade`] how drivers are replaced, [`fleet`]
-//! what a decision knows of the nodes.
+//! drivers for some nodes, `components` what they all deploy. [`nodes`] are the labels by which nodes get them,
+//! [`namespace`] those of the namespace in which they run, [`upgrade`] how drivers are replaced, [`fleet`] what a decision
+//! knows of the nodes.
 
 pub mod agent;
 pub mod cluster;

@@ -1,11 +1,10 @@
 //! How an image gets its model: its labels say so.
 
-use capstan_api::nim::pod::Proxy;
+use capstan_api::common::Proxy;
 use capstan_plan::Answer;
+use capstan_plan::kit::proxy;
 use capstan_plan::{Facts, Image, Labels, Proxies, Question, Ref};
 use k8s_openapi::api::core::v1::{ConfigMap, Secret};
-
-use super::proxy;
 
 /// The label, and its value on images that download by themselves.
 const LABEL: &str = "com.nvidia.nim.model_download_protocol";

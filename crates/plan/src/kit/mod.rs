@@ -1,11 +1,40 @@
-//! Small tools that every plan uses.
+//! What the plans of all products are written with. It knows no product.
+//!
+//! Start with [`operand`]: a product is a list of operands, run by [`operand::decide`] within a [`Scope`].
+//!
+//! | For | Module |
+//! |---|---|
+//! | what runs on nodes | [`daemon_set`], [`pod`] |
+//! | who may do what | [`rbac`], [`openshift`], [`admission`] |
+//! | a server behind a Service | [`expose`], [`probe`], [`storage`], [`proxy`], [`autoscaler`] |
+//! | Prometheus | [`monitoring`] |
 
+pub mod admission;
+pub mod autoscaler;
+pub mod daemon_set;
+pub mod expose;
+pub mod monitoring;
+pub mod openshift;
+pub mod operand;
+pub mod pod;
+pub mod probe;
+pub mod proxy;
 pub mod quantity;
+pub mod rbac;
+pub mod scope;
+pub mod storage;
 
 use std::collections::BTreeMap;
 
 use k8s_openapi::api::core::v1::EnvVar;
 use serde::Serialize;
+
+pub use daemon_set::Daemon;
+pub use operand::{Operand, Outcome};
+pub use scope::{Defaults, Scope};
+
+/// The label that says who manages an object: caches and selectors find ours by it.
+pub const MANAGED_BY: &str = "app.kubernetes.io/managed-by";
 
 /// The label by which objects say what they are a part of.
 pub const INSTANCE: &str = "app.kubernetes.io/instance";

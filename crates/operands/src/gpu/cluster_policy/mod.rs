@@ -8,24 +8,30 @@ pub(crate) mod status;
 
 use std::collections::BTreeMap;
 
-use capstan_api::gpu::ClusterPolicy;
 use capstan_api::gpu::cluster_policy::ClusterPolicyStatus;
+use capstan_api::gpu::cluster_policy::sandbox::{
+    CcManager, SandboxMode, SandboxWorkloads, VfioManager, VgpuDeviceManager, VgpuManager,
+};
+use capstan_api::gpu::component::Component;
+use capstan_api::gpu::dcgm::DcgmExporter;
+use capstan_api::gpu::{ClusterPolicy, ClusterPolicySpec};
+use capstan_plan::kit::operand::decide;
+use capstan_plan::kit::rbac::{self, Rights};
 use capstan_plan::{Facts, Object, Plan, Ref};
 use k8s_openapi::api::core::v1::{ConfigMap, Secret};
 use k8s_openapi::api::rbac::v1::PolicyRule;
-use serde_json::json;
 
 use super::components::{
-    Cx, Operand, SOURCE, cc_manager, dcgm, dcgm_exporter, device_plugin, driver, feature_discovery, kata_device_plugin,
-    mig_manager, mps, node_status, operator_metrics, prerequisites, rules_of, sandbox_device_plugin,
-    sandbox_validation, toolkit, validation, vfio_manager, vgpu_device_manager, vgpu_manager,
+    Operand, PolicyCx, cc_manager, dcgm, dcgm_exporter, device_plugin, driver, feature_discovery, kata_device_plugin,
+    mig_manager, mps, node_status, operator_metrics, prerequisites, sandbox_device_plugin, sandbox_validation, toolkit,
+    validation, vfio_manager, vgpu_device_manager, vgpu_manager,
 };
 use super::{Agent, Cluster, Layout, OpenShift, gpu_cluster};
 
 pub use super::components::MANAGER;
 
 /// Every operand, in the order in which nodes need them.
-pub const OPERANDS: &[Operand] = &[
+pub(crate) const OPERANDS: &[Operand] = &[
     prerequisites::OPERAND,
     operator_metrics::OPERAND,
     driver::OPERAND,
@@ -49,30 +55,17 @@ pub const OPERANDS: &[Operand] = &[
 
 /// What this policy should look like. A mistake of the user is part of the answer, never an error.
 pub fn plan(policy: &ClusterPolicy, facts: &Facts, cluster: &Cluster) -> Plan<ClusterPolicyStatus> {
-    let cx = Cx { policy, facts, cluster, source: SOURCE };
+    let cx = PolicyCx::new(policy, facts, cluster);
     if let Some(refused) = status::refused(&cx) {
         return refused;
     }
-    let mut parts = Vec::new();
-    for operand in OPERANDS.iter().filter(|operand| (operand.enabled)(&cx)) {
-        parts.push((operand, (operand.objects)(&cx).map(|objects| cx.children(objects))));
+    // Without a GPU node no DaemonSet has anything to do.
+    let idle = |object: &Object| cluster.fleet.gpu_nodes == 0 && object.reference.gvk.kind == "DaemonSet";
+    let mut decided = decide(OPERANDS, &cx, &facts.live, |_, object| (!idle(&object)).then(|| cx.scope.child(object)));
+    if decided.is_complete() && cx.drivers_apart() {
+        decided.objects.extend(driver::released(&cx));
     }
-    let mut objects: Vec<Object> = Vec::new();
-    for object in parts.iter().filter_map(|(_, part)| part.as_ref().ok()).flatten() {
-        // What operands share, each of them has.
-        if !objects.iter().any(|one| one.reference == object.reference) {
-            objects.push(object.clone());
-        }
-    }
-    if parts.iter().any(|(_, part)| part.is_err()) {
-        // While something cannot be decided, nothing goes: what runs may be what could not be decided.
-        let wanted: Vec<Ref> = objects.iter().map(|object| object.reference.clone()).collect();
-        let rest = facts.live.iter().map(|(reference, _)| reference).filter(|one| !wanted.contains(one));
-        objects.extend(rest.cloned().map(Object::left));
-    } else if cx.drivers_apart() {
-        objects.extend(driver::released(&cx));
-    }
-    Plan { objects: Some(objects), ..status::observed(&cx, &parts) }
+    Plan { objects: Some(decided.objects), ..status::observed(&cx, &decided.parts) }
 }
 
 /// The answer when something outside the spec is in the way: nothing more is written until it is gone.
@@ -83,7 +76,7 @@ pub fn blocked(
     reason: &str,
     message: &str,
 ) -> Plan<ClusterPolicyStatus> {
-    status::failed(&Cx { policy, facts, cluster, source: SOURCE }, reason, message)
+    status::failed(&PolicyCx::new(policy, facts, cluster), reason, message)
 }
 
 /// Objects that a policy names: when one changes, the policy is looked at again.
@@ -118,33 +111,43 @@ pub fn granted() -> (Vec<PolicyRule>, Vec<PolicyRule>) {
         ..named.clone()
     };
     let clusters = [
-        (&named, "kubevirt"),
-        (&named, "kata"),
-        (&own(Layout::Combined), "kubevirt"),
-        (&own(Layout::PerComponent), "kubevirt"),
+        (&named, SandboxMode::Kubevirt),
+        (&named, SandboxMode::Kata),
+        (&own(Layout::Combined), SandboxMode::Kubevirt),
+        (&own(Layout::PerComponent), SandboxMode::Kubevirt),
     ];
-    let on = json!({"enabled": true});
     let facts = Facts::at(jiff::Timestamp::UNIX_EPOCH);
-    let (mut here, mut everywhere) = (Vec::new(), Vec::new());
+    let mut rights = Rights::default();
     for (cluster, mode) in clusters {
-        let policy = json!({"metadata": {"name": "all"}, "spec": {
-            "operator": {}, "daemonsets": {}, "driver": {}, "toolkit": {}, "devicePlugin": {}, "dcgm": {}, "gfd": {},
-            "dcgmExporter": {"enablePodLabels": true}, "nodeStatusExporter": on, "vgpuManager": on,
-            "vgpuDeviceManager": on, "vfioManager": on, "sandboxDevicePlugin": on, "kataSandboxDevicePlugin": on,
-            "ccManager": on, "sandboxWorkloads": {"enabled": true, "mode": mode},
-        }});
-        let policy: ClusterPolicy = serde_json::from_value(policy).expect("the policy is written here");
-        let cx = Cx { policy: &policy, facts: &facts, cluster, source: SOURCE };
+        let policy = ClusterPolicy::new("all", everything(mode));
+        let cx = PolicyCx::new(&policy, &facts, cluster);
         let enabled = OPERANDS.iter().filter(|operand| (operand.enabled)(&cx));
-        let objects = enabled.flat_map(|operand| (operand.objects)(&cx).unwrap_or_default()).collect();
-        let (one, other) = rules_of(objects);
-        here.extend(one);
-        everywhere.extend(other);
+        let objects: Vec<Object> = enabled.flat_map(|operand| (operand.objects)(&cx).unwrap_or_default()).collect();
+        rights.add(rbac::granted(&objects));
     }
-    let (one, other) = gpu_cluster::granted(&named);
-    here.extend(one);
-    everywhere.extend(other);
-    (here, everywhere)
+    rights.add(gpu_cluster::granted(&named));
+    (rights.here, rights.everywhere)
+}
+
+/// A policy that asks for everything which one cluster can have.
+fn everything(mode: SandboxMode) -> ClusterPolicySpec {
+    let on = || Component { enabled: Some(true), ..Component::default() };
+    ClusterPolicySpec {
+        dcgm_exporter: DcgmExporter { enable_pod_labels: Some(true), ..DcgmExporter::default() },
+        node_status_exporter: on(),
+        vgpu_manager: Some(VgpuManager { component: on(), ..VgpuManager::default() }),
+        vgpu_device_manager: Some(VgpuDeviceManager { component: on(), ..VgpuDeviceManager::default() }),
+        vfio_manager: Some(VfioManager { component: on(), ..VfioManager::default() }),
+        sandbox_device_plugin: Some(on()),
+        kata_sandbox_device_plugin: Some(on()),
+        cc_manager: Some(CcManager { component: on(), ..CcManager::default() }),
+        sandbox_workloads: Some(SandboxWorkloads {
+            enabled: Some(true),
+            mode: Some(mode),
+            ..SandboxWorkloads::default()
+        }),
+        ..ClusterPolicySpec::default()
+    }
 }
 
 #[cfg(test)]

@@ -2,12 +2,15 @@
 
 use capstan_api::gpu::cluster_policy::sandbox::{CcMode, SandboxMode};
 use capstan_plan::Object;
+use capstan_plan::kit::Daemon;
+use capstan_plan::kit::openshift::Shares;
+use capstan_plan::kit::pod::{Build, at, container, host_dir, host_make, set_env};
+use capstan_plan::kit::rbac::{Rights, rule};
 
-use super::access::{Rights, Shares, access, constraints, rule};
-use super::daemon::Daemon;
-use super::pod::{Build, at, container, host_dir, host_make, set_env};
+use super::access::{access, constraints};
+use super::daemon::{GpuDaemon, gpu_daemon};
 use super::vfio_manager::small;
-use super::{Cx, Operand, Outcome, switched_on};
+use super::{Operand, Outcome, PolicyCx, switched_on};
 
 pub(crate) const OPERAND: Operand = Operand {
     name: "state-cc-manager",
@@ -23,18 +26,18 @@ pub(crate) const OPERAND: Operand = Operand {
 
 const NAME: &str = "nvidia-cc-manager";
 
-fn objects(cx: &Cx<'_>) -> Outcome<Vec<Object>> {
+fn objects(cx: &PolicyCx<'_>) -> Outcome<Vec<Object>> {
     let rights = Rights {
         here: vec![rule("", &["pods"], &["get", "list", "watch"])],
         everywhere: vec![rule("", &["nodes"], &["get", "list", "patch", "watch"])],
     };
     let mut objects = access(cx, NAME, rights);
     objects.extend(constraints(cx, NAME, Shares { anything: true, ..Shares::default() }));
-    objects.push(daemon(cx)?.object(cx));
+    objects.push(daemon(cx)?.object(&cx.scope));
     Ok(objects)
 }
 
-fn daemon(cx: &Cx<'_>) -> Outcome<Daemon> {
+fn daemon(cx: &PolicyCx<'_>) -> Outcome<Daemon> {
     let manager = cx.spec().cc_manager.clone().unwrap_or_default();
     let mut main = container(NAME)
         .node_name()
@@ -44,7 +47,7 @@ fn daemon(cx: &Cx<'_>) -> Outcome<Daemon> {
         .before_stop("rm -f /run/nvidia/validations/.cc-manager-ctr-ready");
     main.resources = Some(small());
     let volumes = vec![host_dir("host-sys", "/sys"), host_make("run-nvidia", "/run/nvidia")];
-    let mut daemon = Daemon::new(NAME, NAME, "cc-manager").selected_by_name().with(vec![], vec![main], volumes);
+    let mut daemon = gpu_daemon(NAME, NAME, "cc-manager").selected_by_name().with(vec![], vec![main], volumes);
     daemon.pod.termination_grace_period_seconds = Some(30);
     daemon.common(cx)?;
     daemon.runs_as(cx, &manager.component, "CC_MANAGER_IMAGE")?;

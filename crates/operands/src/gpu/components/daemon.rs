@@ -1,303 +1,191 @@
-//! A DaemonSet of an operand, from its template to the object that is applied.
+//! DaemonSets of GPU nodes: what the settings of a custom resource change of every template.
 
 use std::collections::BTreeMap;
 
-use capstan_api::gpu::daemonsets::UpdateStrategy;
-use capstan_plan::Object;
-use k8s_openapi::api::apps::v1::{DaemonSet, DaemonSetSpec, DaemonSetUpdateStrategy, RollingUpdateDaemonSet};
-use k8s_openapi::api::core::v1::{
-    Container, LocalObjectReference, PodSpec, PodTemplateSpec, Toleration, Volume, VolumeMount,
-};
-use k8s_openapi::apimachinery::pkg::apis::meta::v1::{LabelSelector, ObjectMeta};
-use k8s_openapi::apimachinery::pkg::util::intstr::IntOrString;
+use capstan_api::gpu::component::Component;
+use capstan_plan::kit::pod::{env_of, set_env};
+use capstan_plan::kit::{self, Daemon};
+use k8s_openapi::api::core::v1::{ConfigMap, Toleration};
+use serde_json::json;
 
-use super::pod::set_env;
-use super::{Cx, MANAGER, Outcome};
-use crate::gpu::fleet::DEPLOY;
+use super::Outcome;
+use super::context::{Cx, DRIVER_DIR, KUBELET_DIR};
+use super::own::{OwnImage, own_check};
+use super::snippets::{as_root, pull_if_set, requirements, set_all};
+use crate::gpu::fleet::{ContainerRuntime, DEPLOY};
+use crate::gpu::image;
 
-/// Labels of pods that the operator's selectors rely on: settings for all DaemonSets do not change them.
-const RESERVED: [&str; 2] = ["app", "app.kubernetes.io/part-of"];
+/// The value under which the runtime gives a management container every GPU.
+const ALL_GPUS: &str = "management.nvidia.com/gpu=all";
 
-/// A DaemonSet in the making.
-pub(crate) struct Daemon {
-    pub(crate) name: String,
-    pub(crate) labels: BTreeMap<String, String>,
-    pub(crate) annotations: BTreeMap<String, String>,
-    pub(crate) selector: BTreeMap<String, String>,
-    pub(crate) pod_labels: BTreeMap<String, String>,
-    pub(crate) pod_annotations: BTreeMap<String, String>,
-    pub(crate) strategy: Option<DaemonSetUpdateStrategy>,
-    pub(crate) pod: PodSpec,
+/// Annotation of pods with the hash of the ConfigMaps that they read when they start.
+pub(crate) const CONFIG_HASH: &str = "nvidia.com/config-hash";
+
+/// The label of the nodes that should run what is deployed under that name.
+pub(crate) fn deployed(deploy: &str) -> BTreeMap<String, String> {
+    BTreeMap::from([(format!("{DEPLOY}{deploy}"), "true".into())])
 }
 
-impl Daemon {
-    /// What all templates have in common.
-    pub(crate) fn new(name: &str, account: &str, deploy: &'static str) -> Self {
-        let app = BTreeMap::from([("app".to_owned(), name.to_owned())]);
-        Self {
-            name: name.into(),
-            labels: app.clone(),
-            annotations: BTreeMap::new(),
-            selector: app.clone(),
-            pod_labels: app,
-            pod_annotations: BTreeMap::new(),
-            strategy: None,
-            pod: PodSpec {
-                service_account_name: Some(account.into()),
-                priority_class_name: Some("system-node-critical".into()),
-                node_selector: Some(BTreeMap::from([(format!("{DEPLOY}{deploy}"), "true".into())])),
-                tolerations: Some(vec![Toleration {
-                    key: Some("nvidia.com/gpu".into()),
-                    operator: Some("Exists".into()),
-                    effect: Some("NoSchedule".into()),
-                    ..Toleration::default()
-                }]),
-                ..PodSpec::default()
-            },
-        }
-    }
+/// A DaemonSet for the nodes with that deploy label, which may be kept for pods with GPUs.
+pub(crate) fn gpu_daemon(name: &str, account: &str, deploy: &str) -> Daemon {
+    let mut daemon = Daemon::new(name, account, deployed(deploy));
+    daemon.pod.tolerations = Some(vec![Toleration {
+        key: Some("nvidia.com/gpu".into()),
+        operator: Some("Exists".into()),
+        effect: Some("NoSchedule".into()),
+        ..Toleration::default()
+    }]);
+    daemon
+}
 
-    /// The same, selected by `name=` instead of `app=`.
-    pub(crate) fn selected_by_name(mut self) -> Self {
-        let name = BTreeMap::from([("name".to_owned(), self.name.clone())]);
-        self.selector = name.clone();
-        self.pod_labels = name;
-        self
-    }
-
-    /// Under another name, with pods of its own.
-    pub(crate) fn rename(&mut self, name: &str) {
-        self.name = name.into();
-        for labels in [&mut self.labels, &mut self.selector, &mut self.pod_labels] {
-            labels.insert("app".into(), name.into());
-        }
-    }
-
-    /// The same with a label that also selects.
-    pub(crate) fn part_of(mut self, whole: &str) -> Self {
-        for labels in [&mut self.labels, &mut self.selector, &mut self.pod_labels] {
-            labels.insert("app.kubernetes.io/part-of".into(), whole.into());
-        }
-        self
-    }
-
-    /// The same with the security constraints that OpenShift should choose.
-    pub(crate) fn constrained(mut self, scc: &str) -> Self {
-        self.annotations.insert("openshift.io/scc".into(), scc.into());
-        self
-    }
-
-    /// The same with these containers and volumes.
-    pub(crate) fn with(mut self, init: Vec<Container>, containers: Vec<Container>, volumes: Vec<Volume>) -> Self {
-        self.pod.init_containers = (!init.is_empty()).then_some(init);
-        self.pod.containers = containers;
-        self.pod.volumes = Some(volumes);
-        self
-    }
-
-    /// The same with the end of the log of a container that fails in the status of its pod: there its cause is read, and
-    /// nobody has to be asked for it.
-    pub(crate) fn with_last_words(mut self) -> Self {
-        for container in self.pod.init_containers.iter_mut().flatten().chain(&mut self.pod.containers) {
-            container.termination_message_policy = Some("FallbackToLogsOnError".into());
-        }
-        self
-    }
-
-    /// The container of that name, init containers included.
-    pub(crate) fn container(&mut self, name: &str) -> Option<&mut Container> {
-        let init = self.pod.init_containers.iter_mut().flatten();
-        init.chain(&mut self.pod.containers).find(|container| container.name == name)
-    }
-
-    /// The main container: the first.
-    pub(crate) fn main(&mut self) -> &mut Container {
-        self.pod.containers.first_mut().expect("every template has a container")
-    }
-
-    /// Removes a container of that name, wherever it is.
-    pub(crate) fn remove(&mut self, name: &str) {
-        self.pod.containers.retain(|container| container.name != name);
-        if let Some(init) = &mut self.pod.init_containers {
-            init.retain(|container| container.name != name);
-        }
-    }
-
-    /// The volume of that name.
-    pub(crate) fn volume(&mut self, name: &str) -> Option<&mut Volume> {
-        self.pod.volumes.iter_mut().flatten().find(|volume| volume.name == name)
-    }
-
-    /// Points a volume of the node elsewhere.
-    pub(crate) fn move_volume(&mut self, name: &str, path: &str) {
-        if let Some(host) = self.volume(name).and_then(|volume| volume.host_path.as_mut()) {
-            host.path = path.into();
-        }
-    }
-
-    /// Adds a volume unless there is one of that name, and mounts it in `container`.
-    pub(crate) fn mount(&mut self, container: &str, volume: Volume, mount: VolumeMount) {
-        if self.volume(&volume.name).is_none() {
-            self.pod.volumes.get_or_insert_default().push(volume);
-        }
-        if let Some(container) = self.container(container) {
-            container.volume_mounts.get_or_insert_default().push(mount);
-        }
-    }
-
-    /// Takes a volume away, and with it wherever it is mounted.
-    pub(crate) fn unmount(&mut self, name: &str) {
-        self.pod.volumes.iter_mut().for_each(|volumes| volumes.retain(|volume| volume.name != name));
-        let init = self.pod.init_containers.iter_mut().flatten();
-        for mounts in init.chain(&mut self.pod.containers).filter_map(|one| one.volume_mounts.as_mut()) {
-            mounts.retain(|mount| mount.name != name);
-        }
-    }
-
-    /// Adds registry credentials, each once.
-    pub(crate) fn pull_with(&mut self, secrets: Option<&Vec<String>>) {
-        for secret in secrets.into_iter().flatten() {
-            let list = self.pod.image_pull_secrets.get_or_insert_default();
-            if !list.iter().any(|one| one.name == *secret) {
-                list.push(LocalObjectReference { name: secret.clone() });
-            }
-        }
-    }
-
+/// What GPU nodes add to a [`Daemon`].
+pub(crate) trait GpuDaemon {
     /// What `spec.daemonsets` and `spec.hostPaths` change, before the operand's own settings.
-    pub(crate) fn common(&mut self, cx: &Cx<'_>) -> Outcome<()> {
-        let all = &cx.spec().daemonsets;
-        let unavailable = all.rolling_update.as_ref().and_then(|rolling| rolling.max_unavailable.as_deref());
-        match (all.update_strategy.unwrap_or_default(), unavailable.filter(|text| !text.is_empty())) {
-            (UpdateStrategy::OnDelete, _) => self.strategy = Some(on_delete()),
-            (UpdateStrategy::RollingUpdate, Some(text)) if !self.name.starts_with("nvidia-driver-daemonset") => {
-                let rolling = RollingUpdateDaemonSet { max_unavailable: Some(share(text)?), ..Default::default() };
-                self.strategy = Some(DaemonSetUpdateStrategy {
-                    type_: Some("RollingUpdate".into()),
-                    rolling_update: Some(rolling),
-                });
-            }
-            _ => {}
+    fn common(&mut self, cx: &Cx<'_>) -> Outcome<()>;
+    /// Image, pull policy, credentials, resources and arguments of the main container.
+    fn runs_as(&mut self, cx: &Cx<'_>, component: &Component, variable: &str) -> Outcome<()>;
+    /// The same with an image that is known.
+    fn runs_image(&mut self, path: &str, component: &Component);
+    /// Variables of the main container, and its network.
+    fn finishes_as(&mut self, component: &Component);
+    /// The init containers that wait for another operand run the validator.
+    fn validated(&mut self, cx: &Cx<'_>) -> Outcome<()>;
+    /// One init container that runs the validator.
+    fn check(&mut self, cx: &Cx<'_>, name: &str) -> Outcome<()>;
+    /// Replaces the pods when a ConfigMap changes that they read only when they start.
+    fn restarts_with(&mut self, cx: &Cx<'_>, config_map: &str);
+    /// The runtime gives `main` the GPUs: through a runtime class, or through the NRI plugin.
+    fn sees_gpus(&mut self, cx: &Cx<'_>, main: &str);
+}
+
+impl GpuDaemon for Daemon {
+    fn common(&mut self, cx: &Cx<'_>) -> Outcome<()> {
+        // What is replaced only when somebody deletes it is replaced by upgrades, one node after the other.
+        if !self.is_on_delete()
+            && let Some(strategy) = cx.update.clone()?
+        {
+            self.strategy = Some(strategy);
         }
-        if let Some(class) = all.priority_class_name.as_ref().filter(|class| !class.is_empty()) {
-            self.pod.priority_class_name = Some(class.clone());
-        }
-        if let Some(tolerations) = all.tolerations.as_ref().filter(|tolerations| !tolerations.is_empty()) {
-            self.pod.tolerations = Some(tolerations.clone());
-        }
-        if all.pod_security_context.is_some() {
-            self.pod.security_context.clone_from(&all.pod_security_context);
-        }
-        self.paths(cx);
+        self.with_defaults(&cx.scope);
+        move_paths(self, cx);
         Ok(())
     }
 
-    /// Directories on the node.
-    fn paths(&mut self, cx: &Cx<'_>) {
-        let root = cx.root();
-        if root != "/" {
-            if self.volume("host-root").is_some() {
-                self.move_volume("host-root", root);
-                let init = self.pod.init_containers.iter_mut().flatten();
-                for container in init.chain(&mut self.pod.containers) {
-                    // A path inside the container stays what it is.
-                    if super::pod::env_of(container, "HOST_ROOT").is_none() {
-                        set_env(container, "HOST_ROOT", root);
-                    }
-                }
-            }
-            self.move_volume("host-dev-char", &format!("{}/dev/char", root.trim_end_matches('/')));
+    fn runs_as(&mut self, cx: &Cx<'_>, component: &Component, variable: &str) -> Outcome<()> {
+        let path = cx.image(&component.image, variable)?;
+        self.runs_image(&path, component);
+        Ok(())
+    }
+
+    fn runs_image(&mut self, path: &str, component: &Component) {
+        let main = self.main();
+        main.image = Some(path.into());
+        main.image_pull_policy = Some(image::pull_policy(&component.image).into());
+        self.pull_with(component.image.image_pull_secrets.as_ref());
+        if let Some(resources) = &component.resources {
+            self.limit(&requirements(resources));
         }
-        let driver = cx.driver_dir();
-        if driver != DRIVER_DIR && self.volume("driver-install-dir").is_some() {
-            self.move_volume("driver-install-dir", driver);
-            if let Some(check) = self.container("driver-validation") {
-                set_env(check, "DRIVER_INSTALL_DIR", driver);
-                set_env(check, "DRIVER_INSTALL_DIR_CTR_PATH", driver);
-                for mount in check.volume_mounts.iter_mut().flatten().filter(|one| one.name == "driver-install-dir") {
-                    mount.mount_path = driver.into();
-                }
-            }
-        }
-        let kubelet = cx.kubelet_dir();
-        if kubelet != KUBELET_DIR {
-            self.move_volume("device-plugin", &format!("{kubelet}/device-plugins"));
+        if let Some(args) = component.args.as_ref().filter(|args| !args.is_empty()) {
+            self.main().args = Some(args.clone());
         }
     }
 
-    /// The object.
-    pub(crate) fn object(mut self, cx: &Cx<'_>) -> Object {
-        let all = &cx.spec().daemonsets;
-        let (own, selected) = (|key: &str| RESERVED.contains(&key), self.selector.clone());
-        let labels = || all.labels.iter().flatten().filter(|(key, _)| !own(key) && !selected.contains_key(*key));
-        let annotations = || all.annotations.iter().flatten();
-        fn extend<'a>(map: &mut BTreeMap<String, String>, more: impl Iterator<Item = (&'a String, &'a String)>) {
-            map.extend(more.map(|(key, value)| (key.clone(), value.clone())));
-        }
-        extend(&mut self.labels, labels());
-        extend(&mut self.pod_labels, labels());
-        extend(&mut self.annotations, annotations());
-        extend(&mut self.pod_annotations, annotations());
-        // By this label we watch what is ours.
-        self.labels.insert("app.kubernetes.io/managed-by".into(), MANAGER.into());
-        // A node that waits for operands must let them in.
-        if let Some(taint) = &cx.cluster.startup_taint {
-            let tolerations = self.pod.tolerations.get_or_insert_default();
-            if !taint.is_tolerated(tolerations) {
-                tolerations.push(taint.toleration());
-            }
-        }
-        let some = |map: BTreeMap<String, String>| (!map.is_empty()).then_some(map);
-        Object::new(&DaemonSet {
-            metadata: ObjectMeta {
-                name: Some(self.name),
-                namespace: Some(cx.namespace().into()),
-                labels: some(self.labels),
-                annotations: some(self.annotations),
-                ..ObjectMeta::default()
-            },
-            spec: DaemonSetSpec {
-                selector: LabelSelector { match_labels: Some(self.selector), ..LabelSelector::default() },
-                template: PodTemplateSpec {
-                    metadata: Some(ObjectMeta {
-                        labels: some(self.pod_labels),
-                        annotations: some(self.pod_annotations),
-                        ..ObjectMeta::default()
-                    }),
-                    spec: Some(self.pod),
-                },
-                update_strategy: self.strategy,
-                ..DaemonSetSpec::default()
-            },
-            ..DaemonSet::default()
-        })
+    fn finishes_as(&mut self, component: &Component) {
+        set_all(self.main(), component.env.as_ref());
+        self.host_network(component.host_network);
     }
-}
 
-/// Where the driver's root shows, unless a policy says otherwise.
-pub(crate) const DRIVER_DIR: &str = "/run/nvidia/driver";
+    fn validated(&mut self, cx: &Cx<'_>) -> Outcome<()> {
+        let checks: Vec<String> = self
+            .pod
+            .init_containers
+            .iter()
+            .flatten()
+            .map(|one| one.name.clone())
+            .filter(|name| name.contains("validation"))
+            .collect();
+        for name in checks {
+            self.check(cx, &name)?;
+        }
+        Ok(())
+    }
 
-/// Where the kubelet is, unless a policy says otherwise.
-pub(crate) const KUBELET_DIR: &str = "/var/lib/kubelet";
-
-/// Pods are replaced when somebody deletes them.
-pub(crate) fn on_delete() -> DaemonSetUpdateStrategy {
-    DaemonSetUpdateStrategy { type_: Some("OnDelete".into()), rolling_update: None }
-}
-
-/// A number of nodes, or a share of them.
-fn share(text: &str) -> Outcome<IntOrString> {
-    if let Some(number) = text.strip_suffix('%') {
-        return match number.parse::<u32>() {
-            Ok(_) => Ok(IntOrString::String(text.into())),
-            Err(_) => Err(bad_share(text)),
+    fn check(&mut self, cx: &Cx<'_>, name: &str) -> Outcome<()> {
+        let validator = &cx.validator;
+        let found = cx.found(&validator.image, "VALIDATOR_IMAGE")?;
+        self.pull_with(validator.image.image_pull_secrets.as_ref());
+        if found.own {
+            self.pull_own(cx);
+        }
+        let Some(check) = self.container(name) else { return Ok(()) };
+        check.image = Some(found.path);
+        pull_if_set(check, &validator.image);
+        if found.own {
+            own_check(cx, &validator.image, check)?;
+        }
+        if let Some(resources) = &validator.resources {
+            check.resources = Some(requirements(resources));
+        }
+        as_root(check);
+        let settings = match name {
+            name if name.starts_with("driver") => &validator.driver,
+            name if name.starts_with("toolkit") => &validator.toolkit,
+            name if name.starts_with("cuda") => &validator.cuda,
+            name if name.starts_with("plugin") => &validator.plugin,
+            name if name.starts_with("vfio-pci") => &validator.vfio_pci,
+            name if name.starts_with("vgpu-manager") => &validator.vgpu_manager,
+            name if name.starts_with("vgpu-devices") => &validator.vgpu_devices,
+            _ => &None,
         };
+        set_all(check, settings.as_ref().and_then(|settings| settings.env.as_ref()));
+        Ok(())
     }
-    text.parse().map(IntOrString::Int).map_err(|_| bad_share(text))
+
+    fn restarts_with(&mut self, cx: &Cx<'_>, config_map: &str) {
+        let Some(map) = cx.facts.live.typed::<ConfigMap>(cx.namespace(), config_map) else { return };
+        let hash = self.pod_annotations.entry(CONFIG_HASH.into()).or_default();
+        *hash = kit::hash(&json!([*hash, map.data, map.binary_data]).to_string());
+    }
+
+    fn sees_gpus(&mut self, cx: &Cx<'_>, main: &str) {
+        if cx.runtime.nri {
+            let key = format!("nvidia.cdi.k8s.io/container.{main}");
+            self.pod_annotations.insert(key, ALL_GPUS.into());
+        } else if cx.runtime.cdi || cx.container_runtime() != ContainerRuntime::Crio {
+            self.pod.runtime_class_name = Some(cx.runtime.class.into());
+        }
+    }
 }
 
-fn bad_share(text: &str) -> String {
-    format!(
-        "spec.daemonsets.rollingUpdate.maxUnavailable is {text:?}: give a number of nodes such as 1, or a share such as 10%"
-    )
+/// Directories on the node.
+fn move_paths(daemon: &mut Daemon, cx: &Cx<'_>) {
+    let root = cx.paths.root;
+    if root != "/" {
+        if daemon.volume("host-root").is_some() {
+            daemon.move_volume("host-root", root);
+            let init = daemon.pod.init_containers.iter_mut().flatten();
+            for container in init.chain(&mut daemon.pod.containers) {
+                // A path inside the container stays what it is.
+                if env_of(container, "HOST_ROOT").is_none() {
+                    set_env(container, "HOST_ROOT", root);
+                }
+            }
+        }
+        daemon.move_volume("host-dev-char", &format!("{}/dev/char", root.trim_end_matches('/')));
+    }
+    let driver = cx.paths.driver;
+    if driver != DRIVER_DIR && daemon.volume("driver-install-dir").is_some() {
+        daemon.move_volume("driver-install-dir", driver);
+        if let Some(check) = daemon.container("driver-validation") {
+            set_env(check, "DRIVER_INSTALL_DIR", driver);
+            set_env(check, "DRIVER_INSTALL_DIR_CTR_PATH", driver);
+            for mount in check.volume_mounts.iter_mut().flatten().filter(|one| one.name == "driver-install-dir") {
+                mount.mount_path = driver.into();
+            }
+        }
+    }
+    let kubelet = cx.paths.kubelet;
+    if kubelet != KUBELET_DIR {
+        daemon.move_volume("device-plugin", &format!("{kubelet}/device-plugins"));
+    }
 }

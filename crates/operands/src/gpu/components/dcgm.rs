@@ -1,15 +1,19 @@
 //! DCGM: the host engine that reads the GPUs of a node, as a pod of its own.
 
+use capstan_api::gpu::component::Component;
 use capstan_plan::Object;
+use capstan_plan::kit::Daemon;
+use capstan_plan::kit::monitoring::service;
+use capstan_plan::kit::openshift::Shares;
+use capstan_plan::kit::pod::{Build, container, host_dir};
+use capstan_plan::kit::rbac::Rights;
 use k8s_openapi::api::core::v1::{ContainerPort, Probe, ServiceSpec, TCPSocketAction};
 use k8s_openapi::apimachinery::pkg::util::intstr::IntOrString;
 
-use super::access::{Rights, Shares, access, constraints};
-use super::daemon::Daemon;
-use super::monitor::service;
-use super::pod::{Build, container, host_dir};
+use super::access::{access, constraints};
+use super::daemon::{GpuDaemon, gpu_daemon};
 use super::snippets::after_toolkit;
-use super::{Cx, Operand, Outcome, dcgm_exporter, enabled};
+use super::{Cx, Operand, Outcome, PolicyCx, dcgm_exporter, enabled};
 use crate::gpu::image;
 
 pub(crate) const OPERAND: Operand = Operand {
@@ -29,12 +33,12 @@ pub(crate) const PORT: i32 = 5555;
 pub(crate) const SPARED: &str = "disabled: the exporter reads NVML itself";
 
 /// Whether nobody needs it: our own exporter asks no engine, and no image of one is named.
-pub(crate) fn is_spared(cx: &Cx<'_>) -> bool {
+pub(crate) fn is_spared(cx: &PolicyCx<'_>) -> bool {
     let image = &cx.spec().dcgm.component.image;
     dcgm_exporter::is_own(cx) && image::is_unnamed(image) && cx.image(image, IMAGE).is_err()
 }
 
-fn objects(cx: &Cx<'_>) -> Outcome<Vec<Object>> {
+fn objects(cx: &PolicyCx<'_>) -> Outcome<Vec<Object>> {
     if is_spared(cx) {
         return Ok(Vec::new());
     }
@@ -46,8 +50,8 @@ fn objects(cx: &Cx<'_>) -> Outcome<Vec<Object>> {
         internal_traffic_policy: Some("Local".into()),
         ..ServiceSpec::default()
     };
-    objects.push(service(cx, NAME, "dcgm", PORT, spec));
-    objects.push(daemon(cx)?.object(cx));
+    objects.push(service(&cx.scope, NAME, "dcgm", PORT, spec));
+    objects.push(daemon(cx, &cx.spec().dcgm.component)?.object(&cx.scope));
     Ok(objects)
 }
 
@@ -64,11 +68,11 @@ fn template() -> Daemon {
     main.liveness_probe = Some(probe.clone());
     main.readiness_probe = Some(probe);
     let volumes = vec![host_dir("run-nvidia", "/run/nvidia")];
-    Daemon::new(NAME, NAME, "dcgm").constrained("hostmount-anyuid").with(vec![toolkit], vec![main], volumes)
+    gpu_daemon(NAME, NAME, "dcgm").constrained("hostmount-anyuid").with(vec![toolkit], vec![main], volumes)
 }
 
-pub(crate) fn daemon(cx: &Cx<'_>) -> Outcome<Daemon> {
-    let dcgm = &cx.spec().dcgm.component;
+/// The DaemonSet of the engine with these settings.
+pub(crate) fn daemon(cx: &Cx<'_>, dcgm: &Component) -> Outcome<Daemon> {
     let mut daemon = template();
     daemon.common(cx)?;
     daemon.validated(cx)?;

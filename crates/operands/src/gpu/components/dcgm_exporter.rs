@@ -2,16 +2,22 @@
 
 use capstan_api::gpu::dcgm::DcgmExporter;
 use capstan_plan::Object;
+use capstan_plan::kit::Daemon;
+use capstan_plan::kit::monitoring::scraped_service;
+use capstan_plan::kit::openshift::Shares;
+use capstan_plan::kit::pod::{Build, Mount, at, config, container, env_of, host, host_make, set_env};
+use capstan_plan::kit::rbac::{Rights, cluster_role, rule};
 use k8s_openapi::api::core::v1::{ContainerPort, HTTPGetAction, Probe, ServiceSpec};
 use k8s_openapi::apimachinery::pkg::util::intstr::IntOrString;
 use serde_json::json;
 
-use super::access::{Rights, Shares, access, cluster_role, constraints, rule};
-use super::daemon::{Daemon, KUBELET_DIR};
-use super::monitor::{monitor, rules, scraped};
-use super::pod::{Build, Mount, at, config, container, env_of, host, host_make, set_env};
+use super::access::{access, constraints};
+use super::context::KUBELET_DIR;
+use super::daemon::{GpuDaemon, gpu_daemon};
+use super::monitor::{monitor, rules};
+use super::own::OwnImage;
 use super::snippets::{after_toolkit, set_all};
-use super::{Cx, Operand, Outcome, enabled, node_agent};
+use super::{Cx, Operand, Outcome, PolicyCx, enabled, node_agent};
 
 pub(crate) const OPERAND: Operand = Operand {
     name: "state-dcgm-exporter",
@@ -31,7 +37,7 @@ pub(crate) const REMOTE: &str = "DCGM_REMOTE_HOSTENGINE_INFO";
 /// The engine beside the exporter.
 pub(crate) const ENGINE: &str = "nvidia-dcgm:5555";
 
-fn objects(cx: &Cx<'_>) -> Outcome<Vec<Object>> {
+fn objects(cx: &PolicyCx<'_>) -> Outcome<Vec<Object>> {
     let exporter = &cx.spec().dcgm_exporter;
     let shared = node_agent::has(cx, "dcgm-exporter")?;
     let mut objects = Vec::new();
@@ -39,7 +45,7 @@ fn objects(cx: &Cx<'_>) -> Outcome<Vec<Object>> {
         let rights = Rights { here: vec![rule("", &["configmaps"], &["get", "list"])], ..Rights::default() };
         objects.extend(access(cx, NAME, if is_own(cx) { Rights::default() } else { rights }));
         if reads_pods(exporter) {
-            objects.extend(cluster_role(cx, READER, NAME, own_rights(cx).everywhere));
+            objects.extend(cluster_role(&cx.scope, READER, NAME, own_rights(cx).everywhere));
         }
         objects.extend(constraints(cx, NAME, Shares { ports: true, anything: true, ..Shares::default() }));
     }
@@ -49,7 +55,7 @@ fn objects(cx: &Cx<'_>) -> Outcome<Vec<Object>> {
         internal_traffic_policy: settings.internal_traffic_policy.filter(|policy| !policy.is_empty()),
         ..ServiceSpec::default()
     };
-    let service = scraped(cx, NAME, "gpu-metrics", PORT, spec);
+    let service = scraped_service(&cx.scope, NAME, "gpu-metrics", PORT, spec);
     objects.push(if shared { node_agent::in_front(service) } else { service });
     if let Some(settings) = exporter.service_monitor.as_ref().filter(|settings| settings.enabled == Some(true)) {
         objects.extend(monitor(cx, NAME, "gpu-metrics", "app", Some(settings)));
@@ -61,18 +67,18 @@ fn objects(cx: &Cx<'_>) -> Outcome<Vec<Object>> {
     if shared {
         objects.extend(node_agent::objects(cx)?);
     } else {
-        objects.push(daemon(cx)?.object(cx));
+        objects.push(policy_daemon(cx)?.object(&cx.scope));
     }
     Ok(objects)
 }
 
 /// Whether our own image is the exporter: it reads the GPUs itself.
-pub(crate) fn is_own(cx: &Cx<'_>) -> bool {
+pub(crate) fn is_own(cx: &PolicyCx<'_>) -> bool {
     cx.is_own(&cx.spec().dcgm_exporter.component.image, IMAGE)
 }
 
 /// What ours may do: only what the user wants to see of pods needs any right.
-pub(crate) fn own_rights(cx: &Cx<'_>) -> Rights {
+pub(crate) fn own_rights(cx: &PolicyCx<'_>) -> Rights {
     let pods = || rule("", &["pods"], &["get", "list", "watch"]);
     let everywhere = reads_pods(&cx.spec().dcgm_exporter).then(pods).into_iter().collect();
     Rights { everywhere, ..Rights::default() }
@@ -116,14 +122,28 @@ fn template() -> Daemon {
     main.liveness_probe = Some(probe(Some(5)));
     main.readiness_probe = Some(probe(None));
     let volumes = vec![host("pod-gpu-resources", "/var/lib/kubelet/pod-resources"), host("run-nvidia", "/run/nvidia")];
-    let mut daemon =
-        Daemon::new(NAME, NAME, "dcgm-exporter").constrained(NAME).with(vec![toolkit], vec![main], volumes);
+    let mut daemon = gpu_daemon(NAME, NAME, "dcgm-exporter").constrained(NAME).with(vec![toolkit], vec![main], volumes);
     daemon.pod.automount_service_account_token = Some(false);
     daemon
 }
 
-pub(crate) fn daemon(cx: &Cx<'_>) -> Outcome<Daemon> {
-    let exporter = &cx.spec().dcgm_exporter;
+/// The DaemonSet of a ClusterPolicy.
+pub(crate) fn policy_daemon(cx: &PolicyCx<'_>) -> Outcome<Daemon> {
+    let engine = if enabled(&cx.spec().dcgm.component) { Engine::Beside } else { Engine::Within };
+    daemon(cx, &cx.spec().dcgm_exporter, engine)
+}
+
+/// Where the exporter finds the engine that reads the GPUs, unless the user says so.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Engine {
+    /// In a pod of its own.
+    Beside,
+    /// In the exporter itself.
+    Within,
+}
+
+/// The DaemonSet with these settings.
+pub(crate) fn daemon(cx: &Cx<'_>, exporter: &DcgmExporter, engine: Engine) -> Outcome<Daemon> {
     let mut daemon = template();
     daemon.common(cx)?;
     daemon.validated(cx)?;
@@ -131,7 +151,7 @@ pub(crate) fn daemon(cx: &Cx<'_>) -> Outcome<Daemon> {
     daemon.pod_annotations.extend(exporter.annotations.clone().unwrap_or_default());
     if own {
         by_itself(&mut daemon);
-    } else if enabled(&cx.spec().dcgm.component) {
+    } else if engine == Engine::Beside {
         set_env(daemon.main(), REMOTE, ENGINE);
     }
     daemon.host_network(exporter.component.host_network);
@@ -150,8 +170,8 @@ pub(crate) fn daemon(cx: &Cx<'_>) -> Outcome<Daemon> {
         set_env(daemon.main(), "DCGM_EXPORTER_KUBERNETES_POD_LABEL_ALLOWLIST_REGEX", &allowed.join(","));
     }
     metrics(cx, exporter, &mut daemon);
-    if cx.kubelet_dir() != KUBELET_DIR {
-        daemon.move_volume("pod-gpu-resources", &format!("{}/pod-resources", cx.kubelet_dir()));
+    if cx.paths.kubelet != KUBELET_DIR {
+        daemon.move_volume("pod-gpu-resources", &format!("{}/pod-resources", cx.paths.kubelet));
     }
     set_all(daemon.main(), exporter.component.env.as_ref());
     // An engine on the node itself is only reached through the node's network.

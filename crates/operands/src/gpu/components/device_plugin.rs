@@ -1,13 +1,16 @@
 //! Device plugin: offers the GPUs of a node to the scheduler.
 
 use capstan_plan::Object;
+use capstan_plan::kit::Daemon;
+use capstan_plan::kit::pod::{Build, Mount, at, config, container, env_of, host, host_make, set_env};
+use capstan_plan::kit::rbac::{Rights, rule};
 
-use super::access::{Rights, access, rule};
-use super::daemon::Daemon;
-use super::pod::{Build, Mount, at, config, container, host, host_make, set_env};
-use super::snippets::{after_toolkit, config_managers};
+use super::access::access;
+use super::daemon::{GpuDaemon, gpu_daemon};
+use super::own::OwnImage;
+use super::snippets::{after_toolkit, config_managers, configured, mig};
 use super::toolkit::entrypoint;
-use super::{Cx, Operand, Outcome, enabled, node_agent};
+use super::{Operand, Outcome, PolicyCx, enabled, node_agent};
 
 pub(crate) const OPERAND: Operand = Operand {
     name: "state-device-plugin",
@@ -35,11 +38,11 @@ fi
 exec nvidia-device-plugin "$@""#;
 
 /// What it may do.
-pub(crate) fn rights(_: &Cx<'_>) -> Rights {
+pub(crate) fn rights(_: &PolicyCx<'_>) -> Rights {
     Rights { everywhere: vec![rule("", &["nodes"], &["get", "list", "watch"])], ..Rights::default() }
 }
 
-fn objects(cx: &Cx<'_>) -> Outcome<Vec<Object>> {
+fn objects(cx: &PolicyCx<'_>) -> Outcome<Vec<Object>> {
     if node_agent::has(cx, "device-plugin")? {
         return node_agent::objects(cx);
     }
@@ -47,12 +50,12 @@ fn objects(cx: &Cx<'_>) -> Outcome<Vec<Object>> {
     if !is_own(cx) {
         objects.push(entrypoint(cx, ENTRYPOINT, NAME, SCRIPT));
     }
-    objects.push(daemon(cx)?.object(cx));
+    objects.push(daemon(cx)?.object(&cx.scope));
     Ok(objects)
 }
 
 /// Whether our own image is the device plugin.
-fn is_own(cx: &Cx<'_>) -> bool {
+fn is_own(cx: &PolicyCx<'_>) -> bool {
     cx.is_own(&cx.spec().device_plugin.component.image, IMAGE)
 }
 
@@ -79,7 +82,7 @@ fn template() -> Daemon {
             at("mps-root", "/mps"),
         ])
         .privileged();
-    Daemon::new(NAME, ACCOUNT, "device-plugin").constrained("hostmount-anyuid").with(
+    gpu_daemon(NAME, ACCOUNT, "device-plugin").constrained("hostmount-anyuid").with(
         vec![toolkit, first],
         vec![main, sidecar],
         vec![
@@ -95,7 +98,7 @@ fn template() -> Daemon {
     )
 }
 
-pub(crate) fn daemon(cx: &Cx<'_>) -> Outcome<Daemon> {
+pub(crate) fn daemon(cx: &PolicyCx<'_>) -> Outcome<Daemon> {
     let plugin = &cx.spec().device_plugin;
     let mut daemon = template();
     daemon.common(cx)?;
@@ -114,10 +117,10 @@ pub(crate) fn daemon(cx: &Cx<'_>) -> Outcome<Daemon> {
     if cx.gdrcopy().is_some() {
         set_env(daemon.main(), "GDRCOPY_ENABLED", "true");
     }
-    daemon.configured(cx, plugin.component.resources.as_ref(), own)?;
+    configured(cx, &mut daemon, plugin.component.resources.as_ref(), own)?;
     daemon.sees_gpus(cx, MAIN);
-    daemon.mig(cx);
-    if cx.cdi() {
+    mig(cx, &mut daemon);
+    if cx.runtime.cdi {
         let main = daemon.main();
         set_env(main, "CDI_ENABLED", "true");
         set_env(main, "DEVICE_LIST_STRATEGY", "cdi-annotations,cdi-cri");
@@ -142,20 +145,20 @@ pub(crate) fn behind_script(daemon: &mut Daemon) {
 }
 
 /// The program that the runtime runs for containers with GPUs, where the toolkit brings it.
-pub(crate) fn cdi_hook(cx: &Cx<'_>, daemon: &mut Daemon) {
-    if cx.cdi() && enabled(&cx.spec().toolkit.component) {
+pub(crate) fn cdi_hook(cx: &PolicyCx<'_>, daemon: &mut Daemon) {
+    if cx.runtime.cdi && enabled(&cx.spec().toolkit.component) {
         let path = format!("{}/toolkit/nvidia-cdi-hook", cx.toolkit_dir());
         set_env(daemon.main(), "NVIDIA_CDI_HOOK_PATH", &path);
     }
 }
 
 /// Where MPS keeps pipes and logs.
-pub(crate) fn mps_root(cx: &Cx<'_>, daemon: &mut Daemon) {
+pub(crate) fn mps_root(cx: &PolicyCx<'_>, daemon: &mut Daemon) {
     let root = cx.spec().device_plugin.mps.as_ref().and_then(|mps| mps.root.as_deref());
     let Some(root) = root.filter(|root| !root.is_empty() && *root != MPS_ROOT) else { return };
     daemon.move_volume("mps-root", root);
     daemon.move_volume("mps-shm", &format!("{root}/shm"));
-    if super::pod::env_of(daemon.main(), "MPS_ROOT").is_some() {
+    if env_of(daemon.main(), "MPS_ROOT").is_some() {
         set_env(daemon.main(), "MPS_ROOT", root);
     }
 }

@@ -1,13 +1,18 @@
 //! GPU feature discovery: labels nodes with the properties of their GPUs.
 
 use capstan_plan::Object;
+use capstan_plan::kit::Daemon;
+use capstan_plan::kit::admission::{WRITER_NODE, policy, written_by};
+use capstan_plan::kit::openshift::Shares;
+use capstan_plan::kit::pod::{Build, Mount, at, container, host, host_dir, set_env};
+use capstan_plan::kit::rbac::{Rights, rule};
 use serde_json::json;
 
-use super::access::{HERE, Rights, Shares, access, admission, constraints, rule, written_by};
-use super::daemon::Daemon;
-use super::pod::{Build, Mount, at, container, host, host_dir, set_env};
-use super::snippets::{after_toolkit, config_managers};
-use super::{Cx, Operand, Outcome, enabled, node_agent};
+use super::access::{access, constraints};
+use super::daemon::{GpuDaemon, gpu_daemon};
+use super::own::OwnImage;
+use super::snippets::{after_toolkit, config_managers, configured, mig};
+use super::{Operand, Outcome, PolicyCx, enabled, node_agent};
 
 pub(crate) const OPERAND: Operand = Operand {
     name: "gpu-feature-discovery",
@@ -23,7 +28,7 @@ const ACCOUNT: &str = "nvidia-gpu-feature-discovery";
 const FEATURES: &str = "/etc/kubernetes/node-feature-discovery/features.d";
 
 /// What it may do. Ours asks for its one object, and patches it.
-pub(crate) fn rights(cx: &Cx<'_>) -> Rights {
+pub(crate) fn rights(cx: &PolicyCx<'_>) -> Rights {
     let objects: &[&str] = match cx.is_own(&cx.spec().gfd.image, IMAGE) {
         true => &["get", "create", "patch"],
         false => &["get", "list", "watch", "create", "update"],
@@ -36,25 +41,25 @@ pub(crate) fn rights(cx: &Cx<'_>) -> Rights {
 
 /// Ours may only write the object of the node that it runs on, whatever its rights: who takes over one node must not
 /// label another.
-pub(crate) fn own_node_only(cx: &Cx<'_>, account: &str) -> Vec<Object> {
+pub(crate) fn own_node_only(cx: &PolicyCx<'_>, account: &str) -> Vec<Object> {
     let spec = json!({
         "failurePolicy": "Fail",
         "matchConstraints": {"resourceRules": [{
             "apiGroups": ["nfd.k8s-sigs.io"], "apiVersions": ["*"],
             "operations": ["CREATE", "UPDATE"], "resources": ["nodefeatures"],
         }]},
-        "matchConditions": [{"name": "agent", "expression": written_by(cx, account)}],
-        "variables": [{"name": "here", "expression": HERE}],
+        "matchConditions": [{"name": "agent", "expression": written_by(&cx.scope, account)}],
+        "variables": [{"name": "here", "expression": WRITER_NODE}],
         "validations": [{
             "expression": "variables.here != '' && object.metadata.name == 'nvidia-features-for-' + variables.here \
                            && object.metadata.?labels[?'nfd.node.kubernetes.io/node-name'].orValue('') == variables.here",
             "message": "an agent may only label the node that it runs on",
         }],
     });
-    admission(cx, &format!("nodefeatures-policy-{account}"), spec)
+    policy(&cx.scope, &format!("nodefeatures-policy-{account}"), spec).into()
 }
 
-fn objects(cx: &Cx<'_>) -> Outcome<Vec<Object>> {
+fn objects(cx: &PolicyCx<'_>) -> Outcome<Vec<Object>> {
     if node_agent::has(cx, "gpu-feature-discovery")? {
         return node_agent::objects(cx);
     }
@@ -63,7 +68,7 @@ fn objects(cx: &Cx<'_>) -> Outcome<Vec<Object>> {
         objects.extend(own_node_only(cx, ACCOUNT));
     }
     objects.extend(constraints(cx, ACCOUNT, Shares { pid: true, anything: true, ..Shares::default() }));
-    objects.push(daemon(cx)?.object(cx));
+    objects.push(daemon(cx)?.object(&cx.scope));
     Ok(objects)
 }
 
@@ -79,14 +84,14 @@ fn template() -> Daemon {
         .mounts(vec![at("output-dir", FEATURES), at("host-sys", "/sys").read_only()])
         .privileged();
     let volumes = vec![host("output-dir", FEATURES), host("host-sys", "/sys"), host_dir("run-nvidia", "/run/nvidia")];
-    Daemon::new(NAME, ACCOUNT, "gpu-feature-discovery").part_of("nvidia-gpu").with(
+    gpu_daemon(NAME, ACCOUNT, "gpu-feature-discovery").part_of("nvidia-gpu").with(
         vec![toolkit, first],
         vec![main, sidecar],
         volumes,
     )
 }
 
-pub(crate) fn daemon(cx: &Cx<'_>) -> Outcome<Daemon> {
+pub(crate) fn daemon(cx: &PolicyCx<'_>) -> Outcome<Daemon> {
     let discovery = &cx.spec().gfd;
     let mut daemon = template();
     daemon.common(cx)?;
@@ -96,8 +101,8 @@ pub(crate) fn daemon(cx: &Cx<'_>) -> Outcome<Daemon> {
         set_env(daemon.main(), "USE_NODE_FEATURE_API", "false");
     }
     daemon.finishes_as(discovery);
-    daemon.configured(cx, discovery.resources.as_ref(), own)?;
+    configured(cx, &mut daemon, discovery.resources.as_ref(), own)?;
     daemon.sees_gpus(cx, NAME);
-    daemon.mig(cx);
+    mig(cx, &mut daemon);
     Ok(daemon)
 }

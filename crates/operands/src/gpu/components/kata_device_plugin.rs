@@ -2,12 +2,14 @@
 
 use capstan_api::gpu::cluster_policy::sandbox::SandboxMode;
 use capstan_plan::Object;
+use capstan_plan::kit::Daemon;
+use capstan_plan::kit::openshift::Shares;
+use capstan_plan::kit::pod::{Build, at, container, host, host_make};
 
-use super::access::{Shares, access, constraints};
-use super::daemon::Daemon;
-use super::pod::{Build, at, container, host, host_make};
+use super::access::{access, constraints};
+use super::daemon::{GpuDaemon, gpu_daemon};
 use super::sandbox_device_plugin::{rights, wait_on};
-use super::{Cx, Operand, Outcome, switched_on};
+use super::{Operand, Outcome, PolicyCx, switched_on};
 
 pub(crate) const OPERAND: Operand = Operand {
     name: "state-kata-device-plugin",
@@ -24,14 +26,14 @@ pub(crate) const OPERAND: Operand = Operand {
 const NAME: &str = "nvidia-kata-sandbox-device-plugin-daemonset";
 const ACCOUNT: &str = "nvidia-kata-sandbox-device-plugin";
 
-fn objects(cx: &Cx<'_>) -> Outcome<Vec<Object>> {
+fn objects(cx: &PolicyCx<'_>) -> Outcome<Vec<Object>> {
     let mut objects = access(cx, ACCOUNT, rights());
     objects.extend(constraints(cx, ACCOUNT, Shares::default()));
-    objects.push(daemon(cx)?.object(cx));
+    objects.push(daemon(cx)?.object(&cx.scope));
     Ok(objects)
 }
 
-fn daemon(cx: &Cx<'_>) -> Outcome<Daemon> {
+fn daemon(cx: &PolicyCx<'_>) -> Outcome<Daemon> {
     let plugin = cx.spec().kata_sandbox_device_plugin.clone().unwrap_or_default();
     let main = container("nvidia-kata-sandbox-device-plugin-ctr")
         .node_name()
@@ -39,7 +41,7 @@ fn daemon(cx: &Cx<'_>) -> Outcome<Daemon> {
         .field("POD_SERVICE_ACCOUNT", "spec.serviceAccountName")
         .mounts(vec![at("device-plugin", "/var/lib/kubelet/device-plugins"), at("cdi-root", "/var/run/cdi")])
         .privileged();
-    let mut daemon = Daemon::new(NAME, ACCOUNT, "kata-sandbox-device-plugin").constrained(ACCOUNT).with(
+    let mut daemon = gpu_daemon(NAME, ACCOUNT, "kata-sandbox-device-plugin").constrained(ACCOUNT).with(
         vec![wait_on("vfio-pci", "vm-passthrough", "vfio-pci-ready")],
         vec![main],
         vec![

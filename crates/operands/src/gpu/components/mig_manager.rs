@@ -1,15 +1,18 @@
 //! MIG manager: partitions the GPUs of a node as its label says.
 
 use capstan_plan::Object;
+use capstan_plan::kit::Daemon;
+use capstan_plan::kit::openshift::Shares;
+use capstan_plan::kit::pod::{Build, Mount, at, config, container, host, host_dir, host_make, set_env};
+use capstan_plan::kit::rbac::{Rights, rule};
 use k8s_openapi::api::core::v1::ConfigMap;
 
-use super::access::{Rights, Shares, access, constraints, meta, rule};
-use super::daemon::Daemon;
+use super::access::{access, constraints};
+use super::daemon::{GpuDaemon, gpu_daemon};
 use super::device_plugin::{behind_script, cdi_hook};
-use super::pod::{Build, Mount, at, config, container, host, host_dir, host_make, set_env};
 use super::snippets::after_toolkit;
 use super::toolkit::entrypoint;
-use super::{Cx, Operand, Outcome, mig_parted};
+use super::{Operand, Outcome, PolicyCx, mig_parted};
 
 pub(crate) const OPERAND: Operand = Operand {
     name: "state-mig-manager",
@@ -40,7 +43,7 @@ const SERVICES: [&str; 9] = [
 const SCRIPT: &str = r#"export WITH_SHUTDOWN_HOST_GPU_CLIENTS="$IS_HOST_DRIVER"
 exec nvidia-mig-manager "$@""#;
 
-fn objects(cx: &Cx<'_>) -> Outcome<Vec<Object>> {
+fn objects(cx: &PolicyCx<'_>) -> Outcome<Vec<Object>> {
     let rights = Rights {
         here: vec![
             rule("", &["pods"], &["get", "list", "watch", "delete"]),
@@ -61,24 +64,24 @@ fn objects(cx: &Cx<'_>) -> Outcome<Vec<Object>> {
         objects.push(map(cx, CLIENTS, "clients.yaml", format!("version: v1\nsystemd-services:\n{services}")));
     }
     objects.push(entrypoint(cx, ENTRYPOINT, NAME, SCRIPT));
-    objects.push(daemon(cx)?.object(cx));
+    objects.push(daemon(cx)?.object(&cx.scope));
     Ok(objects)
 }
 
 /// A ConfigMap with one file.
-pub(crate) fn map(cx: &Cx<'_>, name: &str, file: &str, text: String) -> Object {
+pub(crate) fn map(cx: &PolicyCx<'_>, name: &str, file: &str, text: String) -> Object {
     let data = [(file.to_owned(), text)].into();
-    Object::new(&ConfigMap { metadata: meta(cx, name, true), data: Some(data), ..ConfigMap::default() })
+    Object::new(&ConfigMap { metadata: cx.scope.meta(name), data: Some(data), ..ConfigMap::default() })
 }
 
 /// The ConfigMap with the layouts.
-fn layouts<'a>(cx: &Cx<'a>) -> &'a str {
+fn layouts<'a>(cx: &PolicyCx<'a>) -> &'a str {
     let config = cx.spec().mig_manager.as_ref().and_then(|manager| manager.config.as_ref());
     config.and_then(|config| config.name.as_deref()).filter(|name| !name.is_empty()).unwrap_or(LAYOUTS)
 }
 
 /// The ConfigMap with the clients to stop.
-fn clients<'a>(cx: &Cx<'a>) -> &'a str {
+fn clients<'a>(cx: &PolicyCx<'a>) -> &'a str {
     let config = cx.spec().mig_manager.as_ref().and_then(|manager| manager.gpu_clients_config.as_ref());
     config.and_then(|config| config.name.as_deref()).filter(|name| !name.is_empty()).unwrap_or(CLIENTS)
 }
@@ -103,7 +106,7 @@ fn template() -> Daemon {
             at("cdi-root", "/var/run/cdi"),
         ])
         .privileged();
-    let mut daemon = Daemon::new(NAME, NAME, "mig-manager").with(
+    let mut daemon = gpu_daemon(NAME, NAME, "mig-manager").with(
         vec![toolkit],
         vec![main],
         vec![
@@ -120,7 +123,7 @@ fn template() -> Daemon {
     daemon
 }
 
-fn daemon(cx: &Cx<'_>) -> Outcome<Daemon> {
+fn daemon(cx: &PolicyCx<'_>) -> Outcome<Daemon> {
     let manager = cx.spec().mig_manager.clone().unwrap_or_default();
     let mut daemon = template();
     daemon.common(cx)?;
@@ -138,7 +141,7 @@ fn daemon(cx: &Cx<'_>) -> Outcome<Daemon> {
     volumes.push(config("mig-parted-config", layouts(cx), None, items));
     volumes.push(config("gpu-clients", clients(cx), None, &[]));
     set_env(daemon.main(), variable, file);
-    if cx.cdi() {
+    if cx.runtime.cdi {
         set_env(daemon.main(), "CDI_ENABLED", "true");
     }
     cdi_hook(cx, &mut daemon);

@@ -4,13 +4,16 @@ use std::collections::BTreeMap;
 
 use capstan_api::gpu::component::Component;
 use capstan_plan::Object;
+use capstan_plan::kit::Daemon;
+use capstan_plan::kit::pod::{Build, Mount, at, container, host, host_dir, host_make};
+use capstan_plan::kit::rbac::{Rights, rule};
 
-use super::access::{Rights, access, rule};
-use super::daemon::Daemon;
+use super::access::access;
+use super::daemon::{GpuDaemon, gpu_daemon};
 use super::device_plugin::{MPS_ROOT, mps_root};
-use super::pod::{Build, Mount, at, container, host, host_dir, host_make};
-use super::snippets::{after_toolkit, config_managers, pull_if_set, requirements};
-use super::{Cx, Operand, Outcome, enabled};
+use super::own::OwnImage;
+use super::snippets::{after_toolkit, config_managers, configured, mig, pull_if_set, requirements};
+use super::{Operand, Outcome, PolicyCx, enabled};
 
 pub(crate) const OPERAND: Operand = Operand {
     name: "state-mps-control-daemon",
@@ -25,10 +28,10 @@ const NAME: &str = "nvidia-device-plugin-mps-control-daemon";
 const MAIN: &str = "mps-control-daemon-ctr";
 const MOUNTS: &str = "mps-control-daemon-mounts";
 
-fn objects(cx: &Cx<'_>) -> Outcome<Vec<Object>> {
+fn objects(cx: &PolicyCx<'_>) -> Outcome<Vec<Object>> {
     let rights = Rights { everywhere: vec![rule("", &["nodes"], &["get", "list", "watch"])], ..Rights::default() };
     let mut objects = access(cx, NAME, rights);
-    objects.push(daemon(cx)?.object(cx));
+    objects.push(daemon(cx)?.object(&cx.scope));
     Ok(objects)
 }
 
@@ -46,7 +49,7 @@ fn template() -> Daemon {
         .with("NVIDIA_DRIVER_CAPABILITIES", "compute,utility")
         .mounts(vec![at("mps-shm", "/dev/shm"), at("mps-root", "/mps")])
         .privileged();
-    let mut daemon = Daemon::new(NAME, NAME, "device-plugin").constrained("hostmount-anyuid").with(
+    let mut daemon = gpu_daemon(NAME, NAME, "device-plugin").constrained("hostmount-anyuid").with(
         vec![toolkit, mounts, first],
         vec![main, sidecar],
         vec![
@@ -61,7 +64,7 @@ fn template() -> Daemon {
     daemon
 }
 
-fn daemon(cx: &Cx<'_>) -> Outcome<Daemon> {
+fn daemon(cx: &PolicyCx<'_>) -> Outcome<Daemon> {
     let plugin = &cx.spec().device_plugin.component;
     let mut daemon = template();
     daemon.common(cx)?;
@@ -80,9 +83,9 @@ fn daemon(cx: &Cx<'_>) -> Outcome<Daemon> {
             mounts.resources = Some(requirements(resources));
         }
     }
-    daemon.configured(cx, plugin.resources.as_ref(), own)?;
+    configured(cx, &mut daemon, plugin.resources.as_ref(), own)?;
     daemon.sees_gpus(cx, MAIN);
-    daemon.mig(cx);
+    mig(cx, &mut daemon);
     mps_root(cx, &mut daemon);
     daemon.host_network(plugin.host_network);
     Ok(daemon)

@@ -7,17 +7,20 @@ use std::collections::BTreeMap;
 
 use capstan_api::gpu::component::Component;
 use capstan_plan::Object;
+use capstan_plan::kit::Daemon;
+use capstan_plan::kit::openshift::Shares;
+use capstan_plan::kit::pod::{Build, container, on_nodes, set_env};
+use capstan_plan::kit::rbac::Rights;
 use k8s_openapi::api::core::v1::{PodAffinityTerm, PodAntiAffinity};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::LabelSelector;
 use kube::ResourceExt;
 
-use super::access::{Rights, Shares, access, constraints};
-use super::daemon::Daemon;
-use super::pod::{Build, container, set_env};
-use super::{Cx, Outcome, dcgm_exporter, device_plugin, enabled, feature_discovery};
+use super::access::{access, constraints};
+use super::daemon::{GpuDaemon, gpu_daemon};
+use super::own::OwnImage;
+use super::{Outcome, PolicyCx, dcgm_exporter, device_plugin, enabled, feature_discovery};
 use crate::gpu::agent::{LAYOUT, Layout};
 use crate::gpu::fleet::DEPLOY;
-use crate::gpu::gpu_cluster::on_nodes;
 
 pub(crate) const NAME: &str = "capstan-node-agent";
 /// The label by which its pods are found.
@@ -36,13 +39,13 @@ struct Member {
     /// Variable that names another image.
     variable: &'static str,
     /// Its settings.
-    component: for<'a> fn(&Cx<'a>) -> &'a Component,
+    component: for<'a> fn(&PolicyCx<'a>) -> &'a Component,
     /// Whether something of its own keeps it from sharing.
-    apart: fn(&Cx<'_>) -> bool,
+    apart: fn(&PolicyCx<'_>) -> bool,
     /// What it may do.
-    rights: fn(&Cx<'_>) -> Rights,
+    rights: fn(&PolicyCx<'_>) -> Rights,
     /// Its own DaemonSet, from which its part of the pod is taken.
-    daemon: fn(&Cx<'_>) -> Outcome<Daemon>,
+    daemon: fn(&PolicyCx<'_>) -> Outcome<Daemon>,
 }
 
 const MEMBERS: &[Member] = &[
@@ -75,11 +78,11 @@ const MEMBERS: &[Member] = &[
         // Its own view of the node's processes or network is not for the others.
         apart: |cx| cx.spec().dcgm_exporter.host_pid == Some(true),
         rights: dcgm_exporter::own_rights,
-        daemon: dcgm_exporter::daemon,
+        daemon: dcgm_exporter::policy_daemon,
     },
 ];
 
-impl Cx<'_> {
+impl PolicyCx<'_> {
     /// How roles are put into pods: as the policy's annotation says, else as the operator was told.
     fn layout(&self) -> Outcome<Layout> {
         match self.policy.annotations().get(LAYOUT) {
@@ -96,7 +99,7 @@ fn fits(component: &Component) -> bool {
 }
 
 /// Those that share the pod; one alone needs no other pod than its own.
-fn members(cx: &Cx<'_>) -> Outcome<Vec<&'static Member>> {
+fn members(cx: &PolicyCx<'_>) -> Outcome<Vec<&'static Member>> {
     let mut members: Vec<&Member> = Vec::new();
     let mut said: BTreeMap<&str, Option<&str>> = BTreeMap::new();
     for member in MEMBERS {
@@ -118,12 +121,12 @@ fn members(cx: &Cx<'_>) -> Outcome<Vec<&'static Member>> {
 }
 
 /// Whether the operand with that deploy label is part of the shared pod.
-pub(crate) fn has(cx: &Cx<'_>, deploy: &str) -> Outcome<bool> {
+pub(crate) fn has(cx: &PolicyCx<'_>, deploy: &str) -> Outcome<bool> {
     Ok(members(cx)?.iter().any(|member| member.deploy == deploy))
 }
 
 /// The pod and what it may do, the same for every operand that is part of it.
-pub(crate) fn objects(cx: &Cx<'_>) -> Outcome<Vec<Object>> {
+pub(crate) fn objects(cx: &PolicyCx<'_>) -> Outcome<Vec<Object>> {
     let members = members(cx)?;
     let mut rights = Rights::default();
     for member in &members {
@@ -140,12 +143,12 @@ pub(crate) fn objects(cx: &Cx<'_>) -> Outcome<Vec<Object>> {
     if members.iter().any(|member| member.app == feature_discovery::NAME) {
         objects.extend(feature_discovery::own_node_only(cx, NAME));
     }
-    objects.push(daemon(cx, &members)?.object(cx));
+    objects.push(daemon(cx, &members)?.object(&cx.scope));
     Ok(objects)
 }
 
-fn daemon(cx: &Cx<'_>, members: &[&Member]) -> Outcome<Daemon> {
-    let mut daemon = Daemon::new(NAME, NAME, PLUGIN).constrained(NAME).with(
+fn daemon(cx: &PolicyCx<'_>, members: &[&Member]) -> Outcome<Daemon> {
+    let mut daemon = gpu_daemon(NAME, NAME, PLUGIN).constrained(NAME).with(
         vec![],
         vec![container(NAME).node_name().with("FOLLOW_NODE_LABELS", "true")],
         vec![],
@@ -157,7 +160,7 @@ fn daemon(cx: &Cx<'_>, members: &[&Member]) -> Outcome<Daemon> {
         let part = (member.daemon)(cx)?;
         configured |= part.pod.containers.iter().any(|one| one.name == "config-manager");
         roles.push(member.role);
-        daemon.take_in(part);
+        take_in(&mut daemon, part);
     }
     if configured {
         // It is a role of the same process instead of a container beside it.
@@ -209,48 +212,46 @@ pub(crate) fn in_front(mut service: Object) -> Object {
     service
 }
 
-impl Daemon {
-    /// Takes in the pod of another: its containers of preparation, and what its main container has.
-    fn take_in(&mut self, mut other: Self) {
-        let theirs = std::mem::take(other.main());
-        let pod = other.pod;
-        for secret in pod.image_pull_secrets.into_iter().flatten() {
-            self.pull_with(Some(&vec![secret.name]));
-        }
-        let init = self.pod.init_containers.get_or_insert_default();
-        for one in pod.init_containers.into_iter().flatten() {
-            if !init.iter().any(|known| known.name == one.name) {
-                init.push(one);
-            }
-        }
-        let main = self.pod.containers.first_mut().expect("the pod has its main container");
-        main.image = theirs.image;
-        main.image_pull_policy = main.image_pull_policy.take().or(theirs.image_pull_policy);
-        main.command = theirs.command;
-        main.security_context = theirs.security_context;
-        let env = main.env.get_or_insert_default();
-        for one in theirs.env.into_iter().flatten() {
-            if !env.iter().any(|known| known.name == one.name) {
-                env.push(one);
-            }
-        }
-        let mounts = main.volume_mounts.get_or_insert_default();
-        for one in theirs.volume_mounts.into_iter().flatten() {
-            if !mounts.iter().any(|known| known.mount_path == one.mount_path) {
-                mounts.push(one);
-            }
-        }
-        if let Some(ports) = theirs.ports {
-            main.ports.get_or_insert_default().extend(ports);
-        }
-        let all = init.iter().chain([&*main]).flat_map(|one| one.volume_mounts.iter().flatten());
-        let used: Vec<String> = all.map(|mount| mount.name.clone()).collect();
-        let volumes = self.pod.volumes.get_or_insert_default();
-        for one in pod.volumes.into_iter().flatten().filter(|volume| used.contains(&volume.name)) {
-            if !volumes.iter().any(|known| known.name == one.name) {
-                volumes.push(one);
-            }
-        }
-        self.pod_annotations.extend(other.pod_annotations);
+/// Takes in the pod of another: its containers of preparation, and what its main container has.
+fn take_in(daemon: &mut Daemon, mut other: Daemon) {
+    let theirs = std::mem::take(other.main());
+    let pod = other.pod;
+    for secret in pod.image_pull_secrets.into_iter().flatten() {
+        daemon.pull_with(Some(&vec![secret.name]));
     }
+    let init = daemon.pod.init_containers.get_or_insert_default();
+    for one in pod.init_containers.into_iter().flatten() {
+        if !init.iter().any(|known| known.name == one.name) {
+            init.push(one);
+        }
+    }
+    let main = daemon.pod.containers.first_mut().expect("the pod has its main container");
+    main.image = theirs.image;
+    main.image_pull_policy = main.image_pull_policy.take().or(theirs.image_pull_policy);
+    main.command = theirs.command;
+    main.security_context = theirs.security_context;
+    let env = main.env.get_or_insert_default();
+    for one in theirs.env.into_iter().flatten() {
+        if !env.iter().any(|known| known.name == one.name) {
+            env.push(one);
+        }
+    }
+    let mounts = main.volume_mounts.get_or_insert_default();
+    for one in theirs.volume_mounts.into_iter().flatten() {
+        if !mounts.iter().any(|known| known.mount_path == one.mount_path) {
+            mounts.push(one);
+        }
+    }
+    if let Some(ports) = theirs.ports {
+        main.ports.get_or_insert_default().extend(ports);
+    }
+    let all = init.iter().chain([&*main]).flat_map(|one| one.volume_mounts.iter().flatten());
+    let used: Vec<String> = all.map(|mount| mount.name.clone()).collect();
+    let volumes = daemon.pod.volumes.get_or_insert_default();
+    for one in pod.volumes.into_iter().flatten().filter(|volume| used.contains(&volume.name)) {
+        if !volumes.iter().any(|known| known.name == one.name) {
+            volumes.push(one);
+        }
+    }
+    daemon.pod_annotations.extend(other.pod_annotations);
 }

@@ -1,15 +1,20 @@
 //! Node status exporter: what the validator found on each node, as metrics.
 
 use capstan_plan::Object;
+use capstan_plan::kit::Daemon;
+use capstan_plan::kit::monitoring::{alert, scraped_service};
+use capstan_plan::kit::openshift::Shares;
+use capstan_plan::kit::pod::{Build, Mount, at, container, host, host_dir};
+use capstan_plan::kit::rbac::{Rights, rule};
 use k8s_openapi::api::core::v1::{ContainerPort, ServiceSpec};
 use serde_json::json;
 
-use super::access::{Rights, Shares, access, constraints, rule};
-use super::daemon::Daemon;
-use super::monitor::{alert, monitor, rules, scraped};
-use super::pod::{Build, Mount, at, container, host, host_dir};
+use super::access::{access, constraints};
+use super::daemon::{GpuDaemon, gpu_daemon};
+use super::monitor::{monitor, rules};
+use super::own::OwnImage;
 use super::snippets::as_root;
-use super::{Cx, Operand, Outcome};
+use super::{Operand, Outcome, PolicyCx};
 
 pub(crate) const OPERAND: Operand = Operand {
     name: "state-node-status-exporter",
@@ -22,7 +27,7 @@ pub(crate) const OPERAND: Operand = Operand {
 const NAME: &str = "nvidia-node-status-exporter";
 const PORT: i32 = 8000;
 
-fn objects(cx: &Cx<'_>) -> Outcome<Vec<Object>> {
+fn objects(cx: &PolicyCx<'_>) -> Outcome<Vec<Object>> {
     let rights = Rights {
         here: vec![rule("", &["pods"], &["get", "list"]), rule("apps", &["daemonsets"], &["get", "list", "watch"])],
         everywhere: vec![rule("", &["nodes"], &["get", "list", "watch"])],
@@ -32,14 +37,14 @@ fn objects(cx: &Cx<'_>) -> Outcome<Vec<Object>> {
         object.body["metadata"]["labels"]["app"] = NAME.into();
     }
     objects.extend(constraints(cx, NAME, Shares { anything: true, ..Shares::default() }));
-    objects.push(scraped(cx, NAME, "node-status", PORT, ServiceSpec::default()));
+    objects.push(scraped_service(&cx.scope, NAME, "node-status", PORT, ServiceSpec::default()));
     objects.extend(monitor(cx, NAME, "node-status", "node-status", None));
     objects.extend(rules(
         cx,
         "nvidia-node-status-exporter-alerts",
         json!([{"name": "node-status", "rules": alerts()}]),
     ));
-    objects.push(daemon(cx)?.object(cx));
+    objects.push(daemon(cx)?.object(&cx.scope));
     Ok(objects)
 }
 
@@ -65,7 +70,7 @@ fn alerts() -> Vec<serde_json::Value> {
     table.iter().map(one).collect()
 }
 
-fn daemon(cx: &Cx<'_>) -> Outcome<Daemon> {
+fn daemon(cx: &PolicyCx<'_>) -> Outcome<Daemon> {
     let exporter = &cx.spec().node_status_exporter;
     let mut main = container(NAME)
         .runs(&["nvidia-validator"], &[])
@@ -85,8 +90,7 @@ fn daemon(cx: &Cx<'_>) -> Outcome<Daemon> {
         ..ContainerPort::default()
     }]);
     let volumes = vec![host_dir("run-nvidia", "/run/nvidia"), host("host-root", "/")];
-    let mut daemon =
-        Daemon::new(NAME, NAME, "node-status-exporter").constrained(NAME).with(vec![], vec![main], volumes);
+    let mut daemon = gpu_daemon(NAME, NAME, "node-status-exporter").constrained(NAME).with(vec![], vec![main], volumes);
     daemon.common(cx)?;
     daemon.runs_role(cx, exporter, "VALIDATOR_IMAGE", "node-status-exporter")?;
     daemon.finishes_as(exporter);

@@ -1,22 +1,20 @@
 //! Metrics of the operator itself: a Service, a ServiceMonitor and, on OpenShift, alerts.
 
-use std::collections::BTreeMap;
-
 use capstan_plan::Object;
+use capstan_plan::kit::monitoring::{alert, labelled, scraped_service};
+use capstan_plan::kit::rbac::{role, role_binding, rule};
 use k8s_openapi::api::core::v1::ServiceSpec;
-use k8s_openapi::api::rbac::v1::{Role, RoleBinding, RoleRef, Subject};
 use serde_json::json;
 
-use super::access::{meta, rule};
-use super::monitor::{alert, monitor, rules, scraped};
-use super::{Cx, MANAGER, Operand, Outcome};
+use super::monitor::{monitor, rules};
+use super::{MANAGER, Operand, Outcome, PolicyCx};
 
 pub(crate) const OPERAND: Operand =
     Operand { name: "state-operator-metrics", condition: "OperatorMetrics", deploy: None, enabled: |_| true, objects };
 
-fn objects(cx: &Cx<'_>) -> Outcome<Vec<Object>> {
+fn objects(cx: &PolicyCx<'_>) -> Outcome<Vec<Object>> {
     let settings = cx.spec().operator.metrics.as_ref().and_then(|metrics| metrics.service_monitor.as_ref());
-    let mut objects = vec![scraped(cx, MANAGER, "gpu-operator-metrics", 8080, ServiceSpec::default())];
+    let mut objects = vec![scraped_service(&cx.scope, MANAGER, "gpu-operator-metrics", 8080, ServiceSpec::default())];
     objects.extend(monitor(cx, MANAGER, "gpu-operator-metrics", "operator", settings));
     if cx.cluster.openshift.is_some() {
         objects.extend(prometheus(cx));
@@ -26,26 +24,11 @@ fn objects(cx: &Cx<'_>) -> Outcome<Vec<Object>> {
 }
 
 /// OpenShift's Prometheus may look at our namespace.
-fn prometheus(cx: &Cx<'_>) -> [Object; 2] {
+fn prometheus(cx: &PolicyCx<'_>) -> [Object; 2] {
     let name = "prometheus-k8s";
-    let metadata = || {
-        let mut metadata = meta(cx, name, true);
-        metadata.labels.get_or_insert_with(BTreeMap::new).insert("app".into(), MANAGER.into());
-        metadata
-    };
-    let subject = Subject {
-        kind: "ServiceAccount".into(),
-        name: name.into(),
-        namespace: Some("openshift-monitoring".into()),
-        ..Subject::default()
-    };
+    let metadata = || labelled(&cx.scope, name, MANAGER);
     let rules = vec![rule("", &["services", "endpoints", "pods"], &["get", "list", "watch"])];
-    let role_ref =
-        RoleRef { api_group: Some("rbac.authorization.k8s.io".into()), kind: "Role".into(), name: name.into() };
-    [
-        Object::new(&Role { metadata: metadata(), rules: Some(rules) }),
-        Object::new(&RoleBinding { metadata: metadata(), role_ref, subjects: Some(vec![subject]) }),
-    ]
+    [role(metadata(), rules), role_binding(metadata(), name, name, "openshift-monitoring")]
 }
 
 fn alerts() -> Vec<serde_json::Value> {

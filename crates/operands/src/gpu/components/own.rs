@@ -1,11 +1,13 @@
 //! Operands that run our own image: which image a container gets, and what it runs where others have a shell.
 
 use capstan_api::gpu::component::{Component, Image};
+use capstan_plan::kit::Daemon;
 use k8s_openapi::api::core::v1::{Container, SecurityContext};
 
-use super::daemon::Daemon;
+use super::Outcome;
+use super::context::Cx;
+use super::daemon::GpuDaemon;
 use super::snippets::{UNTIL_TOOLKIT, as_root};
-use super::{Cx, Outcome};
 use crate::gpu::image;
 
 /// The program in our image.
@@ -42,7 +44,7 @@ impl Cx<'_> {
 
     /// Whether our own image checks nodes.
     pub(crate) fn validates_itself(&self) -> bool {
-        self.is_own(&self.validator().image, "VALIDATOR_IMAGE")
+        self.is_own(&self.validator.image, "VALIDATOR_IMAGE")
     }
 
     /// When nodes pull our own image, unless the user says so beside a component.
@@ -55,15 +57,19 @@ impl Cx<'_> {
     }
 }
 
-impl Daemon {
-    /// The same as [`Daemon::runs_as`] for what our own image can do too; whether it does.
-    pub(crate) fn runs_role(
-        &mut self,
-        cx: &Cx<'_>,
-        component: &Component,
-        variable: &str,
-        role: &str,
-    ) -> Outcome<bool> {
+/// What our own image adds to a [`Daemon`].
+pub(crate) trait OwnImage {
+    /// The same as [`GpuDaemon::runs_as`] for what our own image can do too; whether it does.
+    fn runs_role(&mut self, cx: &Cx<'_>, component: &Component, variable: &str, role: &str) -> Outcome<bool>;
+    /// Credentials for our own image.
+    fn pull_own(&mut self, cx: &Cx<'_>);
+    /// The main container starts when the driver was validated, with what the validator found, and with what modules
+    /// say that somebody else than the driver's pod has loaded.
+    fn after_driver(&mut self);
+}
+
+impl OwnImage for Daemon {
+    fn runs_role(&mut self, cx: &Cx<'_>, component: &Component, variable: &str, role: &str) -> Outcome<bool> {
         let found = cx.found(&component.image, variable)?;
         self.runs_image(&found.path, component);
         if found.own {
@@ -75,14 +81,11 @@ impl Daemon {
         Ok(found.own)
     }
 
-    /// Credentials for our own image.
-    pub(crate) fn pull_own(&mut self, cx: &Cx<'_>) {
+    fn pull_own(&mut self, cx: &Cx<'_>) {
         self.pull_with(Some(&cx.cluster.agent.pull_secrets));
     }
 
-    /// The main container starts when the driver was validated, with what the validator found, and with what modules
-    /// say that somebody else than the driver's pod has loaded.
-    pub(crate) fn after_driver(&mut self) {
+    fn after_driver(&mut self) {
         let main = self.main();
         let then = main.args.take().unwrap_or_default();
         let first = [

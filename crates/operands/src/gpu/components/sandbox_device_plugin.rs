@@ -2,12 +2,15 @@
 
 use capstan_api::gpu::cluster_policy::sandbox::SandboxMode;
 use capstan_plan::Object;
+use capstan_plan::kit::Daemon;
+use capstan_plan::kit::openshift::Shares;
+use capstan_plan::kit::pod::{Build, Mount, at, container, host, host_make};
+use capstan_plan::kit::rbac::{Rights, rule};
 use k8s_openapi::api::core::v1::Container;
 
-use super::access::{Rights, Shares, access, constraints, rule};
-use super::daemon::Daemon;
-use super::pod::{Build, Mount, at, container, host, host_make};
-use super::{Cx, Operand, Outcome, switched_on};
+use super::access::{access, constraints};
+use super::daemon::{GpuDaemon, gpu_daemon};
+use super::{Operand, Outcome, PolicyCx, switched_on};
 
 pub(crate) const OPERAND: Operand = Operand {
     name: "state-sandbox-device-plugin",
@@ -24,10 +27,10 @@ pub(crate) const OPERAND: Operand = Operand {
 const NAME: &str = "nvidia-sandbox-device-plugin-daemonset";
 const ACCOUNT: &str = "nvidia-sandbox-device-plugin";
 
-fn objects(cx: &Cx<'_>) -> Outcome<Vec<Object>> {
+fn objects(cx: &PolicyCx<'_>) -> Outcome<Vec<Object>> {
     let mut objects = access(cx, ACCOUNT, rights());
     objects.extend(constraints(cx, ACCOUNT, Shares::default()));
-    objects.push(daemon(cx)?.object(cx));
+    objects.push(daemon(cx)?.object(&cx.scope));
     Ok(objects)
 }
 
@@ -59,7 +62,7 @@ pub(crate) fn wait_on(component: &str, workload: &str, ready: &str) -> Container
         .privileged()
 }
 
-fn daemon(cx: &Cx<'_>) -> Outcome<Daemon> {
+fn daemon(cx: &PolicyCx<'_>) -> Outcome<Daemon> {
     let plugin = cx.spec().sandbox_device_plugin.clone().unwrap_or_default();
     let main = container("nvidia-sandbox-device-plugin-ctr")
         .node_name()
@@ -74,7 +77,7 @@ fn daemon(cx: &Cx<'_>) -> Outcome<Daemon> {
         wait_on("vfio-pci", "vm-passthrough", "vfio-pci-ready"),
         wait_on("vgpu-devices", "vm-vgpu", "vgpu-devices-ready"),
     ];
-    let mut daemon = Daemon::new(NAME, ACCOUNT, "sandbox-device-plugin").constrained(ACCOUNT).with(
+    let mut daemon = gpu_daemon(NAME, ACCOUNT, "sandbox-device-plugin").constrained(ACCOUNT).with(
         waits,
         vec![main],
         vec![

@@ -2,12 +2,15 @@
 
 use capstan_api::gpu::cluster_policy::sandbox::Workload;
 use capstan_plan::Object;
+use capstan_plan::kit::Daemon;
+use capstan_plan::kit::openshift::Shares;
+use capstan_plan::kit::pod::{Build, Mount, at, host, host_make, set_env};
+use capstan_plan::kit::rbac::{Rights, rule};
 
-use super::access::{Rights, Shares, access, constraints, rule};
-use super::daemon::Daemon;
-use super::pod::{Build, Mount, at, host, host_make, set_env};
+use super::access::{access, constraints};
+use super::daemon::{GpuDaemon, gpu_daemon};
 use super::validation::{check, idle, standard};
-use super::{Cx, Operand, Outcome, cc_manager};
+use super::{Operand, Outcome, PolicyCx, cc_manager};
 
 pub(crate) const OPERAND: Operand = Operand {
     name: "state-sandbox-validation",
@@ -19,16 +22,16 @@ pub(crate) const OPERAND: Operand = Operand {
 
 const NAME: &str = "nvidia-sandbox-validator";
 
-fn objects(cx: &Cx<'_>) -> Outcome<Vec<Object>> {
+fn objects(cx: &PolicyCx<'_>) -> Outcome<Vec<Object>> {
     let rights = Rights { everywhere: vec![rule("", &["nodes"], &["get"])], ..Rights::default() };
     let mut objects = access(cx, NAME, rights);
     objects.extend(constraints(cx, NAME, Shares { anything: true, ..Shares::default() }));
-    objects.push(daemon(cx)?.object(cx));
+    objects.push(daemon(cx)?.object(&cx.scope));
     Ok(objects)
 }
 
 /// What nodes without a label run.
-fn default_workload(cx: &Cx<'_>) -> &'static str {
+fn default_workload(cx: &PolicyCx<'_>) -> &'static str {
     match cx.spec().sandbox_workloads.as_ref().and_then(|sandbox| sandbox.default_workload).unwrap_or_default() {
         Workload::Container => "container",
         Workload::VmPassthrough => "vm-passthrough",
@@ -36,7 +39,7 @@ fn default_workload(cx: &Cx<'_>) -> &'static str {
     }
 }
 
-fn daemon(cx: &Cx<'_>) -> Outcome<Daemon> {
+fn daemon(cx: &PolicyCx<'_>) -> Outcome<Daemon> {
     let root = || at("host-root", "/host").read_only().host_to_container();
     let waiting = |component: &str| check(component).with("WITH_WAIT", "true").with("COMPONENT", component).node_name();
     let checks = vec![
@@ -46,7 +49,7 @@ fn daemon(cx: &Cx<'_>) -> Outcome<Daemon> {
             .mounts(vec![root(), at("driver-install-dir", "/run/nvidia/driver").host_to_container()]),
         waiting("vgpu-devices"),
     ];
-    let mut daemon = Daemon::new(NAME, NAME, "sandbox-validator").part_of("gpu-operator").with(
+    let mut daemon = gpu_daemon(NAME, NAME, "sandbox-validator").part_of("gpu-operator").with(
         checks,
         vec![idle(NAME, "rm -f /run/nvidia/validations/*")],
         vec![

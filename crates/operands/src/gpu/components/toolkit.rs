@@ -1,15 +1,17 @@
 //! Container toolkit: teaches the container runtime of a node about GPUs.
 
 use capstan_plan::Object;
+use capstan_plan::kit::Daemon;
+use capstan_plan::kit::pod::{Build, Mount, at, config, container, env_of, host, host_make, set_env};
+use capstan_plan::kit::rbac::{Rights, rule};
 use k8s_openapi::api::core::v1::{
     Affinity, ConfigMap, Container, NodeAffinity, NodeSelector, NodeSelectorRequirement, NodeSelectorTerm,
 };
 
-use super::access::{Rights, access, meta, rule};
-use super::daemon::Daemon;
-use super::pod::{Build, Mount, at, config, container, env_of, host, host_make, set_env};
+use super::access::access;
+use super::daemon::{GpuDaemon, gpu_daemon};
 use super::snippets::set_all;
-use super::{Cx, Operand, Outcome, enabled};
+use super::{Operand, Outcome, PolicyCx, enabled};
 use crate::gpu::fleet::ContainerRuntime;
 use crate::gpu::nodes::keys::RUNTIME;
 
@@ -29,29 +31,29 @@ const ACCOUNT: &str = "nvidia-container-toolkit";
 const ENTRYPOINT: &str = "nvidia-container-toolkit-entrypoint";
 const MAIN: &str = "nvidia-container-toolkit-ctr";
 
-fn objects(cx: &Cx<'_>) -> Outcome<Vec<Object>> {
+fn objects(cx: &PolicyCx<'_>) -> Outcome<Vec<Object>> {
     let rights = Rights { here: vec![rule("apps", &["daemonsets"], &["list"])], ..Rights::default() };
     let mut objects = access(cx, ACCOUNT, rights);
     objects.push(entrypoint(cx, ENTRYPOINT, NAME, "sleep 5\nexec nvidia-toolkit"));
     let others = others(cx);
-    let mut main = daemon(cx, cx.runtime())?;
+    let mut main = daemon(cx, cx.container_runtime())?;
     if !others.is_empty() {
         main.pod.affinity = Some(without(&others));
     }
-    objects.push(main.object(cx));
+    objects.push(main.object(&cx.scope));
     for runtime in others {
         let mut daemon = daemon(cx, runtime)?;
         daemon.rename(&format!("{NAME}-{}", runtime.name()));
         daemon.pod.node_selector.get_or_insert_default().insert(RUNTIME.into(), runtime.name().into());
-        objects.push(daemon.object(cx));
+        objects.push(daemon.object(&cx.scope));
     }
     Ok(objects)
 }
 
 /// Runtimes of nodes besides the one that most operands are set up for: each gets a toolkit of its own.
-fn others(cx: &Cx<'_>) -> Vec<ContainerRuntime> {
+fn others(cx: &PolicyCx<'_>) -> Vec<ContainerRuntime> {
     let all = cx.cluster.fleet.runtimes.keys().copied();
-    all.filter(|one| cx.cluster.openshift.is_none() && *one != cx.runtime()).collect()
+    all.filter(|one| cx.cluster.openshift.is_none() && *one != cx.container_runtime()).collect()
 }
 
 /// Nodes with none of these runtimes.
@@ -72,7 +74,7 @@ fn without(runtimes: &[ContainerRuntime]) -> Affinity {
 }
 
 /// A ConfigMap with a script that waits for the driver, takes over what its validation found, and then runs `then`.
-pub(crate) fn entrypoint(cx: &Cx<'_>, name: &str, app: &str, then: &str) -> Object {
+pub(crate) fn entrypoint(cx: &PolicyCx<'_>, name: &str, app: &str, then: &str) -> Object {
     let script = format!(
         "#!/bin/bash\n\
          ready=/run/nvidia/validations/driver-ready\n\
@@ -80,7 +82,7 @@ pub(crate) fn entrypoint(cx: &Cx<'_>, name: &str, app: &str, then: &str) -> Obje
          set -o allexport\n. \"$ready\"\nset +o allexport\n\
          {then}\n"
     );
-    let mut metadata = meta(cx, name, true);
+    let mut metadata = cx.scope.meta(name);
     metadata.labels.get_or_insert_default().insert("app".into(), app.into());
     let data = [("entrypoint.sh".to_owned(), script)].into();
     Object::new(&ConfigMap { metadata, data: Some(data), ..ConfigMap::default() })
@@ -121,7 +123,7 @@ fn template() -> Daemon {
             at("cdi-root", "/var/run/cdi"),
         ])
         .privileged_s0();
-    let mut daemon = Daemon::new(NAME, ACCOUNT, "container-toolkit").constrained("hostmount-anyuid").with(
+    let mut daemon = gpu_daemon(NAME, ACCOUNT, "container-toolkit").constrained("hostmount-anyuid").with(
         vec![driver_validation()],
         vec![main],
         vec![
@@ -140,7 +142,7 @@ fn template() -> Daemon {
     daemon
 }
 
-fn daemon(cx: &Cx<'_>, of: ContainerRuntime) -> Outcome<Daemon> {
+fn daemon(cx: &PolicyCx<'_>, of: ContainerRuntime) -> Outcome<Daemon> {
     let toolkit = &cx.spec().toolkit;
     let mut daemon = template();
     daemon.common(cx)?;
@@ -149,12 +151,12 @@ fn daemon(cx: &Cx<'_>, of: ContainerRuntime) -> Outcome<Daemon> {
     let component = capstan_api::gpu::component::Component { args: None, ..toolkit.component.clone() };
     daemon.runs_as(cx, &component, "CONTAINER_TOOLKIT_IMAGE")?;
     let main = daemon.main();
-    if cx.cdi() {
+    if cx.runtime.cdi {
         set_env(main, "CDI_ENABLED", "true");
         set_env(main, "NVIDIA_RUNTIME_SET_AS_DEFAULT", "false");
         set_env(main, "NVIDIA_CONTAINER_RUNTIME_MODE", "cdi");
         set_env(main, "CRIO_CONFIG_MODE", "config");
-        if cx.nri() {
+        if cx.runtime.nri {
             set_env(main, "ENABLE_NRI_PLUGIN", "true");
         }
     } else if of == ContainerRuntime::Crio {
@@ -173,7 +175,7 @@ fn daemon(cx: &Cx<'_>, of: ContainerRuntime) -> Outcome<Daemon> {
     }
     set_all(daemon.main(), toolkit.component.env.as_ref());
     set_env(daemon.main(), "RUNTIME", of.name());
-    if cx.nri() {
+    if cx.runtime.nri {
         nri(&mut daemon)
     } else {
         runtime(cx, of, &mut daemon)
@@ -191,12 +193,12 @@ fn nri(daemon: &mut Daemon) {
 }
 
 /// Settings of the runtime: its file, the file that we drop in, its socket.
-fn runtime(cx: &Cx<'_>, runtime: ContainerRuntime, daemon: &mut Daemon) {
+fn runtime(cx: &PolicyCx<'_>, runtime: ContainerRuntime, daemon: &mut Daemon) {
     let name = runtime.name();
     let specific = |suffix: &str| format!("{}_{suffix}", name.to_uppercase());
     let main = daemon.main();
     if runtime == ContainerRuntime::Containerd {
-        set_env(main, "CONTAINERD_RUNTIME_CLASS", cx.runtime_class());
+        set_env(main, "CONTAINERD_RUNTIME_CLASS", cx.runtime.class);
     }
     let usual = match runtime {
         ContainerRuntime::Containerd => "/etc/containerd/config.toml",

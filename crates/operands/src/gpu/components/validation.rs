@@ -2,15 +2,18 @@
 //! files.
 
 use capstan_plan::Object;
+use capstan_plan::kit::Daemon;
+use capstan_plan::kit::openshift::Shares;
+use capstan_plan::kit::pod::{Build, Mount, at, container, host, host_make, set_env};
+use capstan_plan::kit::rbac::{Rights, rule};
 use k8s_openapi::api::core::v1::Container;
 
-use super::access::{Rights, Shares, access, constraints, rule};
-use super::daemon::Daemon;
+use super::access::{access, constraints};
+use super::daemon::{GpuDaemon, gpu_daemon};
 use super::own::{CLEARS, own_hold};
-use super::pod::{Build, Mount, at, container, host, host_make, set_env};
 use super::snippets::{as_root, requirements, set_all, strategy_name};
 use super::toolkit::driver_validation;
-use super::{Cx, Operand, Outcome, enabled};
+use super::{Operand, Outcome, PolicyCx, enabled};
 use crate::gpu::image;
 
 pub(crate) const OPERAND: Operand = Operand {
@@ -23,7 +26,7 @@ pub(crate) const OPERAND: Operand = Operand {
 
 const NAME: &str = "nvidia-operator-validator";
 
-fn objects(cx: &Cx<'_>) -> Outcome<Vec<Object>> {
+fn objects(cx: &PolicyCx<'_>) -> Outcome<Vec<Object>> {
     let all = &["create", "get", "list", "watch", "update", "patch", "delete"];
     let clears: &[&str] = if cx.validates_itself() { &[CLEARS] } else { &[] };
     let rights = Rights {
@@ -38,7 +41,7 @@ fn objects(cx: &Cx<'_>) -> Outcome<Vec<Object>> {
     };
     let mut objects = access(cx, NAME, rights);
     objects.extend(constraints(cx, NAME, Shares { pid: true, anything: true, ..Shares::default() }));
-    objects.push(daemon(cx)?.object(cx));
+    objects.push(daemon(cx)?.object(&cx.scope));
     Ok(objects)
 }
 
@@ -74,7 +77,7 @@ fn template() -> Daemon {
         .with("MIG_STRATEGY", "")
         .node_name()
         .field("OPERATOR_NAMESPACE", "metadata.namespace");
-    Daemon::new(NAME, NAME, "operator-validator")
+    gpu_daemon(NAME, NAME, "operator-validator")
         .part_of("gpu-operator")
         .with(
             vec![driver_validation(), toolkit, cuda, plugin],
@@ -89,7 +92,7 @@ fn template() -> Daemon {
         .with_last_words()
 }
 
-fn daemon(cx: &Cx<'_>) -> Outcome<Daemon> {
+fn daemon(cx: &PolicyCx<'_>) -> Outcome<Daemon> {
     let mut daemon = template();
     daemon.common(cx)?;
     standard(cx, &mut daemon, "-ready")?;
@@ -113,8 +116,8 @@ fn daemon(cx: &Cx<'_>) -> Outcome<Daemon> {
 }
 
 /// The main container of a validator, which takes the files with that suffix along when it goes.
-pub(crate) fn standard(cx: &Cx<'_>, daemon: &mut Daemon, suffix: &str) -> Outcome<()> {
-    let validator = cx.validator();
+pub(crate) fn standard(cx: &PolicyCx<'_>, daemon: &mut Daemon, suffix: &str) -> Outcome<()> {
+    let validator = &cx.validator;
     let found = cx.found(&validator.image, "VALIDATOR_IMAGE")?;
     daemon.pull_with(validator.image.image_pull_secrets.as_ref());
     let main = daemon.main();
@@ -126,8 +129,8 @@ pub(crate) fn standard(cx: &Cx<'_>, daemon: &mut Daemon, suffix: &str) -> Outcom
     if let Some(resources) = &validator.resources {
         main.resources = Some(requirements(resources));
     }
-    if let Some(args) = validator.args.filter(|args| !args.is_empty()) {
-        main.args = Some(args);
+    if let Some(args) = validator.args.as_ref().filter(|args| !args.is_empty()) {
+        main.args = Some(args.clone());
     }
     set_all(main, validator.env.as_ref());
     as_root(main);
@@ -136,8 +139,8 @@ pub(crate) fn standard(cx: &Cx<'_>, daemon: &mut Daemon, suffix: &str) -> Outcom
 }
 
 /// Checks that start pods of their own, which run the same image in the same way.
-fn workloads(cx: &Cx<'_>, daemon: &mut Daemon) -> Outcome<()> {
-    let validator = cx.validator();
+fn workloads(cx: &PolicyCx<'_>, daemon: &mut Daemon) -> Outcome<()> {
+    let validator = &cx.validator;
     let found = cx.found(&validator.image, "VALIDATOR_IMAGE")?;
     let mut secrets = validator.image.image_pull_secrets.clone().unwrap_or_default();
     let mut policy = image::pull_policy(&validator.image).to_owned();

@@ -3,14 +3,17 @@
 use std::collections::BTreeMap;
 
 use capstan_plan::Object;
+use capstan_plan::kit::Daemon;
+use capstan_plan::kit::openshift::Shares;
+use capstan_plan::kit::pod::{Build, Mount, at, container, host, host_dir, host_make};
+use capstan_plan::kit::rbac::Rights;
 use k8s_openapi::api::core::v1::ResourceRequirements;
 use k8s_openapi::apimachinery::pkg::api::resource::Quantity;
 
-use super::access::{Rights, Shares, access, constraints, unloading};
-use super::daemon::Daemon;
+use super::access::{access, constraints, unloading};
+use super::daemon::{GpuDaemon, gpu_daemon};
 use super::driver;
-use super::pod::{Build, Mount, at, container, host, host_dir, host_make};
-use super::{Cx, Operand, Outcome, switched_on};
+use super::{Operand, Outcome, PolicyCx, switched_on};
 
 pub(crate) const OPERAND: Operand = Operand {
     name: "state-vfio-manager",
@@ -22,11 +25,11 @@ pub(crate) const OPERAND: Operand = Operand {
 
 const NAME: &str = "nvidia-vfio-manager";
 
-fn objects(cx: &Cx<'_>) -> Outcome<Vec<Object>> {
+fn objects(cx: &PolicyCx<'_>) -> Outcome<Vec<Object>> {
     let rights = Rights { everywhere: unloading(), ..Rights::default() };
     let mut objects = access(cx, NAME, rights);
     objects.extend(constraints(cx, NAME, Shares { anything: true, ..Shares::default() }));
-    objects.push(daemon(cx)?.object(cx));
+    objects.push(daemon(cx)?.object(&cx.scope));
     Ok(objects)
 }
 
@@ -41,7 +44,7 @@ pub(crate) fn small() -> ResourceRequirements {
     }
 }
 
-fn daemon(cx: &Cx<'_>) -> Outcome<Daemon> {
+fn daemon(cx: &PolicyCx<'_>) -> Outcome<Daemon> {
     let manager = cx.spec().vfio_manager.clone().unwrap_or_default();
     let mut main = container(NAME)
         .runs(&["/bin/bash", "-c"], &["vfio-manage bind --all && sleep infinity"])
@@ -54,7 +57,7 @@ fn daemon(cx: &Cx<'_>) -> Outcome<Daemon> {
         .privileged()
         .before_stop("vfio-manage unbind --all");
     main.resources = Some(small());
-    let mut daemon = Daemon::new(NAME, NAME, "vfio-manager").selected_by_name().with(
+    let mut daemon = gpu_daemon(NAME, NAME, "vfio-manager").selected_by_name().with(
         vec![driver::manager(false)],
         vec![main],
         vec![

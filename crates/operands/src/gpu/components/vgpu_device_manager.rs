@@ -1,12 +1,15 @@
 //! vGPU device manager: creates the vGPU devices that a node's label asks for.
 
 use capstan_plan::Object;
+use capstan_plan::kit::Daemon;
+use capstan_plan::kit::openshift::Shares;
+use capstan_plan::kit::pod::{Build, Mount, at, config, container, host, host_dir, host_make, set_env};
+use capstan_plan::kit::rbac::{Rights, rule};
 
-use super::access::{Rights, Shares, access, constraints, rule};
-use super::daemon::Daemon;
+use super::access::{access, constraints};
+use super::daemon::{GpuDaemon, gpu_daemon};
 use super::mig_manager::map;
-use super::pod::{Build, Mount, at, config, container, host, host_dir, host_make, set_env};
-use super::{Cx, Operand, Outcome, switched_on, vgpu_devices};
+use super::{Operand, Outcome, PolicyCx, switched_on, vgpu_devices};
 
 pub(crate) const OPERAND: Operand = Operand {
     name: "state-vgpu-device-manager",
@@ -25,7 +28,7 @@ const DEVICES: &str = "default-vgpu-devices-config";
 const WAIT: &str = "until [ -f /run/nvidia/validations/vgpu-manager-ready ] || \
     [ -f /run/nvidia/validations/host-vgpu-manager-ready ]; do echo waiting for the vGPU manager; sleep 5; done";
 
-fn objects(cx: &Cx<'_>) -> Outcome<Vec<Object>> {
+fn objects(cx: &PolicyCx<'_>) -> Outcome<Vec<Object>> {
     let rights = Rights {
         here: vec![rule("", &["pods"], &["get", "list", "watch"])],
         everywhere: vec![
@@ -38,17 +41,17 @@ fn objects(cx: &Cx<'_>) -> Outcome<Vec<Object>> {
     if devices(cx) == DEVICES {
         objects.push(map(cx, DEVICES, "config.yaml", vgpu_devices::config()));
     }
-    objects.push(daemon(cx)?.object(cx));
+    objects.push(daemon(cx)?.object(&cx.scope));
     Ok(objects)
 }
 
 /// The ConfigMap with the sets of devices.
-fn devices<'a>(cx: &Cx<'a>) -> &'a str {
+fn devices<'a>(cx: &PolicyCx<'a>) -> &'a str {
     let config = cx.spec().vgpu_device_manager.as_ref().and_then(|manager| manager.config.as_ref());
     config.and_then(|config| config.name.as_deref()).filter(|name| !name.is_empty()).unwrap_or(DEVICES)
 }
 
-fn daemon(cx: &Cx<'_>) -> Outcome<Daemon> {
+fn daemon(cx: &PolicyCx<'_>) -> Outcome<Daemon> {
     let manager = cx.spec().vgpu_device_manager.clone().unwrap_or_default();
     let wait = container("vgpu-manager-validation")
         .runs(&["sh", "-c"], &[WAIT])
@@ -65,7 +68,7 @@ fn daemon(cx: &Cx<'_>) -> Outcome<Daemon> {
             at("driver-install-dir", "/driver-root").host_to_container(),
         ])
         .privileged();
-    let mut daemon = Daemon::new(NAME, NAME, "vgpu-device-manager").constrained(NAME).with(
+    let mut daemon = gpu_daemon(NAME, NAME, "vgpu-device-manager").constrained(NAME).with(
         vec![wait],
         vec![main],
         vec![

@@ -1,13 +1,16 @@
 //! vGPU manager: the driver of nodes whose GPUs are shared by virtual machines.
 
 use capstan_plan::Object;
+use capstan_plan::kit::Daemon;
+use capstan_plan::kit::openshift::Shares;
+use capstan_plan::kit::pod::{Build, Mount, at, container, host, host_dir, host_make, set_env};
+use capstan_plan::kit::rbac::{Rights, rule};
 
-use super::access::{Rights, Shares, access, constraints, rule, unloading};
-use super::daemon::Daemon;
-use super::driver::{self, toolkit_builds};
-use super::pod::{Build, Mount, at, container, host, host_dir, host_make, set_env};
+use super::access::{access, constraints, unloading};
+use super::daemon::{GpuDaemon, gpu_daemon};
+use super::driver::{self, DriverSettings, toolkit_builds};
 use super::snippets::set_all;
-use super::{Cx, Operand, Outcome, switched_on};
+use super::{Operand, Outcome, PolicyCx, switched_on};
 use crate::gpu::fleet::Os;
 use crate::gpu::image;
 
@@ -26,7 +29,7 @@ pub(crate) const NAME: &str = "nvidia-vgpu-manager-daemonset";
 const ACCOUNT: &str = "nvidia-vgpu-manager";
 const MAIN: &str = "nvidia-vgpu-manager-ctr";
 
-fn objects(cx: &Cx<'_>) -> Outcome<Vec<Object>> {
+fn objects(cx: &PolicyCx<'_>) -> Outcome<Vec<Object>> {
     let everywhere = [unloading(), vec![rule("apps", &["daemonsets"], &["get"])]].concat();
     let rights = Rights { everywhere, ..Rights::default() };
     let mut objects = access(cx, ACCOUNT, rights);
@@ -34,14 +37,14 @@ fn objects(cx: &Cx<'_>) -> Outcome<Vec<Object>> {
     if cx.cluster.fleet.gpu_nodes > 0 {
         let systems = driver::systems(cx)?;
         for version in toolkit_builds(cx).iter().flatten() {
-            objects.push(daemon(cx, &systems[0], Some(version))?.object(cx));
+            objects.push(daemon(cx, &systems[0], Some(version))?.object(&cx.scope));
         }
         for (place, os) in systems.iter().enumerate().filter(|_| toolkit_builds(cx).is_none()) {
             let mut daemon = daemon(cx, os, None)?;
             if systems.len() > 1 {
                 driver::only_on(&mut daemon, os, place == 0);
             }
-            objects.push(daemon.object(cx));
+            objects.push(daemon.object(&cx.scope));
         }
     }
     Ok(objects)
@@ -69,7 +72,7 @@ fn template() -> Daemon {
     let toolkit = driver::toolkit_container()
         .mounts(vec![at("run-nvidia", "/run/nvidia").both_ways(), at("dev-log", "/dev/log")])
         .mounts(firmware());
-    let mut daemon = Daemon::new(NAME, ACCOUNT, "vgpu-manager").constrained(ACCOUNT).with(
+    let mut daemon = gpu_daemon(NAME, ACCOUNT, "vgpu-manager").constrained(ACCOUNT).with(
         vec![driver::manager(false)],
         vec![main, toolkit],
         vec![
@@ -93,7 +96,7 @@ fn template() -> Daemon {
     daemon
 }
 
-fn daemon(cx: &Cx<'_>, os: &Os, rhcos: Option<&str>) -> Outcome<Daemon> {
+fn daemon(cx: &PolicyCx<'_>, os: &Os, rhcos: Option<&str>) -> Outcome<Daemon> {
     let manager = cx.spec().vgpu_manager.clone().unwrap_or_default();
     let mut daemon = template();
     daemon.common(cx)?;
@@ -111,7 +114,10 @@ fn daemon(cx: &Cx<'_>, os: &Os, rhcos: Option<&str>) -> Outcome<Daemon> {
         driver::mount_map(cx, &mut daemon, name, field, "/drivers", &[MAIN])?;
     }
     match rhcos {
-        Some(version) => driver::build_with_toolkit(cx, &mut daemon, version, &[(MAIN, "nv-ctr-run-with-dtk")]),
+        Some(version) => {
+            let settings = DriverSettings::of_policy(cx.spec());
+            driver::build_with_toolkit(cx, &mut daemon, &settings, version, &[(MAIN, "nv-ctr-run-with-dtk")]);
+        }
         None => daemon.remove(driver::TOOLKIT),
     }
     Ok(daemon)

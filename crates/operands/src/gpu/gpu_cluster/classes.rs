@@ -1,12 +1,12 @@
 //! What users ask for, and who may offer it: device classes, and the policy that keeps each node to its own slices.
 
 use capstan_plan::Object;
+use capstan_plan::kit::admission::{self, WRITER_NODE, written_by};
 use k8s_openapi::api::resource::v1::DeviceClass;
 use serde_json::json;
 
 use super::Dra;
 use crate::gpu::components::Cx;
-use crate::gpu::components::access::{HERE, admission, meta, written_by};
 
 /// Class of whole GPUs.
 pub(super) const GPU: &str = crate::gpu::nodes::claims::DRIVER;
@@ -15,13 +15,12 @@ const POLICY: &str = "resourceslices-policy-nvidia-dra-driver";
 
 /// Every class: its name, the driver, and what the device is.
 pub(super) fn classes(dra: &Dra<'_>) -> Vec<Object> {
-    let cx = dra.cx();
     let class = |name: &str, driver: &str, type_: &str, more: &str| {
         let expression =
             format!("device.driver == '{driver}' && device.attributes['{driver}'].type == '{type_}'{more}");
         let spec = serde_json::from_value(json!({"selectors": [{"cel": {"expression": expression}}]}));
         Object::new(&DeviceClass {
-            metadata: meta(&cx, name, false),
+            metadata: dra.cx.scope.cluster_meta(name),
             spec: Some(spec.expect("the class is written here")),
         })
     };
@@ -47,9 +46,9 @@ pub(super) fn policy(cx: &Cx<'_>, account: &str) -> Vec<Object> {
             "apiGroups": ["resource.k8s.io"], "apiVersions": ["v1", "v1beta1", "v1beta2"],
             "operations": ["CREATE", "UPDATE", "DELETE"], "resources": ["resourceslices"],
         }]},
-        "matchConditions": [{"name": "plugin", "expression": written_by(cx, account)}],
+        "matchConditions": [{"name": "plugin", "expression": written_by(&cx.scope, account)}],
         "variables": [
-            {"name": "here", "expression": HERE},
+            {"name": "here", "expression": WRITER_NODE},
             {"name": "slice", "expression": "request.operation == 'DELETE' ? oldObject : object"},
             {
                 "name": "everywhere",
@@ -69,5 +68,5 @@ pub(super) fn policy(cx: &Cx<'_>, account: &str) -> Vec<Object> {
             },
         ],
     });
-    admission(cx, POLICY, spec)
+    admission::policy(&cx.scope, POLICY, spec).into()
 }

@@ -3,6 +3,8 @@
 use std::collections::BTreeMap;
 
 use capstan_plan::Object;
+use capstan_plan::kit::pod::{Build, container, set_env};
+use capstan_plan::kit::rbac::{Rights, cluster_role, rule};
 use k8s_openapi::api::apps::v1::{Deployment, DeploymentSpec};
 use k8s_openapi::api::core::v1::{
     Affinity, NodeAffinity, NodeSelectorRequirement, NodeSelectorTerm, PodAffinityTerm, PodAntiAffinity, PodSpec,
@@ -14,8 +16,7 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::{LabelSelector, ObjectMeta};
 use super::Dra;
 use super::plugin::ALL;
 use crate::gpu::components::Outcome;
-use crate::gpu::components::access::{Rights, access, meta, rule};
-use crate::gpu::components::pod::{Build, container, set_env};
+use crate::gpu::components::access::access;
 use crate::gpu::components::snippets::{requirements, set_all};
 use crate::gpu::image;
 
@@ -26,7 +27,7 @@ const DAEMON_ROLE: &str = "compute-domain-daemon";
 const DOMAINS: &str = "resource.nvidia.com";
 
 pub(super) fn objects(dra: &Dra<'_>) -> Outcome<Vec<Object>> {
-    let cx = &dra.cx();
+    let cx = &dra.cx;
     let change = &["get", "list", "update", "watch"];
     let everywhere = vec![
         rule(DOMAINS, &["computedomains"], change),
@@ -52,13 +53,13 @@ pub(super) fn objects(dra: &Dra<'_>) -> Outcome<Vec<Object>> {
     ];
     let daemon = access(cx, DAEMON, Rights::default());
     objects.extend(daemon);
-    objects.extend(crate::gpu::components::access::cluster_role(cx, DAEMON_ROLE, DAEMON, everywhere));
+    objects.extend(cluster_role(&cx.scope, DAEMON_ROLE, DAEMON, everywhere));
     objects.push(deployment(dra)?);
     Ok(objects)
 }
 
 fn deployment(dra: &Dra<'_>) -> Outcome<Object> {
-    let cx = &dra.cx();
+    let cx = &dra.cx;
     let image = &dra.spec().dra_driver.image;
     let path = dra.image()?;
     let settings = dra.compute_domains().and_then(|domains| domains.controller.clone()).unwrap_or_default();
@@ -87,7 +88,7 @@ fn deployment(dra: &Dra<'_>) -> Outcome<Object> {
     }
     set_all(&mut main, settings.env.as_ref());
     main.resources = settings.resources.as_ref().map(requirements);
-    let all = &cx.spec().daemonsets;
+    let all = dra.spec().daemonsets.clone().unwrap_or_default();
     let app = BTreeMap::from([("app".to_owned(), NAME.to_owned())]);
     let mut labels = app.clone();
     labels.insert("app.kubernetes.io/name".into(), "nvidia-dra-driver".into());
@@ -95,7 +96,7 @@ fn deployment(dra: &Dra<'_>) -> Outcome<Object> {
     let more = all.labels.iter().flatten().filter(|(key, _)| !labels.contains_key(*key)).collect::<Vec<_>>();
     let mut labels = labels.clone();
     labels.extend(more.into_iter().map(|(key, value)| (key.clone(), value.clone())));
-    let mut metadata = meta(cx, NAME, true);
+    let mut metadata = cx.scope.meta(NAME);
     metadata.annotations.clone_from(&all.annotations);
     let ours = metadata.labels.take().unwrap_or_default();
     metadata.labels = Some(labels.clone().into_iter().chain(ours).collect());

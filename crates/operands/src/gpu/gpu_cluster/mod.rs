@@ -1,31 +1,33 @@
 //! GPUCluster: GPUs through dynamic resource allocation (DRA), instead of a device plugin.
 //!
-//! [`PARTS`] is the list of operands. What they share with those of a ClusterPolicy comes from there: [`section`] makes a
-//! policy of the custom resource. What claims GPUs goes before the driver that prepared the claims, see [`teardown`].
+//! [`OPERANDS`] is the list of operands. What they share with those of a ClusterPolicy is in
+//! [`components`](super::components). What claims GPUs goes before the driver that prepared the claims, see [`teardown`].
 
 mod classes;
 mod controller;
 mod monitoring;
 mod plugin;
 mod resources;
-mod section;
 mod status;
 mod validation;
 
-use capstan_api::gpu::gpu_cluster::{GpuClusterStatus, KubeletPlugin};
-use capstan_api::gpu::{ClusterPolicy, GpuCluster, GpuClusterSpec};
+use capstan_api::gpu::cluster_policy::stack::Validator;
+use capstan_api::gpu::component::{Component, Image};
+use capstan_api::gpu::dcgm::{Dcgm, DcgmExporter};
+use capstan_api::gpu::gpu_cluster::{ComputeDomains, DraDriver, GpuClusterStatus, KubeletPlugin};
+use capstan_api::gpu::{GpuCluster, GpuClusterSpec};
+use capstan_plan::kit::operand::decide;
+use capstan_plan::kit::rbac::{self, Rights};
+use capstan_plan::kit::{self, Outcome};
 use capstan_plan::{Facts, Note, Object, Plan, Ref, Severity};
-use k8s_openapi::api::core::v1::{ConfigMap, Namespace, PodResourceClaim, ResourceClaim, ResourceRequirements};
-use k8s_openapi::api::rbac::v1::PolicyRule;
+use k8s_openapi::api::core::v1::{ConfigMap, Namespace};
 use k8s_openapi::api::resource::v1::{DeviceClass, ResourceClaimTemplate};
 use kube::Resource;
 use serde_json::{Value, json};
 
-pub(crate) use self::plugin::on_nodes;
-use super::components::access::meta;
-use super::components::daemon::{self, Daemon};
-use super::components::{Cx, Outcome, rules_of};
-use crate::gpu::{Cluster, namespace};
+use super::components::context::{DRIVER_DIR, HostPaths, given};
+use super::components::{Cx, switched_on};
+use super::{Cluster, namespace};
 
 /// Keeps a GPUCluster until nothing holds a claim of its driver any more.
 pub const FINALIZER: &str = "gpucluster.nvidia.com/dra-resourceclaim";
@@ -33,39 +35,34 @@ pub const FINALIZER: &str = "gpucluster.nvidia.com/dra-resourceclaim";
 /// Label of everything that a GPUCluster makes.
 const STATE: &str = "nvidia.com/gpu-operator.state";
 
-/// A part of the stack that is deployed and judged as one.
-struct Part {
-    /// Its name in messages, and the value of [`STATE`].
-    name: &'static str,
-    /// Its condition.
-    condition: &'static str,
-    /// The deploy label of the nodes that should run it.
-    deploy: &'static str,
-    /// Whether it is wanted.
-    enabled: fn(&Dra<'_>) -> bool,
-    /// What it consists of.
-    objects: fn(&Dra<'_>) -> Outcome<Vec<Object>>,
-}
+/// An operand of a GPUCluster.
+type Operand = kit::Operand<fn(&Dra<'_>) -> bool, fn(&Dra<'_>) -> Outcome<Vec<Object>>>;
 
 /// Every operand.
-const PARTS: &[Part] = &[plugin::PART, monitoring::DCGM, monitoring::EXPORTER, validation::PART];
+const OPERANDS: &[Operand] = &[plugin::OPERAND, monitoring::DCGM, monitoring::EXPORTER, validation::OPERAND];
 
 /// Everything that a plan needs.
 struct Dra<'a> {
     cluster: &'a GpuCluster,
-    facts: &'a Facts,
-    around: &'a Cluster,
-    /// What it shares with a policy.
-    policy: ClusterPolicy,
+    cx: Cx<'a>,
 }
 
 impl<'a> Dra<'a> {
     fn new(cluster: &'a GpuCluster, facts: &'a Facts, around: &'a Cluster) -> Self {
-        Self { cluster, facts, around, policy: section::policy(&cluster.spec) }
-    }
-
-    fn cx(&'a self) -> Cx<'a> {
-        Cx { policy: &self.policy, facts: self.facts, cluster: self.around, source: "GPUCluster CR" }
+        let spec = &cluster.spec;
+        let kubelet = spec.host_paths.as_ref().and_then(|paths| given(paths.kubelet_root_dir.as_ref()));
+        let usual = HostPaths::default();
+        let pull = &spec.dra_driver.image;
+        // Validators run the operator's own image, pulled as the driver's.
+        let image = Image {
+            image_pull_policy: pull.image_pull_policy.clone(),
+            image_pull_secrets: pull.image_pull_secrets.clone(),
+            ..Image::default()
+        };
+        let daemonsets = spec.daemonsets.clone().unwrap_or_default();
+        let cx = Cx::new("GPUCluster CR", cluster.controller_owner_ref(&()), &daemonsets, facts, around);
+        let paths = HostPaths { kubelet: kubelet.unwrap_or(usual.kubelet), ..usual };
+        Self { cluster, cx: Cx { paths, validator: Validator { image, ..Validator::default() }, ..cx } }
     }
 
     fn spec(&self) -> &'a GpuClusterSpec {
@@ -73,22 +70,27 @@ impl<'a> Dra<'a> {
     }
 
     fn image(&self) -> Outcome<String> {
-        self.cx().image(&self.spec().dra_driver.image, "DRA_DRIVER_IMAGE")
+        self.cx.image(&self.spec().dra_driver.image, "DRA_DRIVER_IMAGE")
     }
 
     /// Where the driver's root shows on the hosts.
     fn driver_dir(&self) -> &'a str {
-        let dir = self.spec().host_paths.as_ref().and_then(|paths| paths.driver_install_dir.as_deref());
-        dir.filter(|dir| !dir.is_empty()).unwrap_or(daemon::DRIVER_DIR)
+        let paths = self.spec().host_paths.as_ref();
+        paths.and_then(|paths| given(paths.driver_install_dir.as_ref())).unwrap_or(DRIVER_DIR)
     }
 
     /// Settings of compute domains, if they are offered.
-    fn compute_domains(&self) -> Option<&'a capstan_api::gpu::gpu_cluster::ComputeDomains> {
+    fn compute_domains(&self) -> Option<&'a ComputeDomains> {
         self.spec().dra_driver.compute_domains.as_ref().filter(|domains| domains.enabled != Some(false))
     }
 
     fn gpus(&self) -> Option<&'a KubeletPlugin> {
         self.spec().dra_driver.gpus.as_ref()?.kubelet_plugin.as_ref()
+    }
+
+    /// Whether an engine reads GPUs for the exporter: off unless switched on.
+    fn has_engine(&self) -> bool {
+        switched_on(self.spec().dcgm.as_ref().map(|dcgm| &dcgm.component))
     }
 
     /// Whether a feature of the driver is switched on.
@@ -109,34 +111,14 @@ pub fn plan(cluster: &GpuCluster, facts: &Facts, around: &Cluster) -> Plan<GpuCl
     if let Some(refused) = status::refused(&dra) {
         return refused;
     }
-    let parts = parts(&dra);
-    let mut objects: Vec<Object> = parts.iter().filter_map(|(_, part)| part.as_ref().ok()).flatten().cloned().collect();
-    if parts.iter().any(|(_, part)| part.is_err()) {
-        // While something cannot be decided, nothing goes: what runs may be what could not be decided.
-        let wanted: Vec<Ref> = objects.iter().map(|object| object.reference.clone()).collect();
-        let rest = facts.live.iter().map(|(reference, _)| reference).filter(|one| !wanted.contains(one));
-        objects.extend(rest.cloned().map(Object::left));
-    }
-    Plan { objects: Some(objects), ..status::observed(&dra, &parts) }
+    let decided = decide(OPERANDS, &dra, &facts.live, |operand, object| Some(child(&dra, operand, object)));
+    Plan { objects: Some(decided.objects), ..status::observed(&dra, &decided.parts) }
 }
 
-/// The parts that are wanted, as children of the GPUCluster.
-fn parts<'a>(dra: &Dra<'_>) -> Vec<(&'a Part, Outcome<Vec<Object>>)> {
-    let owner = dra.cluster.controller_owner_ref(&());
-    let child = |mut object: Object, state: &str| {
-        object.body["metadata"]["labels"][STATE] = state.into();
-        match &owner {
-            Some(owner) => object.owned_by(owner),
-            None => object,
-        }
-    };
-    let wanted = PARTS.iter().filter(|part| (part.enabled)(dra));
-    wanted
-        .map(|part| {
-            let objects = (part.objects)(dra);
-            (part, objects.map(|objects| objects.into_iter().map(|object| child(object, part.name)).collect()))
-        })
-        .collect()
+/// `object` of that operand as a child of the GPUCluster.
+fn child(dra: &Dra<'_>, operand: &Operand, mut object: Object) -> Object {
+    object.body["metadata"]["labels"][STATE] = operand.name.into();
+    dra.cx.scope.child(object)
 }
 
 /// The answer when something outside the spec is in the way.
@@ -188,17 +170,24 @@ pub fn teardown(facts: &Facts) -> Teardown {
     Teardown { event: (!draining.is_empty()).then_some(note), objects, draining }
 }
 
-/// What operands of any GPUCluster are allowed to do: rules in the operator's namespace, and rules in the cluster.
-pub(super) fn granted(images: &Cluster) -> (Vec<PolicyRule>, Vec<PolicyRule>) {
-    let everything = json!({"metadata": {"name": "gpu-cluster"}, "spec": {
-        "draDriver": {"computeDomains": {}, "featureGates": {"MPSSupport": true}},
-        "dcgm": {"enabled": true}, "dcgmExporter": {},
-    }});
-    let cluster: GpuCluster = serde_json::from_value(everything).expect("the GPUCluster is written here");
+/// What operands of any GPUCluster are allowed to do.
+pub(super) fn granted(images: &Cluster) -> Rights {
+    let on = Component { enabled: Some(true), ..Component::default() };
+    let spec = GpuClusterSpec {
+        dra_driver: DraDriver {
+            compute_domains: Some(ComputeDomains::default()),
+            feature_gates: Some([("MPSSupport".to_owned(), true)].into()),
+            ..DraDriver::default()
+        },
+        dcgm: Some(Dcgm { component: on, ..Dcgm::default() }),
+        dcgm_exporter: Some(DcgmExporter::default()),
+        ..GpuClusterSpec::default()
+    };
+    let cluster = GpuCluster::new("gpu-cluster", spec);
     let facts = Facts::at(jiff::Timestamp::UNIX_EPOCH);
     let dra = Dra::new(&cluster, &facts, images);
-    let objects = parts(&dra).into_iter().flat_map(|(_, part)| part.unwrap_or_default()).collect();
-    rules_of(objects)
+    let decided = decide(OPERANDS, &dra, &facts.live, |_, object| Some(object));
+    rbac::granted(&decided.objects)
 }
 
 /// Whether the server has what DRA takes.
@@ -208,7 +197,7 @@ fn is_served(facts: &Facts) -> bool {
 
 /// Whether claims with access to all GPUs are allowed in the namespace yet.
 fn is_admitted(dra: &Dra<'_>) -> bool {
-    let there = dra.facts.live.get(&Ref::of::<Namespace>("", &dra.around.namespace));
+    let there = dra.cx.facts.live.get(&Ref::of::<Namespace>("", dra.cx.namespace()));
     there.is_some_and(|live| live["metadata"]["labels"][namespace::ADMIN_ACCESS] == "true")
 }
 
@@ -220,29 +209,7 @@ fn claim_template(cx: &Cx<'_>, name: &str, request: &str, more: Value) -> Object
     }
     let spec = json!({"spec": {"devices": {"requests": [{"name": request, "exactly": exactly}]}}});
     let spec = serde_json::from_value(spec).expect("the claim is written here");
-    Object::new(&ResourceClaimTemplate { metadata: meta(cx, name, true), spec: Some(spec) })
-}
-
-impl Daemon {
-    /// What DaemonSets of a GPUCluster have in common: nothing is tolerated that the user does not name.
-    fn without_defaults(mut self) -> Self {
-        self.pod.tolerations = None;
-        self
-    }
-
-    /// The container gets GPUs through a claim from that template.
-    fn claims(&mut self, container: &str, claim: &str, template: &str) {
-        self.pod.runtime_class_name = None;
-        self.pod.resource_claims = Some(vec![PodResourceClaim {
-            name: claim.into(),
-            resource_claim_template_name: Some(template.into()),
-            ..PodResourceClaim::default()
-        }]);
-        if let Some(container) = self.container(container) {
-            let resources: &mut ResourceRequirements = container.resources.get_or_insert_default();
-            resources.claims = Some(vec![ResourceClaim { name: claim.into(), request: None }]);
-        }
-    }
+    Object::new(&ResourceClaimTemplate { metadata: cx.scope.meta(name), spec: Some(spec) })
 }
 
 #[cfg(test)]

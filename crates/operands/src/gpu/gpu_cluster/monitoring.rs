@@ -1,32 +1,39 @@
 //! DCGM and its exporter where GPUs come through claims: they see all GPUs through a claim with admin access.
 
 use capstan_plan::Object;
+use capstan_plan::kit::Daemon;
+use capstan_plan::kit::monitoring::{scraped_service, service};
+use capstan_plan::kit::openshift::Shares;
+use capstan_plan::kit::pod::{env_of, set_env};
+use capstan_plan::kit::rbac::{Rights, cluster_role, rule};
 use k8s_openapi::api::core::v1::ServiceSpec;
 use serde_json::json;
 
-use super::{Dra, Part, claim_template};
-use crate::gpu::components::access::{Rights, Shares, access, cluster_role, constraints, rule};
-use crate::gpu::components::daemon::Daemon;
-use crate::gpu::components::monitor::{monitor, scraped, service};
-use crate::gpu::components::pod::{env_of, set_env};
+use super::{Dra, Operand, claim_template};
+use crate::gpu::components::access::{access, constraints};
+use crate::gpu::components::daemon::deployed;
+use crate::gpu::components::dcgm_exporter::Engine;
+use crate::gpu::components::monitor::monitor;
 use crate::gpu::components::{Outcome, dcgm, dcgm_exporter, enabled};
 
-pub(super) const DCGM: Part = Part {
+pub(super) const DCGM: Operand = Operand {
     name: "state-dcgm",
     condition: "Dcgm",
-    deploy: "dcgm-dra",
-    enabled: |dra| enabled(&dra.policy.spec.dcgm.component),
+    deploy: Some(ENGINE_DEPLOY),
+    enabled: |dra| dra.has_engine(),
     objects: engine,
 };
 
-pub(super) const EXPORTER: Part = Part {
+pub(super) const EXPORTER: Operand = Operand {
     name: "state-dcgm-exporter",
     condition: "DcgmExporter",
-    deploy: "dcgm-exporter-dra",
-    enabled: |dra| enabled(&dra.policy.spec.dcgm_exporter.component),
+    deploy: Some(EXPORTER_DEPLOY),
+    enabled: |dra| dra.spec().dcgm_exporter.as_ref().is_some_and(|exporter| enabled(&exporter.component)),
     objects: exporter,
 };
 
+const ENGINE_DEPLOY: &str = "dcgm-dra";
+const EXPORTER_DEPLOY: &str = "dcgm-exporter-dra";
 const ENGINE_NAME: &str = "nvidia-dcgm-dra";
 const EXPORTER_NAME: &str = "nvidia-dcgm-exporter-dra";
 const EXPORTER_READER: &str = "nvidia-dcgm-exporter-dra-read-pods";
@@ -34,8 +41,8 @@ const CLAIM: &str = "admin-gpus";
 const READ: &[&str] = &["get", "list", "watch"];
 
 /// Under another name, on the nodes with that label, with GPUs through a claim instead of the runtime.
-fn through_claim(daemon: Daemon, name: &str, deploy: &'static str, container: &str, template: &str) -> Daemon {
-    let mut new = Daemon::new(name, name, deploy).without_defaults().constrained(name);
+fn through_claim(daemon: Daemon, name: &str, deploy: &str, container: &str, template: &str) -> Daemon {
+    let mut new = Daemon::new(name, name, deployed(deploy)).constrained(name);
     new.strategy = daemon.strategy;
     new.pod_annotations = daemon.pod_annotations;
     let (account, selector) = (new.pod.service_account_name.take(), new.pod.node_selector.take());
@@ -48,7 +55,8 @@ fn through_claim(daemon: Daemon, name: &str, deploy: &'static str, container: &s
 
 /// Nothing is tolerated that the user does not name.
 fn tolerated(dra: &Dra<'_>, daemon: &mut Daemon) {
-    daemon.pod.tolerations = dra.policy.spec.daemonsets.tolerations.clone().filter(|list| !list.is_empty());
+    let named = dra.cx.scope.defaults.tolerations.clone();
+    daemon.pod.tolerations = Some(named).filter(|list| !list.is_empty());
 }
 
 fn everything() -> serde_json::Value {
@@ -56,7 +64,8 @@ fn everything() -> serde_json::Value {
 }
 
 fn engine(dra: &Dra<'_>) -> Outcome<Vec<Object>> {
-    let cx = &dra.cx();
+    let cx = &dra.cx;
+    let settings = dra.spec().dcgm.clone().unwrap_or_default();
     let here = vec![rule("resource.k8s.io", &["resourceclaims"], READ)];
     let mut objects = access(cx, ENGINE_NAME, Rights { here, ..Rights::default() });
     objects.push(claim_template(cx, "nvidia-dcgm-admin", CLAIM, everything()));
@@ -66,23 +75,30 @@ fn engine(dra: &Dra<'_>) -> Outcome<Vec<Object>> {
         internal_traffic_policy: Some("Local".into()),
         ..ServiceSpec::default()
     };
-    objects.push(service(cx, ENGINE_NAME, "dcgm", dcgm::PORT, spec));
-    let mut daemon = through_claim(dcgm::daemon(cx)?, ENGINE_NAME, DCGM.deploy, dcgm::MAIN, "nvidia-dcgm-admin");
+    objects.push(service(&cx.scope, ENGINE_NAME, "dcgm", dcgm::PORT, spec));
+    let mut daemon = through_claim(
+        dcgm::daemon(cx, &settings.component)?,
+        ENGINE_NAME,
+        ENGINE_DEPLOY,
+        dcgm::MAIN,
+        "nvidia-dcgm-admin",
+    );
     tolerated(dra, &mut daemon);
-    objects.push(daemon.object(cx));
+    objects.push(daemon.object(&cx.scope));
     Ok(objects)
 }
 
 fn exporter(dra: &Dra<'_>) -> Outcome<Vec<Object>> {
-    let cx = &dra.cx();
-    let settings = &cx.spec().dcgm_exporter;
+    let cx = &dra.cx;
+    let settings = dra.spec().dcgm_exporter.clone().unwrap_or_default();
+    let engine = if dra.has_engine() { Engine::Beside } else { Engine::Within };
     let here = vec![
         rule("resource.k8s.io", &["resourceclaims"], &["get", "list"]),
         rule("", &["configmaps"], &["get", "list"]),
     ];
     let mut objects = access(cx, EXPORTER_NAME, Rights { here, ..Rights::default() });
     let rules = vec![rule("", &["pods"], READ), rule("resource.k8s.io", &["resourceslices"], READ)];
-    objects.extend(cluster_role(cx, EXPORTER_READER, EXPORTER_NAME, rules));
+    objects.extend(cluster_role(&cx.scope, EXPORTER_READER, EXPORTER_NAME, rules));
     objects.push(claim_template(cx, "nvidia-dcgm-exporter-admin", CLAIM, everything()));
     let shares = Shares { network: true, pid: true, ports: true, ..Shares::default() };
     objects.extend(constraints(cx, EXPORTER_NAME, shares));
@@ -92,14 +108,14 @@ fn exporter(dra: &Dra<'_>) -> Outcome<Vec<Object>> {
         internal_traffic_policy: asked.internal_traffic_policy.filter(|policy| !policy.is_empty()),
         ..ServiceSpec::default()
     };
-    objects.push(scraped(cx, EXPORTER_NAME, "gpu-metrics", dcgm_exporter::PORT, spec));
+    objects.push(scraped_service(&cx.scope, EXPORTER_NAME, "gpu-metrics", dcgm_exporter::PORT, spec));
     if let Some(settings) = settings.service_monitor.as_ref().filter(|settings| settings.enabled == Some(true)) {
         objects.extend(monitor(cx, EXPORTER_NAME, "gpu-metrics", "app", Some(settings)));
     }
     let mut daemon = through_claim(
-        dcgm_exporter::daemon(cx)?,
+        dcgm_exporter::daemon(cx, &settings, engine)?,
         EXPORTER_NAME,
-        EXPORTER.deploy,
+        EXPORTER_DEPLOY,
         dcgm_exporter::NAME,
         "nvidia-dcgm-exporter-admin",
     );
@@ -112,6 +128,6 @@ fn exporter(dra: &Dra<'_>) -> Outcome<Vec<Object>> {
         set_env(main, dcgm_exporter::REMOTE, "nvidia-dcgm-dra:5555");
     }
     daemon.pod.automount_service_account_token = Some(true);
-    objects.push(daemon.object(cx));
+    objects.push(daemon.object(&cx.scope));
     Ok(objects)
 }

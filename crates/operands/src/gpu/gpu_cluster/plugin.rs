@@ -2,24 +2,27 @@
 
 use capstan_api::gpu::gpu_cluster::KubeletPlugin;
 use capstan_plan::Object;
-use k8s_openapi::api::apps::v1::{DaemonSetUpdateStrategy, RollingUpdateDaemonSet};
-use k8s_openapi::api::core::v1::{
-    Affinity, Container, GRPCAction, NodeAffinity, NodeSelector, NodeSelectorRequirement, NodeSelectorTerm, Probe,
-};
+use capstan_plan::kit::Daemon;
+use capstan_plan::kit::daemon_set::rolling_update;
+use capstan_plan::kit::openshift::Shares;
+use capstan_plan::kit::pod::{Build, Mount, at, container, host, host_dir, host_make, on_nodes, set_env};
+use capstan_plan::kit::rbac::{Rights, bound_role, rule};
+use k8s_openapi::api::apps::v1::DaemonSetUpdateStrategy;
+use k8s_openapi::api::core::v1::{Container, GRPCAction, Probe};
 use k8s_openapi::apimachinery::pkg::util::intstr::IntOrString;
 
 use super::resources::largest;
-use super::{Dra, Part, classes, controller};
-use crate::gpu::components::access::{Rights, Shares, access, constraints, role, rule};
-use crate::gpu::components::daemon::Daemon;
-use crate::gpu::components::pod::{Build, Mount, at, container, host, host_dir, host_make, set_env};
+use super::{Dra, Operand, classes, controller};
+use crate::gpu::components::access::{access, constraints};
+use crate::gpu::components::daemon::{GpuDaemon, deployed};
 use crate::gpu::components::snippets::{as_root, requirements, set_all};
 use crate::gpu::components::{Cx, Outcome};
 use crate::gpu::image;
 
-pub(super) const PART: Part =
-    Part { name: "state-dra-driver", condition: "DraDriver", deploy: "dra-driver", enabled: |_| true, objects };
+pub(super) const OPERAND: Operand =
+    Operand { name: "state-dra-driver", condition: "DraDriver", deploy: Some(DEPLOY), enabled: |_| true, objects };
 
+const DEPLOY: &str = "dra-driver";
 const NAME: &str = "nvidia-dra-driver-kubelet-plugin";
 const ACCOUNT: &str = "nvidia-dra-driver-kubeletplugin";
 const CHECK: &str = "driver-validation";
@@ -30,7 +33,7 @@ const READ: &[&str] = &["get", "list", "watch"];
 pub(super) const ALL: &[&str] = &["create", "delete", "get", "list", "patch", "update", "watch"];
 
 fn objects(dra: &Dra<'_>) -> Outcome<Vec<Object>> {
-    let cx = &dra.cx();
+    let cx = &dra.cx;
     let domains = dra.compute_domains().is_some();
     let mut here = Vec::new();
     if domains {
@@ -45,9 +48,14 @@ fn objects(dra: &Dra<'_>) -> Outcome<Vec<Object>> {
     ];
     let mut objects = access(cx, ACCOUNT, Rights { here, everywhere });
     let validation = format!("{ACCOUNT}-driver-validation");
-    objects.extend(role(cx, &validation, ACCOUNT, vec![rule("apps", &["daemonsets"], &["list"])]));
+    objects.extend(bound_role(&cx.scope, &validation, ACCOUNT, vec![rule("apps", &["daemonsets"], &["list"])]));
     if dra.has("MPSSupport") {
-        objects.extend(role(cx, &format!("{ACCOUNT}-mps"), ACCOUNT, vec![rule("apps", &["deployments"], ALL)]));
+        objects.extend(bound_role(
+            &cx.scope,
+            &format!("{ACCOUNT}-mps"),
+            ACCOUNT,
+            vec![rule("apps", &["deployments"], ALL)],
+        ));
     }
     objects.extend(classes::classes(dra));
     objects.extend(classes::policy(cx, ACCOUNT));
@@ -55,7 +63,7 @@ fn objects(dra: &Dra<'_>) -> Outcome<Vec<Object>> {
     if domains {
         objects.extend(controller::objects(dra)?);
     }
-    objects.push(daemon(dra)?.object(cx));
+    objects.push(daemon(dra)?.object(&cx.scope));
     Ok(objects)
 }
 
@@ -71,36 +79,11 @@ fn scc(cx: &Cx<'_>) -> Option<Object> {
 
 /// Pods are replaced on all nodes at once: claims that are prepared stay so.
 pub(super) fn all_at_once() -> Option<DaemonSetUpdateStrategy> {
-    let rolling = RollingUpdateDaemonSet {
-        max_unavailable: Some(IntOrString::String("100%".into())),
-        ..RollingUpdateDaemonSet::default()
-    };
-    Some(DaemonSetUpdateStrategy { type_: Some("RollingUpdate".into()), rolling_update: Some(rolling) })
-}
-
-/// Nodes with any of these labels.
-pub(crate) fn on_nodes(labels: &[(&str, &str)]) -> Affinity {
-    let term = |(key, value): &(&str, &str)| NodeSelectorTerm {
-        match_expressions: Some(vec![NodeSelectorRequirement {
-            key: (*key).into(),
-            operator: "In".into(),
-            values: Some(vec![(*value).into()]),
-        }]),
-        ..NodeSelectorTerm::default()
-    };
-    Affinity {
-        node_affinity: Some(NodeAffinity {
-            required_during_scheduling_ignored_during_execution: Some(NodeSelector {
-                node_selector_terms: labels.iter().map(term).collect(),
-            }),
-            ..NodeAffinity::default()
-        }),
-        ..Affinity::default()
-    }
+    Some(rolling_update(IntOrString::String("100%".into())))
 }
 
 fn template(dra: &Dra<'_>, containers: Vec<Container>) -> Daemon {
-    let (kubelet, driver) = (dra.cx().kubelet_dir().to_owned(), dra.driver_dir());
+    let (kubelet, driver) = (dra.cx.paths.kubelet.to_owned(), dra.driver_dir());
     let check = container(CHECK)
         .runs(&["nvidia-validator"], &[])
         .with("COMPONENT", "driver")
@@ -132,7 +115,7 @@ fn template(dra: &Dra<'_>, containers: Vec<Container>) -> Daemon {
             host_dir("procfs", "/proc"),
         ]);
     }
-    let mut daemon = Daemon::new(NAME, ACCOUNT, PART.deploy).without_defaults().constrained("nvidia-dra-driver").with(
+    let mut daemon = Daemon::new(NAME, ACCOUNT, deployed(DEPLOY)).constrained("nvidia-dra-driver").with(
         vec![check],
         containers,
         volumes,
@@ -151,7 +134,7 @@ fn template(dra: &Dra<'_>, containers: Vec<Container>) -> Daemon {
 }
 
 fn daemon(dra: &Dra<'_>) -> Outcome<Daemon> {
-    let cx = &dra.cx();
+    let cx = &dra.cx;
     let image = &dra.spec().dra_driver.image;
     let path = dra.image()?;
     let mut containers = vec![gpus(dra, &path)];
@@ -177,7 +160,7 @@ fn daemon(dra: &Dra<'_>) -> Outcome<Daemon> {
 
 /// What both containers have in common.
 fn plugin(dra: &Dra<'_>, name: &str, program: &str, endpoint: &str) -> Container {
-    let kubelet = dra.cx().kubelet_dir().to_owned();
+    let kubelet = dra.cx.paths.kubelet.to_owned();
     // Where the driver is, only the validator knows: it may be the host's own.
     let script = format!(
         "set -o allexport; . /run/nvidia/validations/driver-ready; set +o allexport\n\

@@ -49,17 +49,6 @@ impl StartupTaint {
         }
     }
 
-    /// Whether one of these tolerations covers it, whatever its value.
-    pub fn is_tolerated(&self, tolerations: &[Toleration]) -> bool {
-        tolerations.iter().any(|one| {
-            let key = one.key.as_deref().unwrap_or_default();
-            let effect = one.effect.as_deref().unwrap_or_default();
-            one.operator.as_deref() == Some("Exists")
-                && (key.is_empty() || key == self.key)
-                && (effect.is_empty() || effect == self.effect)
-        })
-    }
-
     /// Whether this is it; a taint is known by key and effect.
     fn is(&self, taint: &Value) -> bool {
         taint["key"] == *self.key && taint["effect"] == *self.effect

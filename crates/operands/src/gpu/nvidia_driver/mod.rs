@@ -1,30 +1,36 @@
 //! NVIDIADriver: drivers for some of the nodes, one DaemonSet per pool of nodes that can share an image.
 //!
-//! It is the driver section of a ClusterPolicy for nodes of its own: [`section`] translates, [`pools`] says which
-//! DaemonSets there are, [`names`] what they are called, [`status`] how far they are.
+//! It deploys the same driver as a ClusterPolicy, for nodes of its own: [`settings`] is what it says about the driver,
+//! [`pools`] which DaemonSets there are, [`names`] what they are called, [`status`] how far they are.
 
 mod names;
 mod pools;
-mod section;
+mod settings;
 mod status;
 
 use std::collections::BTreeMap;
 
+use capstan_api::gpu::NvidiaDriver;
 use capstan_api::gpu::nvidia_driver::{DriverType, NvidiaDriverStatus};
-use capstan_api::gpu::{ClusterPolicy, NvidiaDriver};
+use capstan_plan::kit;
+use capstan_plan::kit::Daemon;
+use capstan_plan::kit::openshift::Shares;
+use capstan_plan::kit::operand::decide;
+use capstan_plan::kit::pod::{at, host_dir, set_env};
+use capstan_plan::kit::rbac::Rights;
 use capstan_plan::{Facts, Object, Plan, Ref, is_current};
 use k8s_openapi::api::core::v1::{ConfigMap, Secret, Toleration};
 use kube::{Resource, ResourceExt};
+use pools::Pool;
 
 use crate::gpu::Cluster;
-use crate::gpu::components::access::{Rights, Shares, access, constraints};
-use crate::gpu::components::daemon::Daemon;
+use crate::gpu::components::access::{access, constraints};
+use crate::gpu::components::context::{HostPaths, given};
+use crate::gpu::components::daemon::GpuDaemon;
 use crate::gpu::components::driver::digest::{self, Record};
-use crate::gpu::components::driver::{self as component, MAIN, TOOLKIT, files, settings, startup_probe, template};
-use crate::gpu::components::pod::{at, host_dir, set_env};
+use crate::gpu::components::driver::{self as component, MAIN, TOOLKIT, files, startup_probe, template};
 use crate::gpu::components::{Cx, Outcome};
 use crate::gpu::upgrade::hold_back;
-use pools::Pool;
 
 /// Label of everything that an NVIDIADriver makes.
 const STATE: (&str, &str) = ("nvidia.com/gpu-operator.state", "state-driver");
@@ -55,16 +61,22 @@ pub struct Surroundings {
 /// Everything that one driver's plan needs.
 struct Driver<'a> {
     driver: &'a NvidiaDriver,
-    facts: &'a Facts,
-    cluster: &'a Cluster,
     around: &'a Surroundings,
-    /// The driver as a section of a policy.
-    policy: ClusterPolicy,
+    cx: Cx<'a>,
 }
 
+/// The only operand of an NVIDIADriver.
+type Operand = kit::Operand<fn(&Driver<'_>) -> bool, fn(&Driver<'_>) -> Outcome<Vec<Object>>>;
+
+const OPERANDS: &[Operand] = &[Operand { name: STATE.1, condition: "Ready", deploy: None, enabled: |_| true, objects }];
+
 impl<'a> Driver<'a> {
-    fn cx(&'a self) -> Cx<'a> {
-        Cx { policy: &self.policy, facts: self.facts, cluster: self.cluster, source: "NVIDIADriver CR" }
+    fn new(driver: &'a NvidiaDriver, facts: &'a Facts, cluster: &'a Cluster, around: &'a Surroundings) -> Self {
+        let daemonsets = settings::daemonsets(&driver.spec);
+        let cx = Cx::new("NVIDIADriver CR", driver.controller_owner_ref(&()), &daemonsets, facts, cluster);
+        let usual = HostPaths::default();
+        let paths = HostPaths { root: given(Some(&around.root)).unwrap_or(usual.root), ..usual };
+        Self { driver, around, cx: Cx { paths, ..cx } }
     }
 }
 
@@ -75,22 +87,13 @@ pub fn plan(
     cluster: &Cluster,
     around: &Surroundings,
 ) -> Plan<NvidiaDriverStatus> {
-    let one = Driver { driver, facts, cluster, around, policy: section::policy(driver, &around.root) };
+    let one = Driver::new(driver, facts, cluster, around);
     if let Some(refused) = status::refused(&one) {
         return refused;
     }
-    match objects(&one) {
-        Ok(objects) => {
-            let owner = driver.controller_owner_ref(&());
-            let own = |object: Object| match &owner {
-                Some(owner) => object.owned_by(owner),
-                None => object,
-            };
-            let objects: Vec<Object> = objects.into_iter().map(own).collect();
-            Plan { objects: Some(objects.clone()), ..status::observed(&one, &objects) }
-        }
-        Err(error) => status::failed(&one, "ReconcileFailed", &format!("Error syncing state state-driver: {error}")),
-    }
+    let decided = decide(OPERANDS, &one, &facts.live, |_, object| Some(one.cx.scope.child(object)));
+    let shown = status::observed(&one, &decided.parts);
+    Plan { objects: Some(decided.objects), ..shown }
 }
 
 /// The answer when something outside the spec is in the way.
@@ -102,8 +105,7 @@ pub fn blocked(
     reason: &str,
     message: &str,
 ) -> Plan<NvidiaDriverStatus> {
-    let policy = section::policy(driver, &around.root);
-    status::failed(&Driver { driver, facts, cluster, around, policy }, reason, message)
+    status::failed(&Driver::new(driver, facts, cluster, around), reason, message)
 }
 
 /// Objects that a driver names: when one changes, it is looked at again.
@@ -118,21 +120,21 @@ pub fn references(driver: &NvidiaDriver, namespace: &str) -> Vec<Ref> {
 }
 
 fn objects(one: &Driver<'_>) -> Outcome<Vec<Object>> {
-    let cx = one.cx();
+    let cx = &one.cx;
     let mut objects: BTreeMap<Ref, Object> = BTreeMap::new();
     let mut add = |object: Object| drop(objects.insert(object.reference.clone(), object));
     let pools = pools::pools(one);
     if !pools.is_empty() {
-        add(probe(one, &cx));
-        files::trusted_ca(&cx).into_iter().for_each(&mut add);
+        add(probe(one, cx));
+        files::trusted_ca(cx).into_iter().for_each(&mut add);
     }
     for pool in pools {
         let account = names::account(one.driver, &pool);
         let rights = Rights { everywhere: component::rules(), ..Rights::default() };
-        access(&cx, &account, rights).into_iter().for_each(&mut add);
+        access(cx, &account, rights).into_iter().for_each(&mut add);
         let shares = Shares { pid: true, anything: true, ..Shares::default() };
-        constraints(&cx, &account, shares).into_iter().for_each(&mut add);
-        add(hold_back(daemon_set(one, &cx, &pool, &account)?, &one.facts.live));
+        constraints(cx, &account, shares).into_iter().for_each(&mut add);
+        add(hold_back(daemon_set(one, &pool, &account)?, &one.cx.facts.live));
     }
     let mut objects: Vec<Object> = objects.into_values().collect();
     for object in &mut objects {
@@ -152,32 +154,28 @@ fn probe(one: &Driver<'_>, cx: &Cx<'_>) -> Object {
 
 /// The DaemonSet of a pool. A new version of the operator alone rolls no driver: it may bring a newer driver manager,
 /// and the one that runs stays until something else changes.
-fn daemon_set(one: &Driver<'_>, cx: &Cx<'_>, pool: &Pool, account: &str) -> Outcome<Object> {
-    let wanted = render(one, cx, pool, account, None)?;
+fn daemon_set(one: &Driver<'_>, pool: &Pool, account: &str) -> Outcome<Object> {
+    let wanted = render(one, pool, account, None)?;
     let unset = one.driver.spec.manager.as_ref().is_none_or(|manager| manager.image.image.is_none());
-    let there = one.facts.live.get(&wanted.reference).filter(|_| unset);
+    let there = one.cx.facts.live.get(&wanted.reference).filter(|_| unset);
     let containers = there.and_then(|live| live.pointer("/spec/template/spec/initContainers")?.as_array());
     let manager = containers.and_then(|all| all.iter().find(|container| container["name"] == "k8s-driver-manager"));
     if let Some(running) = manager.and_then(|container| container["image"].as_str()) {
-        let kept = render(one, cx, pool, account, Some(running))?;
-        let owned = match one.driver.controller_owner_ref(&()) {
-            Some(owner) => kept.clone().owned_by(&owner),
-            None => kept.clone(),
-        };
-        if is_current(&owned, &one.facts.live) {
+        let kept = render(one, pool, account, Some(running))?;
+        if is_current(&one.cx.scope.child(kept.clone()), &one.cx.facts.live) {
             return Ok(kept);
         }
     }
     Ok(wanted)
 }
 
-fn render(one: &Driver<'_>, cx: &Cx<'_>, pool: &Pool, account: &str, manager: Option<&str>) -> Outcome<Object> {
-    let spec = &one.driver.spec;
+fn render(one: &Driver<'_>, pool: &Pool, account: &str, manager: Option<&str>) -> Outcome<Object> {
+    let (spec, cx) = (&one.driver.spec, &one.cx);
     let host_manager = spec.driver_type == DriverType::VgpuHostManager;
     let mut daemon = template::template();
     daemon.common(cx)?;
     let before = daemon.main().volume_mounts.clone().unwrap_or_default().len();
-    settings::apply(cx, &mut daemon, &pool.flavour())?;
+    component::settings::apply(cx, &mut daemon, &settings::of(spec), &pool.flavour())?;
     if let (Some(container), Some(image)) = (daemon.container("k8s-driver-manager"), manager) {
         container.image = Some(image.into());
     }
@@ -193,7 +191,7 @@ fn render(one: &Driver<'_>, cx: &Cx<'_>, pool: &Pool, account: &str, manager: Op
         daemon.mount(MAIN, host_dir("cgroup", "/sys/fs/cgroup"), at("cgroup", "/sys/fs/cgroup"));
         daemon.mount(MAIN, host_dir("vfio", "/dev/vfio"), at("vfio", "/dev/vfio"));
     } else {
-        daemon.main().startup_probe = Some(section::startup_probe(spec, daemon.main()));
+        daemon.main().startup_probe = Some(settings::startup_probe(spec, daemon.main()));
     }
     if let Some(volume) = daemon.volume("driver-startup-probe-script").and_then(|volume| volume.config_map.as_mut()) {
         volume.name = names::probe(one.driver);
@@ -205,7 +203,7 @@ fn render(one: &Driver<'_>, cx: &Cx<'_>, pool: &Pool, account: &str, manager: Op
             set_env(container, digest::VARIABLE, &digest);
         }
     }
-    Ok(daemon.object(cx))
+    Ok(daemon.object(&cx.scope))
 }
 
 /// Names, labels and the nodes of a pool.
@@ -266,7 +264,7 @@ fn record(
     record.text("GDRCopyImage", &image("nvidia-gdrcopy-ctr"));
     record.text("DTKImage", &image(TOOLKIT));
     record.text("DriverType", names::type_name(spec.driver_type));
-    record.text("KernelModuleType", settings::module_type(spec.kernel_module_type.unwrap_or_default()));
+    record.text("KernelModuleType", component::settings::module_type(spec.kernel_module_type.unwrap_or_default()));
     record.list("DriverArgs", spec.args.as_deref().unwrap_or_default());
     record.env("DriverEnv", &env(&spec.env));
     record.env("ManagerEnv", &env(&spec.manager.as_ref().and_then(|manager| manager.env.clone())));

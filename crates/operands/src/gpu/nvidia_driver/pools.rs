@@ -47,10 +47,10 @@ impl Pool {
 /// The pools of a driver, from the nodes that it owns. Nodes that lack a label are not in any.
 pub(super) fn pools(one: &Driver<'_>) -> Vec<Pool> {
     let precompiled = one.driver.spec.use_precompiled == Some(true);
-    let toolkits = one.cluster.openshift.as_ref().and_then(|openshift| openshift.toolkits.as_ref());
+    let toolkits = one.cx.cluster.openshift.as_ref().and_then(|openshift| openshift.toolkits.as_ref());
     let built_by_toolkit = !precompiled && toolkits.is_some_and(|images| !images.is_empty());
     let mut pools: BTreeMap<(String, Option<String>, Option<String>), Pool> = BTreeMap::new();
-    for place in one.cluster.fleet.owned_by(&one.driver.name_any()) {
+    for place in one.cx.cluster.fleet.owned_by(&one.driver.name_any()) {
         let kernel = place.kernel.clone().filter(|_| precompiled);
         let rhcos = place.rhcos.clone().filter(|_| built_by_toolkit);
         if (precompiled && kernel.is_none()) || (built_by_toolkit && rhcos.is_none()) {

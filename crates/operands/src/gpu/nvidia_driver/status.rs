@@ -5,8 +5,9 @@ use capstan_api::gpu::nvidia_driver::{NvidiaDriverState, NvidiaDriverStatus};
 use capstan_plan::conditions::{self, Wanted};
 use capstan_plan::{Note, Object, Plan, Severity, is_current};
 
-use super::Driver;
+use super::{Driver, Operand};
 use crate::causes;
+use crate::gpu::components::Outcome;
 use crate::gpu::{kernels, upgrade};
 use crate::shown;
 
@@ -81,9 +82,14 @@ pub(super) fn failed(one: &Driver<'_>, reason: &str, message: &str) -> Plan<Nvid
 }
 
 /// The answer from what is there.
-pub(super) fn observed(one: &Driver<'_>, objects: &[Object]) -> Plan<NvidiaDriverStatus> {
-    let live = &one.facts.live;
-    let waits = objects.iter().any(|object| {
+pub(super) fn observed(one: &Driver<'_>, parts: &[(&Operand, Outcome<Vec<Object>>)]) -> Plan<NvidiaDriverStatus> {
+    let error = parts.iter().find_map(|(operand, part)| Some((operand.name, part.as_ref().err()?)));
+    if let Some((name, error)) = error {
+        return failed(one, "ReconcileFailed", &format!("Error syncing state {name}: {error}"));
+    }
+    let live = &one.cx.facts.live;
+    let mut objects = parts.iter().filter_map(|(_, part)| part.as_ref().ok()).flatten();
+    let waits = objects.any(|object| {
         let there = live.get(&object.reference);
         let status = |field: &str| there.and_then(|there| there["status"][field].as_i64()).unwrap_or_default();
         let generation = there.and_then(|there| there["metadata"]["generation"].as_i64()).unwrap_or(1);
@@ -96,7 +102,7 @@ pub(super) fn observed(one: &Driver<'_>, objects: &[Object]) -> Plan<NvidiaDrive
     });
     if waits {
         let owners: Vec<&str> = live.iter().filter_map(|(_, there)| there["metadata"]["uid"].as_str()).collect();
-        let message = one.cluster.troubles.add_to("Waiting for driver pod to be ready".into(), &owners);
+        let message = one.cx.cluster.troubles.add_to("Waiting for driver pod to be ready".into(), &owners);
         return show(one, NvidiaDriverState::NotReady, Err(("DriverNotReady", message)));
     }
     show(one, NvidiaDriverState::Ready, Ok(("Reconciled", "All resources have been successfully reconciled")))
@@ -111,7 +117,7 @@ fn show(
     let old = before.as_ref().and_then(|status| status.conditions.clone());
     let mut list = old.clone().unwrap_or_default();
     let told = list.iter().find(|one| one.type_ == "Error").map(|one| one.message.clone());
-    let (generation, now) = (one.driver.metadata.generation, one.facts.now);
+    let (generation, now) = (one.driver.metadata.generation, one.cx.facts.now);
     let (ready, error) = match &verdict {
         Ok((reason, message)) => ((true, *reason, *message), (false, "Ready", "")),
         Err((reason, message)) => ((false, "Error", ""), (true, *reason, message.as_str())),
@@ -120,10 +126,10 @@ fn show(
         conditions::set(&mut list, Wanted { type_, status, reason, message }, generation, now);
     }
     let name = one.driver.metadata.name.as_deref().unwrap_or_default();
-    kernels::show(&mut list, &one.cluster.unsupported, &one.facts.live, generation, now);
-    let upgrade = upgrade::show(&mut list, one.cluster.upgrade(name), generation, now);
-    let causes = causes::notes(&one.cluster.troubles, &one.facts.live, old.as_ref(), &list);
-    shown::remarks(&mut list, "NVIDIADriver", &one.driver.spec, one.facts, generation);
+    kernels::show(&mut list, &one.cx.cluster.unsupported, &one.cx.facts.live, generation, now);
+    let upgrade = upgrade::show(&mut list, one.cx.cluster.upgrade(name), generation, now);
+    let causes = causes::notes(&one.cx.cluster.troubles, &one.cx.facts.live, old.as_ref(), &list);
+    shown::remarks(&mut list, "NVIDIADriver", &one.driver.spec, one.cx.facts, generation);
     let event = match &verdict {
         Ok((_, message)) if before.is_none_or(|status| status.state != state) => {
             Some(Note { severity: Severity::Normal, reason: "Reconciled", message: (*message).into() })
@@ -135,9 +141,9 @@ fn show(
     };
     Plan {
         objects: None,
-        status: NvidiaDriverStatus { state, namespace: Some(one.cluster.namespace.clone()), conditions: Some(list) },
+        status: NvidiaDriverStatus { state, namespace: Some(one.cx.cluster.namespace.clone()), conditions: Some(list) },
         events: event.into_iter().chain(upgrade).chain(causes).collect(),
-        requeue: one.cluster.troubles.again,
+        requeue: one.cx.cluster.troubles.again,
         questions: Vec::new(),
     }
 }

@@ -14,11 +14,11 @@ use capstan_plan::{Facts, LiveObjects, Object, Plan};
 use k8s_openapi::api::core::v1::{ConfigMap, Pod};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use kube::{Resource, ResourceExt};
+use status::Step;
 
 use super::manifest::Manifest;
 use super::nim_service::MANAGED_BY;
-use super::pods::phase;
-use status::Step;
+use crate::pods::phase;
 
 /// Key of the ConfigMap of the cache for the manifest that builds have written.
 const LOCAL_MANIFEST: &str = "local_model_manifest.yaml";

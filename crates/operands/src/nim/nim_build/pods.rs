@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 
 use capstan_api::nim::NimCache;
 use capstan_api::nim::cache::NimProfile;
+use capstan_plan::kit::pod::at;
 use capstan_plan::kit::{env, merge_env};
 use capstan_plan::{Object, Orchestrator};
 use k8s_openapi::api::core::v1::{
@@ -16,7 +17,6 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use k8s_openapi::apimachinery::pkg::util::intstr::IntOrString;
 
 use super::super::nim_cache;
-use super::super::proxy::mount;
 use super::{Cx, labels};
 
 const GPU: &str = "nvidia.com/gpu";
@@ -93,7 +93,7 @@ fn container(cx: &Cx<'_>, cache: &NimCache) -> Container {
     Container {
         image: Some(format!("{}:{}", image.repository, image.tag)),
         image_pull_policy: image.pull_policy.clone().filter(|policy| !policy.is_empty()),
-        volume_mounts: Some(vec![VolumeMount { sub_path, ..mount(VOLUME, STORE) }]),
+        volume_mounts: Some(vec![VolumeMount { sub_path, ..at(VOLUME, STORE) }]),
         security_context: Some(SecurityContext {
             allow_privilege_escalation: Some(false),
             capabilities: Some(Capabilities { drop: Some(vec!["ALL".into()]), add: None }),

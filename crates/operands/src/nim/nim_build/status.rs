@@ -8,9 +8,9 @@ use capstan_plan::Plan;
 use capstan_plan::conditions;
 use k8s_openapi::api::core::v1::Pod;
 
-use super::super::pods::{last_words, phase, trouble};
 use super::super::shown::{About, Shown};
 use super::{Cx, pods};
+use crate::pods::{last_words, phase, trouble};
 
 const WAIT_FOR_CACHE: &str = "NIM_BUILD_WAIT_FOR_NIM_CACHE_READY";
 const RECONCILE_FAILED: &str = "NIM_BUILD_RECONCILE_FAILED";

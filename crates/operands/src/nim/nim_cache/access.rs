@@ -1,9 +1,8 @@
 //! ServiceAccount, Role and RoleBinding that all caches of a namespace share.
 
 use capstan_api::nim::NimCache;
+use capstan_plan::kit::rbac;
 use capstan_plan::{Gvk, Object};
-use k8s_openapi::api::core::v1::ServiceAccount;
-use k8s_openapi::api::rbac::v1::{PolicyRule, Role, RoleBinding, RoleRef, Subject};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{ObjectMeta, OwnerReference};
 use kube::{Resource, ResourceExt};
 
@@ -17,34 +16,16 @@ const BINDING: &str = "nim-cache-rolebinding";
 
 pub(super) fn objects(cx: &Cx<'_>) -> Vec<Object> {
     let caches = caches(cx);
-    let account = ServiceAccount { metadata: meta(cx, ACCOUNT, &caches), ..ServiceAccount::default() };
     // The union of what the caches of the namespace need: one with a proxy must not take the right from the others.
     let mut constraints: Vec<String> = caches.iter().map(|cache| constraint(cache).to_owned()).collect();
     constraints.sort();
     constraints.dedup();
-    let rule = PolicyRule {
-        api_groups: Some(vec!["security.openshift.io".into()]),
-        resources: Some(vec!["securitycontextconstraints".into()]),
-        resource_names: Some(constraints),
-        verbs: vec!["use".into()],
-        ..PolicyRule::default()
-    };
-    let role = Role { metadata: meta(cx, ROLE, &caches), rules: Some(vec![rule]) };
-    let binding = RoleBinding {
-        metadata: meta(cx, BINDING, &caches),
-        role_ref: RoleRef {
-            api_group: Some("rbac.authorization.k8s.io".into()),
-            kind: "Role".into(),
-            name: ROLE.into(),
-        },
-        subjects: Some(vec![Subject {
-            kind: "ServiceAccount".into(),
-            name: ACCOUNT.into(),
-            namespace: Some(cx.namespace.clone()),
-            ..Subject::default()
-        }]),
-    };
-    vec![Object::new(&account).shared(), Object::new(&role).shared(), Object::new(&binding).shared()]
+    let objects = [
+        rbac::service_account(meta(cx, ACCOUNT, &caches)),
+        rbac::role(meta(cx, ROLE, &caches), vec![rbac::use_constraints(constraints)]),
+        rbac::role_binding(meta(cx, BINDING, &caches), ROLE, ACCOUNT, &cx.namespace),
+    ];
+    objects.into_iter().map(Object::shared).collect()
 }
 
 /// OpenShift's security context constraint that the pods of a cache need.

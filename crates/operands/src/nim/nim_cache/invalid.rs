@@ -1,8 +1,9 @@
 //! What is wrong with a cache, each with field, value and fix.
 
 use capstan_api::common::PersistentVolumeClaim as ClaimSpec;
+use capstan_plan::kit::proxy;
+use capstan_plan::kit::storage::claim_faults;
 
-use super::super::{claim, proxy};
 use super::Cx;
 use super::source::Source;
 
@@ -10,7 +11,7 @@ use super::source::Source;
 pub(super) fn faults(cx: &Cx<'_>) -> Vec<String> {
     let mut faults = source(cx);
     match cx.spec().storage.pvc.as_ref().filter(|claim| **claim != ClaimSpec::default()) {
-        Some(claim) => faults.extend(claim::faults(claim, "spec.storage.pvc")),
+        Some(claim) => faults.extend(claim_faults(claim, "spec.storage.pvc")),
         None => faults.push("spec.storage.pvc is empty: set create: true and a size, or name a claim".into()),
     }
     if cx.spec().cert_config.is_some() {

@@ -2,6 +2,8 @@
 
 use std::collections::BTreeMap;
 
+use capstan_plan::kit::pod::at;
+use capstan_plan::kit::proxy;
 use capstan_plan::kit::{env, hash_json, merge_env};
 use capstan_plan::{Object, Orchestrator};
 use k8s_openapi::api::batch::v1::{Job, JobSpec};
@@ -13,7 +15,7 @@ use k8s_openapi::api::core::v1::{
 use k8s_openapi::apimachinery::pkg::api::resource::Quantity;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 
-use super::super::proxy::{self, mount};
+use super::super::proxy::environment as proxy_environment;
 use super::source::{Repository, Source};
 use super::{Cx, MODEL_FREE, NATIVE, access, claim_name, names};
 
@@ -189,7 +191,7 @@ fn fetch(repository: &Repository<'_>, model_free: bool) -> Vec<String> {
 fn environment(cx: &Cx<'_>, source: &Source<'_>) -> Vec<EnvVar> {
     let all = merge_env(own_environment(cx, source), cx.spec().env.clone().unwrap_or_default());
     let all = match &cx.spec().proxy {
-        Some(proxy) => merge_env(all, proxy::environment(proxy)),
+        Some(proxy) => merge_env(all, proxy_environment(proxy)),
         None => all,
     };
     if cx.type_() == NATIVE { merge_env(all, own_environment(cx, source)) } else { all }
@@ -216,8 +218,8 @@ fn own_environment(cx: &Cx<'_>, source: &Source<'_>) -> Vec<EnvVar> {
 fn mounts(cx: &Cx<'_>) -> Vec<VolumeMount> {
     let sub_path = cx.spec().storage.pvc.as_ref().and_then(|claim| claim.sub_path.clone()).filter(|p| !p.is_empty());
     let paths: &[&str] = if cx.type_() == NATIVE { &["/model", "/opt/cache"] } else { &[STORE] };
-    let store = paths.iter().map(|path| VolumeMount { sub_path: sub_path.clone(), ..mount(VOLUME, path) });
-    store.chain([mount("scratch", "/scratch")]).collect()
+    let store = paths.iter().map(|path| VolumeMount { sub_path: sub_path.clone(), ..at(VOLUME, path) });
+    store.chain([at("scratch", "/scratch")]).collect()
 }
 
 /// Containers that run before: the one that trusts certificates, then the user's.

@@ -7,9 +7,9 @@ use k8s_openapi::api::core::v1::{ConfigMap, Container, Pod, PodSpec};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 
 use super::super::manifest::{self, Manifest};
-use super::super::pods;
 use super::source::Source;
 use super::{Cx, access, job, names};
+use crate::pods;
 
 /// What the pod prints when the image has no manifest.
 const NONE: &str = "model_manifest.yaml not found";

@@ -16,15 +16,17 @@ use std::collections::BTreeSet;
 
 use capstan_api::nim::{NimCache, NimCacheStatus};
 use capstan_plan::kit::INSTANCE;
+use capstan_plan::kit::storage;
 use capstan_plan::{Facts, LiveObjects, Object, Plan, Question};
 use k8s_openapi::api::core::v1::{ConfigMap, PersistentVolumeClaim, Pod};
 use kube::{Resource, ResourceExt};
+use source::Source;
+use status::Step;
 
 use super::layout::{self, Protocol, Told};
 use super::manifest::{self, Manifest};
-use super::{claim, pods, profiles};
-use source::Source;
-use status::Step;
+use super::profiles;
+use crate::pods;
 
 /// What was seen outside of the objects.
 #[derive(Clone, Debug, Default)]
@@ -221,7 +223,7 @@ pub fn check(cache: &NimCache) -> Vec<String> {
 
 /// The claim that holds the model of a cache.
 pub fn claim_name(cache: &NimCache) -> String {
-    claim::name(&cache.spec.storage.pvc.clone().unwrap_or_default(), &cache.name_any())
+    storage::claim_name(&cache.spec.storage.pvc.clone().unwrap_or_default(), &cache.name_any())
 }
 
 /// The pod whose output is the manifest, once it has ended well.
@@ -259,7 +261,7 @@ impl Cx<'_> {
         let mut labels = names::labels(self);
         labels.insert(INSTANCE.into(), self.name.clone());
         labels.insert("app.kubernetes.io/part-of".into(), "nim-cache".into());
-        let claim = Object::new(&claim::object(spec, &self.name, &self.namespace, labels)).create_once();
+        let claim = Object::new(&storage::claim(spec, &self.name, &self.namespace, labels)).create_once();
         let kept = self.cache.annotations().get(names::RETENTION).is_some_and(|value| value == "Retain");
         Some(if kept { claim } else { self.child(claim) })
     }

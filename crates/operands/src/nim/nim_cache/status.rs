@@ -12,9 +12,9 @@ use k8s_openapi::api::core::v1::Pod;
 
 use super::super::layout::Told;
 use super::super::manifest::Manifest;
-use super::super::pods;
 use super::super::shown::{About, Shown};
 use super::{Cx, claim_name, has_claim, job, names};
+use crate::pods;
 
 pub(super) const READY: &str = "Ready";
 const NOT_READY: &str = "NotReady";

@@ -490,7 +490,7 @@ fn caches_of_a_namespace_share_the_union_of_their_rights() {
     let mut other = cache(ngc());
     other.metadata.name = Some("another".into());
     other.metadata.uid = Some("u-another".into());
-    other.spec.proxy = Some(capstan_api::nim::pod::Proxy::default());
+    other.spec.proxy = Some(capstan_api::common::Proxy::default());
     world.facts.live.insert(Ref::of::<NimCache>("nim", "another"), Arc::new(serde_json::to_value(&other).unwrap()));
     let plan = world.plan();
     let objects = plan.objects.unwrap();

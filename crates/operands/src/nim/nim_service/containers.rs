@@ -1,21 +1,22 @@
 //! Containers and volumes of the pod.
 
 use capstan_api::common::{ExtraContainer, Image};
-use capstan_api::nim::pod::ServerProbe;
+use capstan_plan::kit::expose::container_port;
 use capstan_plan::kit::merge_env;
-use k8s_openapi::api::core::v1::{
-    Container, ContainerPort, EmptyDirVolumeSource, HTTPGetAction, Probe, Volume, VolumeMount,
-};
+use capstan_plan::kit::pod::{at, scratch};
+use capstan_plan::kit::probe::{self, Timing};
+use capstan_plan::kit::proxy;
+use capstan_plan::kit::storage::memory;
+use k8s_openapi::api::core::v1::{Container, Probe, Volume, VolumeMount};
 use k8s_openapi::apimachinery::pkg::util::intstr::IntOrString;
 
-use super::super::proxy::{self, mount};
 use super::{Cx, env, model, service, storage};
 
 /// The container that serves.
 pub(super) fn main(cx: &Cx<'_>) -> Container {
     let spec = cx.spec();
     let [liveness_probe, readiness_probe, startup_probe] =
-        probes(cx, 120, |path| http(path, IntOrString::String("api".into())));
+        probes(cx, 120, |path| probe::http(path, IntOrString::String("api".into())));
     Container {
         name: format!("{}-ctr", cx.name),
         image: Some(reference(&spec.image)),
@@ -23,7 +24,7 @@ pub(super) fn main(cx: &Cx<'_>) -> Container {
         command: spec.command.clone(),
         args: spec.args.clone(),
         env: Some(env::main(cx)),
-        ports: Some(service::ports(cx).into_iter().map(|(name, number)| port(name, number)).collect()),
+        ports: Some(service::ports(cx).into_iter().map(|(name, number)| container_port(name, number)).collect()),
         resources: model::resources(cx),
         liveness_probe,
         readiness_probe,
@@ -42,7 +43,7 @@ pub(super) fn sidecars(cx: &Cx<'_>, mounts: &[VolumeMount]) -> Vec<Container> {
 /// Containers that run before it: the one that trusts certificates, then the user's.
 pub(super) fn init(cx: &Cx<'_>) -> Vec<Container> {
     let mut mounts = model_store(cx);
-    mounts.extend(needs_scratch(cx).then(|| mount("scratch", "/scratch")));
+    mounts.extend(needs_scratch(cx).then(|| at("scratch", "/scratch")));
     let trust = certificates(cx).is_some();
     if trust {
         mounts.extend(proxy::trusting_mounts());
@@ -71,14 +72,9 @@ fn extra(cx: &Cx<'_>, container: &ExtraContainer) -> Container {
 
 /// Volumes of the pod, in order.
 pub(super) fn volumes(cx: &Cx<'_>) -> Vec<Volume> {
-    let shared_memory = cx.spec().storage.as_ref().and_then(|storage| storage.shared_memory_size_limit.clone());
-    let memory = EmptyDirVolumeSource {
-        medium: Some("Memory".into()),
-        size_limit: shared_memory,
-        ..EmptyDirVolumeSource::default()
-    };
-    let mut volumes = vec![Volume { name: "dshm".into(), empty_dir: Some(memory), ..Volume::default() }];
-    volumes.extend(needs_scratch(cx).then(|| empty_dir("scratch")));
+    let shared_memory = cx.spec().storage.as_ref().and_then(|storage| storage.shared_memory_size_limit.as_ref());
+    let mut volumes = vec![memory("dshm", shared_memory)];
+    volumes.extend(needs_scratch(cx).then(|| scratch("scratch")));
     volumes.push(storage::volume(cx));
     if let Some(name) = certificates(cx) {
         volumes.extend(proxy::volumes(name));
@@ -89,8 +85,8 @@ pub(super) fn volumes(cx: &Cx<'_>) -> Vec<Volume> {
 /// Mounts of the serving container.
 pub(super) fn mounts(cx: &Cx<'_>) -> Vec<VolumeMount> {
     let mut mounts = model_store(cx);
-    mounts.push(mount("dshm", "/dev/shm"));
-    mounts.extend(needs_scratch(cx).then(|| mount("scratch", "/scratch")));
+    mounts.push(at("dshm", "/dev/shm"));
+    mounts.extend(needs_scratch(cx).then(|| at("scratch", "/scratch")));
     mounts.extend(certificates(cx).map(|_| proxy::trusted_mount()));
     mounts
 }
@@ -99,8 +95,8 @@ pub(super) fn mounts(cx: &Cx<'_>) -> Vec<VolumeMount> {
 fn model_store(cx: &Cx<'_>) -> Vec<VolumeMount> {
     let native = model::is_native(cx) && cx.multi_node().is_none();
     let paths: &[&str] = if native { &["/model", "/opt/cache"] } else { &[env::MODEL_STORE] };
-    let at = |path: &&str| VolumeMount { sub_path: storage::sub_path(cx), ..mount("model-store", path) };
-    paths.iter().map(at).collect()
+    let store = |path: &&str| VolumeMount { sub_path: storage::sub_path(cx), ..at("model-store", path) };
+    paths.iter().map(store).collect()
 }
 
 /// Containers of the user exchange files with the server there.
@@ -114,43 +110,17 @@ fn certificates<'a>(cx: &Cx<'a>) -> Option<&'a str> {
 }
 
 /// Liveness, readiness and startup probe: the user's, or the usual one with what `ask` makes of a path.
-pub(super) fn probes(cx: &Cx<'_>, patience: i32, ask: impl Fn(&str) -> Probe) -> [Option<Probe>; 3] {
+pub(super) fn probes(cx: &Cx<'_>, startup_failures: i32, ask: impl Fn(&str) -> Probe) -> [Option<Probe>; 3] {
     let (spec, live, ready) = (cx.spec(), "/v1/health/live", "/v1/health/ready");
     [
-        (spec.liveness_probe.as_ref(), live, 15, 3),
-        (spec.readiness_probe.as_ref(), ready, 15, 3),
-        (spec.startup_probe.as_ref(), ready, 30, patience),
+        (&spec.liveness_probe, live, 15, 3),
+        (&spec.readiness_probe, ready, 15, 3),
+        (&spec.startup_probe, ready, 30, startup_failures),
     ]
-    .map(|(wanted, path, delay, failures): (Option<&ServerProbe>, &str, i32, i32)| {
-        if wanted.is_some_and(|wanted| wanted.enabled == Some(false)) {
-            return None;
-        }
-        wanted.and_then(|wanted| wanted.probe.clone()).or_else(|| {
-            Some(Probe {
-                initial_delay_seconds: Some(delay),
-                timeout_seconds: Some(1),
-                period_seconds: Some(10),
-                success_threshold: Some(1),
-                failure_threshold: Some(failures),
-                ..ask(path)
-            })
-        })
+    .map(|(settings, path, delay, failures)| {
+        let timing = Timing { delay, period: 10, timeout: 1, failures };
+        probe::chosen(settings.as_ref(), || timing.of(ask(path)))
     })
-}
-
-/// A probe that asks over HTTP.
-pub(super) fn http(path: &str, port: IntOrString) -> Probe {
-    let action = HTTPGetAction { path: Some(path.into()), port, ..HTTPGetAction::default() };
-    Probe { http_get: Some(action), ..Probe::default() }
-}
-
-pub(super) fn port(name: &str, number: i32) -> ContainerPort {
-    ContainerPort {
-        name: Some(name.into()),
-        container_port: number,
-        protocol: Some("TCP".into()),
-        ..ContainerPort::default()
-    }
 }
 
 pub(super) fn reference(image: &Image) -> String {
@@ -159,8 +129,4 @@ pub(super) fn reference(image: &Image) -> String {
 
 pub(super) fn pull_policy(image: &Image) -> Option<String> {
     image.pull_policy.clone().filter(|policy| !policy.is_empty())
-}
-
-pub(super) fn empty_dir(name: &str) -> Volume {
-    Volume { name: name.into(), empty_dir: Some(EmptyDirVolumeSource::default()), ..Volume::default() }
 }

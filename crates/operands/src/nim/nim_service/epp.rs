@@ -7,11 +7,14 @@ use capstan_api::common::epp::EndpointPickerConfig;
 use capstan_api::foreign::InferencePool;
 use capstan_api::foreign::inference::{EndpointPickerRef, InferencePoolSpec, PoolPort, PoolSelector};
 use capstan_plan::Object;
+use capstan_plan::kit::expose::container_port;
+use capstan_plan::kit::pod::{Mount, at};
+use capstan_plan::kit::rbac;
 use k8s_openapi::api::apps::v1::{Deployment, DeploymentSpec};
 use k8s_openapi::api::core::v1::{
     Capabilities, ConfigMap, ConfigMapVolumeSource, Container, ContainerPort, GRPCAction, PodSecurityContext, PodSpec,
     PodTemplateSpec, Probe, ResourceRequirements, SeccompProfile, SecurityContext, Service, ServicePort, ServiceSpec,
-    Volume, VolumeMount,
+    Volume,
 };
 use k8s_openapi::api::rbac::v1::PolicyRule;
 use k8s_openapi::apimachinery::pkg::api::resource::Quantity;
@@ -19,9 +22,8 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::{LabelSelector, ObjectMeta};
 use k8s_openapi::apimachinery::pkg::util::intstr::IntOrString;
 use serde_json::{Value, json};
 
-use super::super::proxy;
 use super::parts::Parts;
-use super::{Cx, access, containers, deployment, names, pod, references, rolling, routes, service};
+use super::{Cx, containers, deployment, names, pod, references, rolling, routes, service};
 
 /// Key of the configuration that we store.
 const FILE: &str = "default-plugins.yaml";
@@ -35,7 +37,7 @@ pub(super) fn add(cx: &Cx<'_>, parts: &mut Parts) {
     let Some(epp) = routes::router(cx).and_then(|router| router.epp_config.as_ref()) else { return };
     let name = format!("{}-epp", cx.name);
     let meta = names::bare(cx, &name);
-    parts.objects.extend(access::granted(&meta, None, rules()));
+    parts.objects.extend(rbac::account_with_role(&meta, None, rules()));
     if let Some(config) = &epp.config {
         let metadata = names::bare(cx, &format!("{name}-config"));
         let data = BTreeMap::from([(FILE.to_owned(), text(config))]);
@@ -76,7 +78,7 @@ fn ports(epp: &EppConfig) -> Vec<ContainerPort> {
         return own;
     }
     [("grpc-ext-proc", GATEWAY_PORT), ("grpc-health", HEALTH_PORT), ("http-metrics", METRICS_PORT)]
-        .map(|(name, number)| containers::port(name, number))
+        .map(|(name, number)| container_port(name, number))
         .into()
 }
 
@@ -188,7 +190,7 @@ fn container(cx: &Cx<'_>, epp: &EppConfig) -> Container {
             capabilities: Some(Capabilities { drop: Some(vec!["ALL".into()]), ..Capabilities::default() }),
             ..SecurityContext::default()
         }),
-        volume_mounts: Some(vec![VolumeMount { read_only: Some(true), ..proxy::mount("epp-config", "/config") }]),
+        volume_mounts: Some(vec![at("epp-config", "/config").read_only()]),
         ..Container::default()
     }
 }

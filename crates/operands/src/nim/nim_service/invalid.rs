@@ -5,10 +5,11 @@ use std::collections::BTreeSet;
 use capstan_api::nim::NimService;
 use capstan_api::nim::dra::{ClaimCreation, DraResource};
 use capstan_api::nim::service::InferencePlatform;
+use capstan_plan::kit::proxy;
 use capstan_plan::kit::quantity;
+use capstan_plan::kit::storage::claim_faults;
 use capstan_plan::{Facts, ServerVersion};
 
-use super::super::{claim, proxy};
 use super::storage::{Storage, sources};
 use super::{Cx, kserve, routes, selectors, service};
 
@@ -127,7 +128,7 @@ fn of_storage(cx: &Cx<'_>, list: &mut List) {
             list.add(Weight::Fatal, message);
         }
         [Storage::Claim(own)] => {
-            claim::faults(own, "spec.storage.pvc").into_iter().for_each(|message| list.add(Weight::Fatal, message));
+            claim_faults(own, "spec.storage.pvc").into_iter().for_each(|message| list.add(Weight::Fatal, message));
         }
         [_] => {}
         many => list.add(Weight::Fatal, format!("spec.storage names {} places for the model: keep one", many.len())),

@@ -4,6 +4,7 @@ use capstan_api::foreign::InferenceService;
 use capstan_api::foreign::kserve::{InferenceServiceSpec, Predictor, Scaling};
 use capstan_api::ignored;
 use capstan_api::nim::service::InferencePlatform;
+use capstan_plan::kit::probe;
 use capstan_plan::kit::quantity;
 use capstan_plan::{Gvk, Object};
 use k8s_openapi::api::autoscaling::v2::{MetricSpec, MetricTarget};
@@ -207,7 +208,7 @@ fn main(cx: &Cx<'_>, mode: &str) -> Container {
     let grpc = service::exposure(cx).and_then(|service| service.grpc_port);
     let ask = |path: &str| match grpc {
         Some(port) => Probe { grpc: Some(GRPCAction { port, ..GRPCAction::default() }), ..Probe::default() },
-        None => containers::http(path, IntOrString::Int(number)),
+        None => probe::http(path, IntOrString::Int(number)),
     };
     let [liveness_probe, readiness_probe, startup_probe] = containers::probes(cx, 30, ask);
     // Knative takes one port, and no name of its own choosing.

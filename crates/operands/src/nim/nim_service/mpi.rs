@@ -4,16 +4,14 @@ use std::collections::BTreeMap;
 use std::fmt::Write;
 
 use capstan_api::nim::multi_node::MultiNode;
+use capstan_plan::kit::pod::{Mount, at, scratch};
 use capstan_plan::{Answer, Object, Question, Ref};
 use k8s_openapi::ByteString;
-use k8s_openapi::api::core::v1::{
-    ConfigMap, ConfigMapVolumeSource, Container, Secret, SecretVolumeSource, Volume, VolumeMount,
-};
+use k8s_openapi::api::core::v1::{ConfigMap, ConfigMapVolumeSource, Container, Secret, SecretVolumeSource, Volume};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 
-use super::super::proxy;
 use super::parts::{Parts, Stop};
-use super::{Cx, containers, multi_node, names};
+use super::{Cx, multi_node, names};
 
 const SCRIPT: &str = "start-mpi-cluster.sh";
 const KEY: &str = "private.key";
@@ -90,7 +88,7 @@ pub(super) fn mount(cx: &Cx<'_>, [of_leader, of_worker]: &mut [Vec<Volume>; 2], 
         ..Volume::default()
     };
     let shared = [
-        containers::empty_dir("ssh-dotfiles"),
+        scratch("ssh-dotfiles"),
         Volume {
             name: "ssh-pk".into(),
             secret: Some(SecretVolumeSource {
@@ -103,16 +101,13 @@ pub(super) fn mount(cx: &Cx<'_>, [of_leader, of_worker]: &mut [Vec<Volume>; 2], 
         config("start-mpi-script", &script),
     ];
     let mounts = [
-        proxy::mount("ssh-dotfiles", "/opt/nim/llm/.ssh"),
-        proxy::mount("ssh-pk", "/opt/nim/llm/pk"),
-        VolumeMount {
-            sub_path: Some(SCRIPT.into()),
-            ..proxy::mount("start-mpi-script", &format!("/opt/nim/{SCRIPT}"))
-        },
+        at("ssh-dotfiles", "/opt/nim/llm/.ssh"),
+        at("ssh-pk", "/opt/nim/llm/pk"),
+        at("start-mpi-script", &format!("/opt/nim/{SCRIPT}")).sub(SCRIPT),
     ];
     of_leader.push(config("mpi-config", &hosts));
-    of_worker.push(containers::empty_dir("ssh-confs"));
-    let own = [proxy::mount("mpi-config", "/etc/mpi"), proxy::mount("ssh-confs", "/ssh-confs")];
+    of_worker.push(scratch("ssh-confs"));
+    let own = [at("mpi-config", "/etc/mpi"), at("ssh-confs", "/ssh-confs")];
     for ((volumes, container), own) in [(of_leader, leader), (of_worker, worker)].into_iter().zip(own) {
         volumes.extend(shared.clone());
         container.volume_mounts.get_or_insert_default().extend(std::iter::once(own).chain(mounts.clone()));

@@ -11,6 +11,7 @@ use capstan_api::foreign::volcano::PodGroupSpec;
 use capstan_api::foreign::{LeaderWorkerSet, PodGroup};
 use capstan_api::nim::multi_node::MultiNode;
 use capstan_plan::Object;
+use capstan_plan::kit::expose::container_port;
 use capstan_plan::kit::{env, merge_env};
 use k8s_openapi::api::core::v1::{
     Container, EnvVar, EnvVarSource, ExecAction, ObjectFieldSelector, PodTemplateSpec, Probe,
@@ -209,7 +210,7 @@ fn container(cx: &Cx<'_>, spread: &MultiNode, name: &str, own: Vec<EnvVar>, args
     container.env = Some(list);
     container.args = container.args.or(args);
     if let Some(ray) = &spread.ray {
-        container.ports.get_or_insert_default().push(containers::port("ray", ray.ray_port));
+        container.ports.get_or_insert_default().push(container_port("ray", ray.ray_port));
     }
     container
 }

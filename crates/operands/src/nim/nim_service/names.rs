@@ -2,10 +2,10 @@
 
 use std::collections::BTreeMap;
 
+use capstan_plan::kit::proxy;
 use capstan_plan::kit::{INSTANCE, hash_json, merge_maps};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 
-use super::super::proxy;
 use super::Cx;
 
 /// Value of `app.kubernetes.io/managed-by`: dashboards and the caches select by it.

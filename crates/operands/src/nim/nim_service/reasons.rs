@@ -14,7 +14,7 @@ use crate::causes::pods::unstarted;
 pub(super) fn waiting(cx: &Cx<'_>) -> Option<String> {
     let mut stuck = pods(cx).into_iter().filter_map(|pod| {
         let status = pod.status.as_ref()?;
-        let reason = super::super::pods::reason(status).or_else(|| volume(cx, status))?;
+        let reason = crate::pods::reason(status).or_else(|| volume(cx, status))?;
         Some(format!("pod {}: {reason}", pod.metadata.name.unwrap_or_default()))
     });
     let first = stuck.next()?;

@@ -5,13 +5,14 @@ use std::collections::BTreeMap;
 use capstan_api::compute_domain::ComputeDomain;
 use capstan_api::nim::{NimCache, NimService};
 use capstan_plan::kit::hash;
+use capstan_plan::kit::proxy;
+use capstan_plan::kit::storage::claim_name;
 use capstan_plan::{Facts, Gvk, Ref};
 use jiff::Timestamp;
 use k8s_openapi::api::core::v1::{ConfigMap, EnvVar, PersistentVolumeClaim, Secret};
 use kube::ResourceExt;
 use serde_json::Value;
 
-use super::super::{claim, proxy};
 use super::storage::{Storage, sources};
 use super::{Cx, devices, env, storage};
 
@@ -27,7 +28,7 @@ pub fn references(service: &NimService) -> Vec<Ref> {
     list.extend(secrets.map(|name| Ref::of::<Secret>(&namespace, name)));
     list.extend(storage::cache_name(spec).map(|name| Ref::of::<NimCache>(&namespace, name)));
     if let Some(Storage::Claim(own)) = sources(spec).first() {
-        list.push(Ref::of::<PersistentVolumeClaim>(&namespace, &claim::name(own, &cx.name)));
+        list.push(Ref::of::<PersistentVolumeClaim>(&namespace, &claim_name(own, &cx.name)));
     }
     let domain = spec.multi_node.as_ref().and_then(|spread| spread.compute_domain.as_ref());
     let named = domain.and_then(|domain| domain.name.as_deref());
@@ -70,7 +71,7 @@ fn by_server(cx: &Cx<'_>) -> Vec<Ref> {
     if let Some(Storage::Claim(own)) = sources(spec).first()
         && own.create != Some(true)
     {
-        list.push(Ref::of::<PersistentVolumeClaim>(namespace, &claim::name(own, &cx.name)));
+        list.push(Ref::of::<PersistentVolumeClaim>(namespace, &claim_name(own, &cx.name)));
     }
     list
 }

@@ -1,9 +1,8 @@
 //! The Service in front of the pods.
 
 use capstan_api::common::ServiceExposure;
-use capstan_plan::kit::merge_maps;
-use k8s_openapi::api::core::v1::{Service, ServicePort, ServiceSpec};
-use k8s_openapi::apimachinery::pkg::util::intstr::IntOrString;
+use capstan_plan::kit::expose;
+use k8s_openapi::api::core::v1::Service;
 
 use super::{Cx, names};
 
@@ -29,28 +28,5 @@ pub(super) fn ports(cx: &Cx<'_>) -> Vec<(&'static str, i32)> {
 }
 
 pub(super) fn object(cx: &Cx<'_>) -> Service {
-    let exposure = exposure(cx);
-    let mut metadata = names::meta(cx);
-    let (labels, annotations) = (metadata.labels.take(), metadata.annotations.take());
-    metadata.labels = labels.map(|own| merge_maps(own, exposure.and_then(|service| service.labels.as_ref())));
-    metadata.annotations =
-        annotations.map(|own| merge_maps(own, exposure.and_then(|service| service.annotations.as_ref())));
-    let ports = ports(cx).into_iter().map(|(name, port)| ServicePort {
-        name: Some(name.into()),
-        port,
-        target_port: Some(IntOrString::String(name.into())),
-        protocol: Some("TCP".into()),
-        ..ServicePort::default()
-    });
-    let type_ = exposure.and_then(|service| service.type_.clone()).filter(|name| !name.is_empty());
-    Service {
-        metadata,
-        spec: Some(ServiceSpec {
-            type_: Some(type_.unwrap_or_else(|| "ClusterIP".into())),
-            selector: Some(names::selector(cx)),
-            ports: Some(ports.collect()),
-            ..ServiceSpec::default()
-        }),
-        ..Service::default()
-    }
+    expose::service(names::meta(cx), exposure(cx), names::selector(cx), &ports(cx))
 }

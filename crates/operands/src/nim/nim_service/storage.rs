@@ -4,12 +4,10 @@ use capstan_api::common::PersistentVolumeClaim as ClaimSpec;
 use capstan_api::nim::NimServiceSpec;
 use capstan_api::nim::service::NimServiceStorage;
 use capstan_plan::Object;
-use k8s_openapi::api::core::v1::{
-    EmptyDirVolumeSource, HostPathVolumeSource, PersistentVolumeClaimVolumeSource, Volume,
-};
+use capstan_plan::kit::{pod, storage};
+use k8s_openapi::api::core::v1::Volume;
 use k8s_openapi::apimachinery::pkg::api::resource::Quantity;
 
-use super::super::claim;
 use super::parts::Stop;
 use super::{Cx, model, names};
 
@@ -87,7 +85,7 @@ pub(super) fn waits(cx: &Cx<'_>) -> Option<Stop> {
 fn used(cx: &Cx<'_>) -> Option<(String, Option<String>)> {
     let inside = |claim: &ClaimSpec| claim.sub_path.clone().filter(|path| !path.is_empty());
     match source(cx)? {
-        Storage::Claim(own) => Some((claim::name(own, &cx.name), inside(own))),
+        Storage::Claim(own) => Some((storage::claim_name(own, &cx.name), inside(own))),
         Storage::Cache(_) => {
             let cache = cx.cache.as_ref()?;
             let own = cache.spec.storage.pvc.clone().unwrap_or_default();
@@ -111,24 +109,16 @@ pub(super) fn sub_path(cx: &Cx<'_>) -> Option<String> {
 
 /// The volume with the model.
 pub(super) fn volume(cx: &Cx<'_>) -> Volume {
-    let mut volume = Volume { name: "model-store".into(), ..Volume::default() };
-    if let Some((claim_name, _)) = used(cx) {
+    let name = "model-store";
+    if let Some((claim, _)) = used(cx) {
         let read_only = cx.spec().storage.as_ref().and_then(|storage| storage.read_only).filter(|value| *value);
-        volume.persistent_volume_claim = Some(PersistentVolumeClaimVolumeSource { claim_name, read_only });
-        return volume;
+        return storage::claim_volume(name, &claim, read_only);
     }
     match source(cx) {
-        Some(Storage::EmptyDir(limit)) => {
-            let directory = EmptyDirVolumeSource { size_limit: limit.cloned(), ..EmptyDirVolumeSource::default() };
-            volume.empty_dir = Some(directory);
-        }
-        Some(Storage::HostPath(path)) => {
-            volume.host_path =
-                Some(HostPathVolumeSource { path: path.into(), type_: Some("DirectoryOrCreate".into()) });
-        }
-        _ => {}
+        Some(Storage::EmptyDir(limit)) => storage::empty_dir(name, limit),
+        Some(Storage::HostPath(path)) => pod::host_make(name, path),
+        _ => Volume { name: name.into(), ..Volume::default() },
     }
-    volume
 }
 
 /// The claim, where we are asked to make it.
@@ -142,7 +132,7 @@ pub(super) fn claim(cx: &Cx<'_>) -> Option<Object> {
         ("app.kubernetes.io/name", &cx.name),
         ("app.kubernetes.io/managed-by", names::MANAGED_BY),
     ]);
-    Some(Object::new(&claim::object(own, &cx.name, &cx.namespace, labels)).create_once())
+    Some(Object::new(&storage::claim(own, &cx.name, &cx.namespace, labels)).create_once())
 }
 
 /// Whether the claim that we make is there.

@@ -12,6 +12,7 @@ mod mig;
 mod openshift;
 mod own;
 mod plugin;
+mod rendered;
 mod runtime_classes;
 mod sandbox_templates;
 mod shape;

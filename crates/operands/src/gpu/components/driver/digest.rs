@@ -6,11 +6,11 @@ use std::collections::BTreeMap;
 use std::fmt::Write;
 
 use capstan_plan::kit;
+use capstan_plan::kit::Daemon;
+use capstan_plan::kit::pod::set_env;
 use k8s_openapi::api::core::v1::{Container, PodSpec, Volume, VolumeMount};
 
 use super::MAIN;
-use crate::gpu::components::daemon::Daemon;
-use crate::gpu::components::pod::set_env;
 
 pub(crate) const VARIABLE: &str = "DRIVER_CONFIG_DIGEST";
 

@@ -3,12 +3,13 @@
 use std::collections::BTreeMap;
 
 use capstan_plan::Object;
-use k8s_openapi::api::core::v1::{ConfigMap, KeyToPath, SecretVolumeSource, Volume};
+use capstan_plan::kit::Daemon;
+use capstan_plan::kit::pod::{Mount, at, config, env_of, host_dir, host_typed, secret, set_env};
+use k8s_openapi::api::core::v1::ConfigMap;
 
 use super::MAIN;
-use crate::gpu::components::access::meta;
-use crate::gpu::components::daemon::Daemon;
-use crate::gpu::components::pod::{Mount, at, config, host_dir, host_typed, set_env};
+use super::settings::{DriverSettings, Licence};
+use crate::gpu::components::daemon::GpuDaemon;
 use crate::gpu::components::{Cx, Outcome};
 use crate::gpu::fleet::{ContainerRuntime, Os};
 
@@ -38,43 +39,28 @@ pub(crate) fn mount_map(
 }
 
 /// Licence of vGPU guests: the Secret wins over the ConfigMap.
-pub(crate) fn licence(cx: &Cx<'_>, daemon: &mut Daemon) {
-    let licence = cx.spec().driver.licensing_config.clone().unwrap_or_default();
-    let named = |name: Option<String>| name.filter(|name| !name.is_empty());
-    let (secret, map) = (named(licence.secret_name), named(licence.config_map_name));
-    if secret.is_none() && map.is_none() {
+pub(super) fn licence(licence: &Licence<'_>, daemon: &mut Daemon) {
+    if licence.secret.is_none() && licence.config_map.is_none() {
         return;
     }
     let (conf, token) = ("gridd.conf", "client_configuration_token.tok");
     let mut files = vec![(conf, format!("/drivers/{conf}"))];
-    if licence.nls_enabled == Some(true) {
+    if licence.token {
         files.push((token, format!("/drivers/ClientConfigToken/{token}")));
     }
     let items: Vec<(&str, &str)> = files.iter().map(|(file, _)| (*file, *file)).collect();
-    let volume = match (&secret, &map) {
-        (Some(secret), _) => secret_volume("licensing-config", secret, &items),
-        (None, map) => config("licensing-config", map.as_deref().unwrap_or_default(), None, &items),
+    let volume = match licence.secret {
+        Some(name) => secret("licensing-config", name, &items),
+        None => config("licensing-config", licence.config_map.unwrap_or_default(), None, &items),
     };
     for (file, path) in &files {
         daemon.mount(MAIN, volume.clone(), at("licensing-config", path).read_only().sub(file));
     }
 }
 
-fn secret_volume(name: &str, secret: &str, items: &[(&str, &str)]) -> Volume {
-    let item =
-        |(key, path): &(&str, &str)| KeyToPath { key: (*key).into(), path: (*path).into(), ..KeyToPath::default() };
-    let source = SecretVolumeSource {
-        secret_name: Some(secret.into()),
-        items: Some(items.iter().map(item).collect()),
-        ..SecretVolumeSource::default()
-    };
-    Volume { name: name.into(), secret: Some(source), ..Volume::default() }
-}
-
 /// Topology daemon of vGPU guests.
-pub(crate) fn topology(cx: &Cx<'_>, daemon: &mut Daemon) {
-    let name = cx.spec().driver.virtual_topology.as_ref().and_then(|topology| topology.config.as_deref());
-    let Some(name) = name.filter(|name| !name.is_empty()) else { return };
+pub(crate) fn topology(config_map: Option<&str>, daemon: &mut Daemon) {
+    let Some(name) = config_map else { return };
     let file = "nvidia-topologyd.conf";
     let mount = at("topology-config", &format!("/etc/nvidia/{file}")).read_only().sub(file);
     daemon.mount(MAIN, config("topology-config", name, None, &[(file, file)]), mount);
@@ -89,21 +75,23 @@ pub(crate) fn kernel_modules(daemon: &mut Daemon, os: &Os) {
 }
 
 /// What building a driver needs: package repositories, certificates, subscriptions.
-pub(crate) fn packages(cx: &Cx<'_>, daemon: &mut Daemon, os: &Os, containers: &[&str]) -> Outcome<()> {
-    let driver = &cx.spec().driver;
-    let repositories = driver.repo_config.as_ref().and_then(|config| config.config_map_name.as_deref());
-    let repositories = repositories.filter(|name| !name.is_empty());
-    if let Some(name) = repositories {
+pub(super) fn packages(
+    cx: &Cx<'_>,
+    daemon: &mut Daemon,
+    driver: &DriverSettings<'_>,
+    os: &Os,
+    containers: &[&str],
+) -> Outcome<()> {
+    if let Some(name) = driver.repositories {
         let directory = directory(os, ["/etc/yum.repos.d", "/etc/apt/sources.list.d", "/etc/zypp/repos.d"])?;
         mount_map(cx, daemon, name, "spec.driver.repoConfig.configMapName", directory, containers)?;
     }
-    let certificates = driver.cert_config.as_ref().and_then(|config| config.name.as_deref());
-    if let Some(name) = certificates.filter(|name| !name.is_empty()) {
+    if let Some(name) = driver.certificates {
         let directories =
             ["/etc/pki/ca-trust/extracted/pem", "/usr/local/share/ca-certificates", "/etc/pki/trust/anchors"];
         mount_map(cx, daemon, name, "spec.driver.certConfig.name", directory(os, directories)?, containers)?;
     }
-    subscriptions(cx, daemon, os, repositories.is_some());
+    subscriptions(cx, daemon, os, driver.repositories.is_some());
     Ok(())
 }
 
@@ -121,7 +109,7 @@ fn directory(os: &Os, of: [&'static str; 3]) -> Outcome<&'static str> {
 fn subscriptions(cx: &Cx<'_>, daemon: &mut Daemon, os: &Os, own_repositories: bool) {
     let openshift = cx.cluster.openshift.is_some();
     let paths: &[(&str, &str, &str)] = match os.id.as_str() {
-        "rhel" if !openshift && cx.runtime() != ContainerRuntime::Crio && !own_repositories => &[
+        "rhel" if !openshift && cx.container_runtime() != ContainerRuntime::Crio && !own_repositories => &[
             ("/run/secrets/etc-pki-entitlement", "/etc/pki/entitlement", "Directory"),
             ("/run/secrets/redhat.repo", "/etc/yum.repos.d/redhat.repo", "File"),
             ("/run/secrets/rhsm", "/etc/rhsm", "Directory"),
@@ -146,7 +134,7 @@ pub(crate) fn proxy(cx: &Cx<'_>, daemon: &mut Daemon) {
         for (name, value) in &openshift.proxy {
             for name in [name.to_uppercase(), name.to_lowercase()] {
                 // What the user set stays.
-                if crate::gpu::components::pod::env_of(container, &name).is_none() {
+                if env_of(container, &name).is_none() {
                     set_env(container, &name, value);
                 }
             }
@@ -161,7 +149,7 @@ pub(crate) fn proxy(cx: &Cx<'_>, daemon: &mut Daemon) {
 /// The ConfigMap that OpenShift fills with the certificates of the cluster.
 pub(crate) fn trusted_ca(cx: &Cx<'_>) -> Option<Object> {
     cx.cluster.openshift.as_ref()?.trusted_ca.as_ref()?;
-    let mut metadata = meta(cx, TRUSTED_CA, true);
+    let mut metadata = cx.scope.meta(TRUSTED_CA);
     let label = "config.openshift.io/inject-trusted-cabundle";
     metadata.labels.get_or_insert_default().insert(label.into(), "true".into());
     let data = BTreeMap::from([("ca-bundle.crt".to_owned(), String::new())]);

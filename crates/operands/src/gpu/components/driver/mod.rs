@@ -1,7 +1,7 @@
 //! Driver: one DaemonSet for all GPU nodes, or one per kernel, per version of OpenShift's node system, or per operating
 //! system where nodes differ.
 //!
-//! [`template`] is what all drivers start from, [`settings`] what the policy changes, [`files`] what it mounts,
+//! [`template`] is what all drivers start from, [`settings`] what the user changes, [`files`] what it mounts,
 //! [`toolkit`] how OpenShift builds drivers, [`digest`] the identity by which a node knows that nothing changed.
 
 pub(crate) mod digest;
@@ -12,19 +12,23 @@ mod toolkit;
 
 use std::collections::BTreeMap;
 
+use capstan_plan::kit::Daemon;
+use capstan_plan::kit::monitoring::labelled;
+use capstan_plan::kit::openshift::Shares;
+use capstan_plan::kit::rbac::{Rights, rule};
 use capstan_plan::{Gvk, Object, kit};
 use k8s_openapi::api::apps::v1::DaemonSet;
 use k8s_openapi::api::core::v1::ConfigMap;
 use k8s_openapi::api::rbac::v1::PolicyRule;
 
 pub(crate) use files::mount_map;
-pub(crate) use settings::manage;
+pub(crate) use settings::{DriverSettings, manage};
 pub(crate) use template::manager;
 pub(crate) use toolkit::{TOOLKIT, build_with_toolkit, toolkit_builds, toolkit_container};
 
-use super::access::{Rights, Shares, access, constraints, meta, rule};
-use super::daemon::Daemon;
-use super::{Cx, Operand, Outcome, vgpu_manager};
+use super::access::{access, constraints};
+use super::daemon::GpuDaemon;
+use super::{Cx, Operand, Outcome, PolicyCx, vgpu_manager};
 use crate::gpu::fleet::{KERNEL, OS_ID, OS_VERSION, Os};
 use crate::gpu::upgrade::hold_back;
 
@@ -68,14 +72,14 @@ impl Flavour {
     }
 }
 
-fn objects(cx: &Cx<'_>) -> Outcome<Vec<Object>> {
+fn objects(cx: &PolicyCx<'_>) -> Outcome<Vec<Object>> {
     let rights = Rights { everywhere: rules(), ..Rights::default() };
     let mut objects = access(cx, ACCOUNT, rights);
     objects.extend(constraints(cx, ACCOUNT, Shares { pid: true, anything: true, ..Shares::default() }));
     objects.push(startup_probe(cx));
     objects.extend(files::trusted_ca(cx));
     for flavour in flavours(cx)? {
-        let set = daemon(cx, &flavour)?.object(cx);
+        let set = daemon(cx, &flavour)?.object(&cx.scope);
         let set = set.follow("/spec/selector").follow("/spec/template/metadata/labels/app");
         objects.push(hold_back(set, &cx.facts.live));
     }
@@ -114,16 +118,15 @@ ready=$(mktemp "$dir/.driver-ctr-ready.XXXXXX")
 } > "$ready"
 mv "$ready" "$dir/.driver-ctr-ready"
 "#;
-    let mut metadata = meta(cx, PROBE, true);
+    let mut metadata = labelled(&cx.scope, PROBE, NAME);
     let labels = metadata.labels.get_or_insert_default();
-    labels.insert("app".into(), NAME.into());
     labels.insert("app.kubernetes.io/component".into(), "nvidia-driver".into());
     let data = BTreeMap::from([("startup-probe.sh".to_owned(), script.to_owned())]);
     Object::new(&ConfigMap { metadata, data: Some(data), ..ConfigMap::default() })
 }
 
 /// The operating system of the GPU nodes; an error names the label that lacks.
-pub(crate) fn system(cx: &Cx<'_>) -> Outcome<Os> {
+pub(crate) fn system(cx: &PolicyCx<'_>) -> Outcome<Os> {
     cx.cluster.fleet.system().cloned().ok_or_else(|| {
         let missing = cx.cluster.fleet.unknown.iter().next();
         let (label, node) = missing.map_or((OS_ID, ""), |(label, node)| (*label, node.as_str()));
@@ -136,7 +139,7 @@ pub(crate) fn system(cx: &Cx<'_>) -> Outcome<Os> {
 }
 
 /// The DaemonSets that this cluster needs.
-fn flavours(cx: &Cx<'_>) -> Outcome<Vec<Flavour>> {
+fn flavours(cx: &PolicyCx<'_>) -> Outcome<Vec<Flavour>> {
     let fleet = &cx.cluster.fleet;
     if fleet.gpu_nodes == 0 {
         return Ok(Vec::new());
@@ -168,7 +171,7 @@ fn flavours(cx: &Cx<'_>) -> Outcome<Vec<Flavour>> {
 }
 
 /// The operating systems of the GPU nodes for which images differ, the most frequent one first.
-pub(crate) fn systems(cx: &Cx<'_>) -> Outcome<Vec<Os>> {
+pub(crate) fn systems(cx: &PolicyCx<'_>) -> Outcome<Vec<Os>> {
     let first = system(cx)?;
     let mut tags = BTreeMap::new();
     for one in cx.cluster.fleet.systems.keys() {
@@ -187,10 +190,10 @@ pub(crate) fn only_on(daemon: &mut Daemon, os: &Os, first: bool) {
 }
 
 /// One DaemonSet.
-fn daemon(cx: &Cx<'_>, flavour: &Flavour) -> Outcome<Daemon> {
+fn daemon(cx: &PolicyCx<'_>, flavour: &Flavour) -> Outcome<Daemon> {
     let mut daemon = template::template();
     daemon.common(cx)?;
-    settings::apply(cx, &mut daemon, flavour)?;
+    settings::apply(cx, &mut daemon, &DriverSettings::of_policy(cx.spec()), flavour)?;
     match flavour {
         Flavour::Plain(_) => {}
         Flavour::System(os, first) => only_on(&mut daemon, os, *first),
@@ -242,7 +245,7 @@ pub(crate) fn sanitized(kernel: &str) -> String {
 }
 
 /// DaemonSets of drivers that go because NVIDIADrivers take over: their pods run on until they are replaced one by one.
-pub(crate) fn released(cx: &Cx<'_>) -> Vec<Object> {
+pub(crate) fn released(cx: &PolicyCx<'_>) -> Vec<Object> {
     let drivers = |name: &str| name.starts_with(NAME) || name.starts_with(vgpu_manager::NAME);
     let live = cx.facts.live.iter().map(|(reference, _)| reference);
     live.filter(|one| one.gvk == Gvk::of::<DaemonSet>() && drivers(&one.name)).cloned().map(Object::released).collect()

@@ -1,14 +1,19 @@
-//! What a policy changes of a driver.
+//! What the user changes of a driver.
 
-use capstan_api::gpu::component::{DriverManager, Resources};
-use capstan_api::gpu::driver_parts::{DriverSidecar, KernelModuleType, Probe};
+use std::borrow::Cow;
+
+use capstan_api::gpu::ClusterPolicySpec;
+use capstan_api::gpu::component::{Component, ConfigMapRef, DriverManager, Resources};
+use capstan_api::gpu::driver_parts::{DriverSidecar, KernelModuleType, Probe, Rdma};
+use capstan_plan::kit::Daemon;
+use capstan_plan::kit::pod::set_env;
 use k8s_openapi::api::core::v1::{self as core, EnvFromSource, SecretEnvSource};
 
 use super::files::{self, mount_map};
 use super::toolkit::{TOOLKIT, build_with_toolkit};
 use super::{Flavour, MAIN};
-use crate::gpu::components::daemon::Daemon;
-use crate::gpu::components::pod::set_env;
+use crate::gpu::components::context::{enabled_sidecar, given};
+use crate::gpu::components::daemon::GpuDaemon;
 use crate::gpu::components::snippets::{pull_if_set, requirements, set_all};
 use crate::gpu::components::{Cx, Outcome};
 use crate::gpu::image;
@@ -18,7 +23,79 @@ const PEERMEM: &str = "nvidia-peermem-ctr";
 const STORAGE: &str = "nvidia-fs-ctr";
 const GDRCOPY: &str = "nvidia-gdrcopy-ctr";
 
-/// The init container that unloads the old driver, as the policy has it.
+/// What the user says about a driver, from a ClusterPolicy or an NVIDIADriver.
+pub(crate) struct DriverSettings<'a> {
+    /// Image, resources, arguments, variables and network of the driver's container.
+    pub(crate) component: Cow<'a, Component>,
+    pub(crate) kernel_module_type: Option<KernelModuleType>,
+    pub(crate) rdma: Option<&'a Rdma>,
+    /// What unloads the old driver.
+    pub(crate) manager: Option<&'a DriverManager>,
+    /// ConfigMap with package repositories.
+    pub(crate) repositories: Option<&'a str>,
+    /// ConfigMap with certificates.
+    pub(crate) certificates: Option<&'a str>,
+    /// ConfigMap with parameters of kernel modules.
+    pub(crate) kernel_modules: Option<&'a str>,
+    /// ConfigMap of the topology daemon of vGPU guests.
+    pub(crate) topology: Option<&'a str>,
+    pub(crate) licence: Licence<'a>,
+    /// Secret whose keys become variables.
+    pub(crate) secret_env: Option<&'a str>,
+    pub(crate) startup_probe: Option<&'a Probe>,
+    pub(crate) liveness_probe: Option<&'a Probe>,
+    pub(crate) readiness_probe: Option<&'a Probe>,
+    /// GPUDirect Storage, where it is switched on.
+    pub(crate) gds: Option<&'a DriverSidecar>,
+    /// GDRCopy, where it is switched on.
+    pub(crate) gdrcopy: Option<&'a DriverSidecar>,
+}
+
+/// Licence of vGPU guests.
+#[derive(Clone, Copy, Default)]
+pub(crate) struct Licence<'a> {
+    /// Secret with the licence; wins over the ConfigMap.
+    pub(crate) secret: Option<&'a str>,
+    pub(crate) config_map: Option<&'a str>,
+    /// Whether there is a token of the licence service.
+    pub(crate) token: bool,
+}
+
+impl<'a> DriverSettings<'a> {
+    /// What a ClusterPolicy says about the drivers of all nodes.
+    pub(crate) fn of_policy(spec: &'a ClusterPolicySpec) -> Self {
+        let driver = &spec.driver;
+        let licence = driver.licensing_config.as_ref().map(|licence| Licence {
+            secret: given(licence.secret_name.as_ref()),
+            config_map: given(licence.config_map_name.as_ref()),
+            token: licence.nls_enabled == Some(true),
+        });
+        Self {
+            component: Cow::Borrowed(&driver.component),
+            kernel_module_type: driver.kernel_module_type,
+            rdma: driver.rdma.as_ref(),
+            manager: driver.manager.as_ref(),
+            repositories: driver.repo_config.as_ref().and_then(|config| given(config.config_map_name.as_ref())),
+            certificates: config_map(driver.cert_config.as_ref()),
+            kernel_modules: config_map(driver.kernel_module_config.as_ref()),
+            topology: driver.virtual_topology.as_ref().and_then(|topology| given(topology.config.as_ref())),
+            licence: licence.unwrap_or_default(),
+            secret_env: given(driver.secret_env.as_ref()),
+            startup_probe: driver.startup_probe.as_ref(),
+            liveness_probe: driver.liveness_probe.as_ref(),
+            readiness_probe: driver.readiness_probe.as_ref(),
+            gds: enabled_sidecar(spec.gds.as_ref()),
+            gdrcopy: enabled_sidecar(spec.gdrcopy.as_ref()),
+        }
+    }
+}
+
+/// The name of a ConfigMap, if the user gave one.
+pub(crate) fn config_map(config: Option<&ConfigMapRef>) -> Option<&str> {
+    config.and_then(|config| given(config.name.as_ref()))
+}
+
+/// The init container that unloads the old driver, as the user has it.
 pub(crate) fn manage(
     cx: &Cx<'_>,
     daemon: &mut Daemon,
@@ -38,27 +115,25 @@ pub(crate) fn manage(
     Ok(())
 }
 
-pub(crate) fn apply(cx: &Cx<'_>, daemon: &mut Daemon, flavour: &Flavour) -> Outcome<()> {
-    let driver = &cx.spec().driver;
-    manage(cx, daemon, driver.manager.as_ref(), driver.component.resources.as_ref())?;
-    rdma(cx, daemon);
-    daemon.runs_image(&path(cx, flavour)?, &driver.component);
+pub(crate) fn apply(cx: &Cx<'_>, daemon: &mut Daemon, driver: &DriverSettings<'_>, flavour: &Flavour) -> Outcome<()> {
+    manage(cx, daemon, driver.manager, driver.component.resources.as_ref())?;
+    rdma(driver, daemon);
+    daemon.runs_image(&path(cx, driver, flavour)?, &driver.component);
     let main_image = daemon.main().image.clone();
     if let Some(peermem) = daemon.container(PEERMEM) {
         peermem.image = main_image;
         pull_if_set(peermem, &driver.component.image);
     }
-    modules(cx, daemon);
-    probes(cx, daemon);
-    for (sidecar, variable) in [(cx.gdrcopy(), "GDRCOPY_ENABLED"), (cx.gds(), "GDS_ENABLED")] {
+    modules(driver, daemon);
+    probes(driver, daemon);
+    for (sidecar, variable) in [(driver.gdrcopy, "GDRCOPY_ENABLED"), (driver.gds, "GDS_ENABLED")] {
         if sidecar.is_some() {
             set_env(daemon.main(), variable, "true");
         }
     }
-    files::licence(cx, daemon);
-    files::topology(cx, daemon);
-    let parameters = driver.kernel_module_config.as_ref().and_then(|config| config.name.as_deref());
-    if let Some(name) = parameters.filter(|name| !name.is_empty()) {
+    files::licence(&driver.licence, daemon);
+    files::topology(driver.topology, daemon);
+    if let Some(name) = driver.kernel_modules {
         let field = "spec.driver.kernelModuleConfig.name";
         mount_map(cx, daemon, name, field, "/drivers", &[MAIN, PEERMEM])?;
     }
@@ -67,12 +142,12 @@ pub(crate) fn apply(cx: &Cx<'_>, daemon: &mut Daemon, flavour: &Flavour) -> Outc
     if precompiled {
         files::kernel_modules(daemon, flavour.os());
     } else {
-        files::packages(cx, daemon, flavour.os(), &[MAIN, STORAGE, GDRCOPY])?;
-        secret_env(cx, daemon)?;
+        files::packages(cx, daemon, driver, flavour.os(), &[MAIN, STORAGE, GDRCOPY])?;
+        secret_env(cx, driver, daemon)?;
     }
     files::proxy(cx, daemon);
-    sidecar(cx, daemon, flavour, cx.gds(), STORAGE, "GDS_IMAGE")?;
-    sidecar(cx, daemon, flavour, cx.gdrcopy(), GDRCOPY, "GDRCOPY_IMAGE")?;
+    sidecar(cx, daemon, driver, flavour, STORAGE)?;
+    sidecar(cx, daemon, driver, flavour, GDRCOPY)?;
     match flavour {
         Flavour::Rhcos(version, _) => {
             let parts = [
@@ -80,7 +155,7 @@ pub(crate) fn apply(cx: &Cx<'_>, daemon: &mut Daemon, flavour: &Flavour) -> Outc
                 (STORAGE, "nv-fs-ctr-run-with-dtk"),
                 (GDRCOPY, "gdrcopy-ctr-run-with-dtk"),
             ];
-            build_with_toolkit(cx, daemon, version, &parts);
+            build_with_toolkit(cx, daemon, driver, version, &parts);
         }
         _ => daemon.remove(TOOLKIT),
     }
@@ -89,8 +164,8 @@ pub(crate) fn apply(cx: &Cx<'_>, daemon: &mut Daemon, flavour: &Flavour) -> Outc
 }
 
 /// The image for the flavour's operating system, and for its kernel if modules are built already.
-fn path(cx: &Cx<'_>, flavour: &Flavour) -> Outcome<String> {
-    let image = &cx.spec().driver.component.image;
+fn path(cx: &Cx<'_>, driver: &DriverSettings<'_>, flavour: &Flavour) -> Outcome<String> {
+    let image = &driver.component.image;
     let tag = flavour.os().tag();
     let Some(kernel) = flavour.kernel() else {
         return Ok(image::for_system(cx.image(image, "DRIVER_IMAGE")?, &tag));
@@ -108,8 +183,8 @@ fn path(cx: &Cx<'_>, flavour: &Flavour) -> Outcome<String> {
     Ok(image::for_system(base, &tag))
 }
 
-fn rdma(cx: &Cx<'_>, daemon: &mut Daemon) {
-    let rdma = cx.spec().driver.rdma.clone().unwrap_or_default();
+fn rdma(driver: &DriverSettings<'_>, daemon: &mut Daemon) {
+    let rdma = driver.rdma.cloned().unwrap_or_default();
     if rdma.enabled != Some(true) {
         daemon.remove(PEERMEM);
         return;
@@ -138,8 +213,8 @@ pub(crate) fn module_type(kind: KernelModuleType) -> &'static str {
     }
 }
 
-fn modules(cx: &Cx<'_>, daemon: &mut Daemon) {
-    let Some(kind) = cx.spec().driver.kernel_module_type else { return };
+fn modules(driver: &DriverSettings<'_>, daemon: &mut Daemon) {
+    let Some(kind) = driver.kernel_module_type else { return };
     set_env(daemon.main(), "KERNEL_MODULE_TYPE", module_type(kind));
     if kind == KernelModuleType::Open {
         set_env(daemon.main(), "OPEN_KERNEL_MODULES_ENABLED", "true");
@@ -147,8 +222,7 @@ fn modules(cx: &Cx<'_>, daemon: &mut Daemon) {
 }
 
 /// The user changes numbers only; a probe that is not there yet asks what the startup probe asks.
-fn probes(cx: &Cx<'_>, daemon: &mut Daemon) {
-    let driver = &cx.spec().driver;
+fn probes(driver: &DriverSettings<'_>, daemon: &mut Daemon) {
     let main = daemon.main();
     let startup = main.startup_probe.clone().unwrap_or_default();
     let asks = core::Probe { exec: startup.exec.clone(), ..core::Probe::default() };
@@ -156,9 +230,9 @@ fn probes(cx: &Cx<'_>, daemon: &mut Daemon) {
         Some(numbers) => Some(with_numbers(probe.unwrap_or_else(|| asks.clone()), numbers)),
         None => probe,
     };
-    main.startup_probe = changed(main.startup_probe.take(), driver.startup_probe.as_ref());
-    main.liveness_probe = changed(main.liveness_probe.take(), driver.liveness_probe.as_ref());
-    main.readiness_probe = changed(main.readiness_probe.take(), driver.readiness_probe.as_ref());
+    main.startup_probe = changed(main.startup_probe.take(), driver.startup_probe);
+    main.liveness_probe = changed(main.liveness_probe.take(), driver.liveness_probe);
+    main.readiness_probe = changed(main.readiness_probe.take(), driver.readiness_probe);
 }
 
 fn with_numbers(mut probe: core::Probe, numbers: &Probe) -> core::Probe {
@@ -175,8 +249,8 @@ fn with_numbers(mut probe: core::Probe, numbers: &Probe) -> core::Probe {
     probe
 }
 
-fn secret_env(cx: &Cx<'_>, daemon: &mut Daemon) -> Outcome<()> {
-    let Some(name) = cx.spec().driver.secret_env.as_deref().filter(|name| !name.is_empty()) else { return Ok(()) };
+fn secret_env(cx: &Cx<'_>, driver: &DriverSettings<'_>, daemon: &mut Daemon) -> Outcome<()> {
+    let Some(name) = driver.secret_env else { return Ok(()) };
     cx.secret(name, "spec.driver.secretEnv")?;
     for container in [MAIN, STORAGE, GDRCOPY] {
         if let Some(one) = daemon.container(container) {
@@ -191,11 +265,12 @@ fn secret_env(cx: &Cx<'_>, daemon: &mut Daemon) -> Outcome<()> {
 fn sidecar(
     cx: &Cx<'_>,
     daemon: &mut Daemon,
+    driver: &DriverSettings<'_>,
     flavour: &Flavour,
-    settings: Option<&DriverSidecar>,
     name: &str,
-    variable: &str,
 ) -> Outcome<()> {
+    let (settings, variable) =
+        if name == STORAGE { (driver.gds, "GDS_IMAGE") } else { (driver.gdrcopy, "GDRCOPY_IMAGE") };
     let Some(settings) = settings else {
         daemon.remove(name);
         return Ok(());
@@ -206,12 +281,11 @@ fn sidecar(
     }
     let path = image::for_system(cx.image(&settings.image, variable)?, &flavour.os().tag());
     daemon.pull_with(settings.image.image_pull_secrets.as_ref());
-    let resources = cx.spec().driver.component.resources.clone();
     let Some(one) = daemon.container(name) else { return Ok(()) };
     one.image = Some(path);
     pull_if_set(one, &settings.image);
     set_all(one, settings.env.as_ref());
-    if let Some(resources) = &resources {
+    if let Some(resources) = &driver.component.resources {
         one.resources = Some(requirements(resources));
     }
     Ok(())

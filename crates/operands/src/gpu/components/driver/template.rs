@@ -1,12 +1,15 @@
 //! The DaemonSet that all drivers start from.
 
+use capstan_plan::kit::Daemon;
+use capstan_plan::kit::daemon_set::on_delete;
+use capstan_plan::kit::pod::{Build, Mount, at, config, container, host, host_dir, host_make};
+use capstan_plan::kit::probe;
 use k8s_openapi::api::core::v1::{Affinity, Container, PodAffinityTerm, PodAntiAffinity, Probe};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{LabelSelector, LabelSelectorRequirement};
 
 use super::toolkit::toolkit_container;
 use super::{ACCOUNT, MAIN, NAME, PROBE};
-use crate::gpu::components::daemon::{Daemon, on_delete};
-use crate::gpu::components::pod::{Build, Mount, at, config, container, exec_probe, host, host_dir, host_make};
+use crate::gpu::components::daemon::gpu_daemon;
 
 /// The init container that unloads the old driver; `evicts` says whether it may evict pods that use GPUs.
 pub(crate) fn manager(evicts: bool) -> Container {
@@ -37,7 +40,7 @@ pub(crate) fn manager(evicts: bool) -> Container {
 }
 
 pub(crate) fn template() -> Daemon {
-    let mut daemon = Daemon::new(NAME, ACCOUNT, "driver").constrained(ACCOUNT).with(
+    let mut daemon = gpu_daemon(NAME, ACCOUNT, "driver").constrained(ACCOUNT).with(
         vec![manager(true)],
         vec![driver(), peermem(), storage(), gdrcopy(), toolkit_container()],
         vec![
@@ -111,7 +114,7 @@ fn driver() -> Container {
         .privileged_s0()
         .before_stop("rm -f /run/nvidia/validations/.driver-ctr-ready /run/nvidia/validations/.driver-daemons-status");
     let command = ["sh", "/usr/local/bin/startup-probe.sh"];
-    one.startup_probe = Some(Probe { success_threshold: Some(1), ..exec_probe(&command, 60, 10, 60, 120) });
+    one.startup_probe = Some(Probe { success_threshold: Some(1), ..probe::exec(&command, 60, 10, 60, 120) });
     one
 }
 
@@ -126,8 +129,8 @@ fn peermem() -> Container {
         ])
         .privileged_s0();
     let command = ["sh", "-c", "nvidia-driver probe_nvidia_peermem"];
-    one.startup_probe = Some(exec_probe(&command, 10, 10, 10, 120));
-    one.liveness_probe = Some(exec_probe(&command, 30, 30, 10, 1));
+    one.startup_probe = Some(probe::exec(&command, 10, 10, 10, 120));
+    one.liveness_probe = Some(probe::exec(&command, 30, 30, 10, 1));
     one
 }
 
@@ -154,7 +157,7 @@ fn module(name: &str, install: &str, module: &str) -> Container {
         ])
         .privileged_s0();
     let loaded = format!("grep -q '^{module} ' /proc/modules");
-    let probe = exec_probe(&["sh", "-c", &loaded], 10, 10, 10, 120);
+    let probe = probe::exec(&["sh", "-c", &loaded], 10, 10, 10, 120);
     one.startup_probe = Some(Probe { success_threshold: Some(1), ..probe });
     one
 }

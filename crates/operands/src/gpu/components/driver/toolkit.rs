@@ -1,11 +1,12 @@
 //! OpenShift's driver toolkit: an image per version of the node system, in which drivers are built.
 
+use capstan_plan::kit::Daemon;
+use capstan_plan::kit::pod::{Build, Mount, at, container, scratch, set_env};
 use k8s_openapi::api::core::v1::Container;
 
-use crate::gpu::components::Cx;
-use crate::gpu::components::daemon::Daemon;
-use crate::gpu::components::pod::{Build, Mount, at, container, scratch, set_env};
+use super::settings::DriverSettings;
 use crate::gpu::components::snippets::requirements;
+use crate::gpu::components::{Cx, PolicyCx};
 use crate::gpu::fleet::OSTREE;
 
 /// The container in which drivers are built.
@@ -15,7 +16,7 @@ const SHARED: &str = "shared-nvidia-driver-toolkit";
 const INSIDE: &str = "/mnt/shared-nvidia-driver-toolkit";
 
 /// Versions of the node system for which drivers are built with the toolkit; `None` where it is not used.
-pub(crate) fn toolkit_builds(cx: &Cx<'_>) -> Option<Vec<String>> {
+pub(crate) fn toolkit_builds(cx: &PolicyCx<'_>) -> Option<Vec<String>> {
     let wanted = cx.spec().operator.use_ocp_driver_toolkit != Some(false);
     let precompiled = cx.spec().driver.use_precompiled == Some(true);
     let known = cx.cluster.openshift.as_ref()?.toolkits.is_some();
@@ -43,7 +44,13 @@ pub(crate) fn toolkit_container() -> Container {
 }
 
 /// Builds the driver for one version of the node system. `parts` are containers that build, and what they run.
-pub(crate) fn build_with_toolkit(cx: &Cx<'_>, daemon: &mut Daemon, version: &str, parts: &[(&str, &str)]) {
+pub(crate) fn build_with_toolkit(
+    cx: &Cx<'_>,
+    daemon: &mut Daemon,
+    driver: &DriverSettings<'_>,
+    version: &str,
+    parts: &[(&str, &str)],
+) {
     let toolkits = cx.cluster.openshift.as_ref().and_then(|openshift| openshift.toolkits.as_ref());
     let image = toolkits.and_then(|images| images.get(version)).filter(|image| !image.is_empty()).cloned();
     daemon.name = format!("{}-{version}", daemon.name);
@@ -61,17 +68,17 @@ pub(crate) fn build_with_toolkit(cx: &Cx<'_>, daemon: &mut Daemon, version: &str
     let operand = daemon.main().image.clone();
     if let Some(toolkit) = daemon.container(TOOLKIT) {
         set_env(toolkit, "RHCOS_VERSION", version);
-        if cx.gds().is_some() {
+        if driver.gds.is_some() {
             set_env(toolkit, "GDS_ENABLED", "true");
         }
-        if cx.gdrcopy().is_some() {
+        if driver.gdrcopy.is_some() {
             set_env(toolkit, "GDRCOPY_ENABLED", "true");
         }
         if image.is_none() {
             set_env(toolkit, "RHCOS_IMAGE_MISSING", "true");
         }
         toolkit.image = image.clone().or(operand);
-        if let Some(resources) = &cx.spec().driver.component.resources {
+        if let Some(resources) = &driver.component.resources {
             toolkit.resources = Some(requirements(resources));
         }
     }

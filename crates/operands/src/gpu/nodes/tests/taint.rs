@@ -1,5 +1,8 @@
 //! The startup taint.
 
+use capstan_plan::kit::scope::is_tolerated;
+use k8s_openapi::api::core::v1::Toleration;
+
 use super::super::taint::{Stage, settle};
 use super::*;
 
@@ -117,12 +120,13 @@ fn what_cannot_be_read_is_named_with_its_fix() {
 #[test]
 fn operands_tolerate_it_once() {
     let one = taint("k:NoSchedule");
-    let toleration = |key: Option<&str>, effect: Option<&str>| k8s_openapi::api::core::v1::Toleration {
+    let toleration = |key: Option<&str>, effect: Option<&str>| Toleration {
         key: key.map(Into::into),
         operator: Some("Exists".into()),
         effect: effect.map(Into::into),
         ..Default::default()
     };
-    assert!(one.is_tolerated(&[one.toleration()]) && one.is_tolerated(&[toleration(None, None)]));
-    assert!(!one.is_tolerated(&[toleration(Some("other"), None), toleration(Some("k"), Some("NoExecute"))]));
+    let covers = |list: &[Toleration]| is_tolerated(&one.toleration(), list);
+    assert!(covers(&[one.toleration()]) && covers(&[toleration(None, None)]));
+    assert!(!covers(&[toleration(Some("other"), None), toleration(Some("k"), Some("NoExecute"))]));
 }

@@ -5,12 +5,12 @@ use k8s_openapi::api::core::v1::{ContainerStateTerminated, ContainerStatus, Pod,
 use crate::causes::{Cause, Class, words};
 
 /// Phase of a pod; empty as long as nobody looked at it.
-pub(super) fn phase(pod: &Pod) -> &str {
+pub(crate) fn phase(pod: &Pod) -> &str {
     pod.status.as_ref().and_then(|status| status.phase.as_deref()).unwrap_or_default()
 }
 
 /// What holds a pod up, with its name.
-pub(super) fn trouble(pod: &Pod) -> Option<String> {
+pub(crate) fn trouble(pod: &Pod) -> Option<String> {
     let reason = reason(pod.status.as_ref()?)?;
     Some(format!("pod {}: {reason}", pod.metadata.name.as_deref().unwrap_or_default()))
 }
@@ -29,7 +29,7 @@ pub(crate) fn reason(status: &PodStatus) -> Option<String> {
 }
 
 /// What a pod that has failed said last.
-pub(super) fn last_words(pod: &Pod) -> Option<String> {
+pub(crate) fn last_words(pod: &Pod) -> Option<String> {
     let status = pod.status.as_ref().filter(|status| status.phase.as_deref() == Some("Failed"))?;
     containers(status).filter_map(of_container).last().or_else(|| reason(status))
 }

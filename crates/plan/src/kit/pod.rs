@@ -1,17 +1,18 @@
-//! Words from which pods of operands are written.
+//! Pods: containers, variables, mounts, volumes, probes and affinity, each in a word.
 
 use k8s_openapi::api::core::v1::{
-    ConfigMapVolumeSource, Container, EmptyDirVolumeSource, EnvVar, EnvVarSource, ExecAction, HostPathVolumeSource,
-    KeyToPath, LifecycleHandler, ObjectFieldSelector, Probe, SELinuxOptions, SecurityContext, Volume, VolumeMount,
+    Affinity, ConfigMapVolumeSource, Container, EmptyDirVolumeSource, EnvVar, EnvVarSource, ExecAction,
+    HostPathVolumeSource, KeyToPath, LifecycleHandler, NodeAffinity, NodeSelector, NodeSelectorRequirement,
+    NodeSelectorTerm, ObjectFieldSelector, SELinuxOptions, SecretVolumeSource, SecurityContext, Volume, VolumeMount,
 };
 
 /// A container of that name.
-pub(crate) fn container(name: &str) -> Container {
+pub fn container(name: &str) -> Container {
     Container { name: name.into(), ..Container::default() }
 }
 
 /// What a container is written with, in the order of its fields.
-pub(crate) trait Build: Sized {
+pub trait Build: Sized {
     /// Command and arguments.
     fn runs(self, command: &[&str], args: &[&str]) -> Self;
     /// A variable.
@@ -81,7 +82,7 @@ impl Build for Container {
 }
 
 /// Sets a variable where it stands, or at the end. A field of the pod under that name gives way to the value.
-pub(crate) fn set_env(container: &mut Container, name: &str, value: &str) {
+pub fn set_env(container: &mut Container, name: &str, value: &str) {
     let list = container.env.get_or_insert_default();
     let variable = EnvVar { name: name.into(), value: Some(value.into()), ..EnvVar::default() };
     match list.iter_mut().find(|one| one.name == name) {
@@ -91,17 +92,17 @@ pub(crate) fn set_env(container: &mut Container, name: &str, value: &str) {
 }
 
 /// The literal value of a variable.
-pub(crate) fn env_of<'a>(container: &'a Container, name: &str) -> Option<&'a str> {
+pub fn env_of<'a>(container: &'a Container, name: &str) -> Option<&'a str> {
     container.env.iter().flatten().find(|one| one.name == name)?.value.as_deref()
 }
 
 /// A volume mounted at `path`.
-pub(crate) fn at(volume: &str, path: &str) -> VolumeMount {
+pub fn at(volume: &str, path: &str) -> VolumeMount {
     VolumeMount { name: volume.into(), mount_path: path.into(), ..VolumeMount::default() }
 }
 
 /// Further words of a mount.
-pub(crate) trait Mount {
+pub trait Mount {
     /// Read only.
     fn read_only(self) -> Self;
     /// Mounts of the host show inside.
@@ -140,52 +141,73 @@ fn host_path(name: &str, path: &str, type_: Option<&str>) -> Volume {
 }
 
 /// A path of the node, whatever it is.
-pub(crate) fn host(name: &str, path: &str) -> Volume {
+pub fn host(name: &str, path: &str) -> Volume {
     host_path(name, path, None)
 }
 
 /// A directory of the node that must be there.
-pub(crate) fn host_dir(name: &str, path: &str) -> Volume {
+pub fn host_dir(name: &str, path: &str) -> Volume {
     host_path(name, path, Some("Directory"))
 }
 
 /// A directory of the node, made when absent.
-pub(crate) fn host_make(name: &str, path: &str) -> Volume {
+pub fn host_make(name: &str, path: &str) -> Volume {
     host_path(name, path, Some("DirectoryOrCreate"))
 }
 
 /// A path of the node of that type.
-pub(crate) fn host_typed(name: &str, path: &str, type_: &str) -> Volume {
+pub fn host_typed(name: &str, path: &str, type_: &str) -> Volume {
     host_path(name, path, Some(type_))
 }
 
 /// A ConfigMap as a volume.
-pub(crate) fn config(name: &str, config_map: &str, mode: Option<i32>, items: &[(&str, &str)]) -> Volume {
-    let item =
-        |(key, path): &(&str, &str)| KeyToPath { key: (*key).into(), path: (*path).into(), ..KeyToPath::default() };
+pub fn config(name: &str, config_map: &str, mode: Option<i32>, items: &[(&str, &str)]) -> Volume {
     let source = ConfigMapVolumeSource {
         name: config_map.into(),
         default_mode: mode,
-        items: (!items.is_empty()).then(|| items.iter().map(item).collect()),
+        items: (!items.is_empty()).then(|| items.iter().map(to_path).collect()),
         ..ConfigMapVolumeSource::default()
     };
     Volume { name: name.into(), config_map: Some(source), ..Volume::default() }
 }
 
+/// Keys of a Secret as a volume: each key, and the file that it becomes.
+pub fn secret(name: &str, secret: &str, items: &[(&str, &str)]) -> Volume {
+    let source = SecretVolumeSource {
+        secret_name: Some(secret.into()),
+        items: Some(items.iter().map(to_path).collect()),
+        ..SecretVolumeSource::default()
+    };
+    Volume { name: name.into(), secret: Some(source), ..Volume::default() }
+}
+
+fn to_path((key, path): &(&str, &str)) -> KeyToPath {
+    KeyToPath { key: (*key).into(), path: (*path).into(), ..KeyToPath::default() }
+}
+
 /// An empty directory that lives as long as the pod.
-pub(crate) fn scratch(name: &str) -> Volume {
+pub fn scratch(name: &str) -> Volume {
     Volume { name: name.into(), empty_dir: Some(EmptyDirVolumeSource::default()), ..Volume::default() }
 }
 
-/// A probe that runs a command: initial delay, period, timeout, failures until it counts.
-pub(crate) fn exec_probe(command: &[&str], delay: i32, period: i32, timeout: i32, failures: i32) -> Probe {
-    Probe {
-        exec: Some(ExecAction { command: Some(command.iter().map(|word| (*word).into()).collect()) }),
-        initial_delay_seconds: Some(delay),
-        period_seconds: Some(period),
-        timeout_seconds: Some(timeout),
-        failure_threshold: Some(failures),
-        ..Probe::default()
+/// Nodes with any of these labels.
+pub fn on_nodes(labels: &[(&str, &str)]) -> Affinity {
+    let term = |(key, value): &(&str, &str)| NodeSelectorTerm {
+        match_expressions: Some(vec![NodeSelectorRequirement {
+            key: (*key).into(),
+            operator: "In".into(),
+            values: Some(vec![(*value).into()]),
+        }]),
+        ..NodeSelectorTerm::default()
+    };
+    Affinity {
+        node_affinity: Some(NodeAffinity {
+            required_during_scheduling_ignored_during_execution: Some(NodeSelector {
+                node_selector_terms: labels.iter().map(term).collect(),
+            }),
+            ..NodeAffinity::default()
+        }),
+        ..Affinity::default()
     }
 }
 

@@ -1,21 +1,24 @@
-//! Claims on volumes: what several kinds say about one, checked and built in one place.
+//! Storage: claims on volumes, checked and built in one place, and the volumes of pods.
 
 use std::collections::BTreeMap;
 
 use capstan_api::common::PersistentVolumeClaim as ClaimSpec;
-use k8s_openapi::api::core::v1::{PersistentVolumeClaim, PersistentVolumeClaimSpec, VolumeResourceRequirements};
+use k8s_openapi::api::core::v1::{
+    EmptyDirVolumeSource, PersistentVolumeClaim, PersistentVolumeClaimSpec, PersistentVolumeClaimVolumeSource, Volume,
+    VolumeResourceRequirements,
+};
 use k8s_openapi::apimachinery::pkg::api::resource::Quantity;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 
 const ACCESS_MODES: [&str; 4] = ["ReadWriteOnce", "ReadOnlyMany", "ReadWriteMany", "ReadWriteOncePod"];
 
 /// Name of the claim: the user's, or one that follows from the custom resource.
-pub(super) fn name(claim: &ClaimSpec, owner: &str) -> String {
+pub fn claim_name(claim: &ClaimSpec, owner: &str) -> String {
     claim.name.clone().filter(|name| !name.is_empty()).unwrap_or_else(|| format!("{owner}-pvc"))
 }
 
 /// The claim as an object with these labels.
-pub(super) fn object(
+pub fn claim(
     claim: &ClaimSpec,
     owner: &str,
     namespace: &str,
@@ -25,7 +28,7 @@ pub(super) fn object(
     let size = Quantity(claim.size.clone().unwrap_or_default());
     PersistentVolumeClaim {
         metadata: ObjectMeta {
-            name: Some(name(claim, owner)),
+            name: Some(claim_name(claim, owner)),
             namespace: Some(namespace.into()),
             labels: Some(labels),
             annotations: claim.annotations.clone(),
@@ -44,8 +47,30 @@ pub(super) fn object(
     }
 }
 
+/// A volume with a claim.
+pub fn claim_volume(name: &str, claim: &str, read_only: Option<bool>) -> Volume {
+    let source = PersistentVolumeClaimVolumeSource { claim_name: claim.into(), read_only };
+    Volume { name: name.into(), persistent_volume_claim: Some(source), ..Volume::default() }
+}
+
+/// A directory that lives as long as the pod, up to a size.
+pub fn empty_dir(name: &str, limit: Option<&Quantity>) -> Volume {
+    let source = EmptyDirVolumeSource { size_limit: limit.cloned(), ..EmptyDirVolumeSource::default() };
+    Volume { name: name.into(), empty_dir: Some(source), ..Volume::default() }
+}
+
+/// Memory as a directory, up to a size.
+pub fn memory(name: &str, limit: Option<&Quantity>) -> Volume {
+    let source = EmptyDirVolumeSource {
+        medium: Some("Memory".into()),
+        size_limit: limit.cloned(),
+        ..EmptyDirVolumeSource::default()
+    };
+    Volume { name: name.into(), empty_dir: Some(source), ..Volume::default() }
+}
+
 /// What is wrong with a claim at `path`.
-pub(super) fn faults(claim: &ClaimSpec, path: &str) -> Vec<String> {
+pub fn claim_faults(claim: &ClaimSpec, path: &str) -> Vec<String> {
     let mut faults = Vec::new();
     let named = claim.name.as_ref().is_some_and(|name| !name.is_empty());
     let create = claim.create == Some(true);

@@ -1,0 +1,33 @@
+//! Admission policies that keep an account to the node on which its pod runs.
+
+use k8s_openapi::api::admissionregistration::v1::{ValidatingAdmissionPolicy, ValidatingAdmissionPolicyBinding};
+use serde_json::{Value, json};
+
+use super::Scope;
+use crate::Object;
+
+/// CEL: the node that the writer's pod runs on, as its token says; empty when it does not.
+pub const WRITER_NODE: &str = "has(request.userInfo.extra) \
+    && 'authentication.kubernetes.io/node-name' in request.userInfo.extra \
+    ? request.userInfo.extra['authentication.kubernetes.io/node-name'][0] : ''";
+
+/// CEL: whether an account of the namespace is the writer.
+pub fn written_by(scope: &Scope, account: &str) -> String {
+    format!("request.userInfo.username == 'system:serviceaccount:{}:{account}'", scope.namespace)
+}
+
+/// A ValidatingAdmissionPolicy and its binding, both of that name.
+pub fn policy(scope: &Scope, name: &str, spec: Value) -> [Object; 2] {
+    let binding = json!({"policyName": name, "validationActions": ["Deny"]});
+    [
+        Object::new(&ValidatingAdmissionPolicy {
+            metadata: scope.cluster_meta(name),
+            spec: Some(serde_json::from_value(spec).expect("callers write policies that decode")),
+            ..ValidatingAdmissionPolicy::default()
+        }),
+        Object::new(&ValidatingAdmissionPolicyBinding {
+            metadata: scope.cluster_meta(name),
+            spec: serde_json::from_value(binding).expect("the binding is written here"),
+        }),
+    ]
+}
