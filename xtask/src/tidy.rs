@@ -38,7 +38,11 @@ const LAYERS: &[Layer] = &[
         may_use: &["capstan-api", "capstan-cdi", "capstan-http", "capstan-hw", "capstan-kubelet", "capstan-node"],
         pure: false,
     },
-    Layer { name: "capstan-inspect", may_use: &["capstan-api", "capstan-operands", "capstan-runtime"], pure: false },
+    Layer {
+        name: "capstan-inspect",
+        may_use: &["capstan-api", "capstan-node", "capstan-operands", "capstan-runtime"],
+        pure: false,
+    },
     Layer {
         name: "capstan-trial",
         may_use: &[
@@ -86,7 +90,7 @@ const LAYERS: &[Layer] = &[
     },
     // The test cluster's model server.
     Layer { name: "capstan-model-server", may_use: &[], pure: false },
-    Layer { name: "xtask", may_use: &["capstan-api", "capstan-operator"], pure: false },
+    Layer { name: "xtask", may_use: &["capstan-api", "capstan-node", "capstan-operator"], pure: false },
 ];
 
 /// What a pure crate may not depend on.
@@ -180,6 +184,7 @@ fn source(root: &Path, path: &Path, faults: &mut Vec<String>) -> Result<()> {
         faults.push(format!("{shown} does not open with //! and what it is for"));
     }
     products(&shown.to_string(), &text, faults);
+    crate::roles::check(path, &text, faults);
     // Spelt in two halves, so that this file does not find itself.
     for (needle, why) in [
         (concat!("#[", "ignore"), "a test that never runs proves nothing"),

@@ -13,6 +13,7 @@ use kube::Client;
 use kube::config::Kubeconfig;
 use tokio_util::sync::CancellationToken;
 
+use crate::supervise::Health;
 use crate::{Error, Result};
 
 /// Opens the driver below some roots.
@@ -57,6 +58,8 @@ pub struct Cx {
     pub variables: Variables,
     /// Who asks, for the API server: the role, or `agent`.
     pub role: &'static str,
+    /// How the roles of this process fare.
+    pub health: Arc<Health>,
 }
 
 impl Cx {
@@ -71,6 +74,7 @@ impl Cx {
             api: ApiAccess::default(),
             variables: Variables::default(),
             role: "agent",
+            health: Arc::default(),
         }
     }
 

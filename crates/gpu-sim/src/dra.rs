@@ -12,7 +12,7 @@ const DRIVER: &str = "gpu.nvidia.com";
 /// Offers the node's GPUs while it runs.
 pub(crate) async fn plugin(cx: ContainerContext) -> ExitCode {
     cx.set_ready(false);
-    cx.node.host().wait_for(&file("driver-ready")).await;
+    cx.node.host().wait_for(&file(capstan_node::validation::DRIVER)).await;
     let Some(slice) = slice(&cx) else { return ExitCode::FAILURE };
     match cx.writer().create(&slice).await {
         Err(error) if !is_already_exists(&error) => {

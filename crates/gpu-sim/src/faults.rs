@@ -127,8 +127,8 @@ impl Fault {
             "feature-discovery" => node.labels.retain(|key, _| !key.starts_with("feature.node.kubernetes.io/")),
             "gpu-taint" => *node = std::mem::take(node).taint("dedicated", "research", "NoSchedule"),
             "mig-layout" => {
-                node.labels.insert("nvidia.com/mig.config".into(), "all-9g.999gb".into());
-                node.labels.insert("nvidia.com/mig.config.state".into(), "failed".into());
+                node.labels.insert(capstan_node::labels::MIG_CONFIG.into(), "all-9g.999gb".into());
+                node.labels.insert(capstan_node::labels::MIG_CONFIG_STATE.into(), "failed".into());
             }
             _ => {}
         }
@@ -292,7 +292,7 @@ enum Lost {
 
 /// Offers one GPU less than there are.
 async fn plugin(cx: ContainerContext, lost: Lost) -> ExitCode {
-    cx.node.host().wait_for(&file("driver-ready")).await;
+    cx.node.host().wait_for(&file(capstan_node::validation::DRIVER)).await;
     let node = cx.node.object();
     let label = node.as_ref().and_then(|node| node.metadata.labels.as_ref()?.get(HARDWARE)?.parse::<u16>().ok());
     let all = label.unwrap_or(1);

@@ -19,6 +19,7 @@ mod workloads;
 
 use std::time::Duration;
 
+use capstan_node::validation;
 use capstan_sim::NodeTemplate;
 use capstan_sim::node::{Behaviour, Body, ContainerContext, Directory, ExitCode, Match};
 use k8s_openapi::api::core::v1::Node;
@@ -34,8 +35,8 @@ const LOADED: &str = "run/nvidia/driver/loaded";
 /// Variable with the identity of the driver in a pod.
 const DIGEST: &str = "DRIVER_CONFIG_DIGEST";
 /// Labels that choose the operands of a node, and what stands there while one has to be away.
-const DEPLOY: &str = "nvidia.com/gpu.deploy.";
-const PAUSED: &str = "paused-for-driver-upgrade";
+const DEPLOY: &str = capstan_node::labels::DEPLOY_PREFIX;
+const PAUSED: &str = capstan_node::labels::PAUSED_FOR_DRIVER_UPGRADE;
 /// The host's own driver, if it has one.
 const HOST_DRIVER: &str = "usr/bin/nvidia-smi";
 
@@ -163,7 +164,7 @@ async fn driver_manager(cx: ContainerContext) -> ExitCode {
         host.wait_until_gone(file).await;
     }
     // A validator that had not come to its end leaves its proofs behind.
-    host.remove(&file("driver-ready"));
+    host.remove(&file(validation::DRIVER));
     host.remove(LOADED);
     match cx.node.set_labels(&label("true")).await {
         Ok(()) => ExitCode::SUCCESS,
@@ -179,10 +180,10 @@ async fn driver(cx: ContainerContext, pace: Pace) {
     let said = |name: &str| format!("{name}: {}\n", cx.var(name).unwrap_or("false"));
     let features = ["GDRCOPY_ENABLED", "GDS_ENABLED", "GPU_DIRECT_RDMA_ENABLED"].map(said).concat();
     host.write(LOADED, cx.var(DIGEST).unwrap_or_default().to_owned());
-    host.write(&file(".driver-ctr-ready"), features);
+    host.write(&file(validation::DRIVER_CONTAINER), features);
     cx.set_ready(true);
     cx.stopped().await;
-    host.remove(&file(".driver-ctr-ready"));
+    host.remove(&file(validation::DRIVER_CONTAINER));
 }
 
 /// Looks for the host's own driver first, then waits for ours.
@@ -190,17 +191,17 @@ async fn driver_validation(cx: ContainerContext, pace: Pace) {
     let host = cx.node.host();
     let own = host.read(HOST_DRIVER).is_some();
     if !own {
-        host.wait_for(&file(".driver-ctr-ready")).await;
+        host.wait_for(&file(validation::DRIVER_CONTAINER)).await;
     }
     tokio::time::sleep(pace.check).await;
-    let root = if own { "/" } else { "/run/nvidia/driver" };
-    host.write(&file("driver-ready"), format!("IS_HOST_DRIVER={own}\nNVIDIA_DRIVER_ROOT={root}\n"));
+    let root = if own { "/" } else { capstan_node::paths::DRIVER_ROOT };
+    host.write(&file(validation::DRIVER), format!("IS_HOST_DRIVER={own}\nNVIDIA_DRIVER_ROOT={root}\n"));
 }
 
 async fn toolkit(cx: ContainerContext, pace: Pace) {
     let host = cx.node.host().clone();
     cx.set_ready(false);
-    host.wait_for(&file("driver-ready")).await;
+    host.wait_for(&file(validation::DRIVER)).await;
     tokio::time::sleep(pace.toolkit).await;
     host.write(TOOLKIT, owner(&cx));
     cx.set_ready(true);
@@ -216,20 +217,20 @@ async fn toolkit_validation(cx: ContainerContext, pace: Pace) {
     if cx.var("COMPONENT") == Some("toolkit") {
         host.wait_for(TOOLKIT).await;
         tokio::time::sleep(pace.check).await;
-        host.write(&file("toolkit-ready"), "");
+        host.write(&file(validation::TOOLKIT), "");
     } else {
-        host.wait_for(&file("toolkit-ready")).await;
+        host.wait_for(&file(validation::TOOLKIT)).await;
     }
 }
 
 async fn cuda_validation(cx: ContainerContext, pace: Pace) {
     tokio::time::sleep(pace.check).await;
-    cx.node.host().write(&file("cuda-ready"), "");
+    cx.node.host().write(&file(validation::CUDA), "");
 }
 
 /// Offers the node's GPUs while it runs.
 async fn device_plugin(cx: ContainerContext) -> ExitCode {
-    cx.node.host().wait_for(&file("driver-ready")).await;
+    cx.node.host().wait_for(&file(validation::DRIVER)).await;
     match offer(&cx).await {
         Ok(()) => cx.stopped().await,
         Err(code) => return code,
@@ -265,14 +266,14 @@ async fn withdraw(cx: &ContainerContext) -> ExitCode {
 /// that others see.
 async fn node_agent(cx: ContainerContext) -> ExitCode {
     let roles = cx.args.iter().skip_while(|word| *word != "--roles").nth(1);
-    if !roles.is_some_and(|roles| roles.split(',').any(|role| role == "device-plugin")) {
+    if !roles.is_some_and(|roles| roles.split(',').any(|role| role == capstan_node::DEVICE_PLUGIN.name)) {
         cx.stopped().await;
         return ExitCode::SUCCESS;
     }
-    cx.node.host().wait_for(&file("driver-ready")).await;
-    let label = format!("{DEPLOY}device-plugin");
+    cx.node.host().wait_for(&file(validation::DRIVER)).await;
+    let label = capstan_node::DEVICE_PLUGIN.deploy_label();
     let wanted = |node: &Node| {
-        node.metadata.labels.as_ref().and_then(|labels| labels.get(&label)).is_some_and(|value| value == "true")
+        node.metadata.labels.as_ref().and_then(|labels| labels.get(label)).is_some_and(|value| value == "true")
     };
     while unless_stopped(&cx, cx.node.until(wanted)).await {
         if let Err(code) = offer(&cx).await {
@@ -300,13 +301,13 @@ async fn plugin_validation(cx: ContainerContext, pace: Pace) {
     let host = cx.node.host();
     host.wait_for(PLUGIN).await;
     tokio::time::sleep(pace.check).await;
-    host.write(&file("plugin-ready"), "");
+    host.write(&file(validation::PLUGIN), "");
 }
 
 /// What it found no longer holds when it goes.
 async fn validator(cx: ContainerContext) {
     cx.stopped().await;
-    for name in ["driver-ready", "toolkit-ready", "cuda-ready", "plugin-ready"] {
+    for name in [validation::DRIVER, validation::TOOLKIT, validation::CUDA, validation::PLUGIN] {
         cx.node.host().remove(&file(name));
     }
 }

@@ -33,6 +33,8 @@ pub struct Plugin {
     pub devices: Vec<Device>,
     /// How often it registered since the kubelet started.
     pub registrations: usize,
+    /// How many lists of devices it sent since the kubelet started.
+    pub lists: usize,
 }
 
 impl Plugin {
@@ -190,25 +192,29 @@ impl State {
                 endpoint: String::new(),
                 devices: Vec::new(),
                 registrations: 0,
+                lists: 0,
             });
             known.registrations += 1;
             known.endpoint.clone_from(&request.endpoint);
             mine = known.registrations;
         });
         // What an earlier connection still says does not count once the plugin registered again.
-        let change = |change: &dyn Fn(&mut Vec<Device>)| {
+        let change = |change: &dyn Fn(&mut Plugin)| {
             self.plugins.send_if_modified(|plugins| match plugins.get_mut(&request.resource_name) {
                 Some(known) if known.registrations == mine => {
-                    change(&mut known.devices);
+                    change(known);
                     true
                 }
                 _ => false,
             });
         };
         while let Ok(Some(list)) = lists.message().await {
-            change(&|devices| devices.clone_from(&list.devices));
+            change(&|plugin| {
+                plugin.devices.clone_from(&list.devices);
+                plugin.lists += 1;
+            });
         }
-        change(&|devices| devices.iter_mut().for_each(|device| device.health = UNHEALTHY.into()));
+        change(&|plugin| plugin.devices.iter_mut().for_each(|device| device.health = UNHEALTHY.into()));
         Ok(())
     }
 }

@@ -86,7 +86,7 @@ pub async fn run(options: Options, cx: Cx) -> Result<()> {
     let faults = tokio::task::spawn_blocking(move || watching.listen_on(&source, &|| stop.is_cancelled()));
     let reload = reload(exporter.clone(), cx.clone());
     let secured = web.clone().follow(exporter.options.web_config_file.clone(), cx.stop.clone());
-    let serve = edge::serve(listener, web, exporter, cx.stop.clone());
+    let serve = edge::serve(listener, web, exporter, cx);
     tokio::join!(serve, reload, secured);
     let _ = tokio::join!(looks, faults);
     Ok(())

@@ -54,7 +54,7 @@ pub(super) fn check(index: &Index<'_>) -> Vec<Finding> {
             all.push(
                 Finding::on_node(name, what).evidence(format!("Node {name} has a GPU and not these labels")).fix(FIX),
             );
-        } else if label(node, "nvidia.com/gpu.present") != "true"
+        } else if label(node, capstan_node::labels::GPU_PRESENT) != "true"
             && policies.iter().all(|policy| index.lasts(&policy["metadata"]["creationTimestamp"]))
             && index.lasts(&node["metadata"]["creationTimestamp"])
         {

@@ -25,7 +25,7 @@ use crate::gpu::{Cluster, image};
 pub const MANAGER: &str = "gpu-operator";
 
 /// Where the driver's root shows, unless the user says otherwise.
-pub(crate) const DRIVER_DIR: &str = "/run/nvidia/driver";
+pub(crate) const DRIVER_DIR: &str = capstan_node::paths::DRIVER_ROOT;
 
 /// Where the kubelet is, unless the user says otherwise.
 pub(crate) const KUBELET_DIR: &str = "/var/lib/kubelet";

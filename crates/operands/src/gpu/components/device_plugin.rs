@@ -13,9 +13,9 @@ use super::toolkit::entrypoint;
 use super::{Operand, Outcome, PolicyCx, enabled, node_agent};
 
 pub(crate) const OPERAND: Operand = Operand {
-    name: "state-device-plugin",
+    name: capstan_node::DEVICE_PLUGIN.operand(),
     condition: "DevicePlugin",
-    deploy: Some("device-plugin"),
+    deploy: capstan_node::DEVICE_PLUGIN.deploy,
     enabled: |cx| enabled(&cx.spec().device_plugin.component),
     objects,
 };
@@ -43,7 +43,7 @@ pub(crate) fn rights(_: &PolicyCx<'_>) -> Rights {
 }
 
 fn objects(cx: &PolicyCx<'_>) -> Outcome<Vec<Object>> {
-    if node_agent::has(cx, "device-plugin")? {
+    if node_agent::has(cx, &capstan_node::DEVICE_PLUGIN)? {
         return node_agent::objects(cx);
     }
     let mut objects = access(cx, ACCOUNT, rights(cx));
@@ -82,7 +82,7 @@ fn template() -> Daemon {
             at("mps-root", "/mps"),
         ])
         .privileged();
-    gpu_daemon(NAME, ACCOUNT, "device-plugin").constrained("hostmount-anyuid").with(
+    gpu_daemon(NAME, ACCOUNT, capstan_node::DEVICE_PLUGIN.deploy()).constrained("hostmount-anyuid").with(
         vec![toolkit, first],
         vec![main, sidecar],
         vec![
@@ -103,7 +103,7 @@ pub(crate) fn daemon(cx: &PolicyCx<'_>) -> Outcome<Daemon> {
     let mut daemon = template();
     daemon.common(cx)?;
     daemon.validated(cx)?;
-    let own = daemon.runs_role(cx, &plugin.component, IMAGE, "device-plugin")?;
+    let own = daemon.runs_role(cx, &plugin.component, IMAGE, &capstan_node::DEVICE_PLUGIN)?;
     if own {
         daemon.after_driver();
         daemon.unmount(ENTRYPOINT);

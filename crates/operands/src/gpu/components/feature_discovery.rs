@@ -15,9 +15,9 @@ use super::snippets::{after_toolkit, config_managers, configured, mig};
 use super::{Operand, Outcome, PolicyCx, enabled, node_agent};
 
 pub(crate) const OPERAND: Operand = Operand {
-    name: "gpu-feature-discovery",
+    name: capstan_node::FEATURE_DISCOVERY.operand(),
     condition: "FeatureDiscovery",
-    deploy: Some("gpu-feature-discovery"),
+    deploy: capstan_node::FEATURE_DISCOVERY.deploy,
     enabled: |cx| enabled(&cx.spec().gfd),
     objects,
 };
@@ -60,7 +60,7 @@ pub(crate) fn own_node_only(cx: &PolicyCx<'_>, account: &str) -> Vec<Object> {
 }
 
 fn objects(cx: &PolicyCx<'_>) -> Outcome<Vec<Object>> {
-    if node_agent::has(cx, "gpu-feature-discovery")? {
+    if node_agent::has(cx, &capstan_node::FEATURE_DISCOVERY)? {
         return node_agent::objects(cx);
     }
     let mut objects = access(cx, ACCOUNT, rights(cx));
@@ -84,7 +84,7 @@ fn template() -> Daemon {
         .mounts(vec![at("output-dir", FEATURES), at("host-sys", "/sys").read_only()])
         .privileged();
     let volumes = vec![host("output-dir", FEATURES), host("host-sys", "/sys"), host_dir("run-nvidia", "/run/nvidia")];
-    gpu_daemon(NAME, ACCOUNT, "gpu-feature-discovery").part_of("nvidia-gpu").with(
+    gpu_daemon(NAME, ACCOUNT, capstan_node::FEATURE_DISCOVERY.deploy()).part_of("nvidia-gpu").with(
         vec![toolkit, first],
         vec![main, sidecar],
         volumes,
@@ -96,7 +96,7 @@ pub(crate) fn daemon(cx: &PolicyCx<'_>) -> Outcome<Daemon> {
     let mut daemon = template();
     daemon.common(cx)?;
     daemon.validated(cx)?;
-    let own = daemon.runs_role(cx, discovery, IMAGE, "feature-discovery")?;
+    let own = daemon.runs_role(cx, discovery, IMAGE, &capstan_node::FEATURE_DISCOVERY)?;
     if cx.cluster.openshift.is_some() {
         set_env(daemon.main(), "USE_NODE_FEATURE_API", "false");
     }

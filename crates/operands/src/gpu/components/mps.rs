@@ -16,7 +16,7 @@ use super::snippets::{after_toolkit, config_managers, configured, mig, pull_if_s
 use super::{Operand, Outcome, PolicyCx, enabled};
 
 pub(crate) const OPERAND: Operand = Operand {
-    name: "state-mps-control-daemon",
+    name: capstan_node::MPS_CONTROL_DAEMON.operand(),
     condition: "MpsControlDaemon",
     // The device plugin's configuration chooses the nodes.
     deploy: None,
@@ -49,7 +49,7 @@ fn template() -> Daemon {
         .with("NVIDIA_DRIVER_CAPABILITIES", "compute,utility")
         .mounts(vec![at("mps-shm", "/dev/shm"), at("mps-root", "/mps")])
         .privileged();
-    let mut daemon = gpu_daemon(NAME, NAME, "device-plugin").constrained("hostmount-anyuid").with(
+    let mut daemon = gpu_daemon(NAME, NAME, capstan_node::DEVICE_PLUGIN.deploy()).constrained("hostmount-anyuid").with(
         vec![toolkit, mounts, first],
         vec![main, sidecar],
         vec![
@@ -71,13 +71,13 @@ fn daemon(cx: &PolicyCx<'_>) -> Outcome<Daemon> {
     daemon.validated(cx)?;
     // Arguments and variables are those of the device plugin, another program.
     let component = Component { args: None, env: None, ..plugin.clone() };
-    let own = daemon.runs_role(cx, &component, "DEVICE_PLUGIN_IMAGE", "mps-control-daemon")?;
+    let own = daemon.runs_role(cx, &component, "DEVICE_PLUGIN_IMAGE", &capstan_node::MPS_CONTROL_DAEMON)?;
     let path = cx.found(&plugin.image, "DEVICE_PLUGIN_IMAGE")?.path;
     if let Some(mounts) = daemon.container(MOUNTS) {
         mounts.image = Some(path);
         pull_if_set(mounts, &plugin.image);
         if own {
-            super::own::own(cx, &plugin.image, mounts, &["agent", "mps-control-daemon", "mount-shm"]);
+            super::own::own(cx, &plugin.image, mounts, &["agent", capstan_node::MPS_CONTROL_DAEMON.name, "mount-shm"]);
         }
         if let Some(resources) = &plugin.resources {
             mounts.resources = Some(requirements(resources));

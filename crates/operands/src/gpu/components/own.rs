@@ -1,6 +1,7 @@
 //! Operands that run our own image: which image a container gets, and what it runs where others have a shell.
 
 use capstan_api::gpu::component::{Component, Image};
+use capstan_node::Role;
 use capstan_plan::kit::Daemon;
 use k8s_openapi::api::core::v1::{Container, SecurityContext};
 
@@ -14,8 +15,8 @@ use crate::gpu::image;
 const PROGRAM: &str = "/usr/bin/capstan";
 
 /// What the validator says about the driver, as variables.
-const DRIVER_READY: &str = "/run/nvidia/validations/driver-ready";
-const TOOLKIT_READY: &str = "/run/nvidia/validations/toolkit-ready";
+const DRIVER_READY: &str = capstan_node::validation::DRIVER_FILE;
+const TOOLKIT_READY: &str = capstan_node::validation::TOOLKIT_FILE;
 
 /// Verb for the pods of checks, of which the validator in our image clears all old ones at once.
 pub(crate) const CLEARS: &str = "deletecollection";
@@ -60,7 +61,7 @@ impl Cx<'_> {
 /// What our own image adds to a [`Daemon`].
 pub(crate) trait OwnImage {
     /// The same as [`GpuDaemon::runs_as`] for what our own image can do too; whether it does.
-    fn runs_role(&mut self, cx: &Cx<'_>, component: &Component, variable: &str, role: &str) -> Outcome<bool>;
+    fn runs_role(&mut self, cx: &Cx<'_>, component: &Component, variable: &str, role: &Role) -> Outcome<bool>;
     /// Credentials for our own image.
     fn pull_own(&mut self, cx: &Cx<'_>);
     /// The main container starts when the driver was validated, with what the validator found, and with what modules
@@ -69,12 +70,12 @@ pub(crate) trait OwnImage {
 }
 
 impl OwnImage for Daemon {
-    fn runs_role(&mut self, cx: &Cx<'_>, component: &Component, variable: &str, role: &str) -> Outcome<bool> {
+    fn runs_role(&mut self, cx: &Cx<'_>, component: &Component, variable: &str, role: &Role) -> Outcome<bool> {
         let found = cx.found(&component.image, variable)?;
         self.runs_image(&found.path, component);
         if found.own {
             let given = component.args.iter().flatten().map(String::as_str);
-            let words: Vec<&str> = ["agent", role].into_iter().chain(given).collect();
+            let words: Vec<&str> = ["agent", role.name].into_iter().chain(given).collect();
             self.pull_own(cx);
             own(cx, &component.image, self.main(), &words);
         }
@@ -115,7 +116,7 @@ pub(crate) fn own_check(cx: &Cx<'_>, image: &Image, check: &mut Container) -> Ou
     let words = check.command.iter().chain(&check.args).flatten().map(String::as_str).collect::<Vec<_>>().join(" ");
     let ready = format!("--file={TOOLKIT_READY}");
     let role: &[&str] = match words.trim_start_matches("sh -c ") {
-        "nvidia-validator" => &["agent", "validator"],
+        "nvidia-validator" => &["agent", capstan_node::VALIDATOR.name],
         UNTIL_TOOLKIT => &["agent", "after", &ready],
         _ => {
             return Err(format!(

@@ -17,7 +17,7 @@ use super::{Operand, Outcome, PolicyCx, enabled};
 use crate::gpu::image;
 
 pub(crate) const OPERAND: Operand = Operand {
-    name: "state-operator-validation",
+    name: capstan_node::VALIDATOR.operand(),
     condition: "Validation",
     deploy: Some("operator-validator"),
     enabled: |_| true,

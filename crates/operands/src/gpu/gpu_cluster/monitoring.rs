@@ -25,7 +25,7 @@ pub(super) const DCGM: Operand = Operand {
 };
 
 pub(super) const EXPORTER: Operand = Operand {
-    name: "state-dcgm-exporter",
+    name: capstan_node::EXPORTER.operand(),
     condition: "DcgmExporter",
     deploy: Some(EXPORTER_DEPLOY),
     enabled: |dra| dra.spec().dcgm_exporter.as_ref().is_some_and(|exporter| enabled(&exporter.component)),
