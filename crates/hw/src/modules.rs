@@ -1,4 +1,4 @@
-//! Modules of the kernel: which are loaded, by whom they are used, and loading and unloading them.
+//! Kernel modules: listing, loading and unloading.
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -12,7 +12,7 @@ use crate::{Error, Result};
 pub struct Module {
     /// Its name, with underscores: `nvidia_uvm`.
     pub name: String,
-    /// How often it is used: by modules, devices that are open, mounts.
+    /// Reference count: modules that use it, open devices, mounts.
     pub references: u32,
     /// Modules that use it.
     pub holders: Vec<String>,
@@ -26,9 +26,9 @@ pub struct Module {
 pub trait Modules: Send + Sync {
     /// Modules that are loaded, by name.
     fn loaded(&self) -> Result<Vec<Module>>;
-    /// Loads a module with what it depends on. One that is loaded already keeps the parameters that it has.
+    /// Loads a module and its dependencies. One that is loaded already keeps its parameters.
     fn load(&self, name: &str, parameters: &[(&str, &str)]) -> Result<()>;
-    /// Unloads one module, if nothing uses it. What it depended on stays.
+    /// Unloads one module without references. Its dependencies stay loaded.
     fn unload(&self, name: &str) -> Result<()>;
 }
 
@@ -52,7 +52,7 @@ fn module(root: &Path, line: &str) -> Option<Module> {
     let [name, _size, references, holders, state, ..] = words[..] else { return None };
     let dir = root.join("sys/module").join(name);
     let parameters = dir.join("parameters");
-    // Some parameters may be written and not read.
+    // Some parameters are write-only.
     let read = |name: String| text(&parameters, &name).map(|value| (name, value));
     (state == "Live").then(|| Module {
         name: name.to_owned(),
@@ -69,7 +69,7 @@ impl Modules for Host {
     }
 
     fn load(&self, name: &str, parameters: &[(&str, &str)]) -> Result<()> {
-        // The host's own modprobe knows its dependencies, its aliases and what its administrator forbids.
+        // The modprobe of the host knows its dependencies, aliases and blacklists.
         let mut command = command_in(self.root(), "modprobe");
         command.arg("--").arg(name).args(parameters.iter().map(|(key, value)| format!("{key}={value}")));
         let failed = |why: String| Error::Call { call: "modprobe", why: format!("{name}: {why}") };
@@ -82,7 +82,7 @@ impl Modules for Host {
 
     fn unload(&self, name: &str) -> Result<()> {
         use rustix::io::Errno;
-        // Without waiting: a module that is used is an answer.
+        // O_NONBLOCK: fail with EAGAIN instead of waiting for the references to go.
         const NONBLOCK: std::ffi::c_int = 0o4000;
         let failed = |why: String| Error::Call { call: "delete_module", why: format!("{name}: {why}") };
         let text = std::ffi::CString::new(name).map_err(|error| failed(error.to_string()))?;

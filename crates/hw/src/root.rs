@@ -5,7 +5,7 @@
 use std::path::{Component, Path, PathBuf};
 use std::process::Command;
 
-/// A program of a root, run with that root as its own, so that it finds the libraries and files that it came with.
+/// A command that runs a program of a root inside that root (chroot), with the libraries that it came with.
 pub fn command_in(root: &Path, program: &str) -> Command {
     if root == Path::new("/") {
         return Command::new(program);

@@ -1,8 +1,8 @@
-//! Attributes of the kernel: files of sysfs below a root, read as text and numbers, and written.
+//! Attributes of sysfs below a root: read as text and numbers, and written.
 //!
-//! A write to an attribute is a command to the kernel. [`Attributes`] is the one place where such a command leaves this
+//! Writing an attribute is a command to the kernel. [`Attributes`] is the one place where such a command leaves this
 //! crate: [`Host`] hands it to the kernel of the node, [`crate::fake::Kernel`] carries it out on a tree of plain files.
-//! Everything above (binding drivers, virtual functions) is the same code on both.
+//! The code above it (driver binding, virtual functions) is the same for both.
 
 use std::io;
 use std::path::{Path, PathBuf};

@@ -1,7 +1,6 @@
-//! What a pretended node has: PCI devices with their network interfaces and virtual functions, and kernel modules.
+//! Descriptions of what a fake node has: PCI devices with their interfaces and virtual functions, and kernel modules.
 //!
-//! These are what a real kernel knows from the hardware and from the files of its modules. [`super::Root`] writes them,
-//! and [`super::Kernel`] makes of them what it shows.
+//! [`super::Root`] adds them to a tree, and [`super::Kernel`] shows them in sysfs and procfs.
 
 use std::collections::BTreeMap;
 
@@ -10,7 +9,7 @@ use serde::{Deserialize, Serialize};
 use crate::gpu::nvidia::Gpu;
 use crate::pci::{MELLANOX, NVIDIA, PciAddress};
 
-/// A device on the PCI bus, whether or not it is shown now.
+/// A device on the PCI bus, whether or not sysfs shows it now.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct PciDevice {
     /// Where it is.
@@ -21,7 +20,7 @@ pub struct PciDevice {
     pub device: u16,
     /// What it is, to everyone.
     pub class: u32,
-    /// The driver that knows its ids.
+    /// The driver that matches its ids.
     pub driver: Option<String>,
     /// NUMA node that it is near to.
     pub numa: Option<u32>,
@@ -34,14 +33,14 @@ pub struct PciDevice {
     /// The RDMA device that its driver makes.
     pub rdma: Option<String>,
     /// The device that it is a virtual function of.
-    pub(super) physical: Option<PciAddress>,
+    pub(super) physical_function: Option<PciAddress>,
 }
 
 /// The virtual functions that a device can have.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Vfs {
-    /// How many at most.
-    pub most: u32,
+    /// `sriov_totalvfs`.
+    pub total: u32,
     /// Device id of each.
     pub device: u16,
     /// How far the first one is from the device itself, counted in functions.
@@ -55,11 +54,11 @@ pub struct Port {
     pub name: String,
     /// Its hardware address.
     pub address: String,
-    /// The largest packet.
+    /// Maximum transmission unit.
     pub mtu: u32,
-    /// `up` or `down`.
-    pub state: String,
-    /// The embedded switch that it is a port of, and its name there.
+    /// Operational state, such as `up`.
+    pub operstate: String,
+    /// `phys_switch_id` and `phys_port_name`.
     pub switch: Option<(String, String)>,
 }
 
@@ -92,7 +91,7 @@ impl PciDevice {
             vfs: None,
             net: None,
             rdma: None,
-            physical: None,
+            physical_function: None,
         }
     }
 
@@ -118,14 +117,14 @@ impl PciDevice {
             name: interface.into(),
             address: format!("b8:3f:d2:{bus}:{slot}:0{function}"),
             mtu: 1500,
-            state: "up".into(),
+            operstate: "up".into(),
             switch: None,
         };
         Self {
             driver: Some("mlx5_core".into()),
             numa: Some(0),
             iommu_group: Some(10),
-            vfs: Some(Vfs { most: 8, device: 0x101e, offset: 2 }),
+            vfs: Some(Vfs { total: 8, device: 0x101e, offset: 2 }),
             net: Some(port),
             rdma: Some(rdma.into()),
             ..Self::new(address, MELLANOX, 0x1021, 0x02_0000)

@@ -1,8 +1,7 @@
-//! Hardware that is not there: GPUs fed from recordings, and a root with a kernel that shows devices as files and changes
-//! them as a real one would.
+//! Fake hardware, for tests and virtual nodes that run the real code.
 //!
-//! [`Fake`] stands for NVML, [`Root`] builds a node's files, [`Kernel`] reacts to writes. All of it is what tests, virtual
-//! nodes and stories run the real code on.
+//! [`Fake`] is NVML: GPUs fed from recordings or models, with faults and MIG. [`Root`] builds the `/dev`, `/proc` and
+//! `/sys` of a node below a directory, and [`Kernel`] reacts to writes there.
 
 mod devices;
 mod kernel;

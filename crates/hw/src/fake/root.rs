@@ -1,14 +1,14 @@
-//! The files that a node's kernel would show: `/dev`, `/proc` and `/sys` below a directory.
+//! A fake root: the `/dev`, `/proc` and `/sys` of a node below a directory.
 //!
-//! [`Root`] writes them as they are at first; [`Kernel`] changes them as a kernel would. What a kernel knows beyond its
-//! files (devices that were removed, modules that are not loaded) is kept in `.kernel`, so that whoever opens the same
-//! directory later finds the same node.
+//! [`Root`] builds the tree; [`Kernel`] changes it as a kernel would. What a kernel keeps in memory (removed devices,
+//! loadable modules) is in `.kernel`, so that a process that opens the directory later continues with the same node.
 
 use std::fmt::Write as _;
 use std::path::{Path, PathBuf};
 
 use super::{Kernel, ModuleFile, PciDevice};
 use crate::gpu::nvidia::Inventory;
+use crate::sysfs::Attributes;
 
 /// A directory that looks like a node's root to code that is told to look there.
 pub struct Root {
@@ -21,7 +21,8 @@ impl Root {
         Self { path: path.into() }
     }
 
-    /// Writes what a node with these GPUs shows. Device nodes are plain files: no one needs to be root.
+    /// Writes what a node with these GPUs shows. Device nodes are plain files: no one needs to be root. GPUs are bound to
+    /// no driver yet: `kernel().probe(..)` binds one.
     pub fn write(path: impl Into<PathBuf>, inventory: &Inventory) -> std::io::Result<Self> {
         let root = Self::new(path);
         for name in ["nvidiactl", "nvidia-uvm", "nvidia-uvm-tools", "nvidia-modeset"] {
@@ -33,6 +34,7 @@ impl Root {
         for gpu in &inventory.gpus {
             root.file(&format!("dev/nvidia{}", gpu.minor), "")?;
             root.pci(&PciDevice::gpu(gpu))?;
+            root.kernel().store("sys/bus/pci/drivers/nvidia/unbind", gpu.pci.as_str())?;
         }
         root.file("proc/devices", "Character devices:\n195 nvidia\n195 nvidiactl\n234 nvidia-caps\n235 nvidia-caps-imex-channels\n510 nvidia-uvm\n\nBlock devices:\n  8 sd\n")?;
         root.file("proc/driver/nvidia-caps/mig-minors", &root.minors(inventory)?)?;
@@ -59,23 +61,23 @@ impl Root {
         std::fs::write(file, text)
     }
 
-    /// Adds a PCI device, with the driver that knows it.
+    /// Adds a PCI device, bound to its driver.
     pub fn pci(&self, device: &PciDevice) -> std::io::Result<()> {
         self.kernel().plug(device)
     }
 
-    /// Adds a PCI driver that knows no device by itself, such as `vfio-pci`.
+    /// Registers a PCI driver that matches devices only by override, such as `vfio-pci`.
     pub fn driver(&self, name: &str) -> std::io::Result<()> {
         self.kernel().register(name)
     }
 
-    /// Adds a kernel module and loads it, in place of one of that name that is loaded.
+    /// Adds a loaded kernel module; one of the same name is replaced.
     pub fn module(&self, module: &ModuleFile) -> std::io::Result<()> {
         self.kernel().replace(module)
     }
 
-    /// Adds a kernel module that is not loaded.
-    pub fn loadable(&self, module: &ModuleFile) -> std::io::Result<()> {
+    /// Adds a kernel module that can be loaded and is not.
+    pub fn loadable_module(&self, module: &ModuleFile) -> std::io::Result<()> {
         self.kernel().install(module)
     }
 

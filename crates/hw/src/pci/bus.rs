@@ -1,4 +1,4 @@
-//! Which driver has which device, and devices that come and go.
+//! The writes of the PCI bus: driver binding, reset, hot removal and rescan.
 
 use super::{DEVICES, Device, PciAddress, device, devices};
 use crate::sysfs::{Attributes, store};
@@ -6,26 +6,26 @@ use crate::{Error, Result};
 
 /// The PCI bus of a node.
 ///
-/// Every change is one command to the kernel, done when the call returns. What needs several commands (unbind, override,
-/// probe) is put together by the caller, who knows how to put it back.
+/// Every write is one command to the kernel, done when the call returns. Sequences (unbind, override, probe) and their
+/// rollback are up to the caller.
 pub trait Bus: Send + Sync {
     /// All devices, by address.
     fn devices(&self) -> Result<Vec<Device>>;
     /// One device.
     fn device(&self, at: &PciAddress) -> Result<Device>;
-    /// Gives a device to a driver that knows its ids or that it is kept for.
+    /// Binds a device to a driver that matches it by its ids or its override.
     fn bind(&self, at: &PciAddress, driver: &str) -> Result<()>;
-    /// Takes a device from its driver; one that has none stays as it is.
+    /// Unbinds a device from its driver; does nothing where it has none.
     fn unbind(&self, at: &PciAddress) -> Result<()>;
-    /// Keeps a device for one driver, or for any again. The driver that it has now stays.
+    /// Sets or clears the driver override of a device. The driver that is bound stays bound.
     fn set_driver_override(&self, at: &PciAddress, driver: Option<&str>) -> Result<()>;
-    /// Lets the kernel choose a driver for a device that has none.
+    /// Lets the kernel bind an unbound device to the driver that matches it.
     fn probe(&self, at: &PciAddress) -> Result<()>;
-    /// Resets a device, which loses what it holds.
+    /// Resets a device, which loses its state.
     fn reset(&self, at: &PciAddress) -> Result<()>;
     /// Removes a device from the bus until the next rescan.
     fn remove(&self, at: &PciAddress) -> Result<()>;
-    /// Looks for devices that are new on the bus.
+    /// Rescans the bus for devices.
     fn rescan(&self) -> Result<()>;
 }
 

@@ -35,9 +35,9 @@ pub struct Device {
     pub class: u32,
     /// Kernel driver that is bound to it.
     pub driver: Option<String>,
-    /// Driver that it is kept for, whatever ids that driver knows.
+    /// The only driver that may be bound to it, whatever ids that driver knows.
     pub driver_override: Option<String>,
-    /// Devices of one group can only be given to a virtual machine together.
+    /// IOMMU group: its devices can only be assigned to a virtual machine together.
     pub iommu_group: Option<u32>,
     /// NUMA node that it is near to.
     pub numa: Option<u32>,

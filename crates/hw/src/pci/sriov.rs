@@ -1,4 +1,4 @@
-//! Virtual functions: parts of a device that act as devices of their own.
+//! SR-IOV: the virtual functions of PCI devices.
 
 use super::bus::attribute;
 use super::{Bus, PciAddress};
@@ -7,9 +7,9 @@ use crate::{Error, Result};
 
 /// The virtual functions (VFs) of a node's physical functions (PFs).
 pub trait VirtualFunctions: Send + Sync {
-    /// VFs of a PF in the order of their numbers.
+    /// VFs of a PF, by VF number.
     fn vfs(&self, pf: &PciAddress) -> Result<Vec<PciAddress>>;
-    /// Gives a PF so many VFs. The kernel makes them all anew when their number changes: no one may use them then.
+    /// Sets the number of VFs of a PF. When it changes, the kernel destroys all VFs first: none may be in use.
     fn set_vfs(&self, pf: &PciAddress, count: u32) -> Result<()>;
 }
 
@@ -18,7 +18,7 @@ impl<K: Attributes> VirtualFunctions for K {
         let device = self.device(pf)?;
         let count = device.sriov.map_or(0, |(_, count)| count);
         let vf = |number| link(&device.path, &format!("virtfn{number}")).and_then(|name| PciAddress::parse(&name));
-        // Between a change of the number and the last link, some are missing.
+        // While the kernel creates them, some links are missing.
         Ok((0..count).filter_map(vf).collect())
     }
 

@@ -1,4 +1,4 @@
-//! The modules of a kernel that is not there.
+//! Modules of the fake kernel.
 
 use std::io;
 
@@ -10,54 +10,54 @@ use crate::modules::{Module, Modules, loaded};
 use crate::sysfs::{Attributes, number};
 use crate::{Error, Result};
 
-/// A module's directory.
-fn home(name: &str) -> String {
+/// The directory of a module.
+fn module_dir(name: &str) -> String {
     format!("sys/module/{name}")
 }
 
 impl Kernel {
-    /// Puts a module where it can be loaded from.
+    /// Makes a module loadable.
     pub(in crate::fake) fn install(&self, module: &ModuleFile) -> io::Result<()> {
-        self.know("modules", &module.name, module)
+        self.save_state("modules", &module.name, module)
     }
 
-    /// Loads a module, in place of the one of that name.
+    /// Loads a module; one of the same name is replaced.
     pub(in crate::fake) fn replace(&self, module: &ModuleFile) -> io::Result<()> {
-        let _one = self.busy();
+        let _lock = self.lock();
         self.install(module)?;
-        self.gone(&home(&module.name))?;
-        self.insert(&module.name, &[])
+        self.delete(&module_dir(&module.name))?;
+        self.insert_module(&module.name, &[])
     }
 
-    /// Something uses a module, such as a process with its device open, or uses it no more.
+    /// Sets how many references a module has beyond its holders, such as processes with its device open.
     pub fn set_references(&self, name: &str, references: u32) -> io::Result<()> {
-        let _one = self.busy();
+        let _lock = self.lock();
         self.file(&format!(".kernel/references/{name}"), &references.to_string())?;
-        self.list()
+        self.write_proc_modules()
     }
 
-    /// Loads a module with what it needs.
-    fn insert(&self, name: &str, parameters: &[(&str, &str)]) -> io::Result<()> {
-        if self.path(&home(name)).exists() {
+    /// Loads a module and its dependencies.
+    fn insert_module(&self, name: &str, parameters: &[(&str, &str)]) -> io::Result<()> {
+        if self.path(&module_dir(name)).exists() {
             return Ok(());
         }
-        let module: ModuleFile = self.known("modules", name)?;
-        module.depends.iter().try_for_each(|needed| self.insert(needed, &[]))?;
+        let module: ModuleFile = self.load_state("modules", name)?;
+        module.depends.iter().try_for_each(|needed| self.insert_module(needed, &[]))?;
         let unknown = |(key, _): &&(&str, &str)| !module.parameters.contains_key(*key);
         if parameters.iter().any(|parameter| unknown(&parameter)) {
             return Err(Errno::INVAL.into());
         }
         let mut values = module.parameters.clone();
         values.extend(parameters.iter().map(|(key, value)| ((*key).to_owned(), (*value).to_owned())));
-        self.file(&format!("{}/initstate", home(name)), "live\n")?;
+        self.file(&format!("{}/initstate", module_dir(name)), "live\n")?;
         for (key, value) in values {
-            self.file(&format!("{}/parameters/{key}", home(name)), &format!("{value}\n"))?;
+            self.file(&format!("{}/parameters/{key}", module_dir(name)), &format!("{value}\n"))?;
         }
         for needed in &module.depends {
-            self.link(&format!("{}/holders/{name}", home(needed)), &format!("../../{name}"))?;
+            self.link(&format!("{}/holders/{name}", module_dir(needed)), &format!("../../{name}"))?;
         }
         if let Some(version) = &module.version {
-            self.file(&format!("{}/version", home(name)), &format!("{version}\n"))?;
+            self.file(&format!("{}/version", module_dir(name)), &format!("{version}\n"))?;
         }
         if name == "nvidia" {
             let version = module.version.as_deref().unwrap_or("0.0");
@@ -65,30 +65,30 @@ impl Kernel {
             self.file("proc/driver/nvidia/version", &line)?;
         }
         module.drivers.iter().try_for_each(|driver| self.add_driver(driver))?;
-        self.list()
+        self.write_proc_modules()
     }
 
-    fn withdraw(&self, name: &str) -> io::Result<()> {
-        let module: ModuleFile = self.known("modules", name)?;
-        module.drivers.iter().try_for_each(|driver| self.drop_driver(driver))?;
+    fn remove_module(&self, name: &str) -> io::Result<()> {
+        let module: ModuleFile = self.load_state("modules", name)?;
+        module.drivers.iter().try_for_each(|driver| self.remove_driver(driver))?;
         for needed in &module.depends {
-            self.gone(&format!("{}/holders/{name}", home(needed)))?;
+            self.delete(&format!("{}/holders/{name}", module_dir(needed)))?;
         }
         if name == "nvidia" {
-            self.gone("proc/driver/nvidia/version")?;
+            self.delete("proc/driver/nvidia/version")?;
         }
-        self.gone(&home(name))?;
-        self.list()
+        self.delete(&module_dir(name))?;
+        self.write_proc_modules()
     }
 
-    /// Writes counts and the list of what is loaded.
-    fn list(&self) -> io::Result<()> {
+    /// Writes reference counts and `/proc/modules`.
+    fn write_proc_modules(&self) -> io::Result<()> {
         let mut lines = String::new();
         for name in self.names("sys/module").iter().rev() {
-            let holders = self.names(&format!("{}/holders", home(name)));
+            let holders = self.names(&format!("{}/holders", module_dir(name)));
             let others = number(&self.path(".kernel/references"), name).unwrap_or_default();
             let count = others as usize + holders.len();
-            self.file(&format!("{}/refcnt", home(name)), &format!("{count}\n"))?;
+            self.file(&format!("{}/refcnt", module_dir(name)), &format!("{count}\n"))?;
             let holders = if holders.is_empty() { "-".to_owned() } else { format!("{},", holders.join(",")) };
             lines.push_str(&format!("{name} 16384 {count} {holders} Live 0x0000000000000000\n"));
         }
@@ -102,8 +102,8 @@ impl Modules for Kernel {
     }
 
     fn load(&self, name: &str, parameters: &[(&str, &str)]) -> Result<()> {
-        let _one = self.busy();
-        self.insert(name, parameters).map_err(|error| {
+        let _lock = self.lock();
+        self.insert_module(name, parameters).map_err(|error| {
             let why = match error.kind() {
                 io::ErrorKind::NotFound => format!("{name}: module not found"),
                 _ => format!("{name}: {error}"),
@@ -113,13 +113,13 @@ impl Modules for Kernel {
     }
 
     fn unload(&self, name: &str) -> Result<()> {
-        let _one = self.busy();
+        let _lock = self.lock();
         let found = loaded(self.root())?.into_iter().find(|module| module.name == name);
         let module = found.ok_or_else(|| Error::NotFound(format!("kernel module {name}")))?;
         if module.references > 0 {
             return Err(Error::InUse(format!("kernel module {name}")));
         }
         let failed = |error: io::Error| Error::Call { call: "delete_module", why: format!("{name}: {error}") };
-        self.withdraw(name).map_err(failed)
+        self.remove_module(name).map_err(failed)
     }
 }

@@ -1,4 +1,4 @@
-//! What GPUs can be cut into, as `nvidia-smi mig -lgip` and `-lgipp` show it, and where the driver puts instances.
+//! MIG geometries, as `nvidia-smi mig -lgip` and `-lgipp` show them, and where the driver places instances.
 //!
 //! All data centre GPUs since A100 have seven slices of computing and eight of memory. See
 //! <https://docs.nvidia.com/datacenter/tesla/mig-user-guide/>.
@@ -12,7 +12,7 @@ const SLICES: u32 = 8;
 /// Memory slices with computing beside them: the last one has none.
 const USABLE: u32 = 7;
 
-/// A profile: NVML's index, the driver's number, slices of computing, memory slices, how many, where they start.
+/// A profile: NVML's index, profile id, compute slices, memory slices, maximum instances, possible starts.
 struct Row(u32, u32, u32, u32, u32, &'static [u32]);
 
 const ROWS: [Row; 7] = [
@@ -50,13 +50,13 @@ pub(super) fn profiles(gpu: &Gpu) -> Vec<InstanceProfile> {
     }
     let figures = figures(gpu);
     let rows = ROWS.iter().zip(figures.multiprocessors);
-    rows.map(|(&Row(index, id, compute, size, most, starts), multiprocessors)| {
+    rows.map(|(&Row(index, id, compute, size, max_instances, starts), multiprocessors)| {
         let memory_mib = figures.memory[size.ilog2() as usize];
         let slices = MigSlices { multiprocessors, ..engines(gpu, index, compute, memory_mib) };
         let name =
             Profile::of(compute, compute, memory_mib, gpu.memory_bytes).with_attribute(attribute_of_index(index));
         let placements = starts.iter().map(|&start| Placement { start, size }).collect();
-        InstanceProfile { id, name, slices, most, placements }
+        InstanceProfile { id, name, slices, max_instances, placements }
     })
     .collect()
 }
@@ -74,6 +74,11 @@ fn engines(gpu: &Gpu, index: u32, compute: u32, memory_mib: u64) -> MigSlices {
     MigSlices { gpu: compute, compute, memory_mib, multiprocessors: 0, copy_engines, decoders, encoders: 0, jpeg, ofa }
 }
 
+/// Multiprocessors of one compute slice.
+pub(super) fn slice_multiprocessors(gpu: &Gpu) -> u32 {
+    figures(gpu).multiprocessors[0]
+}
+
 /// Slices that the compute instances of a GPU instance can have.
 pub(super) fn compute_sizes(slices: u32) -> &'static [u32] {
     match slices {
@@ -85,26 +90,26 @@ pub(super) fn compute_sizes(slices: u32) -> &'static [u32] {
     }
 }
 
-/// The number of the instance at a place, as the driver counts: by size, then by place.
-pub(super) fn number(at: Placement) -> u32 {
+/// The id that the driver gives a GPU instance: counted by size, then by start.
+pub(super) fn instance_id(at: Placement) -> u32 {
     SLICES / at.size - 1 + at.start / at.size
 }
 
-/// The place of the instance with a number.
-pub(super) fn place(number: u32) -> Placement {
-    let size = SLICES >> (number + 1).ilog2().min(3);
-    Placement { start: (number + 1 - SLICES / size) * size, size }
+/// The placement of the GPU instance with an id: the inverse of [`instance_id`].
+pub(super) fn placement(id: u32) -> Placement {
+    let size = SLICES >> (id + 1).ilog2().min(3);
+    Placement { start: (id + 1 - SLICES / size) * size, size }
 }
 
-/// Where the driver puts an instance: in the smallest gap, so that large ones stay possible.
-pub(super) fn best(profile: &InstanceProfile, there: &[GpuInstance]) -> Option<Placement> {
+/// The placement that the driver chooses: best fit, so that large instances stay possible.
+pub(super) fn best_placement(profile: &InstanceProfile, there: &[GpuInstance]) -> Option<Placement> {
     let free = |at: Placement| there.iter().all(|instance| !instance.placement.overlaps(at));
     let possible = profile.placements.iter().copied().filter(|&at| free(at));
-    possible.min_by_key(|&at| (gap(at, &free), at.start))
+    possible.min_by_key(|&at| (free_block(at, &free), at.start))
 }
 
-/// Usable slices of the largest aligned block around a place in which nothing is.
-fn gap(at: Placement, free: &impl Fn(Placement) -> bool) -> u32 {
+/// Size of the largest free aligned block around a placement, in slices with computing.
+fn free_block(at: Placement, free: &impl Fn(Placement) -> bool) -> u32 {
     if at.slices().end > USABLE {
         return USABLE - at.start;
     }

@@ -1,4 +1,4 @@
-//! Cutting pretended GPUs: the driver's rules for modes, places and numbers.
+//! MIG on fake GPUs: the rules of the driver for modes, placements and instance ids.
 
 mod layout;
 
@@ -9,14 +9,14 @@ use crate::gpu::nvidia::{Gpu, MigDevice, MigMode, MigSlices, Reading};
 use crate::{Error, Result};
 
 impl Fake {
-    /// An answer about one whole GPU, or a change of it.
-    fn cut<T>(&self, gpu: &str, act: impl FnOnce(&mut State, usize) -> Result<T>) -> Result<T> {
+    /// Reads or changes one whole GPU.
+    fn with_gpu<T>(&self, gpu: &str, act: impl FnOnce(&mut State, usize) -> Result<T>) -> Result<T> {
         self.about(gpu, |_| ())?;
         let mut state = self.state();
         let place = state.recording.inventory.gpus.iter().position(|it| it.uuid == gpu);
         let place = place.ok_or_else(|| Error::NotFound(gpu.to_owned()))?;
         if !state.instances.contains_key(gpu) {
-            let known = instances_of(&state.recording.inventory.gpus[place]);
+            let known = recorded_instances(&state.recording.inventory.gpus[place]);
             state.instances.insert(gpu.to_owned(), known);
         }
         act(&mut state, place)
@@ -29,7 +29,7 @@ impl State {
     }
 
     /// Whether a process uses a GPU or MIG device.
-    fn used(&self, uuid: &str) -> bool {
+    fn in_use(&self, uuid: &str) -> bool {
         self.processes.get(uuid).is_some_and(|processes| !processes.is_empty())
     }
 
@@ -41,14 +41,14 @@ impl State {
 
 impl MigControl for Fake {
     fn mode(&self, gpu: &str) -> Result<MigMode> {
-        self.cut(gpu, |state, place| Ok(state.gpu(place).mig))
+        self.with_gpu(gpu, |state, place| Ok(state.gpu(place).mig))
     }
 
     fn set_mode(&self, gpu: &str, mig: Switch) -> Result<MigMode> {
-        self.cut(gpu, |state, place| {
-            let used = state.used(gpu) || (mig == Switch::Off && !state.instances[gpu].is_empty());
+        self.with_gpu(gpu, |state, place| {
+            let used = state.in_use(gpu) || (mig == Switch::Off && !state.instances[gpu].is_empty());
             let now = state.gpu(place);
-            // Ampere is reset for it by the driver, and waits for a reset where that is not possible.
+            // The driver resets an idle Ampere GPU for it; one in use stays pending.
             let waits = used && now.compute.major == 8;
             now.mig = match (now.mig, mig) {
                 (MigMode::Unsupported, _) => return Err(Error::NotSupported),
@@ -65,15 +65,15 @@ impl MigControl for Fake {
     }
 
     fn profiles(&self, gpu: &str) -> Result<Vec<InstanceProfile>> {
-        self.cut(gpu, |state, place| Ok(layout::profiles(state.gpu(place))))
+        self.with_gpu(gpu, |state, place| Ok(layout::profiles(state.gpu(place))))
     }
 
     fn instances(&self, gpu: &str) -> Result<Vec<GpuInstance>> {
-        self.cut(gpu, |state, place| {
+        self.with_gpu(gpu, |state, place| {
             let devices = state.gpu(place).mig_devices.clone();
             let mut found = state.instances[gpu].clone();
             for instance in &mut found {
-                instance.compute = compute_of(&devices, instance.id);
+                instance.compute = compute_instances(&devices, instance.id);
             }
             found.sort_by_key(|instance| instance.id);
             Ok(found)
@@ -82,7 +82,7 @@ impl MigControl for Fake {
 
     fn create_gpu_instance(&self, gpu: &str, profile: u32, at: Option<Placement>) -> Result<GpuInstance> {
         const CALL: &str = "nvmlDeviceCreateGpuInstance";
-        self.cut(gpu, |state, place| {
+        self.with_gpu(gpu, |state, place| {
             if !state.gpu(place).mig_enabled() {
                 return Err(Error::NotSupported);
             }
@@ -94,18 +94,18 @@ impl MigControl for Fake {
             let free = |at: &Placement| there.iter().all(|instance| !instance.placement.overlaps(*at));
             let placement = match at {
                 Some(at) => Some(at).filter(|at| chosen.placements.contains(at)).filter(free),
-                None => layout::best(chosen, there),
+                None => layout::best_placement(chosen, there),
             };
             let full = || Error::Call { call: CALL, why: "the GPU has not enough free slices for it".into() };
-            let placement = placement.filter(|_| like < chosen.most as usize).ok_or_else(full)?;
-            let instance = GpuInstance { id: layout::number(placement), profile, placement, compute: Vec::new() };
+            let placement = placement.filter(|_| like < chosen.max_instances as usize).ok_or_else(full)?;
+            let instance = GpuInstance { id: layout::instance_id(placement), profile, placement, compute: Vec::new() };
             state.instances.entry(gpu.to_owned()).or_default().push(instance.clone());
             Ok(instance)
         })
     }
 
     fn destroy_gpu_instance(&self, gpu: &str, gi: u32) -> Result<()> {
-        self.cut(gpu, |state, place| {
+        self.with_gpu(gpu, |state, place| {
             state.instance(gpu, gi)?;
             if state.gpu(place).mig_devices.iter().any(|device| device.gi == gi) {
                 return Err(Error::InUse(format!("GPU instance {gi}")));
@@ -117,7 +117,7 @@ impl MigControl for Fake {
 
     fn create_compute_instance(&self, gpu: &str, gi: u32, slices: u32) -> Result<ComputeInstance> {
         const CALL: &str = "nvmlGpuInstanceCreateComputeInstance";
-        self.cut(gpu, |state, place| {
+        self.with_gpu(gpu, |state, place| {
             let profile = state.instance(gpu, gi)?.profile;
             let profiles = layout::profiles(state.gpu(place));
             let profile = profiles.iter().find(|known| known.id == profile).ok_or(Error::NotSupported)?;
@@ -125,7 +125,7 @@ impl MigControl for Fake {
                 let why = format!("GPU instance {gi} has no compute instances of {slices} slices");
                 return Err(Error::Call { call: CALL, why });
             }
-            let there = compute_of(&state.gpu(place).mig_devices, gi);
+            let there = compute_instances(&state.gpu(place).mig_devices, gi);
             if there.iter().map(|part| part.slices).sum::<u32>() + slices > profile.slices.gpu {
                 let why = "the GPU has not enough free slices for it".into();
                 return Err(Error::Call { call: CALL, why });
@@ -136,30 +136,30 @@ impl MigControl for Fake {
             let reading = Reading { memory_free: memory, memory_used: Some(0), ..Reading::default() };
             state.recording.readings.insert(device.uuid.clone(), reading);
             state.gpu(place).mig_devices.push(device);
-            order(state.gpu(place));
+            renumber(state.gpu(place));
             Ok(ComputeInstance { id: ci, slices })
         })
     }
 
     fn destroy_compute_instance(&self, gpu: &str, gi: u32, ci: u32) -> Result<()> {
-        self.cut(gpu, |state, place| {
+        self.with_gpu(gpu, |state, place| {
             state.instance(gpu, gi)?;
             let found = state.gpu(place).mig_devices.iter().find(|device| (device.gi, device.ci) == (gi, ci));
             let missing = || Error::NotFound(format!("compute instance {ci} of GPU instance {gi}"));
             let uuid = found.ok_or_else(missing)?.uuid.clone();
-            if state.used(&uuid) {
+            if state.in_use(&uuid) {
                 return Err(Error::InUse(format!("compute instance {ci} of GPU instance {gi}")));
             }
             state.gpu(place).mig_devices.retain(|device| device.uuid != uuid);
-            order(state.gpu(place));
+            renumber(state.gpu(place));
             Ok(())
         })
     }
 
     fn reset(&self, gpu: &str) -> Result<()> {
-        self.cut(gpu, |state, place| {
+        self.with_gpu(gpu, |state, place| {
             let parts: Vec<String> = state.gpu(place).mig_devices.iter().map(|device| device.uuid.clone()).collect();
-            if state.used(gpu) || parts.iter().any(|part| state.used(part)) {
+            if state.in_use(gpu) || parts.iter().any(|part| state.in_use(part)) {
                 return Err(Error::InUse(format!("GPU {gpu}")));
             }
             let now = state.gpu(place);
@@ -176,8 +176,8 @@ impl MigControl for Fake {
     }
 }
 
-/// The GPU instances that a recording's MIG devices are in. Their numbers say where they are.
-fn instances_of(gpu: &Gpu) -> Vec<GpuInstance> {
+/// The GPU instances of recorded MIG devices, placed by their ids.
+fn recorded_instances(gpu: &Gpu) -> Vec<GpuInstance> {
     let profiles = layout::profiles(gpu);
     let mut found: Vec<GpuInstance> = Vec::new();
     for device in &gpu.mig_devices {
@@ -188,17 +188,17 @@ fn instances_of(gpu: &Gpu) -> Vec<GpuInstance> {
         let named = profiles.iter().find(|profile| whole.as_ref() == Ok(&profile.name));
         let alike = || profiles.iter().find(|profile| profile.slices.gpu == device.slices.gpu);
         let Some(profile) = named.or_else(alike) else { continue };
-        let at = layout::place(device.gi);
+        let at = layout::placement(device.gi);
         let free = found.iter().all(|instance| !instance.placement.overlaps(at));
-        // Made-up nodes number their instances without regard to places.
+        // `Recording::with_mig` gives ids without regard to placements.
         let possible = free && profile.placements.contains(&at);
-        let placement = if possible { at } else { layout::best(profile, &found).unwrap_or(at) };
+        let placement = if possible { at } else { layout::best_placement(profile, &found).unwrap_or(at) };
         found.push(GpuInstance { id: device.gi, profile: profile.id, placement, compute: Vec::new() });
     }
     found
 }
 
-fn compute_of(devices: &[MigDevice], gi: u32) -> Vec<ComputeInstance> {
+fn compute_instances(devices: &[MigDevice], gi: u32) -> Vec<ComputeInstance> {
     let inside = devices.iter().filter(|device| device.gi == gi);
     let mut found: Vec<ComputeInstance> =
         inside.map(|device| ComputeInstance { id: device.ci, slices: device.slices.compute }).collect();
@@ -208,18 +208,18 @@ fn compute_of(devices: &[MigDevice], gi: u32) -> Vec<ComputeInstance> {
 
 fn device(gpu: &Gpu, gi: u32, ci: u32, compute: u32, profile: &InstanceProfile) -> MigDevice {
     let all = profile.slices;
-    // What is left over beside whole slices goes to the instance that has all of them.
+    // A compute instance with all slices also has the multiprocessors beyond those of whole slices.
     let multiprocessors =
-        if compute == all.gpu { all.multiprocessors } else { all.multiprocessors / all.gpu * compute };
+        if compute == all.gpu { all.multiprocessors } else { layout::slice_multiprocessors(gpu) * compute };
     let slices = MigSlices { compute, multiprocessors, ..all };
     let name = Profile { compute, ..profile.name.clone() };
-    // The same place has the same name every time, as with a real driver.
+    // The UUID follows from the placement, as with a real driver.
     let uuid = uuid("MIG", gpu.pci_device >> 16 & 0xff, gpu.index, 0x100 + gi * 0x10 + ci);
     MigDevice { index: 0, uuid, gi, ci, slices, profile: name.to_string() }
 }
 
-/// MIG devices are counted by their instances' numbers.
-fn order(gpu: &mut Gpu) {
+/// Orders MIG devices by their instance ids, as NVML does.
+fn renumber(gpu: &mut Gpu) {
     gpu.mig_devices.sort_by_key(|device| (device.gi, device.ci));
     for (index, device) in (0..).zip(&mut gpu.mig_devices) {
         device.index = index;

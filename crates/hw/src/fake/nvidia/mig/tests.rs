@@ -1,4 +1,4 @@
-//! Pretended GPUs are cut as real ones are: numbers and places as NVIDIA documents them, and as H200s were recorded.
+//! Fake GPUs are partitioned as real ones are: ids and placements as NVIDIA documents them, and as H200s were recorded.
 
 use proptest::prelude::*;
 
@@ -13,7 +13,7 @@ fn gpu(model: Model) -> (Fake, String) {
     (Fake::new(recording), uuid)
 }
 
-fn cut(model: Model) -> (Fake, String) {
+fn mig_gpu(model: Model) -> (Fake, String) {
     let (fake, gpu) = gpu(model);
     assert_eq!(fake.set_mode(&gpu, Switch::On), Ok(MigMode::Enabled { pending_off: false }));
     (fake, gpu)
@@ -26,7 +26,7 @@ fn shown(model: Model) -> Vec<String> {
     let starts =
         |placements: &[Placement]| placements.iter().map(|at| at.start.to_string()).collect::<Vec<_>>().join(",");
     let line = |p: &crate::gpu::nvidia::mig::InstanceProfile| {
-        format!("{} {} {} {{{}}}:{}", p.id, p.name, p.most, starts(&p.placements), p.placements[0].size)
+        format!("{} {} {} {{{}}}:{}", p.id, p.name, p.max_instances, starts(&p.placements), p.placements[0].size)
     };
     profiles.iter().map(line).collect()
 }
@@ -64,7 +64,7 @@ fn instances_get_the_places_and_numbers_that_a_driver_gives_them() {
         (&[0], &[0]),
     ];
     for (profiles, wanted) in cases {
-        let (fake, gpu) = cut(Model::A100);
+        let (fake, gpu) = mig_gpu(Model::A100);
         let made: Result<Vec<GpuInstance>> =
             profiles.iter().map(|&profile| fake.create_gpu_instance(&gpu, profile, None)).collect();
         let numbers: Vec<u32> = made.expect("room").iter().map(|instance| instance.id).collect();
@@ -86,27 +86,36 @@ fn recorded_instances_are_where_their_numbers_say() {
 }
 
 #[test]
-fn a_cut_gpu_has_the_mig_devices_that_a_real_one_was_recorded_with() {
-    let recorded = Recording::h200_mig_media().inventory.gpus.remove(0);
-    let recording = Recording::h200();
-    let gpu = recording.inventory.gpus[0].uuid.clone();
-    let fake = Fake::new(recording);
-    fake.set_mode(&gpu, Switch::On).expect("switched on");
-    for (profile, start, size, slices) in [(5, 0, 4, 4), (15, 4, 2, 1), (20, 6, 1, 1)] {
-        let made = fake.create_gpu_instance(&gpu, profile, Some(Placement { start, size })).expect("room");
-        fake.create_compute_instance(&gpu, made.id, slices).expect("room");
-    }
-    let found = fake.inventory().expect("a GPU").gpus.remove(0);
-    assert_eq!(found.mig_devices.len(), recorded.mig_devices.len());
-    for (made, real) in found.mig_devices.iter().zip(&recorded.mig_devices) {
-        assert_eq!((made.index, made.gi, made.ci, &made.profile), (real.index, real.gi, real.ci, &real.profile));
-        assert_eq!(made.slices, real.slices);
+fn created_mig_devices_equal_recorded_ones() {
+    /// A GPU instance: profile, start, size, slices of its compute instances.
+    type Row = (u32, u32, u32, &'static [u32]);
+    let cases: [(Recording, &[Row]); 3] = [
+        (Recording::h200_mig(), &[(14, 0, 2, &[2]), (19, 4, 1, &[1]), (19, 6, 1, &[1])]),
+        (Recording::h200_mig_media(), &[(5, 0, 4, &[4]), (15, 4, 2, &[1]), (20, 6, 1, &[1])]),
+        (Recording::h200_mig_shared(), &[(9, 4, 4, &[1, 2])]),
+    ];
+    for (recorded, rows) in cases {
+        let recording = Recording::h200();
+        let gpu = recording.inventory.gpus[0].uuid.clone();
+        let fake = Fake::new(recording);
+        fake.set_mode(&gpu, Switch::On).expect("switched on");
+        for &(profile, start, size, compute) in rows {
+            let made = fake.create_gpu_instance(&gpu, profile, Some(Placement { start, size })).expect("room");
+            for &slices in compute {
+                fake.create_compute_instance(&gpu, made.id, slices).expect("room");
+            }
+        }
+        let mut found = fake.inventory().expect("a GPU").gpus.remove(0).mig_devices;
+        let recorded = &recorded.inventory.gpus[0].mig_devices;
+        // Names are the driver's own.
+        found.iter_mut().zip(recorded).for_each(|(made, real)| made.uuid.clone_from(&real.uuid));
+        assert_eq!(&found, recorded);
     }
 }
 
 #[test]
-fn computing_is_cut_as_far_as_it_goes() {
-    let (fake, gpu) = cut(Model::H200);
+fn compute_instances_share_the_slices_of_a_gpu_instance() {
+    let (fake, gpu) = mig_gpu(Model::H200);
     let gi = fake.create_gpu_instance(&gpu, 9, None).expect("room").id;
     assert!(matches!(fake.create_compute_instance(&gpu, gi, 4), Err(Error::Call { .. })), "a 3g has no 4c");
     let made = [1, 2].map(|slices| fake.create_compute_instance(&gpu, gi, slices).expect("room").id);
@@ -123,7 +132,7 @@ fn computing_is_cut_as_far_as_it_goes() {
 
 #[test]
 fn what_is_used_is_not_changed() {
-    let (fake, gpu) = cut(Model::H100);
+    let (fake, gpu) = mig_gpu(Model::H100);
     let gi = fake.create_gpu_instance(&gpu, 0, None).expect("room").id;
     fake.create_compute_instance(&gpu, gi, 7).expect("room");
     let part = fake.inventory().expect("a GPU").gpus[0].mig_devices[0].uuid.clone();
@@ -165,7 +174,7 @@ fn wishes() -> impl Strategy<Value = Vec<(u32, Option<u32>, bool)>> {
 proptest! {
     #[test]
     fn placements_never_overlap(model in prop::sample::select(Model::ALL[..6].to_vec()), wishes in wishes()) {
-        let (fake, gpu) = cut(model);
+        let (fake, gpu) = mig_gpu(model);
         let profiles = fake.profiles(&gpu).expect("profiles");
         for (profile, start, end) in wishes {
             let there = fake.instances(&gpu).expect("instances");
@@ -179,7 +188,7 @@ proptest! {
             let free = |place: &Placement| there.iter().all(|it| !it.placement.overlaps(*place));
             let like = there.iter().filter(|it| it.profile == profile).count();
             let mut wanted = known.placements.iter().filter(|place| at.is_none_or(|at| at == **place));
-            let possible = like < known.most as usize && wanted.any(free);
+            let possible = like < known.max_instances as usize && wanted.any(free);
             prop_assert_eq!(made.is_ok(), possible, "{:?} at {:?} beside {:?}", profile, at, there);
         }
         let there = fake.instances(&gpu).expect("instances");

@@ -1,7 +1,7 @@
-//! Cutting GPUs into MIG devices.
+//! Partitioning GPUs into MIG devices.
 //!
-//! A GPU instance is a part of the GPU with memory of its own, at a place among eight memory slices; a compute instance is
-//! a part of a GPU instance's computing. Only a compute instance can be used: each one is a MIG device.
+//! A GPU instance is a part of the GPU with memory of its own, placed among eight memory slices; a compute instance is a
+//! part of the compute slices of a GPU instance. Each compute instance is a MIG device.
 //!
 //! See <https://docs.nvidia.com/datacenter/tesla/mig-user-guide/>.
 
@@ -35,23 +35,23 @@ impl Placement {
         self.start..self.start + self.size
     }
 
-    /// Whether two instances could not be there at once.
+    /// Whether two placements share a slice.
     pub fn overlaps(self, other: Self) -> bool {
         self.start < other.slices().end && other.start < self.slices().end
     }
 }
 
-/// What a GPU instance of a GPU can be.
+/// A GPU instance profile of a GPU.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct InstanceProfile {
-    /// The driver's number of it: 9 is `3g.71gb` on an H200.
+    /// Profile id of the driver: 9 is `3g.71gb` on an H200.
     pub id: u32,
     /// Its name.
     pub name: Profile,
     /// What an instance of it has.
     pub slices: MigSlices,
-    /// How many instances of it there can be on one GPU.
-    pub most: u32,
+    /// The most instances of it on one GPU.
+    pub max_instances: u32,
     /// Where they can be.
     pub placements: Vec<Placement>,
 }
@@ -59,48 +59,48 @@ pub struct InstanceProfile {
 /// A GPU instance.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct GpuInstance {
-    /// The driver's number of it, one of its own on its GPU.
+    /// Instance id, unique on its GPU.
     pub id: u32,
-    /// The number of its profile.
+    /// Profile id.
     pub profile: u32,
-    /// Where it is.
+    /// Its memory slices.
     pub placement: Placement,
-    /// Its compute instances, by number.
+    /// Its compute instances, by id.
     pub compute: Vec<ComputeInstance>,
 }
 
 /// A compute instance.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize)]
 pub struct ComputeInstance {
-    /// The driver's number of it, one of its own in its GPU instance.
+    /// Instance id, unique in its GPU instance.
     pub id: u32,
-    /// Slices of computing that it has.
+    /// Its compute slices.
     pub slices: u32,
 }
 
-/// Reads and changes what GPUs are cut into. GPUs are named by UUID; calls may take seconds.
+/// Reads and changes the MIG geometry of GPUs. GPUs are named by UUID; calls may take seconds.
 ///
-/// Every change is one command to the driver, done when the call returns. A layout of several instances, and the way
-/// back from it, is put together by the caller.
+/// Every write is one command to the driver, done when the call returns. Layouts of several instances, and rolling them
+/// back, are up to the caller.
 pub trait MigControl: Send + Sync {
-    /// Whether a GPU is cut up now, and whether that changes with its next reset.
+    /// The MIG mode, current and pending.
     fn mode(&self, gpu: &str) -> Result<MigMode>;
-    /// Switches MIG on or off. What comes back is the mode after it: Ampere may need a reset, Hopper needs none.
-    /// There may be no instances when it is switched off.
+    /// Switches MIG on or off and returns the mode after that: pending where the GPU needs a [`reset`](Self::reset)
+    /// first, as Ampere does while it is in use. Switching off needs all instances destroyed.
     fn set_mode(&self, gpu: &str, mig: Switch) -> Result<MigMode>;
-    /// What the GPU instances of a GPU can be. A GPU without MIG has no profiles.
+    /// The GPU instance profiles of a GPU with their possible placements; none where it has no MIG.
     fn profiles(&self, gpu: &str) -> Result<Vec<InstanceProfile>>;
-    /// The GPU instances that there are, by number.
+    /// GPU instances with their compute instances, by id.
     fn instances(&self, gpu: &str) -> Result<Vec<GpuInstance>>;
-    /// Makes a GPU instance of a profile, at a place or where the driver thinks best.
+    /// Creates a GPU instance of a profile, at a placement or where the driver chooses.
     fn create_gpu_instance(&self, gpu: &str, profile: u32, at: Option<Placement>) -> Result<GpuInstance>;
-    /// Ends a GPU instance without compute instances.
+    /// Destroys a GPU instance; its compute instances must be destroyed first.
     fn destroy_gpu_instance(&self, gpu: &str, gi: u32) -> Result<()>;
-    /// Makes a compute instance with so many slices of a GPU instance's computing: a MIG device.
+    /// Creates a compute instance with so many compute slices of a GPU instance: a MIG device.
     fn create_compute_instance(&self, gpu: &str, gi: u32, slices: u32) -> Result<ComputeInstance>;
-    /// Ends a compute instance that no process uses.
+    /// Destroys a compute instance that no process uses.
     fn destroy_compute_instance(&self, gpu: &str, gi: u32, ci: u32) -> Result<()>;
-    /// Resets a GPU that no process uses: a mode that was pending holds, and all instances are gone.
+    /// Resets a GPU that no process uses: a pending mode becomes current, all instances are destroyed.
     fn reset(&self, gpu: &str) -> Result<()>;
 }
 

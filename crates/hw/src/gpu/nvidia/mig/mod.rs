@@ -1,4 +1,4 @@
-//! MIG: the names of what a GPU can be cut into, and cutting it.
+//! Multi-Instance GPU: names of profiles, and the trait that partitions GPUs.
 
 mod control;
 mod profile;

@@ -1,4 +1,4 @@
-//! MIG layouts through NVML.
+//! [`MigControl`] through NVML.
 
 use std::sync::{Mutex, PoisonError};
 
@@ -14,10 +14,10 @@ use crate::gpu::nvidia::mig::{
 use crate::root::command_in;
 use crate::{Error, Result};
 
-/// Changes the GPUs of the driver below some roots.
+/// Partitions the GPUs of the driver below its roots.
 ///
-/// The library is opened for the first call and closed before a reset: a process that has it open uses the GPU, and no
-/// GPU in use can be reset. Other parts of the process must have closed theirs too.
+/// The library is opened by the first call and closed before a reset: a process with the library open uses the GPU, and a
+/// GPU in use cannot be reset. Other users in the process must have closed theirs too (`Source::forget`).
 pub struct Control {
     roots: Roots,
     library: Mutex<Option<Library>>,
@@ -29,7 +29,7 @@ impl Control {
         Self { roots, library: Mutex::default() }
     }
 
-    /// An answer about one GPU.
+    /// Calls NVML for one GPU, opening the library if necessary.
     fn with<T>(&self, gpu: &str, ask: impl FnOnce(&Device<'_>) -> Result<T>) -> Result<T> {
         let mut opened = self.library.lock().unwrap_or_else(PoisonError::into_inner);
         let library = match &mut *opened {
@@ -66,7 +66,7 @@ impl MigControl for Control {
                 let name = Profile::of(slices.compute, slices.gpu, slices.memory_mib, memory)
                     .with_attribute(attribute_of_index(found.index));
                 let placements = raw::mig::placements(device, found.id)?;
-                Ok(InstanceProfile { id: found.id, name, slices, most: found.most, placements })
+                Ok(InstanceProfile { id: found.id, name, slices, max_instances: found.max_instances, placements })
             };
             raw::mig::profiles(device)?.into_iter().map(profile).collect()
         })
@@ -79,7 +79,7 @@ impl MigControl for Control {
             }
             let mut found = Vec::new();
             for profile in raw::mig::profiles(device)? {
-                found.extend(raw::mig::instances(device, profile.id, profile.most)?);
+                found.extend(raw::mig::instances(device, profile.id, profile.max_instances)?);
             }
             found.sort_by_key(|instance| instance.id);
             Ok(found)
@@ -102,7 +102,7 @@ impl MigControl for Control {
         self.with(gpu, |device| raw::mig::destroy_compute(device, gi, ci))
     }
 
-    /// NVML has no call for it: the driver's own program resets.
+    /// NVML has no call for it; `nvidia-smi` has.
     fn reset(&self, gpu: &str) -> Result<()> {
         const CALL: &str = "nvidia-smi --gpu-reset";
         let mut opened = self.library.lock().unwrap_or_else(PoisonError::into_inner);

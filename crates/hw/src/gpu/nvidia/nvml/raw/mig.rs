@@ -26,7 +26,7 @@ pub(in crate::gpu::nvidia::nvml) struct RawProfile {
     /// The number that it has to the driver.
     pub(in crate::gpu::nvidia::nvml) id: u32,
     pub(in crate::gpu::nvidia::nvml) slices: MigSlices,
-    pub(in crate::gpu::nvidia::nvml) most: u32,
+    pub(in crate::gpu::nvidia::nvml) max_instances: u32,
 }
 
 /// The profiles that a GPU has.
@@ -62,7 +62,7 @@ fn profile(index: u32, info: &sys::nvmlGpuInstanceProfileInfo_t) -> RawProfile {
         jpeg: info.jpegCount,
         ofa: info.ofaCount,
     };
-    RawProfile { index, id: info.id, slices, most: info.instanceCount }
+    RawProfile { index, id: info.id, slices, max_instances: info.instanceCount }
 }
 
 /// Where instances of a profile can be, whatever is there now.
@@ -82,17 +82,13 @@ pub(in crate::gpu::nvidia::nvml) fn placements(device: &Device<'_>, profile: u32
     Ok(found.iter().map(|place| Placement { start: place.start, size: place.size }).collect())
 }
 
-/// The GPU instances of one profile; `most` is how many there can be.
-pub(in crate::gpu::nvidia::nvml) fn instances(
-    device: &Device<'_>,
-    profile: u32,
-    most: u32,
-) -> Result<Vec<GpuInstance>> {
+/// The GPU instances of one profile; `max` is how many there can be.
+pub(in crate::gpu::nvidia::nvml) fn instances(device: &Device<'_>, profile: u32, max: u32) -> Result<Vec<GpuInstance>> {
     let list = symbol(&device.nvml().lib().nvmlDeviceGetGpuInstances)?;
     // SAFETY: NVML writes at most as many handles as the profile allows instances.
     let handles = unsafe {
-        let mut handles: Vec<sys::nvmlGpuInstance_t> = vec![ptr::null_mut(); most as usize];
-        let mut count = most;
+        let mut handles: Vec<sys::nvmlGpuInstance_t> = vec![ptr::null_mut(); max as usize];
+        let mut count = max;
         check("nvmlDeviceGetGpuInstances", list(device.handle(), profile, handles.as_mut_ptr(), &mut count))?;
         handles.truncate(count as usize);
         handles
@@ -100,7 +96,7 @@ pub(in crate::gpu::nvidia::nvml) fn instances(
     handles.into_iter().map(|handle| described(device, handle)).collect()
 }
 
-/// Makes a GPU instance.
+/// Creates a GPU instance.
 pub(in crate::gpu::nvidia::nvml) fn create(
     device: &Device<'_>,
     profile: u32,
@@ -125,7 +121,7 @@ pub(in crate::gpu::nvidia::nvml) fn create(
     described(device, handle)
 }
 
-/// Ends a GPU instance.
+/// Destroys a GPU instance.
 pub(in crate::gpu::nvidia::nvml) fn destroy(device: &Device<'_>, gi: u32) -> Result<()> {
     let destroy = symbol(&device.nvml().lib().nvmlGpuInstanceDestroy)?;
     let handle = handle(device, gi)?;
@@ -133,7 +129,7 @@ pub(in crate::gpu::nvidia::nvml) fn destroy(device: &Device<'_>, gi: u32) -> Res
     unsafe { check("nvmlGpuInstanceDestroy", destroy(handle)) }
 }
 
-/// Makes a compute instance with so many slices.
+/// Creates a compute instance with so many slices.
 pub(in crate::gpu::nvidia::nvml) fn create_compute(
     device: &Device<'_>,
     gi: u32,
@@ -155,7 +151,7 @@ pub(in crate::gpu::nvidia::nvml) fn create_compute(
     Ok(ComputeInstance { id: compute_id(device, handle)?, slices })
 }
 
-/// Ends a compute instance.
+/// Destroys a compute instance.
 pub(in crate::gpu::nvidia::nvml) fn destroy_compute(device: &Device<'_>, gi: u32, ci: u32) -> Result<()> {
     let lib = device.nvml().lib();
     let (by_id, destroy) =
