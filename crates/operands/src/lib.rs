@@ -1,8 +1,8 @@
 //! What runs where: one plan function per custom resource, by domain. Pure.
 //!
-//! Start with [`inference::nim_service`], the smallest complete one.
+//! Start with [`nim::nim_service`], the smallest complete one.
 
 pub mod causes;
 pub mod gpu;
-pub mod inference;
+pub mod nim;
 mod shown;

@@ -12,6 +12,7 @@ use capstan_runtime::cache::View;
 use capstan_runtime::queue::Queue;
 use capstan_runtime::{Action, Cache, Change, Error, Key, Requeue, Runtime};
 use jiff::Timestamp;
+use kube::Resource;
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 
@@ -179,4 +180,3 @@ fn is_held<C: Controller>(object: &C::Object) -> bool {
     let finalizers = object.meta().finalizers.iter().flatten();
     matches!(C::FINALIZER, Finalizer::Own(ours) if finalizers.into_iter().any(|one| one == ours))
 }
-

@@ -49,8 +49,9 @@ pub(crate) struct Launch<'a> {
     asking: Asking,
     tasks: &'a mut JoinSet<()>,
     stop: &'a CancellationToken,
-    /// Kinds whose controllers were started.
-    started: Vec<Gvk>,
+    /// Kinds whose controllers were started, with their finalizers.
+    #[cfg(test)]
+    started: Vec<(Gvk, crate::controller::Finalizer)>,
 }
 
 impl<'a> Launch<'a> {
@@ -64,7 +65,18 @@ impl<'a> Launch<'a> {
         stop: &'a CancellationToken,
     ) -> Self {
         let (nodes, asking) = (Nodes::follow(&runtime.cache), Asking::new(runtime, options));
-        Self { runtime, options, nodes, schemas, states, asking, tasks, stop, started: Vec::new() }
+        Self {
+            runtime,
+            options,
+            nodes,
+            schemas,
+            states,
+            asking,
+            tasks,
+            stop,
+            #[cfg(test)]
+            started: Vec::new(),
+        }
     }
 
     /// Starts the controller of a custom resource.
@@ -94,7 +106,8 @@ impl<'a> Launch<'a> {
             false => Vec::new(),
         });
         self.run(loop_, move |key| reconcile(cx.clone(), key));
-        self.started.push(gvk);
+        #[cfg(test)]
+        self.started.push((gvk, C::FINALIZER));
     }
 
     /// Runs a controller of anything else until the operator stops.
@@ -121,10 +134,69 @@ impl<'a> Launch<'a> {
             stop.run_until_cancelled(follow).await;
         });
     }
+}
 
-    /// Kinds whose controllers were started.
-    #[cfg(test)]
-    pub(crate) fn started(&self) -> &[Gvk] {
-        &self.started
+#[cfg(test)]
+mod tests {
+    use std::collections::{BTreeMap, BTreeSet};
+
+    use capstan_api::Handling;
+    use capstan_runtime::Gate;
+
+    use super::*;
+    use crate::controller::Finalizer;
+
+    /// What each product starts, on a server that never answers.
+    fn started() -> BTreeMap<&'static str, Vec<(Gvk, Finalizer)>> {
+        let silent = tower::service_fn(|_: http::Request<kube::client::Body>| {
+            std::future::pending::<Result<http::Response<kube::client::Body>, std::convert::Infallible>>()
+        });
+        let (client, stop, options) =
+            (kube::Client::new(silent, "default"), CancellationToken::new(), Options::in_process());
+        let runtime = Runtime::start(client, capstan_runtime::Settings::default(), &stop);
+        let (schemas, states, mut tasks) = (Schemas::new(&runtime), States::new(Gate::open()), JoinSet::new());
+        let start = |product: &&'static Product| {
+            let mut launch = Launch::new(&runtime, &options, &schemas, &states, &mut tasks, &stop);
+            (product.controllers)(&mut launch);
+            (product.name, launch.started)
+        };
+        let started = PRODUCTS.iter().map(start).collect();
+        stop.cancel();
+        started
+    }
+
+    fn gvk(entry: &Entry) -> Gvk {
+        Gvk { group: entry.group.into(), version: entry.version.into(), kind: entry.kind.into() }
+    }
+
+    #[tokio::test]
+    async fn every_kind_that_says_so_has_a_controller_in_its_product() {
+        let started = started();
+        for product in PRODUCTS {
+            let listed: BTreeSet<Gvk> =
+                product.kinds.iter().filter(|kind| kind.handling.has_controller()).map(gvk).collect();
+            let running: BTreeSet<Gvk> = started[product.name].iter().map(|(gvk, _)| gvk.clone()).collect();
+            assert_eq!(listed, running, "{}", product.name);
+        }
+        let all: usize = started.values().map(Vec::len).sum();
+        assert_eq!(capstan_api::kinds().filter(|kind| kind.handling.has_controller()).count(), all);
+    }
+
+    #[tokio::test]
+    async fn who_writes_finalizers_says_so() {
+        for (kind, finalizer) in started().into_values().flatten() {
+            let entry = capstan_api::kinds().find(|entry| gvk(entry) == kind).expect("a kind of ours");
+            assert_eq!(entry.handling == Handling::Reported, finalizer == Finalizer::None, "{kind:?}");
+        }
+    }
+
+    #[test]
+    fn webhooks_of_one_path_review_alike_and_no_two_share_a_name() {
+        let all: Vec<&Webhook> = PRODUCTS.iter().flat_map(|product| product.webhooks).collect();
+        let names: BTreeSet<String> = all.iter().map(|webhook| webhook.name()).collect();
+        assert_eq!(names.len(), all.len());
+        let paths: BTreeSet<String> = all.iter().map(|webhook| webhook.path()).collect();
+        let kinds: BTreeSet<&str> = all.iter().map(|webhook| webhook.kind.kind).collect();
+        assert_eq!(paths.len(), kinds.len());
     }
 }

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use capstan_operands::inference::nim_service::discovery;
+use capstan_operands::nim::nim_service::discovery;
 use capstan_plan::{Answer, Question};
 use capstan_runtime::ask::{How, Known, Silence};
 use capstan_runtime::registry::Registries;
@@ -59,7 +59,9 @@ impl Asking {
             registries: registries.is_some(),
             // What registries have told lately about the same image.
             known: Arc::new(move |question| match question {
-                Question::Image(image) => known_to.as_ref()?.known_labels(image).map(|labels| Answer::Image(Ok(labels))),
+                Question::Image(image) => {
+                    known_to.as_ref()?.known_labels(image).map(|labels| Answer::Image(Ok(labels)))
+                }
                 _ => None,
             }),
             how: Arc::new(move |question| match (question, registries.clone()) {

@@ -139,7 +139,7 @@ mod tests {
     #[test]
     fn an_object_counts_in_the_state_that_it_is_in() {
         let (states, counted) = counted(Gate::open());
-        counted.moved( None, Some(UNKNOWN));
+        counted.moved(None, Some(UNKNOWN));
         counted.moved(None, Some("Ready"));
         counted.moved(Some(UNKNOWN), Some("NotReady"));
         counted.moved(Some("Ready"), Some("Ready"));
@@ -151,7 +151,7 @@ mod tests {
     #[test]
     fn a_state_of_the_operator_before_us_is_shown_while_something_is_in_it() {
         let (states, counted) = counted(Gate::open());
-        counted.moved( None, Some("PVC-Created"));
+        counted.moved(None, Some("PVC-Created"));
         assert!(services(&states).contains(&"PVC-Created 1".to_owned()));
         counted.moved(Some("PVC-Created"), Some("Ready"));
         assert_eq!(services(&states), ["Failed 0", "NotReady 0", "Pending 0", "Ready 1", "Unknown 0", "all 1"]);

@@ -9,8 +9,8 @@ mod tests;
 
 use std::sync::LazyLock;
 
-use capstan_api::crd::Entry;
 use capstan_api::Handling;
+use capstan_api::crd::Entry;
 use capstan_plan::{CPU_FEATURES, Gvk};
 
 use crate::trim::Part;

@@ -1,6 +1,6 @@
 //! NIMPipeline.
 
-use capstan_operands::inference::nim_pipeline::{check, plan};
+use capstan_operands::nim::nim_pipeline::{check, plan};
 use serde_json::{Value, json};
 
 use super::{Case, Sight, assert_alive, facts, object};

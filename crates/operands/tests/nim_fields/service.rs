@@ -3,7 +3,7 @@
 use capstan_api::compute_domain::ComputeDomain;
 use capstan_api::foreign::volcano::PodGroup;
 use capstan_api::foreign::{GrpcRoute, HttpRoute, InferencePool, InferenceService, LeaderWorkerSet, ServiceMonitor};
-use capstan_operands::inference::nim_service::{check, plan};
+use capstan_operands::nim::nim_service::{check, plan};
 use capstan_plan::{Answer, Gvk, Question, Ref};
 use k8s_openapi::api::core::v1::Secret;
 use k8s_openapi::api::resource::v1::ResourceClaimTemplate;

@@ -16,7 +16,7 @@ use std::sync::Arc;
 use capstan_api::foreign::{PrometheusRule, ServiceMonitor};
 use capstan_api::gpu::ClusterPolicy;
 use capstan_api::ignored;
-use capstan_operands::gpu::{Cluster, Fleet, IMAGES, OpenShift, namespace, nodes, policy, upgrade};
+use capstan_operands::gpu::{Cluster, Fleet, IMAGES, OpenShift, cluster_policy, namespace, nodes, upgrade};
 use capstan_plan::{Facts, Gvk, Ref};
 use jiff::Timestamp;
 use serde_json::{Value, json};
@@ -54,7 +54,7 @@ impl Setting {
     /// What can be seen of a policy; `None` when it is refused.
     fn look(&self, object: &Value) -> Option<Value> {
         let policy: ClusterPolicy = serde_json::from_value(object.clone()).unwrap();
-        let plan = policy::plan(&policy, &facts(), &self.cluster);
+        let plan = cluster_policy::plan(&policy, &facts(), &self.cluster);
         let objects = plan.objects?;
         let conditions = plan.status.conditions.iter().flatten();
         if conditions.clone().any(|one| one.type_ == "Error" && one.reason == "ReconcileFailed") {

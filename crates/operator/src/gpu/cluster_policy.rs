@@ -5,9 +5,9 @@ use std::time::Duration;
 
 use capstan_api::gpu::cluster_policy::ClusterPolicyStatus;
 use capstan_api::gpu::{ClusterPolicy, GpuCluster};
-use capstan_operands::gpu::policy::measures::{Measures, measures};
-use capstan_operands::gpu::{Cluster, policy, upgrade};
-use capstan_plan::{Facts, Gvk, Plan, Ref};
+use capstan_operands::gpu::cluster_policy::measures::{Measures, measures};
+use capstan_operands::gpu::{Cluster, cluster_policy, upgrade};
+use capstan_plan::{Facts, Gvk, Plan};
 use capstan_runtime::cache::View;
 use capstan_runtime::queue::Queue;
 use capstan_runtime::{Cache, Change, Key, Requeue};
@@ -29,7 +29,7 @@ impl Controller for ClusterPolicies {
 
     fn select<'a>(&self, policy: &ClusterPolicy, view: View<'a>) -> View<'a> {
         let revisions = upgrade::kept_revisions(view.objects());
-        let named = policy::references(policy, &self.0.settings.namespace);
+        let named = cluster_policy::references(policy, &self.0.settings.namespace);
         named.iter().chain(&revisions).fold(view, |view, one| view.object(one))
     }
 
@@ -42,7 +42,7 @@ impl Controller for ClusterPolicies {
     }
 
     fn plan(&self, policy: &ClusterPolicy, facts: &Facts, around: &Cluster) -> Plan<ClusterPolicyStatus> {
-        policy::plan(policy, facts, around)
+        cluster_policy::plan(policy, facts, around)
     }
 
     fn blocked(
@@ -53,7 +53,7 @@ impl Controller for ClusterPolicies {
         reason: &str,
         message: &str,
     ) -> Plan<ClusterPolicyStatus> {
-        policy::blocked(policy, facts, around, reason, message)
+        cluster_policy::blocked(policy, facts, around, reason, message)
     }
 
     fn affected(&self, cache: &Cache, change: &Change<'_>) -> Vec<Requeue> {
@@ -96,7 +96,7 @@ fn mentioning(cache: &Cache, namespace: &str, change: &Change<'_>) -> Vec<Requeu
     let reference = change.kind.reference(namespace, &change.key.name);
     let names = |live: &capstan_plan::Live| {
         let read = serde_json::from_value::<ClusterPolicy>((**live).clone()).ok();
-        read.is_some_and(|one| policy::references(&one, namespace).contains(&reference))
+        read.is_some_and(|one| cluster_policy::references(&one, namespace).contains(&reference))
     };
     let all = cache.all(&Gvk::of::<ClusterPolicy>());
     all.iter().filter(|live| names(live)).map(|live| Requeue::now(Key::of(live))).collect()

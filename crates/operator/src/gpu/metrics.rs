@@ -2,7 +2,7 @@
 
 use std::sync::atomic::AtomicU64;
 
-use capstan_operands::gpu::policy::measures::Measures;
+use capstan_operands::gpu::cluster_policy::measures::Measures;
 use capstan_operands::gpu::upgrade::Counts;
 use jiff::Timestamp;
 use prometheus_client::metrics::counter::Counter;

@@ -31,7 +31,7 @@ pub static PRODUCT: Product = Product {
     name: "gpu",
     kinds: capstan_api::gpu::KINDS,
     webhooks: &[],
-    granted: capstan_operands::gpu::policy::granted,
+    granted: capstan_operands::gpu::cluster_policy::granted,
     metrics: |options, registry| options.gpu.metrics.register(registry),
     controllers,
 };

@@ -1,7 +1,7 @@
 //! Reviews of NIM kinds.
 
 use capstan_api::nim::{NimBuildSpec, NimCacheSpec, NimPipelineSpec, NimService, NimServiceSpec};
-use capstan_operands::inference::{nim_build, nim_cache, nim_pipeline, nim_service};
+use capstan_operands::nim::{nim_build, nim_cache, nim_pipeline, nim_service};
 use capstan_plan::{Facts, Gvk, Live};
 use capstan_runtime::Runtime;
 use capstan_runtime::webhook::{Operation, Review, Verdict};
@@ -71,7 +71,8 @@ fn nim_service_review(review: &Review, facts: impl Fn(&NimService) -> Facts) -> 
         Ok(service) => {
             // What was stored before and cannot be read is no reason to refuse its successor.
             let old = read(&review.old_object).ok().filter(|_| review.operation == Operation::Update);
-            let nim_service::Verdict { errors, warnings } = nim_service::check(&service, old.as_ref(), &facts(&service));
+            let nim_service::Verdict { errors, warnings } =
+                nim_service::check(&service, old.as_ref(), &facts(&service));
             Verdict { errors, warnings }
         }
         Err(error) => Verdict { errors: vec![error.to_string()], warnings: Vec::new() },

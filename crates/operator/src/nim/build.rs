@@ -1,7 +1,7 @@
 //! The controller of NIMBuilds.
 
 use capstan_api::nim::{NimBuild, NimBuildStatus, NimCache};
-use capstan_operands::inference::nim_build;
+use capstan_operands::nim::nim_build;
 use capstan_plan::{Facts, Gvk, Live, Plan, Ref};
 use capstan_runtime::cache::View;
 use capstan_runtime::{Cache, Change, Key, Requeue};

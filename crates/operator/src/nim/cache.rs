@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 use std::time::Duration;
 
 use capstan_api::nim::{NimBuild, NimCache, NimCacheStatus};
-use capstan_operands::inference::nim_cache;
+use capstan_operands::nim::nim_cache;
 use capstan_plan::{Facts, Gvk, Live, Plan, Ref};
 use capstan_runtime::cache::View;
 use capstan_runtime::{Cache, Change, Key, Requeue};

@@ -1,7 +1,7 @@
 //! The controller of NIMPipelines.
 
 use capstan_api::nim::{NimPipeline, NimPipelineStatus};
-use capstan_operands::inference::nim_pipeline;
+use capstan_operands::nim::nim_pipeline;
 use capstan_plan::{Facts, Plan};
 
 use crate::controller::{Controller, Finalizer};

@@ -3,7 +3,7 @@
 use capstan_api::compute_domain::ComputeDomain;
 use capstan_api::nim::service::InferencePlatform;
 use capstan_api::nim::{NimCache, NimService, NimServiceStatus};
-use capstan_operands::inference::nim_service;
+use capstan_operands::nim::nim_service;
 use capstan_plan::kit::INSTANCE;
 use capstan_plan::{Facts, Gvk, Live, Plan, Ref};
 use capstan_runtime::cache::View;

@@ -13,8 +13,8 @@ mod request;
 pub(crate) use request::PATIENCE;
 mod status;
 
-pub use pods::Evicted;
 pub use capstan_plan::FIELD_MANAGER;
+pub use pods::Evicted;
 pub use status::{Debounce, Sent};
 
 use std::collections::HashSet;

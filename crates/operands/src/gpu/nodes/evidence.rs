@@ -14,7 +14,7 @@ use super::taint::{self, StartupTaint};
 use super::wanted::{Stack, Wanted, has_gpu};
 use super::{Node, NodePatch, keys, ready};
 use crate::causes;
-use crate::inference::pods;
+use crate::nim::pods;
 
 /// What nodes are told about themselves; nothing unless asked for, as it costs requests.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]

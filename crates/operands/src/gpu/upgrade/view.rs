@@ -10,7 +10,7 @@ use super::journal::Journal;
 use super::pods::PodView;
 use super::requestor::Maintenance;
 use crate::gpu::nodes::Node;
-use crate::inference::pods;
+use crate::nim::pods;
 
 pub(super) const REVISION: &str = "controller-revision-hash";
 const DIGEST: &str = "DRIVER_CONFIG_DIGEST";

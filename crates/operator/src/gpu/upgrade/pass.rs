@@ -36,7 +36,13 @@ pub(super) struct Decided {
 }
 
 /// Looks at all nodes that do not rest.
-pub(super) fn decide(cx: &Cx, draining: &DrainingPods, fleet: &mut KnownNodes, changed: &ChangedNodes, now: Timestamp) -> Decided {
+pub(super) fn decide(
+    cx: &Cx,
+    draining: &DrainingPods,
+    fleet: &mut KnownNodes,
+    changed: &ChangedNodes,
+    now: Timestamp,
+) -> Decided {
     let (cache, namespace) = (&cx.runtime.cache, cx.settings.namespace.as_str());
     let requestor = cx.settings.requestor.as_ref();
     let rulers = nodes::rulers(cache, requestor);

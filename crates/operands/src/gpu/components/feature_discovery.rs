@@ -1,0 +1,103 @@
+//! GPU feature discovery: labels nodes with the properties of their GPUs.
+
+use capstan_plan::Object;
+use serde_json::json;
+
+use super::access::{HERE, Rights, Shares, access, admission, constraints, rule, written_by};
+use super::daemon::Daemon;
+use super::pod::{Build, Mount, at, container, host, host_dir, set_env};
+use super::snippets::{after_toolkit, config_managers};
+use super::{Cx, Operand, Outcome, enabled, node_agent};
+
+pub(crate) const OPERAND: Operand = Operand {
+    name: "gpu-feature-discovery",
+    condition: "FeatureDiscovery",
+    deploy: Some("gpu-feature-discovery"),
+    enabled: |cx| enabled(&cx.spec().gfd),
+    objects,
+};
+
+const IMAGE: &str = "GFD_IMAGE";
+pub(crate) const NAME: &str = "gpu-feature-discovery";
+const ACCOUNT: &str = "nvidia-gpu-feature-discovery";
+const FEATURES: &str = "/etc/kubernetes/node-feature-discovery/features.d";
+
+/// What it may do. Ours asks for its one object, and patches it.
+pub(crate) fn rights(cx: &Cx<'_>) -> Rights {
+    let objects: &[&str] = match cx.is_own(&cx.spec().gfd.image, IMAGE) {
+        true => &["get", "create", "patch"],
+        false => &["get", "list", "watch", "create", "update"],
+    };
+    Rights {
+        here: vec![rule("nfd.k8s-sigs.io", &["nodefeatures"], objects), rule("", &["pods"], &["get"])],
+        everywhere: vec![rule("", &["nodes"], &["get", "list", "watch"])],
+    }
+}
+
+/// Ours may only write the object of the node that it runs on, whatever its rights: who takes over one node must not
+/// label another.
+pub(crate) fn own_node_only(cx: &Cx<'_>, account: &str) -> Vec<Object> {
+    let spec = json!({
+        "failurePolicy": "Fail",
+        "matchConstraints": {"resourceRules": [{
+            "apiGroups": ["nfd.k8s-sigs.io"], "apiVersions": ["*"],
+            "operations": ["CREATE", "UPDATE"], "resources": ["nodefeatures"],
+        }]},
+        "matchConditions": [{"name": "agent", "expression": written_by(cx, account)}],
+        "variables": [{"name": "here", "expression": HERE}],
+        "validations": [{
+            "expression": "variables.here != '' && object.metadata.name == 'nvidia-features-for-' + variables.here \
+                           && object.metadata.?labels[?'nfd.node.kubernetes.io/node-name'].orValue('') == variables.here",
+            "message": "an agent may only label the node that it runs on",
+        }],
+    });
+    admission(cx, &format!("nodefeatures-policy-{account}"), spec)
+}
+
+fn objects(cx: &Cx<'_>) -> Outcome<Vec<Object>> {
+    if node_agent::has(cx, "gpu-feature-discovery")? {
+        return node_agent::objects(cx);
+    }
+    let mut objects = access(cx, ACCOUNT, rights(cx));
+    if cx.is_own(&cx.spec().gfd.image, IMAGE) {
+        objects.extend(own_node_only(cx, ACCOUNT));
+    }
+    objects.extend(constraints(cx, ACCOUNT, Shares { pid: true, anything: true, ..Shares::default() }));
+    objects.push(daemon(cx)?.object(cx));
+    Ok(objects)
+}
+
+fn template() -> Daemon {
+    let (first, sidecar) = config_managers("gpu-feature-discovery");
+    let toolkit = after_toolkit("run-nvidia", "/run/nvidia");
+    let main = container(NAME)
+        .with("GFD_SLEEP_INTERVAL", "60s")
+        .with("GFD_FAIL_ON_INIT_ERROR", "true")
+        .field("NAMESPACE", "metadata.namespace")
+        .node_name()
+        .field("POD_NAME", "metadata.name")
+        .mounts(vec![at("output-dir", FEATURES), at("host-sys", "/sys").read_only()])
+        .privileged();
+    let volumes = vec![host("output-dir", FEATURES), host("host-sys", "/sys"), host_dir("run-nvidia", "/run/nvidia")];
+    Daemon::new(NAME, ACCOUNT, "gpu-feature-discovery").part_of("nvidia-gpu").with(
+        vec![toolkit, first],
+        vec![main, sidecar],
+        volumes,
+    )
+}
+
+pub(crate) fn daemon(cx: &Cx<'_>) -> Outcome<Daemon> {
+    let discovery = &cx.spec().gfd;
+    let mut daemon = template();
+    daemon.common(cx)?;
+    daemon.validated(cx)?;
+    let own = daemon.runs_role(cx, discovery, IMAGE, "feature-discovery")?;
+    if cx.cluster.openshift.is_some() {
+        set_env(daemon.main(), "USE_NODE_FEATURE_API", "false");
+    }
+    daemon.finishes_as(discovery);
+    daemon.configured(cx, discovery.resources.as_ref(), own)?;
+    daemon.sees_gpus(cx, NAME);
+    daemon.mig(cx);
+    Ok(daemon)
+}

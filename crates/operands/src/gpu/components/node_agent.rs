@@ -1,0 +1,256 @@
+//! One pod per node for all that our own image does there: device plugin, feature discovery and exporter share a process.
+//!
+//! Each stays an operand of its own, with its own deploy label and condition; [`objects`] is the part that they share,
+//! so a plan has it once. A component that cannot share a pod keeps a DaemonSet of its own: see [`fits`].
+
+use std::collections::BTreeMap;
+
+use capstan_api::gpu::component::Component;
+use capstan_plan::Object;
+use k8s_openapi::api::core::v1::{PodAffinityTerm, PodAntiAffinity};
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::LabelSelector;
+use kube::ResourceExt;
+
+use super::access::{Rights, Shares, access, constraints};
+use super::daemon::Daemon;
+use super::pod::{Build, container, set_env};
+use super::{Cx, Outcome, dcgm_exporter, device_plugin, enabled, feature_discovery};
+use crate::gpu::agent::{LAYOUT, Layout};
+use crate::gpu::fleet::DEPLOY;
+use crate::gpu::gpu_cluster::on_nodes;
+
+pub(crate) const NAME: &str = "capstan-node-agent";
+/// The label by which its pods are found.
+const SELECTED: &str = "app.kubernetes.io/name";
+/// Pods that are one by one on a node wherever they come from: the kubelet has one socket for a resource.
+const PLUGIN: &str = "device-plugin";
+
+/// What may share the pod.
+struct Member {
+    /// Its deploy label.
+    deploy: &'static str,
+    /// Its role.
+    role: &'static str,
+    /// The `app` of its own pods. Those who want a node without clients of GPUs wait until pods of that label are gone.
+    app: &'static str,
+    /// Variable that names another image.
+    variable: &'static str,
+    /// Its settings.
+    component: for<'a> fn(&Cx<'a>) -> &'a Component,
+    /// Whether something of its own keeps it from sharing.
+    apart: fn(&Cx<'_>) -> bool,
+    /// What it may do.
+    rights: fn(&Cx<'_>) -> Rights,
+    /// Its own DaemonSet, from which its part of the pod is taken.
+    daemon: fn(&Cx<'_>) -> Outcome<Daemon>,
+}
+
+const MEMBERS: &[Member] = &[
+    Member {
+        deploy: PLUGIN,
+        role: "device-plugin",
+        app: device_plugin::NAME,
+        variable: "DEVICE_PLUGIN_IMAGE",
+        component: |cx| &cx.spec().device_plugin.component,
+        apart: |_| false,
+        rights: device_plugin::rights,
+        daemon: device_plugin::daemon,
+    },
+    Member {
+        deploy: "gpu-feature-discovery",
+        role: "feature-discovery",
+        app: feature_discovery::NAME,
+        variable: "GFD_IMAGE",
+        component: |cx| &cx.spec().gfd,
+        apart: |_| false,
+        rights: feature_discovery::rights,
+        daemon: feature_discovery::daemon,
+    },
+    Member {
+        deploy: "dcgm-exporter",
+        role: "exporter",
+        app: dcgm_exporter::NAME,
+        variable: "DCGM_EXPORTER_IMAGE",
+        component: |cx| &cx.spec().dcgm_exporter.component,
+        // Its own view of the node's processes or network is not for the others.
+        apart: |cx| cx.spec().dcgm_exporter.host_pid == Some(true),
+        rights: dcgm_exporter::own_rights,
+        daemon: dcgm_exporter::daemon,
+    },
+];
+
+impl Cx<'_> {
+    /// How roles are put into pods: as the policy's annotation says, else as the operator was told.
+    fn layout(&self) -> Outcome<Layout> {
+        match self.policy.annotations().get(LAYOUT) {
+            Some(text) => Layout::parse(text).map_err(|error| format!("annotation {LAYOUT}: {error}")),
+            None => Ok(self.cluster.agent.layout),
+        }
+    }
+}
+
+/// Whether a component can share a pod: what it says about itself must not hold for others.
+fn fits(component: &Component) -> bool {
+    let none = |list: Option<&Vec<String>>| list.is_none_or(Vec::is_empty);
+    none(component.args.as_ref()) && component.resources.is_none() && component.host_network != Some(true)
+}
+
+/// Those that share the pod; one alone needs no other pod than its own.
+fn members(cx: &Cx<'_>) -> Outcome<Vec<&'static Member>> {
+    let mut members: Vec<&Member> = Vec::new();
+    let mut said: BTreeMap<&str, Option<&str>> = BTreeMap::new();
+    for member in MEMBERS {
+        let component = (member.component)(cx);
+        let own = enabled(component) && cx.is_own(&component.image, member.variable);
+        if !own || !fits(component) || (member.apart)(cx) {
+            continue;
+        }
+        let env: Vec<_> = component.env.iter().flatten().map(|one| (one.name.as_str(), one.value.as_deref())).collect();
+        if env.iter().all(|(name, value)| said.get(name).is_none_or(|other| other == value)) {
+            said.extend(env);
+            members.push(member);
+        }
+    }
+    match members.len() >= 2 && cx.layout()? == Layout::Combined {
+        true => Ok(members),
+        false => Ok(Vec::new()),
+    }
+}
+
+/// Whether the operand with that deploy label is part of the shared pod.
+pub(crate) fn has(cx: &Cx<'_>, deploy: &str) -> Outcome<bool> {
+    Ok(members(cx)?.iter().any(|member| member.deploy == deploy))
+}
+
+/// The pod and what it may do, the same for every operand that is part of it.
+pub(crate) fn objects(cx: &Cx<'_>) -> Outcome<Vec<Object>> {
+    let members = members(cx)?;
+    let mut rights = Rights::default();
+    for member in &members {
+        let more = (member.rights)(cx);
+        rights.here.extend(more.here.into_iter().filter(|rule| !rights.here.contains(rule)).collect::<Vec<_>>());
+        let new = more.everywhere.into_iter().filter(|rule| !rights.everywhere.contains(rule)).collect::<Vec<_>>();
+        rights.everywhere.extend(new);
+    }
+    // Every role follows its label on the node.
+    let node = device_plugin::rights(cx).everywhere;
+    rights.everywhere.extend(node.into_iter().filter(|rule| !rights.everywhere.contains(rule)).collect::<Vec<_>>());
+    let mut objects = access(cx, NAME, rights);
+    objects.extend(constraints(cx, NAME, Shares { ports: true, anything: true, ..Shares::default() }));
+    if members.iter().any(|member| member.app == feature_discovery::NAME) {
+        objects.extend(feature_discovery::own_node_only(cx, NAME));
+    }
+    objects.push(daemon(cx, &members)?.object(cx));
+    Ok(objects)
+}
+
+fn daemon(cx: &Cx<'_>, members: &[&Member]) -> Outcome<Daemon> {
+    let mut daemon = Daemon::new(NAME, NAME, PLUGIN).constrained(NAME).with(
+        vec![],
+        vec![container(NAME).node_name().with("FOLLOW_NODE_LABELS", "true")],
+        vec![],
+    );
+    daemon.common(cx)?;
+    let mut roles = Vec::new();
+    let mut configured = false;
+    for member in members {
+        let part = (member.daemon)(cx)?;
+        configured |= part.pod.containers.iter().any(|one| one.name == "config-manager");
+        roles.push(member.role);
+        daemon.take_in(part);
+    }
+    if configured {
+        // It is a role of the same process instead of a container beside it.
+        roles.insert(0, "config-manager");
+        let default = cx.spec().device_plugin.config.as_ref().and_then(|config| config.default.as_deref());
+        set_env(daemon.main(), "DEFAULT_CONFIG", default.unwrap_or_default());
+        set_env(daemon.main(), "FALLBACK_STRATEGIES", "empty");
+    }
+    let plugs = members.iter().any(|member| member.deploy == PLUGIN);
+    daemon.main().args = Some(vec!["agent".into(), "--roles".into(), roles.join(",")]);
+    if plugs {
+        daemon.after_driver();
+    }
+    daemon.pod_annotations.retain(|key, _| !key.starts_with("nvidia.cdi.k8s.io/container."));
+    daemon.sees_gpus(cx, NAME);
+    daemon.selector = BTreeMap::from([(SELECTED.to_owned(), NAME.to_owned())]);
+    daemon.pod_labels = daemon.selector.clone();
+    daemon.pod_labels.extend(members.first().map(|member| ("app".to_owned(), member.app.to_owned())));
+    daemon.pod.node_selector = None;
+    let labels: Vec<String> = members.iter().map(|member| format!("{DEPLOY}{}", member.deploy)).collect();
+    let wanted: Vec<(&str, &str)> = labels.iter().map(|label| (label.as_str(), "true")).collect();
+    let mut affinity = on_nodes(&wanted);
+    affinity.pod_anti_affinity = plugs.then(alone_with_the_kubelet);
+    daemon.pod.affinity = Some(affinity);
+    Ok(daemon)
+}
+
+/// A device plugin in a pod of its own and this one take turns, whichever comes: each would take the kubelet's attention
+/// from the other, and the one that goes would take the socket along.
+fn alone_with_the_kubelet() -> PodAntiAffinity {
+    let selector = LabelSelector {
+        match_labels: Some(BTreeMap::from([("app".to_owned(), device_plugin::NAME.to_owned())])),
+        ..LabelSelector::default()
+    };
+    let term = PodAffinityTerm {
+        label_selector: Some(selector),
+        topology_key: "kubernetes.io/hostname".into(),
+        ..PodAffinityTerm::default()
+    };
+    PodAntiAffinity {
+        required_during_scheduling_ignored_during_execution: Some(vec![term]),
+        ..PodAntiAffinity::default()
+    }
+}
+
+/// A Service in front of the pods of an operand that is part of this one.
+pub(crate) fn in_front(mut service: Object) -> Object {
+    service.body["spec"]["selector"] = serde_json::json!({SELECTED: NAME});
+    service
+}
+
+impl Daemon {
+    /// Takes in the pod of another: its containers of preparation, and what its main container has.
+    fn take_in(&mut self, mut other: Self) {
+        let theirs = std::mem::take(other.main());
+        let pod = other.pod;
+        for secret in pod.image_pull_secrets.into_iter().flatten() {
+            self.pull_with(Some(&vec![secret.name]));
+        }
+        let init = self.pod.init_containers.get_or_insert_default();
+        for one in pod.init_containers.into_iter().flatten() {
+            if !init.iter().any(|known| known.name == one.name) {
+                init.push(one);
+            }
+        }
+        let main = self.pod.containers.first_mut().expect("the pod has its main container");
+        main.image = theirs.image;
+        main.image_pull_policy = main.image_pull_policy.take().or(theirs.image_pull_policy);
+        main.command = theirs.command;
+        main.security_context = theirs.security_context;
+        let env = main.env.get_or_insert_default();
+        for one in theirs.env.into_iter().flatten() {
+            if !env.iter().any(|known| known.name == one.name) {
+                env.push(one);
+            }
+        }
+        let mounts = main.volume_mounts.get_or_insert_default();
+        for one in theirs.volume_mounts.into_iter().flatten() {
+            if !mounts.iter().any(|known| known.mount_path == one.mount_path) {
+                mounts.push(one);
+            }
+        }
+        if let Some(ports) = theirs.ports {
+            main.ports.get_or_insert_default().extend(ports);
+        }
+        let all = init.iter().chain([&*main]).flat_map(|one| one.volume_mounts.iter().flatten());
+        let used: Vec<String> = all.map(|mount| mount.name.clone()).collect();
+        let volumes = self.pod.volumes.get_or_insert_default();
+        for one in pod.volumes.into_iter().flatten().filter(|volume| used.contains(&volume.name)) {
+            if !volumes.iter().any(|known| known.name == one.name) {
+                volumes.push(one);
+            }
+        }
+        self.pod_annotations.extend(other.pod_annotations);
+    }
+}

@@ -1,0 +1,317 @@
+//! How the service is doing: state, conditions, replicas, model and endpoints.
+
+use capstan_api::foreign::LeaderWorkerSet;
+use capstan_api::ignored;
+use capstan_api::nim::NimServiceStatus;
+use capstan_api::nim::service::InferencePlatform;
+use capstan_api::nim::service_status::{ComputeDomainNode, ComputeDomainNodeState, ComputeDomainState, ServedModel};
+use capstan_plan::conditions::{self, Wanted};
+use capstan_plan::kit::hash;
+use capstan_plan::{Answer, Note, Object, Plan, Question, Severity, is_current};
+use k8s_openapi::api::apps::v1::Deployment;
+
+use super::endpoints::endpoints;
+use super::invalid::{self, Fault};
+use super::parts::Parts;
+use super::{Cx, devices, image, kserve, multi_node, names, reasons, references, storage};
+
+const READY: &str = "Ready";
+const FAILED: &str = "Failed";
+const IGNORED_FIELDS: &str = "IgnoredFields";
+const INVALID_FIELDS: &str = "InvalidFields";
+const MISSING_API: &str = "MissingAPI";
+const MISSING_REFERENCES: &str = "MissingReferences";
+const SCHEMA_SKEW: &str = "SchemaSkew";
+const PVC_CREATED: &str = "NIM_CACHE_PVC_CREATED";
+const UNREACHABLE: &str = "EndpointUnreachable";
+
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Outcome {
+    Ready,
+    NotReady,
+    Failed,
+}
+
+/// A plan with nothing but the status of a spec that cannot be acted on.
+pub(super) fn invalid(cx: &Cx<'_>, faults: &[Fault]) -> Plan<NimServiceStatus> {
+    let reason = faults.first().map_or("InvalidSpec", |fault| fault.reason);
+    let messages: Vec<&str> = faults.iter().map(|fault| fault.message.as_str()).collect();
+    failed(cx, reason, &messages.join("; "))
+}
+
+/// A plan with nothing but the status of a service that cannot go on.
+pub(super) fn failed(cx: &Cx<'_>, reason: &str, message: &str) -> Plan<NimServiceStatus> {
+    finish(cx, Outcome::Failed, reason, message, Notices::of(cx))
+}
+
+/// A plan with nothing but the status that follows from the live objects.
+pub(super) fn observed(cx: &Cx<'_>, objects: &[Object], parts: Parts) -> Plan<NimServiceStatus> {
+    // A registry answers within seconds: a service that nobody has seen yet need not say that it waits.
+    if cx.service.status.is_none() && parts.stop.as_ref().is_some_and(|stop| stop.reason == image::INSPECTING) {
+        let status = NimServiceStatus::default();
+        return Plan {
+            objects: None,
+            status,
+            events: Vec::new(),
+            requeue: None,
+            questions: parts.questions,
+            transient: false,
+        };
+    }
+    let progress = progress(cx);
+    let outdated = objects.iter().find(|object| !is_current(object, &cx.facts.live));
+    let (outcome, reason, message) = match (&parts.stop, outdated) {
+        (Some(stop), _) if stop.failed => (Outcome::Failed, stop.reason, stop.message.clone()),
+        (Some(stop), _) => (Outcome::NotReady, stop.reason, stop.message.clone()),
+        (None, Some(object)) if progress.exists => {
+            (Outcome::NotReady, "NotReady", format!("{} is being updated", object.reference))
+        }
+        _ if progress.ready => (Outcome::Ready, READY, progress.message),
+        _ => {
+            let reason = reasons::waiting(cx).map(|reason| format!(" {reason}")).unwrap_or_default();
+            (Outcome::NotReady, "NotReady", progress.message + &reason)
+        }
+    };
+    let mut notices = Notices::of(cx);
+    notices.invalid.extend(parts.passed_over);
+    notices.missing_api = parts.missing;
+    if outcome != Outcome::Ready {
+        notices.missing = references::missing(cx);
+    }
+    let (model, question, silent) = model(cx, objects, outcome);
+    notices.unreachable.extend(silent);
+    let mut plan = finish(cx, outcome, reason, &message, notices);
+    if outcome != Outcome::Ready {
+        plan.events.extend(reasons::news(cx));
+    }
+    plan.status.available_replicas = Some(progress.available).filter(|count| *count > 0);
+    plan.status.model = model;
+    plan.status.dra_resource_statuses = devices::statuses(cx);
+    plan.status.compute_domain_status = compute_domain(cx);
+    plan.questions = parts.questions.into_iter().chain(question).collect();
+    plan
+}
+
+/// How far the workload is.
+struct Progress {
+    exists: bool,
+    ready: bool,
+    available: i32,
+    message: String,
+}
+
+fn progress(cx: &Cx<'_>) -> Progress {
+    if cx.platform() == InferencePlatform::KServe {
+        return inference_service(cx);
+    }
+    match cx.multi_node() {
+        Some(_) => group(cx),
+        None => deployment(cx),
+    }
+}
+
+fn deployment(cx: &Cx<'_>) -> Progress {
+    let (name, live) = (&cx.name, cx.facts.live.typed::<Deployment>(&cx.namespace, &cx.name));
+    let available_of = |available: i32, updated: i32| {
+        let count = format!("{available} of {updated} updated replicas are available...");
+        format!("Waiting for deployment \"{name}\" rollout to finish: {count}")
+    };
+    let Some(live) = live else {
+        // What is true a moment later as well need not be written again.
+        let message = available_of(0, cx.service.spec.replicas.unwrap_or(1));
+        return Progress { exists: false, ready: false, available: 0, message };
+    };
+    let status = live.status.clone().unwrap_or_default();
+    let wanted = live.spec.replicas.unwrap_or(1);
+    let (updated, available) = (status.updated_replicas.unwrap_or(0), status.available_replicas.unwrap_or(0));
+    let stuck = status.conditions.iter().flatten().any(|condition| {
+        condition.type_.as_deref() == Some("Progressing")
+            && condition.reason.as_deref() == Some("ProgressDeadlineExceeded")
+    });
+    let seen = status.observed_generation >= live.metadata.generation;
+    let (ready, message) = if wanted == 0 {
+        (false, format!("deployment \"{name}\" is scaled down"))
+    } else if stuck {
+        (false, format!("deployment \"{name}\" exceeded its progress deadline"))
+    } else if status.observed_generation.is_none() {
+        (false, available_of(0, wanted))
+    } else if !seen {
+        (false, format!("Waiting for deployment \"{name}\" spec update to be observed..."))
+    } else if updated < wanted {
+        let count = format!("{updated} out of {wanted} new replicas have been updated...");
+        (false, format!("Waiting for deployment \"{name}\" rollout to finish: {count}"))
+    } else if available < updated {
+        (false, available_of(available, updated))
+    } else {
+        (true, format!("deployment \"{name}\" successfully rolled out"))
+    };
+    Progress { exists: true, ready, available, message }
+}
+
+fn group(cx: &Cx<'_>) -> Progress {
+    let name = names::of_group(cx);
+    let Some(live) = cx.facts.live.typed::<LeaderWorkerSet>(&cx.namespace, &name) else {
+        let message = format!("leaderworkerset \"{name}\" is not there yet");
+        return Progress { exists: false, ready: false, available: 0, message };
+    };
+    let status = live.status.unwrap_or_default();
+    let available = status.conditions.iter().flatten().any(|one| one.type_ == "Available" && one.status == "True");
+    let (ready, what) = match live.spec.replicas.unwrap_or(0) {
+        0 => (false, "scaled down"),
+        _ if available => (true, "ready"),
+        _ => (false, "not ready"),
+    };
+    let message = format!("leaderworkerset \"{name}\" is {what}");
+    Progress { exists: true, ready, available: status.ready_replicas.unwrap_or(0), message }
+}
+
+fn inference_service(cx: &Cx<'_>) -> Progress {
+    let (name, live) = (&cx.name, kserve::live(cx));
+    let conditions = live.as_ref().and_then(|live| live.status.as_ref()).and_then(|status| status.conditions.as_ref());
+    let told = conditions.into_iter().flatten().find(|condition| condition.type_ == "PredictorReady");
+    let said = |text: &Option<String>| text.clone().filter(|text| !text.is_empty());
+    let (ready, message) = match (&live, told) {
+        (None, _) => (false, format!("waiting for creation of inferenceservice \"{name}\"")),
+        (Some(_), None) => (false, format!("waiting for the predictor of inferenceservice \"{name}\"")),
+        (Some(_), Some(told)) => {
+            let ready = told.status == "True";
+            let state = if ready { "ready" } else { "not ready" };
+            let usual = format!("the predictor of inferenceservice \"{name}\" is {state}");
+            let told = said(&told.message).or_else(|| said(&told.reason).filter(|_| !ready));
+            (ready, told.map_or(usual.clone(), |told| if ready { told } else { format!("{usual}: {told}") }))
+        }
+    };
+    let available = i32::try_from(reasons::ready(cx)).unwrap_or(i32::MAX);
+    Progress { exists: live.is_some(), ready, available, message }
+}
+
+/// What is served where, what to ask about it, and what is wrong with the endpoint.
+fn model(cx: &Cx<'_>, objects: &[Object], outcome: Outcome) -> (Option<ServedModel>, Option<Question>, Option<String>) {
+    let Some(endpoints) = endpoints(cx) else { return (None, None, None) };
+    let before = cx.service.status.as_ref().and_then(|status| status.model.as_ref());
+    let before = before.map_or(String::new(), |model| model.name.clone());
+    let question = Question::Model { url: endpoints.url.clone(), revision: revision(objects) };
+    let (name, silent) = match cx.facts.answers.get(&question) {
+        Some(Answer::Model(Ok(name))) => (name.clone(), None),
+        Some(Answer::Model(Err(why))) => (before, Some(format!("{} does not answer: {why}", endpoints.url))),
+        // Whoever led before us may have got no answer.
+        _ => (before, cx.said(UNREACHABLE)),
+    };
+    let ready = outcome == Outcome::Ready;
+    let model = ServedModel { name, cluster_endpoint: endpoints.cluster, external_endpoint: endpoints.external };
+    // Before anything is ready nobody answers, and that is no news.
+    (Some(model), Some(question).filter(|_| ready), silent.filter(|_| ready))
+}
+
+/// What tells one version of the pods from another: another one may serve another model.
+fn revision(objects: &[Object]) -> String {
+    let workloads = ["Deployment", "LeaderWorkerSet", "InferenceService"];
+    let serves =
+        |object: &&Object| workloads.contains(&&*object.reference.gvk.kind) && !object.reference.name.ends_with("-epp");
+    let body = objects.iter().find(serves).map(|object| &object.body["spec"]);
+    let parts = body.map(|spec| [&spec["template"], &spec["leaderWorkerTemplate"], &spec["predictor"]]);
+    hash(&parts.map(|parts| parts.map(ToString::to_string).concat()).unwrap_or_default())
+}
+
+fn compute_domain(cx: &Cx<'_>) -> Option<ComputeDomainState> {
+    let live = devices::domain(cx, multi_node::domain_name(cx)?)?;
+    let status = live.status.as_ref();
+    let node = |node: &capstan_api::compute_domain::domain::DomainNode| ComputeDomainNode {
+        name: node.name.clone(),
+        clique_id: node.clique_id.clone(),
+        status: node.status.map(|status| match status {
+            capstan_api::compute_domain::Readiness::Ready => ComputeDomainNodeState::Ready,
+            capstan_api::compute_domain::Readiness::NotReady => ComputeDomainNodeState::NotReady,
+        }),
+    };
+    Some(ComputeDomainState {
+        name: live.metadata.name.clone().unwrap_or_default(),
+        status: status.map(|status| format!("{:?}", status.status)),
+        nodes: status.and_then(|status| status.nodes.as_ref()).map(|nodes| nodes.iter().map(node).collect()),
+    })
+}
+
+/// What the user should know beside the state, by condition.
+#[derive(Default)]
+struct Notices {
+    missing_api: Vec<String>,
+    missing: Vec<String>,
+    invalid: Vec<String>,
+    unreachable: Vec<String>,
+}
+
+impl Notices {
+    fn of(cx: &Cx<'_>) -> Self {
+        Self { invalid: invalid::passed_over(cx), ..Self::default() }
+    }
+}
+
+fn finish(cx: &Cx<'_>, outcome: Outcome, reason: &str, message: &str, notices: Notices) -> Plan<NimServiceStatus> {
+    let mut status = cx.service.status.clone().unwrap_or_default();
+    let before = status.state.clone();
+    let (state, failed_reason) = match outcome {
+        Outcome::Ready => (READY, READY),
+        Outcome::NotReady => ("NotReady", "Progressing"),
+        Outcome::Failed => (FAILED, reason),
+    };
+    let ready = Wanted { type_: READY, status: outcome == Outcome::Ready, reason, message };
+    let failed_message = if outcome == Outcome::Failed { message } else { "" };
+    let failed =
+        Wanted { type_: FAILED, status: outcome == Outcome::Failed, reason: failed_reason, message: failed_message };
+    let list = status.conditions.get_or_insert_default();
+    let (generation, now) = (cx.service.metadata.generation, cx.facts.now);
+    conditions::set(list, ready, generation, now);
+    conditions::set(list, failed, generation, now);
+    if storage::has_made_claim(cx) {
+        let message = "The PVC has been created for storing NIM";
+        let made = Wanted { type_: PVC_CREATED, status: true, reason: "PVCCreated", message };
+        conditions::set(list, made, generation, now);
+    } else {
+        conditions::clear(list, PVC_CREATED);
+    }
+    let joined = |messages: Vec<String>| Some(messages.join("; ")).filter(|text| !text.is_empty());
+    let others = [
+        (MISSING_API, joined(notices.missing_api)),
+        (MISSING_REFERENCES, joined(notices.missing)),
+        (INVALID_FIELDS, joined(notices.invalid)),
+        (UNREACHABLE, joined(notices.unreachable)),
+        (image::UNKNOWN, image::unknown(cx)),
+        (IGNORED_FIELDS, ignored_fields(cx)),
+        (SCHEMA_SKEW, cx.facts.skew.clone()),
+    ];
+    for (type_, message) in others {
+        match message {
+            Some(message) => {
+                let wanted = Wanted { type_, status: true, reason: type_, message: &message };
+                conditions::set(list, wanted, generation, now);
+            }
+            None => conditions::clear(list, type_),
+        }
+    }
+    status.state = Some(state.into());
+    let severity = if outcome == Outcome::Failed { Severity::Warning } else { Severity::Normal };
+    // Told on a transition only; what is failing for a new reason is one. That a new service is not ready yet is no news.
+    let another = match before.as_deref().filter(|before| !before.is_empty()) {
+        Some(before) => before != state,
+        None => outcome != Outcome::NotReady,
+    };
+    let changed = another || (outcome == Outcome::Failed && cx.service.status != Some(status.clone()));
+    let note = Note { severity, reason: state, message: message.into() };
+    let events = changed.then_some(note).into_iter().collect();
+    Plan { objects: None, status, events, requeue: None, questions: Vec::new(), transient: false }
+}
+
+/// What the user set and nothing acts on.
+fn ignored_fields(cx: &Cx<'_>) -> Option<String> {
+    let object = serde_json::json!({"spec": cx.spec()});
+    let fields: Vec<_> = ignored::used("NIMService", &object).collect();
+    let mut told = Vec::new();
+    if !fields.is_empty() {
+        told.push(format!("these fields are set but have no effect yet: {}", fields.join(", ")));
+    }
+    let fields = kserve::without_effect(cx);
+    if !fields.is_empty() {
+        told.push(format!("KServe decides this by itself, so these fields have no effect: {}", fields.join(", ")));
+    }
+    (!told.is_empty()).then(|| told.join("; "))
+}
