@@ -138,12 +138,13 @@ impl Writer {
         outcome
     }
 
-    /// Applies an object as it was decided. What the cache has shown only since, or shows in part, is decided on again
-    /// with the object as the server has it.
+    /// Applies an object as it was decided. What the cache has shown only since is decided on again, and so is what it
+    /// shows in part or not at all, with the object as the server has it.
     async fn execute(&self, owner: &str, mut write: Write) -> Result<Applied, Error> {
         let reference = write.object.reference.clone();
         let kind = self.cache.kind(&reference.gvk)?;
-        if write.basis == Basis::Absent
+        // Where the moment matters, the cache may know more by now than when it was decided.
+        if matches!(write.basis, Basis::Absent | Basis::Live { resource_version: Some(_), .. })
             && let Some(live) = self.cache.get(&reference)
         {
             write = match decided(owner, &write, &live) {

@@ -78,6 +78,9 @@ impl World {
 
     /// The manifest pod ends, and has printed this.
     fn print(&mut self, text: &str) {
+        if !self.has("b-local-manifest-pod") {
+            self.turn();
+        }
         self.pod_status("b-local-manifest-pod", json!({"phase": "Succeeded"}));
         let log = plan(&self.build, &self.facts).questions.remove(0);
         self.facts.answers.insert(log, Answer::PodLog(Ok(text.into())));

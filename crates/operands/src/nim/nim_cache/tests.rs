@@ -74,6 +74,9 @@ impl World {
 
     /// The manifest pod ends, and has printed this.
     fn print(&mut self, text: &str) {
+        if !self.has("Pod", "llama-pod") {
+            self.turn();
+        }
         self.set("Pod", "llama-pod", |pod| pod["status"] = json!({"phase": "Succeeded"}));
         let questions = self.plan().questions;
         let log = questions.into_iter().find(|one| matches!(one, Question::PodLog { .. })).unwrap();
