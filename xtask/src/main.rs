@@ -8,11 +8,13 @@ mod compare;
 mod e2e;
 mod image;
 mod pages;
+mod places;
 mod rbac;
 mod reference;
 mod roles;
 mod tidy;
 mod values;
+mod webhooks;
 
 use std::path::{Path, PathBuf};
 use std::process::{Command, ExitCode};
@@ -113,6 +115,7 @@ const GENERATED: &[&str] = &["docs/reference", "charts/capstan/crds"];
 fn generated(root: &Path) -> Result<Vec<Generated>> {
     let mut files = reference::pages();
     files.push(rbac::template());
+    files.push(webhooks::file()?);
     files.extend(values::files(root)?);
     Ok(files)
 }

@@ -20,7 +20,7 @@ const LAYERS: &[Layer] = &[
     Layer { name: "capstan-plan", may_use: &["capstan-api"], pure: true },
     Layer { name: "capstan-node", may_use: &[], pure: true },
     Layer { name: "capstan-operands", may_use: &["capstan-api", "capstan-node", "capstan-plan"], pure: true },
-    Layer { name: "capstan-runtime", may_use: &["capstan-http", "capstan-plan"], pure: false },
+    Layer { name: "capstan-runtime", may_use: &["capstan-api", "capstan-http", "capstan-plan"], pure: false },
     Layer {
         name: "capstan-operator",
         may_use: &["capstan-api", "capstan-operands", "capstan-plan", "capstan-runtime"],
@@ -117,6 +117,7 @@ pub(crate) fn run(root: &Path) -> Result<()> {
         source(root, &file, &mut faults)?;
     }
     crate::pages::check(root, &mut faults)?;
+    crate::places::check(root, &mut faults)?;
     if faults.is_empty() {
         return Ok(());
     }
@@ -164,13 +165,19 @@ fn package_of_ours(package: &Value, name: &str, faults: &mut Vec<String>) {
 }
 
 fn sources(root: &Path) -> Result<Vec<PathBuf>> {
+    Ok(tracked(root, &["*.rs"])?.into_iter().map(PathBuf::from).collect())
+}
+
+/// Files of the tree that match one of some patterns, as paths from its root.
+pub(crate) fn tracked(root: &Path, patterns: &[&str]) -> Result<Vec<String>> {
     let output = Command::new("git")
-        .args(["ls-files", "--cached", "--others", "--exclude-standard", "*.rs"])
+        .args(["ls-files", "--cached", "--others", "--exclude-standard"])
+        .args(patterns)
         .current_dir(root)
         .output()
         .context("cannot run git ls-files")?;
     let text = String::from_utf8(output.stdout).context("file names are not UTF-8")?;
-    Ok(text.lines().map(PathBuf::from).filter(|path| root.join(path).is_file()).collect())
+    Ok(text.lines().filter(|path| root.join(path).is_file()).map(str::to_owned).collect())
 }
 
 fn source(root: &Path, path: &Path, faults: &mut Vec<String>) -> Result<()> {

@@ -9,6 +9,8 @@ use std::fmt::Write;
 use std::path::Path;
 
 use anyhow::{Context, Result};
+use capstan_api::crd::Entry;
+use capstan_api::gpu::{ClusterPolicySpec, NvidiaDriverSpec};
 use serde_json::{Map, Value, json};
 
 use crate::Generated;
@@ -19,7 +21,7 @@ const BASE: &str = include_str!("values.schema.json");
 const NOT_SECTIONS: [&str; 2] = ["operator", "psp"];
 
 /// CRDs that Helm installs before its objects, because the chart itself can make objects of these kinds.
-const IN_CHART: [&str; 2] = ["ClusterPolicy", "NVIDIADriver"];
+static IN_CHART: [Entry; 2] = [Entry::of::<ClusterPolicySpec>(), Entry::of::<NvidiaDriverSpec>()];
 
 pub(crate) fn files(root: &Path) -> Result<Vec<Generated>> {
     let base: Value = serde_json::from_str(BASE).context("xtask/src/values.schema.json is no JSON")?;
@@ -35,9 +37,7 @@ pub(crate) fn files(root: &Path) -> Result<Vec<Generated>> {
         ("charts/capstan/files/ignored-values.json".into(), serde_json::to_string_pretty(&ignored)? + "\n"),
         ("docs/reference/values.md".into(), page(&rows, &values)),
     ];
-    for name in IN_CHART {
-        let kind =
-            capstan_api::kinds().find(|kind| kind.kind == name).context("a CRD of the chart is no kind of ours")?;
+    for kind in &IN_CHART {
         let text = serde_saphyr::to_string(&kind.definition()).context("cannot write YAML")?;
         files.push((format!("charts/capstan/crds/{}.yaml", kind.crd_name()).into(), text));
     }
@@ -68,8 +68,7 @@ fn schema(mut base: Value) -> Value {
 
 /// The parts of a ClusterPolicy's spec, by name.
 fn sections() -> Vec<(String, Value)> {
-    let kind = capstan_api::kinds().find(|kind| kind.kind == "ClusterPolicy").expect("ClusterPolicy is a kind of ours");
-    let crd = serde_json::to_value(kind.definition()).expect("a CRD is JSON");
+    let crd = serde_json::to_value(Entry::of::<ClusterPolicySpec>().definition()).expect("a CRD is JSON");
     let spec = &crd["spec"]["versions"][0]["schema"]["openAPIV3Schema"]["properties"]["spec"]["properties"];
     let fields = spec.as_object().into_iter().flatten();
     fields

@@ -10,7 +10,7 @@ use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::{
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use serde_json::{Value, json};
 
-use crate::resource::{Kind, Layout, NoStatus, Scope};
+use crate::resource::{Handling, Kind, Layout, NoStatus, Scope};
 
 /// One custom resource of ours: what [`crate::KINDS`] lists.
 #[derive(Clone, Copy, Debug)]
@@ -25,6 +25,10 @@ pub struct Entry {
     pub plural: &'static str,
     /// Names that `kubectl` accepts for the plural.
     pub short_names: &'static [&'static str],
+    /// Whether it lives in namespaces.
+    pub namespaced: bool,
+    /// What the operator does with its objects.
+    pub handling: Handling,
     definition: fn() -> CustomResourceDefinition,
     described: fn() -> Value,
     decode: fn(Value) -> Result<Value, serde_json::Error>,
@@ -39,6 +43,8 @@ impl Entry {
             version: K::VERSION,
             plural: K::PLURAL,
             short_names: K::SHORT_NAMES,
+            namespaced: K::Scope::NAMESPACED,
+            handling: K::HANDLING,
             definition: definition::<K>,
             described: || schema::<K>(capstan_schema::Types::Named),
             decode: |value| serde_json::to_value(serde_json::from_value::<crate::resource::Resource<K>>(value)?),

@@ -19,7 +19,7 @@ pub mod skew;
 pub mod sriov;
 pub mod wire;
 
-pub use resource::{Cluster, Column, EmptyStatus, Kind, Layout, Namespaced, NoStatus, Resource};
+pub use resource::{Cluster, Column, EmptyStatus, Handling, Kind, Layout, Namespaced, NoStatus, Resource};
 
 /// Every custom resource, by domain.
 // A static, not a const: a const would be built again, with all its generic code, in every crate that uses it.

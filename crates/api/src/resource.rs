@@ -80,6 +80,32 @@ pub trait Kind: Clone + std::fmt::Debug + Default + PartialEq + Serialize + Dese
     const STATUS_SUBRESOURCE: bool = true;
     /// CEL rules on the whole object, as (rule, message).
     const RULES: &'static [(&'static str, &'static str)] = &[];
+    /// What the operator does with objects of the kind.
+    const HANDLING: Handling = Handling::Unwatched;
+}
+
+/// What the operator does with objects of a kind. Its watches and its access rights follow from it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Handling {
+    /// Nothing yet.
+    Unwatched,
+    /// They are watched.
+    Watched,
+    /// They are made for others.
+    Made,
+    /// A controller writes their status.
+    Reported,
+    /// A controller writes their status and finalizers.
+    Reconciled,
+    /// Both: they have a controller, and another controller makes some.
+    MadeAndReconciled,
+}
+
+impl Handling {
+    /// Whether the kind has a controller.
+    pub const fn has_controller(self) -> bool {
+        matches!(self, Self::Reported | Self::Reconciled | Self::MadeAndReconciled)
+    }
 }
 
 /// Scope of a kind.
@@ -88,6 +114,8 @@ pub trait Scope: 'static {
     type Resource: 'static;
     /// `Namespaced` or `Cluster`, as in a CRD.
     const NAME: &'static str;
+    /// Whether the kind lives in namespaces.
+    const NAMESPACED: bool;
 }
 
 /// The kind lives in a namespace.
@@ -100,11 +128,13 @@ pub struct Cluster;
 impl Scope for Namespaced {
     type Resource = NamespaceResourceScope;
     const NAME: &'static str = "Namespaced";
+    const NAMESPACED: bool = true;
 }
 
 impl Scope for Cluster {
     type Resource = ClusterResourceScope;
     const NAME: &'static str = "Cluster";
+    const NAMESPACED: bool = false;
 }
 
 /// Status of a kind that has none.

@@ -1,5 +1,7 @@
-//! Why a pod does not run: the words of the kubelet or the scheduler, for the condition of what waits for it.
+//! Why a pod does not run: the words of the kubelet or the scheduler, for the condition of what waits for it. And what a
+//! pod has printed.
 
+use capstan_plan::{Answer, Facts, LogPart, Question, Ref};
 use k8s_openapi::api::core::v1::{ContainerStateTerminated, ContainerStatus, Pod, PodStatus};
 
 use crate::causes::{Cause, Class, words};
@@ -7,6 +9,21 @@ use crate::causes::{Cause, Class, words};
 /// Phase of a pod; empty as long as nobody looked at it.
 pub(crate) fn phase(pod: &Pod) -> &str {
     pod.status.as_ref().and_then(|status| status.phase.as_deref()).unwrap_or_default()
+}
+
+/// The question what a pod has printed.
+pub(crate) fn log(pod: &Pod, part: LogPart) -> Question {
+    let text = |field: &Option<String>| field.clone().unwrap_or_default();
+    let reference = Ref::of::<Pod>(&text(&pod.metadata.namespace), &text(&pod.metadata.name));
+    Question::PodLog { pod: reference, uid: text(&pod.metadata.uid), part }
+}
+
+/// The answer to such a question; an error if the log cannot be read.
+pub(crate) fn printed(facts: &Facts, question: Question) -> Option<Result<&str, &str>> {
+    match facts.answers.get(&question)? {
+        Answer::PodLog(log) => Some(log.as_deref().map_err(String::as_str)),
+        _ => None,
+    }
 }
 
 /// What holds a pod up, with its name.

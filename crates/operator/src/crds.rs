@@ -4,6 +4,8 @@ use std::time::Duration;
 
 use capstan_api::crd::Entry;
 use capstan_api::skew::{Skew, skew};
+use k8s_openapi::Resource;
+use k8s_openapi::api::rbac::v1::ClusterRole;
 use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::OwnerReference;
 use kube::api::{Patch, PatchParams};
@@ -70,7 +72,7 @@ pub(crate) async fn find(client: &Client, kind: &Entry) -> Result<Option<Found>,
     let live = api.get_opt(&ours.name_any()).await.map_err(|error| explain(error, &ours.name_any()))?;
     Ok(live.map(|live| {
         let owners = live.metadata.owner_references.clone().unwrap_or_default();
-        let anchors = owners.into_iter().filter(|owner| owner.kind == "ClusterRole").collect();
+        let anchors = owners.into_iter().filter(|owner| owner.kind == ClusterRole::KIND).collect();
         Found { skew: skew(&ours, &live), anchors }
     }))
 }

@@ -5,6 +5,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use capstan_plan::{Live, Orchestrator};
 use capstan_runtime::Cache;
+use k8s_openapi::api::core::v1::Node;
 
 /// How many nodes say what. Clones share one state.
 #[derive(Clone, Default)]
@@ -24,7 +25,7 @@ impl Nodes {
         let nodes = Self::default();
         let count = nodes.count.clone();
         cache.subscribe(move |change| {
-            if change.kind.kind != "Node" {
+            if !change.is::<Node>() {
                 return;
             }
             let mut count = count.lock().unwrap_or_else(PoisonError::into_inner);

@@ -6,7 +6,9 @@ use capstan_operands::nim::nim_service::discovery;
 use capstan_plan::{Answer, Question};
 use capstan_runtime::ask::{How, Known, Silence};
 use capstan_runtime::registry::Registries;
-use capstan_runtime::{fetch, keys};
+use capstan_runtime::{Runtime, fetch, keys};
+
+use crate::Options;
 
 /// How questions are asked.
 #[derive(Clone)]
@@ -37,33 +39,54 @@ impl Ask {
     }
 }
 
-/// The same, with registries to ask about images; without, nobody asks about them.
-pub(crate) fn with_registries(ask: &Ask, registries: Option<Registries>) -> How {
-    let how = ask.0.clone();
-    Arc::new(move |question| match (question, registries.clone()) {
-        (Question::Image(image), Some(registries)) => Box::pin(async move {
-            let labels = registries.labels(&image).await?;
-            Ok(Answer::Image(Ok(labels)))
-        }),
-        (Question::Image(image), None) => {
-            Box::pin(async move { Err(format!("no registry is asked about image {}", image.name).into()) })
-        }
-        (other, _) => how(other),
-    })
+/// How plans find out what the caches do not tell.
+#[derive(Clone)]
+pub(crate) struct Asking {
+    /// How questions are asked.
+    pub(crate) how: How,
+    /// What can be told without asking anybody.
+    pub(crate) known: Known,
+    /// Whether registries are asked.
+    pub(crate) registries: bool,
 }
 
-/// What registries have told lately about the same image.
-pub(crate) fn known_to(registries: Option<Registries>) -> Known {
-    Arc::new(move |question| match question {
-        Question::Image(image) => registries.as_ref()?.known_labels(image).map(|labels| Answer::Image(Ok(labels))),
-        _ => None,
-    })
+impl Asking {
+    /// As the options say. Logs of pods are always read from the cluster that we work on.
+    pub(crate) fn new(runtime: &Runtime, options: &Options) -> Self {
+        let registries = options.registries.map(|timeout| Registries::new(runtime.client.clone(), timeout));
+        let (known_to, runtime, other) = (registries.clone(), runtime.clone(), options.ask.0.clone());
+        Self {
+            registries: registries.is_some(),
+            // What registries have told lately about the same image.
+            known: Arc::new(move |question| match question {
+                Question::Image(image) => {
+                    known_to.as_ref()?.known_labels(image).map(|labels| Answer::Image(Ok(labels)))
+                }
+                _ => None,
+            }),
+            how: Arc::new(move |question| match (question, registries.clone()) {
+                (Question::Image(image), Some(registries)) => Box::pin(async move {
+                    let labels = registries.labels(&image).await?;
+                    Ok(Answer::Image(Ok(labels)))
+                }),
+                (Question::PodLog { pod, part, .. }, _) => {
+                    let runtime = runtime.clone();
+                    Box::pin(async move {
+                        let log = runtime.pod_log(&pod, part).await.map_err(|error| error.chain())?;
+                        Ok(Answer::PodLog(Ok(log.into())))
+                    })
+                }
+                (question, _) => other(question),
+            }),
+        }
+    }
 }
 
 async fn answer(question: Question) -> Result<Answer, Silence> {
     match question {
         Question::Model { url, .. } => Ok(Answer::Model(Ok(model(url.trim_end_matches('/')).await?))),
         Question::Image(image) => Err(format!("no registry is asked about image {}", image.name).into()),
+        Question::PodLog { pod, .. } => Err(format!("nobody reads the log of {pod}").into()),
         Question::PrivateKey { .. } => {
             let key = keys::private_key().map_err(|error| Silence::Ours(error.to_string()))?;
             Ok(Answer::PrivateKey(key))

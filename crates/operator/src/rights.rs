@@ -6,10 +6,11 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use capstan_operands::gpu::cluster_policy;
 use capstan_runtime::kinds::KINDS;
 use capstan_runtime::leader;
 use k8s_openapi::api::rbac::v1::PolicyRule;
+
+use crate::PRODUCTS;
 
 /// Where a right holds.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -106,9 +107,11 @@ pub fn rights(release: &Release) -> Vec<Right> {
     // A name cannot be checked before there is an object.
     add(Own, Always, leases, &[], &["create"]);
     add(Own, Always, leases, &[leader::NAME.into()], &["get", "patch"]);
-    let (here, everywhere) = cluster_policy::granted();
-    grant(&mut rights, Cluster, &everywhere);
-    grant(&mut rights, Own, &here);
+    for product in PRODUCTS {
+        let (here, everywhere) = (product.granted)();
+        grant(&mut rights, Cluster, &everywhere);
+        grant(&mut rights, Own, &here);
+    }
     rights.sort();
     rights
 }

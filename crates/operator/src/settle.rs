@@ -2,17 +2,16 @@
 
 use std::time::Duration;
 
-use capstan_operands::gpu::upgrade;
 use capstan_plan::{Facts, Plan, Ref, diff};
-use capstan_runtime::writer::{self, Expected};
+use capstan_runtime::writer::{self, Debounce};
 use capstan_runtime::{Action, Class, Error, Runtime};
 use serde::Serialize;
-use serde_json::Value;
 
-/// What is in the way is looked at again after this long: we are told of our own objects only.
-const IN_THE_WAY: Duration = Duration::from_secs(30);
-/// The same when it is about to go.
-const GOING: Duration = Duration::from_secs(1);
+/// After how long a write is tried again that a conflicting object or the server prevented: only our own objects are
+/// watched.
+const CONFLICT_RETRY: Duration = Duration::from_secs(30);
+/// The same when the conflicting object is about to go.
+const PREDECESSOR_RETRY: Duration = Duration::from_secs(1);
 
 /// Applies what `plan` wants, prunes what it no longer wants, and writes the status. What only a person can make
 /// possible is told by `blocked`, from a reason and a message.
@@ -35,13 +34,13 @@ pub(crate) async fn settle<S: Serialize>(
         }
         failed = outcome.result().err();
     }
-    let expected = |status: &Value| match open || wrote {
-        // What was just written is looked at in a moment: this plan has not seen it yet.
-        true => Expected::Answer,
-        false if upgrade::is_under_way(status) => Expected::Turns,
-        false => Expected::Nothing,
+    let debounce = match open || wrote {
+        // What was just written is read in a moment: this plan has not seen it yet.
+        true => Debounce::Answer,
+        false if plan.transient => Debounce::Transient,
+        false => Debounce::Progress,
     };
-    let later = runtime.writer.status_at_leisure(reference, &plan.status, expected).await?;
+    let later = runtime.writer.patch_status_debounced(reference, &plan.status, debounce).await?;
     runtime.events.record_all(reference, uid, &plan.events);
     match failed {
         Some(error) => Err(error),
@@ -63,7 +62,7 @@ fn refused(reference: &Ref, outcome: &writer::Outcome) -> Option<Refusal> {
         outcome.conflicts.iter().partition(|conflict| conflict.holder == predecessor);
     if !others.is_empty() {
         let messages: Vec<String> = others.into_iter().map(writer::refusal).collect();
-        return Some(Refusal { reason: "NameConflict".into(), message: messages.join("; "), again: IN_THE_WAY });
+        return Some(Refusal { reason: "NameConflict".into(), message: messages.join("; "), again: CONFLICT_RETRY });
     }
     if let Some(first) = going.first() {
         let message = format!(
@@ -71,12 +70,12 @@ fn refused(reference: &Ref, outcome: &writer::Outcome) -> Option<Refusal> {
             going.len(),
             first.reference,
         );
-        return Some(Refusal { reason: "PredecessorGoing".into(), message, again: GOING });
+        return Some(Refusal { reason: "PredecessorGoing".into(), message, again: PREDECESSOR_RETRY });
     }
     let failure =
         outcome.failures.iter().find(|failure| matches!(failure.error.class(), Class::Invalid | Class::Forbidden))?;
     let reason = format!("{}Failed", failure.reference.gvk.kind);
-    Some(Refusal { reason, message: failure.error.chain(), again: IN_THE_WAY })
+    Some(Refusal { reason, message: failure.error.chain(), again: CONFLICT_RETRY })
 }
 
 #[cfg(test)]
@@ -105,7 +104,7 @@ mod tests {
             refusal.message,
             "waits until Kubernetes has removed what the deleted NIMService llama of the same name left: 2 objects, such as Service team/llama"
         );
-        assert_eq!(refusal.again, GOING);
+        assert_eq!(refusal.again, PREDECESSOR_RETRY);
     }
 
     #[test]

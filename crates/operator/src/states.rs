@@ -1,9 +1,9 @@
 //! How many objects of each kind are in which state, under the names that dashboards of model services know.
 
+use std::borrow::Cow;
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, PoisonError};
 
-use capstan_api::nim::{NimBuild, NimCache, NimPipeline, NimService};
 use capstan_plan::{Gvk, Live};
 use capstan_runtime::{Cache, Gate};
 use prometheus_client::collector::Collector;
@@ -16,46 +16,50 @@ const UNKNOWN: &str = "Unknown";
 /// All objects, whatever their state.
 const ALL: &str = "all";
 
-/// One kind: the name of its gauge, the states that are shown even when nothing is in them, and the counts.
+/// The gauge of a kind.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct StateMetric {
+    /// Its name.
+    pub(crate) name: &'static str,
+    /// States that are shown even when nothing is in them.
+    pub(crate) states: &'static [&'static str],
+}
+
+/// One kind, and how many of its objects are in which state.
 #[derive(Debug)]
 struct Counted {
-    gvk: Gvk,
-    name: &'static str,
-    known: &'static [&'static str],
+    kind: Cow<'static, str>,
+    metric: StateMetric,
     counts: Mutex<BTreeMap<String, i64>>,
 }
 
 /// The gauges of all kinds. Clones share one state.
 #[derive(Clone, Debug)]
 pub(crate) struct States {
-    kinds: Arc<[Counted]>,
+    kinds: Arc<Mutex<Vec<Arc<Counted>>>>,
     gate: Gate,
 }
 
 impl States {
     /// Nothing is counted yet, and nothing is shown while `gate` is closed: dashboards add up what all replicas say.
     pub(crate) fn new(gate: Gate) -> Self {
-        let cache: &[_] = &["Failed", "InProgress", "NotReady", "PVC-Created", "Pending", "Ready", "Started"];
-        let service: &[_] = &["Failed", "NotReady", "Pending", "Ready"];
-        let pipeline: &[_] = &["Failed", "NotReady", "Ready"];
-        let build: &[_] = &["Failed", "InProgress", "NotReady", "Pending", "Ready", "Started"];
-        let kinds = [
-            (Gvk::of::<NimCache>(), "nimCache_status_total", cache),
-            (Gvk::of::<NimService>(), "nimService_status_total", service),
-            (Gvk::of::<NimPipeline>(), "nimPipeline_status_total", pipeline),
-            (Gvk::of::<NimBuild>(), "nimBuild_status_total", build),
-        ];
-        let counted = kinds.map(|(gvk, name, known)| Counted { gvk, name, known, counts: Mutex::default() });
-        Self { kinds: counted.into(), gate }
+        Self { kinds: Arc::default(), gate }
     }
 
-    /// Counts what `cache` has from now on.
-    pub(crate) fn follow(self, cache: &Cache) {
+    /// Counts the objects of a kind that `cache` has from now on.
+    pub(crate) fn follow<K: kube::Resource<DynamicType = ()>>(&self, metric: StateMetric, cache: &Cache) {
+        let counted = self.add::<K>(metric);
         cache.subscribe(move |change| {
-            if let Some(one) = self.kinds.iter().find(|one| change.kind.is(&one.gvk)) {
-                one.moved(change.old.map(state), change.new.map(state));
+            if change.is::<K>() {
+                counted.moved(change.old.map(state), change.new.map(state));
             }
         });
+    }
+
+    fn add<K: kube::Resource<DynamicType = ()>>(&self, metric: StateMetric) -> Arc<Counted> {
+        let counted = Arc::new(Counted { kind: Gvk::of::<K>().kind, metric, counts: Mutex::default() });
+        self.kinds.lock().unwrap_or_else(PoisonError::into_inner).push(counted.clone());
+        counted
     }
 }
 
@@ -64,9 +68,9 @@ impl Collector for States {
         if !self.gate.is_open() {
             return Ok(());
         }
-        for one in self.kinds.iter() {
-            let help = format!("{} objects by state", one.gvk.kind);
-            let mut metric = encoder.encode_descriptor(one.name, &help, None, MetricType::Gauge)?;
+        for one in self.kinds.lock().unwrap_or_else(PoisonError::into_inner).iter() {
+            let help = format!("{} objects by state", one.kind);
+            let mut metric = encoder.encode_descriptor(one.metric.name, &help, None, MetricType::Gauge)?;
             for (state, count) in one.shown() {
                 ConstGauge::new(count).encode(metric.encode_family(&[("status", state)])?)?;
             }
@@ -92,7 +96,7 @@ impl Counted {
     fn shown(&self) -> BTreeMap<String, i64> {
         let counts = self.counts.lock().unwrap_or_else(PoisonError::into_inner).clone();
         let all = (ALL.to_owned(), counts.values().sum());
-        let zero = self.known.iter().chain(&[UNKNOWN]).map(|state| ((*state).to_owned(), 0));
+        let zero = self.metric.states.iter().chain(&[UNKNOWN]).map(|state| ((*state).to_owned(), 0));
         zero.chain([all]).chain(counts).collect()
     }
 }
@@ -103,12 +107,21 @@ fn state(object: &Live) -> &str {
 
 #[cfg(test)]
 mod tests {
+    use capstan_api::nim::NimService;
     use prometheus_client::encoding::text::encode;
     use prometheus_client::registry::Registry;
 
     use super::*;
 
     const SERVICES: &str = "nimService_status_total";
+
+    /// States of NIMServices, and those who count them.
+    fn counted(gate: Gate) -> (States, Arc<Counted>) {
+        let states = States::new(gate);
+        let metric = StateMetric { name: SERVICES, states: &["Failed", "NotReady", "Pending", "Ready"] };
+        let services = states.add::<NimService>(metric);
+        (states, services)
+    }
 
     fn text(states: &States) -> String {
         let (mut registry, mut text) = (Registry::default(), String::new());
@@ -123,42 +136,29 @@ mod tests {
         lines.map(|rest| rest.replace("\"}", "")).collect()
     }
 
-    fn moved(states: &States, old: Option<&str>, new: Option<&str>) {
-        states.kinds.iter().find(|one| one.name == SERVICES).expect("services").moved(old, new);
-    }
-
     #[test]
     fn an_object_counts_in_the_state_that_it_is_in() {
-        let states = States::new(Gate::open());
-        moved(&states, None, Some(UNKNOWN));
-        moved(&states, None, Some("Ready"));
-        moved(&states, Some(UNKNOWN), Some("NotReady"));
-        moved(&states, Some("Ready"), Some("Ready"));
+        let (states, counted) = counted(Gate::open());
+        counted.moved(None, Some(UNKNOWN));
+        counted.moved(None, Some("Ready"));
+        counted.moved(Some(UNKNOWN), Some("NotReady"));
+        counted.moved(Some("Ready"), Some("Ready"));
         assert_eq!(services(&states), ["Failed 0", "NotReady 1", "Pending 0", "Ready 1", "Unknown 0", "all 2"]);
-        moved(&states, Some("Ready"), None);
+        counted.moved(Some("Ready"), None);
         assert_eq!(services(&states), ["Failed 0", "NotReady 1", "Pending 0", "Ready 0", "Unknown 0", "all 1"]);
     }
 
     #[test]
     fn a_state_of_the_operator_before_us_is_shown_while_something_is_in_it() {
-        let states = States::new(Gate::open());
-        moved(&states, None, Some("PVC-Created"));
+        let (states, counted) = counted(Gate::open());
+        counted.moved(None, Some("PVC-Created"));
         assert!(services(&states).contains(&"PVC-Created 1".to_owned()));
-        moved(&states, Some("PVC-Created"), Some("Ready"));
+        counted.moved(Some("PVC-Created"), Some("Ready"));
         assert_eq!(services(&states), ["Failed 0", "NotReady 0", "Pending 0", "Ready 1", "Unknown 0", "all 1"]);
     }
 
     #[test]
-    fn every_kind_has_a_gauge() {
-        let text = text(&States::new(Gate::open()));
-        for kind in ["Cache", "Service", "Pipeline", "Build"] {
-            let line = format!("nim{kind}_status_total{{status=\"all\"}} 0");
-            assert!(text.contains(&line), "{line} is not in {text}");
-        }
-    }
-
-    #[test]
     fn only_the_leader_shows_them() {
-        assert_eq!(text(&States::new(Gate::closed())), "# EOF\n");
+        assert_eq!(text(&counted(Gate::closed()).0), "# EOF\n");
     }
 }

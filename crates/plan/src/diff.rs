@@ -1,5 +1,7 @@
 //! Wanted against live: what to apply, what to delete, and what is in the way.
 
+use std::borrow::Cow;
+
 use serde_json::Value;
 
 use crate::kit::hash_json;
@@ -10,11 +12,16 @@ use crate::{LiveObjects, kit};
 /// then removes the field.
 pub(crate) const LAST_APPLIED: &str = "nvidia.com/last-applied-hash";
 
+/// Field manager of everything that we write.
+pub const FIELD_MANAGER: &str = "capstan";
+
 /// What to write so that the live objects become the wanted ones.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Diff {
+    /// uid of the owner of all that is wanted.
+    pub owner: String,
     /// To apply, in waves: what others need comes first.
-    pub apply: Vec<Object>,
+    pub apply: Vec<Write>,
     /// To delete, in the opposite order.
     pub delete: Vec<Deletion>,
     /// Wanted, but somebody else's object of that name is there.
@@ -26,6 +33,43 @@ impl Diff {
     pub fn is_empty(&self) -> bool {
         self.apply.is_empty() && self.delete.is_empty() && self.conflicts.is_empty()
     }
+}
+
+/// An object to apply, only to what the decision was based on.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Write {
+    /// The object, as it is applied.
+    pub object: Object,
+    /// What was there.
+    pub basis: Basis,
+}
+
+/// What was there when a write was decided.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Basis {
+    /// Nothing.
+    Absent,
+    /// An object of ours.
+    Live {
+        /// Its uid.
+        uid: String,
+        /// Its resource version, where the write takes over fields of the live object: a change of theirs meanwhile
+        /// must not be undone.
+        resource_version: Option<String>,
+    },
+    /// An object of which too little is known to tell whose it is: it has to be read and [decided](decide) on again.
+    Unread,
+}
+
+/// What to do about one wanted object.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Decision {
+    /// Nothing: it is as it is wanted, left to others, or on its way out.
+    Leave,
+    /// Apply it.
+    Apply(Box<Write>),
+    /// Nothing, because it is somebody else's.
+    Conflict(Conflict),
 }
 
 /// An object to delete, only if it still is the one that was seen.
@@ -63,42 +107,24 @@ pub struct Conflict {
 
 /// What to do so that the objects of the owner with `owner_uid` become `wanted`.
 pub fn diff(owner_uid: &str, wanted: &[Object], live: &LiveObjects) -> Diff {
-    let mut result = Diff::default();
+    let mut result = Diff { owner: owner_uid.into(), ..Diff::default() };
     for object in wanted {
-        match live.get(&object.reference) {
-            None if matches!(object.policy, Policy::Leave | Policy::Release | Policy::Drain) => {}
-            None => result.apply.push(stamped(object)),
-            Some(_)
-                if matches!(object.policy, Policy::CreateOnce | Policy::Leave | Policy::Release | Policy::Drain) => {}
-            Some(there) if object.policy == Policy::Shared && same_manager(&object.body, there) => {
-                if !is_stamped(object, there) || !holds(&object.body, there) {
-                    result.apply.push(stamped(object));
-                }
-            }
-            Some(there) => match controller(there) {
-                Some((_, _, uid)) if uid == owner_uid => {
-                    if !is_applied(object, there) {
-                        result.apply.push(stamped(object).following(there));
-                    }
-                }
-                holder => result.conflicts.push(Conflict {
-                    reference: object.reference.clone(),
-                    holder: holder.map_or("nobody".into(), |(kind, name, _)| format!("{kind} {name}")),
-                }),
-            },
+        match decide(owner_uid, object, live.get(&object.reference).map(|live| &**live)) {
+            Decision::Leave => {}
+            Decision::Apply(write) => result.apply.push(*write),
+            Decision::Conflict(conflict) => result.conflicts.push(conflict),
         }
     }
     let wanted_as = |reference: &Ref| wanted.iter().find(|object| object.reference == *reference).map(|one| one.policy);
     for (reference, there) in live.iter() {
         let ours = controller(there).is_some_and(|(_, _, uid)| uid == owner_uid);
-        let going = !there["metadata"]["deletionTimestamp"].is_null();
         let owned = match wanted_as(reference) {
             None => Owned::Follows,
             Some(Policy::Release) => Owned::Stays,
             Some(Policy::Drain) => Owned::Leads,
             Some(_) => continue,
         };
-        if ours && !going && !kit::holds_data(&reference.gvk.kind) {
+        if ours && !is_going(there) && !kit::holds_data(&reference.gvk.kind) {
             result.delete.push(Deletion {
                 reference: reference.clone(),
                 uid: uid(there).into(),
@@ -107,9 +133,57 @@ pub fn diff(owner_uid: &str, wanted: &[Object], live: &LiveObjects) -> Diff {
             });
         }
     }
-    result.apply.sort_by_key(|object| kit::wave(&object.reference.gvk.kind));
+    result.apply.sort_by_key(|write| kit::wave(&write.object.reference.gvk.kind));
     result.delete.sort_by_key(|deletion| std::cmp::Reverse(kit::wave(&deletion.reference.gvk.kind)));
     result
+}
+
+/// What to do about one object that the owner with `owner_uid` wants: the only place that knows whose an object is and
+/// whether it differs. Called again with the whole object for one that the caches do not show, or show in part.
+pub fn decide(owner_uid: &str, wanted: &Object, live: Option<&Value>) -> Decision {
+    let unmanaged = matches!(wanted.policy, Policy::Leave | Policy::Release | Policy::Drain);
+    let Some(live) = live else {
+        let write = || Box::new(Write { object: stamped(wanted), basis: Basis::Absent });
+        return if unmanaged { Decision::Leave } else { Decision::Apply(write()) };
+    };
+    if unmanaged || wanted.policy == Policy::CreateOnce {
+        return Decision::Leave;
+    }
+    match is_owned(owner_uid, wanted, live) {
+        Some(false) => Decision::Conflict(Conflict {
+            reference: wanted.reference.clone(),
+            holder: controller(live).map_or("nobody".into(), |(kind, name, _)| format!("{kind} {name}")),
+        }),
+        // What is being deleted takes no changes; it is made anew when it is gone.
+        Some(true) if is_going(live) || is_applied(wanted, live) => Decision::Leave,
+        Some(true) => {
+            let version = live["metadata"]["resourceVersion"].as_str().filter(|_| !wanted.follows.is_empty());
+            let basis = Basis::Live { uid: uid(live).into(), resource_version: version.map(Into::into) };
+            Decision::Apply(Box::new(Write { object: stamped(wanted).following(live), basis }))
+        }
+        None => Decision::Apply(Box::new(Write { object: stamped(wanted), basis: Basis::Unread })),
+    }
+}
+
+/// Whether a live object is the one that the owner wants to keep; `None` if what is known of it does not tell.
+///
+/// It has the owner as its controller. One that nobody controls, and that is wanted so, must have been applied by us.
+fn is_owned(owner_uid: &str, wanted: &Object, live: &Value) -> Option<bool> {
+    if wanted.policy == Policy::Shared {
+        return Some(same_manager(&wanted.body, live));
+    }
+    match controller(live) {
+        Some((_, _, uid)) => Some(uid == owner_uid),
+        None if controller(&wanted.body).is_some() => Some(false),
+        None => {
+            let managers = live["metadata"]["managedFields"].as_array()?;
+            Some(managers.iter().any(|entry| entry["manager"] == FIELD_MANAGER))
+        }
+    }
+}
+
+fn is_going(live: &Value) -> bool {
+    !live["metadata"]["deletionTimestamp"].is_null()
 }
 
 /// Whether the live object is what is wanted.
@@ -123,17 +197,20 @@ pub fn is_current(wanted: &Object, live: &LiveObjects) -> bool {
 }
 
 fn stamped(object: &Object) -> Object {
-    object.clone().annotated(LAST_APPLIED, &hash_json(&*object.own()))
+    object.clone().annotated(LAST_APPLIED, &stamp(object))
 }
 
-/// Whether what is wanted is what we last applied.
-fn is_stamped(object: &Object, live: &Value) -> bool {
-    live["metadata"]["annotations"][LAST_APPLIED] == hash_json(&*object.own())
+/// The hash of what is wanted. An object that is decided on again has its stamp already.
+fn stamp(object: &Object) -> Cow<'_, str> {
+    match &object.body["metadata"]["annotations"][LAST_APPLIED] {
+        Value::String(stamp) => stamp.into(),
+        _ => hash_json(&*object.own()).into(),
+    }
 }
 
 /// Whether an apply would change nothing.
 fn is_applied(object: &Object, live: &Value) -> bool {
-    is_stamped(object, live)
+    live["metadata"]["annotations"][LAST_APPLIED] == *stamp(object)
         && match object.follows.is_empty() {
             true => holds(&object.body, live),
             false => holds(&object.clone().following(live).body, live),
@@ -145,7 +222,7 @@ fn is_applied(object: &Object, live: &Value) -> bool {
 /// Lists that the server merges by key compare by key, so that an item which somebody else added is no difference: no
 /// apply of ours could remove it. Other lists compare item by item. An empty value equals an absent one, because the
 /// server drops empty values of built-in types.
-pub fn holds(wanted: &Value, live: &Value) -> bool {
+fn holds(wanted: &Value, live: &Value) -> bool {
     match (wanted, live) {
         (Value::Object(wanted), Value::Object(live)) => {
             wanted.iter().all(|(name, value)| live.get(name).map_or(is_empty(value), |live| holds(value, live)))
@@ -297,16 +374,16 @@ mod tests {
     fn a_field_that_follows_gets_a_first_value_and_is_then_left_to_others() {
         let wanted = config_map("a", json!({"k": "v", "replicas": "1"})).follow("/data/replicas");
         let first = diff("me", std::slice::from_ref(&wanted), &LiveObjects::default());
-        assert_eq!(first.apply[0].body["data"]["replicas"], "1");
+        assert_eq!(first.apply[0].object.body["data"]["replicas"], "1");
         let mut live = stored(&wanted, "me");
         let mut scaled = (**live.get(&wanted.reference).unwrap()).clone();
         scaled["data"]["replicas"] = "5".into();
         live.insert(wanted.reference.clone(), Arc::new(scaled));
         assert!(diff("me", std::slice::from_ref(&wanted), &live).is_empty());
         let newer = config_map("a", json!({"k": "w", "replicas": "1"})).follow("/data/replicas");
-        assert_eq!(diff("me", &[newer], &live).apply[0].body["data"]["replicas"], "5");
+        assert_eq!(diff("me", &[newer], &live).apply[0].object.body["data"]["replicas"], "5");
         let ours = config_map("a", json!({"k": "v", "replicas": "1"}));
-        assert_eq!(diff("me", &[ours], &live).apply[0].body["data"]["replicas"], "1");
+        assert_eq!(diff("me", &[ours], &live).apply[0].object.body["data"]["replicas"], "1");
     }
 
     #[test]

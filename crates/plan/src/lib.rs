@@ -11,11 +11,11 @@ mod object;
 mod packed;
 mod question;
 
-pub use diff::{Conflict, Deletion, Diff, Owned, diff, holds, is_current};
+pub use diff::{Basis, Conflict, Decision, Deletion, Diff, FIELD_MANAGER, Owned, Write, decide, diff, is_current};
 pub use facts::{CPU_FEATURES, Facts, Orchestrator, ServerVersion};
-pub use object::{Gvk, Live, LiveObjects, Object, Policy, Ref, same_manager};
+pub use object::{Gvk, Live, LiveObjects, Object, Policy, Ref};
 pub use packed::{Entries, Fields, Packed, Packer, Tree};
-pub use question::{Answer, Image, Labels, Proxies, Question};
+pub use question::{Answer, Image, Labels, LogPart, Proxies, Question};
 
 use std::time::Duration;
 
@@ -32,6 +32,8 @@ pub struct Plan<S> {
     pub requeue: Option<Duration>,
     /// What to find out until then.
     pub questions: Vec<Question>,
+    /// Whether the status is known to change to and fro for a while, as during an upgrade: its writes are debounced.
+    pub transient: bool,
 }
 
 /// An event to record on the custom resource. The same note twice in a row is recorded once.

@@ -231,7 +231,7 @@ impl LiveObjects {
 }
 
 /// Whether `live` says that it is managed by whom `wanted` says.
-pub fn same_manager(wanted: &Value, live: &Value) -> bool {
+pub(crate) fn same_manager(wanted: &Value, live: &Value) -> bool {
     let manager = |object: &Value| object["metadata"]["labels"]["app.kubernetes.io/managed-by"].clone();
     manager(wanted).is_string() && manager(wanted) == manager(live)
 }

@@ -4,8 +4,15 @@
 //! of the next one. Until then the plan goes on without.
 
 use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::time::Duration;
 
 use crate::Ref;
+
+/// How often an endpoint that answered is asked again.
+const MODEL_REFRESH: Duration = Duration::from_secs(60);
+/// How often the end of a log is read again.
+const LOG_REFRESH: Duration = Duration::from_secs(30);
 
 /// A question. It is asked for as long as plans name it.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -24,6 +31,24 @@ pub enum Question {
     },
     /// What an image says of itself in its labels. Asked until the registry has answered once.
     Image(Image),
+    /// What the only container of a pod has printed. The beginning is read once, the end again and again.
+    PodLog {
+        /// The pod.
+        pod: Ref,
+        /// Its uid: a namesake prints something else.
+        uid: String,
+        /// Which part of the log.
+        part: LogPart,
+    },
+}
+
+/// A part of a log.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub enum LogPart {
+    /// At most this many bytes from its beginning.
+    Head(u32),
+    /// At most this many lines from its end.
+    Tail(u16),
 }
 
 /// An image in a registry, and how to get there.
@@ -54,9 +79,13 @@ pub struct Proxies {
 pub type Labels = BTreeMap<String, String>;
 
 impl Question {
-    /// Whether one answer is enough.
-    pub fn is_lasting(&self) -> bool {
-        !matches!(self, Self::Model { .. })
+    /// How long an answer counts; `None` where one is enough.
+    pub fn refresh(&self) -> Option<Duration> {
+        match self {
+            Self::Model { .. } => Some(MODEL_REFRESH),
+            Self::PodLog { part: LogPart::Tail(_), .. } => Some(LOG_REFRESH),
+            Self::PodLog { part: LogPart::Head(_), .. } | Self::PrivateKey { .. } | Self::Image(_) => None,
+        }
     }
 
     /// What to tell a plan when nobody answered for a while; nothing where it can only wait.
@@ -65,6 +94,7 @@ impl Question {
             Self::Model { .. } => Some(Answer::Model(Err(why))),
             Self::PrivateKey { .. } => None,
             Self::Image(_) => Some(Answer::Image(Err(why))),
+            Self::PodLog { .. } => Some(Answer::PodLog(Err(why))),
         }
     }
 }
@@ -78,4 +108,6 @@ pub enum Answer {
     PrivateKey(String),
     /// Labels for each platform of the image; or why they are not known, after several tries.
     Image(Result<Vec<Labels>, String>),
+    /// The text; or why it cannot be read, after several tries.
+    PodLog(Result<Arc<str>, String>),
 }

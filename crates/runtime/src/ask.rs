@@ -14,14 +14,14 @@ use tokio_util::task::AbortOnDropHandle;
 use crate::cache::Key;
 use crate::queue::Queue;
 
-/// How often an endpoint is asked that answered.
-const AGAIN: Duration = Duration::from_secs(60);
-/// The first pause after a failure; it doubles up to [`AGAIN`].
-const SOON: Duration = Duration::from_secs(2);
-/// An endpoint that failed so often in a row does not answer; before that it may just be starting.
-const PATIENCE: u32 = 3;
+/// The first pause after a failure; it doubles up to [`MAX_BACKOFF`].
+const FIRST_BACKOFF: Duration = Duration::from_secs(2);
+/// The longest pause after a failure.
+const MAX_BACKOFF: Duration = Duration::from_secs(60);
+/// After so many failures in a row there is no answer; before that an endpoint may just be starting.
+const MAX_FAILURES: u32 = 3;
 /// Questions that are asked at once.
-const AT_ONCE: usize = 32;
+const CONCURRENCY: usize = 32;
 
 /// How a question is asked: an answer, or why there is none.
 pub type How = Arc<dyn Fn(Question) -> BoxFuture<'static, Result<Answer, Silence>> + Send + Sync>;
@@ -78,7 +78,7 @@ impl Failures {
     /// Counts one more. A reason other than the one that was told is no news until it has come as often: a server that
     /// starts says things that are not so a moment later.
     fn another(&mut self, why: &str) -> u32 {
-        let told = self.times >= PATIENCE;
+        let told = self.times >= MAX_FAILURES;
         self.times = if told && self.why != why { 1 } else { self.times.saturating_add(1) };
         why.clone_into(&mut self.why);
         self.times
@@ -88,7 +88,7 @@ impl Failures {
 impl Asker {
     /// Asks as `how` says what is not `known` already, and adds a key to `queue` when an answer for it changes.
     pub fn new(how: How, known: Known, queue: Queue<Key>) -> Self {
-        let shared = Shared { how, known, queue, limit: Semaphore::new(AT_ONCE), asked: Mutex::default() };
+        let shared = Shared { how, known, queue, limit: Semaphore::new(CONCURRENCY), asked: Mutex::default() };
         Self { shared: Arc::new(shared) }
     }
 
@@ -111,7 +111,7 @@ impl Asker {
         let mut answered = false;
         for question in questions {
             if mine.iter().all(|(known, _)| known != question) {
-                let asked = match (self.shared.known)(question).filter(|_| question.is_lasting()) {
+                let asked = match (self.shared.known)(question).filter(|_| question.refresh().is_none()) {
                     Some(answer) => Asked { answer: Some(answer), _task: None },
                     None => self.begin(key, question),
                 };
@@ -157,22 +157,22 @@ impl Shared {
             Ok(answer) => {
                 *failures = Failures::default();
                 self.keep(key, question, answer);
-                (!question.is_lasting()).then_some(AGAIN)
+                question.refresh()
             }
             Err(Silence::Ours(why)) => {
                 tracing::debug!(object = %key, ?question, why, "cannot ask");
                 // What is known stands.
-                Some(SOON)
+                Some(FIRST_BACKOFF)
             }
             Err(Silence::Theirs(why)) => {
                 let times = failures.another(&why);
                 tracing::debug!(object = %key, ?question, why, times, "no answer");
-                if times >= PATIENCE
+                if times >= MAX_FAILURES
                     && let Some(answer) = question.unanswered(why)
                 {
                     self.keep(key, question, answer);
                 }
-                Some(AGAIN.min(SOON * 2_u32.saturating_pow(times.saturating_sub(1).min(8))))
+                Some(MAX_BACKOFF.min(FIRST_BACKOFF * 2_u32.saturating_pow(times.saturating_sub(1).min(8))))
             }
         }
     }

@@ -23,8 +23,8 @@ use crate::kinds::Scope;
 use crate::queue::Queue;
 
 /// What belongs to an object seldom changes alone: a pod is made, put on a node and started, and its workload counts it.
-/// One look after this long sees all of it; who waits for a model to load does not notice.
-const GATHER: Duration = Duration::from_millis(200);
+/// One reconcile after this long sees all of it; who waits for a model to load does not notice.
+pub const DEBOUNCE: Duration = Duration::from_millis(200);
 
 /// What to do after a reconcile that succeeded.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -34,6 +34,32 @@ pub enum Action {
     Wait,
     /// Wait for a change, but no longer than this.
     Again(Duration),
+}
+
+/// A key to reconcile, and how soon.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Requeue {
+    /// Which.
+    pub key: Key,
+    /// After how long: so one reconcile sees all that changes meanwhile.
+    pub after: Duration,
+}
+
+impl Requeue {
+    /// At once.
+    pub fn now(key: Key) -> Self {
+        Self { key, after: Duration::ZERO }
+    }
+
+    /// After a delay.
+    pub fn after(key: Key, after: Duration) -> Self {
+        Self { key, after }
+    }
+
+    /// All of `keys`, after a delay.
+    pub fn all(keys: impl IntoIterator<Item = Key>, after: Duration) -> Vec<Self> {
+        keys.into_iter().map(|key| Self { key, after }).collect()
+    }
 }
 
 /// A controller that is being put together, and then run.
@@ -63,30 +89,26 @@ impl Controller {
             // Whoever lost the object must know, as must whoever got it.
             for object in [change.old, change.new].into_iter().flatten() {
                 if let Some(key) = controller_key(object, &gvk, scope) {
-                    keys.add_after(key, GATHER);
+                    keys.add_after(key, DEBOUNCE);
                 }
             }
         });
         Self { name, runtime: runtime.clone(), queue, concurrency: 4 }
     }
 
-    /// A controller of something that is no object: only what is added to its queue is looked at.
+    /// A controller of something that is no object: only what is added to its queue is reconciled.
     pub fn bare(name: &'static str, runtime: &Runtime) -> Self {
         Self { name, runtime: runtime.clone(), queue: Queue::default(), concurrency: 1 }
     }
 
-    /// Looks at what `keys` names whenever anything changes. It runs inside the watch: it must be quick and not wait.
-    pub fn watching(self, keys: impl Fn(&Change<'_>) -> Vec<Key> + Send + Sync + 'static) -> Self {
+    /// Reconciles what is `affected` by a change of anything. It runs inside the watch: it must be quick and not wait.
+    pub fn watching(self, affected: impl Fn(&Change<'_>) -> Vec<Requeue> + Send + Sync + 'static) -> Self {
         let queue = self.queue.clone();
-        self.runtime.cache.subscribe(move |change| keys(change).into_iter().for_each(|key| queue.add(key)));
-        self
-    }
-
-    /// The same, but with what follows within [`GATHER`]: for changes that come in bursts, as those of pods do.
-    pub fn gathering(self, keys: impl Fn(&Change<'_>) -> Vec<Key> + Send + Sync + 'static) -> Self {
-        let queue = self.queue.clone();
-        let add = move |key| queue.add_after(key, GATHER);
-        self.runtime.cache.subscribe(move |change| keys(change).into_iter().for_each(&add));
+        self.runtime.cache.subscribe(move |change| {
+            for Requeue { key, after } in affected(change) {
+                if after.is_zero() { queue.add(key) } else { queue.add_after(key, after) }
+            }
+        });
         self
     }
 

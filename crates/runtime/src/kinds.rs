@@ -1,4 +1,5 @@
-//! The table of kinds: what is watched, how much of it is kept, and what is done with it. One row per kind.
+//! The table of kinds: what is watched, how much of it is kept, and what is done with it. One row per kind; those of our
+//! custom resources follow from their types.
 //!
 //! Watches, pruning and access rights derive from it. A kind that no row names cannot be read or written here.
 
@@ -6,6 +7,10 @@ mod row;
 #[cfg(test)]
 mod tests;
 
+use std::sync::LazyLock;
+
+use capstan_api::Handling;
+use capstan_api::crd::Entry;
 use capstan_plan::{CPU_FEATURES, Gvk};
 
 use crate::trim::Part;
@@ -208,8 +213,6 @@ impl Kind {
     }
 }
 
-const NVIDIA: &str = "apps.nvidia.com";
-
 /// Secrets that are many, large and never of interest: Helm's releases and tokens of service accounts.
 const SECRETS: &str = "type!=helm.sh/release.v1,type!=kubernetes.io/service-account-token";
 
@@ -257,23 +260,30 @@ const VALIDATOR_LABELS: &str = "app in (nvidia-operator-validator,nvidia-sandbox
 /// All pods of a node, for as long as somebody wants to know them: see [`crate::cache::Cache::follow`].
 pub static NODE_PODS: Kind = built_in("", "v1", "Pod", "pods").keep(Keep::Pod).slice("node-pods");
 
-use Use::{Change, Make, MakeAndReconcile, MakeOnce, Prune, Reconcile, Report, Request};
+/// The table. There is one in a program: rows are told apart by where they are.
+pub static KINDS: LazyLock<&'static [Kind]> = LazyLock::new(|| {
+    let ours = capstan_api::kinds().filter_map(custom);
+    ours.chain(OTHERS.iter().copied()).collect::<Vec<_>>().leak()
+});
 
-/// The table. There is one in a program, which a `const` would not promise: rows are told apart by where they are.
-pub static KINDS: &[Kind] = &[
-    // Custom resources that we reconcile.
-    optional(NVIDIA, "v1alpha1", "NIMService", "nimservices").to(MakeAndReconcile),
-    optional(NVIDIA, "v1alpha1", "NIMCache", "nimcaches").to(Reconcile),
-    optional(NVIDIA, "v1alpha1", "NIMPipeline", "nimpipelines").to(Reconcile),
-    optional(NVIDIA, "v1alpha1", "NIMBuild", "nimbuilds").to(Reconcile),
-    optional(NVIDIA, "v1alpha1", "NemoCustomizer", "nemocustomizers"),
-    optional(NVIDIA, "v1alpha1", "NemoDatastore", "nemodatastores"),
-    optional(NVIDIA, "v1alpha1", "NemoEntitystore", "nemoentitystores"),
-    optional(NVIDIA, "v1alpha1", "NemoEvaluator", "nemoevaluators"),
-    optional(NVIDIA, "v1alpha1", "NemoGuardrail", "nemoguardrails"),
-    optional("nvidia.com", "v1", "ClusterPolicy", "clusterpolicies").cluster().to(Report),
-    optional("nvidia.com", "v1alpha1", "NVIDIADriver", "nvidiadrivers").cluster().to(Reconcile),
-    optional("nvidia.com", "v1alpha1", "GPUCluster", "gpuclusters").cluster().to(Reconcile),
+/// The row of a custom resource of ours, if anything is done with it.
+fn custom(entry: &Entry) -> Option<Kind> {
+    let purpose = match entry.handling {
+        Handling::Unwatched => return None,
+        Handling::Watched => Use::Read,
+        Handling::Made => Use::Make,
+        Handling::Reported => Use::Report,
+        Handling::Reconciled => Use::Reconcile,
+        Handling::MadeAndReconciled => Use::MakeAndReconcile,
+    };
+    let row = optional(entry.group, entry.version, entry.kind, entry.plural).to(purpose);
+    Some(if entry.namespaced { row } else { row.cluster() })
+}
+
+use Use::{Change, Make, MakeOnce, Prune, Request};
+
+/// The rows of kinds of others.
+const OTHERS: &[Kind] = &[
     // Workloads that we make.
     built_in("apps", "v1", "DaemonSet", "daemonsets").ours().to(Make),
     built_in("apps", "v1", "Deployment", "deployments").ours().to(Make),
@@ -301,7 +311,6 @@ pub static KINDS: &[Kind] = &[
     optional("resource.k8s.io", "v1", "DeviceClass", "deviceclasses").ours().cluster().to(Make),
     // What is read of claims looks the same in all of them.
     optional("resource.k8s.io", "v1", "ResourceClaim", "resourceclaims").or(&["v1beta2", "v1beta1"]),
-    optional("resource.nvidia.com", "v1beta1", "ComputeDomain", "computedomains").to(Make),
     built_in("rbac.authorization.k8s.io", "v1", "ClusterRole", "clusterroles").ours().cluster().to(Make),
     built_in("rbac.authorization.k8s.io", "v1", "ClusterRoleBinding", "clusterrolebindings").ours().cluster().to(Make),
     built_in("node.k8s.io", "v1", "RuntimeClass", "runtimeclasses").cluster().to(Make),

@@ -43,7 +43,7 @@ use tokio_util::sync::CancellationToken;
 pub use anchor::Anchor;
 pub use cache::{Cache, Change, Key};
 pub use clock::Clock;
-pub use controller::{Action, Controller};
+pub use controller::{Action, Controller, Requeue};
 pub use error::{Class, Error};
 pub use events::Events;
 pub use gate::Gate;
@@ -68,7 +68,7 @@ pub struct Settings {
 impl Default for Settings {
     fn default() -> Self {
         Self {
-            kinds: kinds::KINDS,
+            kinds: *kinds::KINDS,
             gate: Gate::open(),
             clock: Clock::Real,
             metrics: Metrics::default(),

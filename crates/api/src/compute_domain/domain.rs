@@ -5,7 +5,7 @@ use serde::{Deserialize, Serialize};
 use serde_with::skip_serializing_none;
 
 use super::Readiness;
-use crate::resource::{Kind, Namespaced, Resource};
+use crate::resource::{Handling, Kind, Namespaced, Resource};
 
 /// GPUs of several nodes that share memory.
 pub type ComputeDomain = Resource<ComputeDomainSpec>;
@@ -33,6 +33,7 @@ impl Kind for ComputeDomainSpec {
     const VERSION: &'static str = "v1beta1";
     const KIND: &'static str = "ComputeDomain";
     const PLURAL: &'static str = "computedomains";
+    const HANDLING: Handling = Handling::Made;
 }
 
 /// How pods get at the channel.

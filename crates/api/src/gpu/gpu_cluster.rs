@@ -11,7 +11,7 @@ use serde_with::skip_serializing_none;
 use super::component::{EnvVar, Image, Resources};
 use super::daemonsets::Daemonsets;
 use super::dcgm::{Dcgm, DcgmExporter};
-use crate::resource::{Cluster, Column, Kind, Resource};
+use crate::resource::{Cluster, Column, Handling, Kind, Resource};
 
 /// The DRA stack of a cluster.
 pub type GpuCluster = Resource<GpuClusterSpec>;
@@ -40,6 +40,7 @@ impl Kind for GpuClusterSpec {
     const VERSION: &'static str = "v1alpha1";
     const KIND: &'static str = "GPUCluster";
     const PLURAL: &'static str = "gpuclusters";
+    const HANDLING: Handling = Handling::Reconciled;
     const SHORT_NAMES: &'static [&'static str] = &["gc"];
     const COLUMNS: &'static [Column] = &[Column::STATE, Column::AGE];
     const RULES: &'static [(&'static str, &'static str)] =

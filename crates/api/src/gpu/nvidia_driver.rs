@@ -11,7 +11,7 @@ use serde_with::skip_serializing_none;
 use super::component::{ConfigMapRef, DriverManager, EnvVar, Resources};
 use super::driver_parts::{DriverSidecar, KernelModuleType, Probe, Rdma};
 use super::upgrade::{AutoUpgradeByDefault, UpgradePolicy};
-use crate::resource::{Cluster, Column, Kind, Resource};
+use crate::resource::{Cluster, Column, Handling, Kind, Resource};
 
 /// The driver of a set of nodes.
 pub type NvidiaDriver = Resource<NvidiaDriverSpec>;
@@ -116,6 +116,7 @@ impl Kind for NvidiaDriverSpec {
     const VERSION: &'static str = "v1alpha1";
     const KIND: &'static str = "NVIDIADriver";
     const PLURAL: &'static str = "nvidiadrivers";
+    const HANDLING: Handling = Handling::Reconciled;
     const SHORT_NAMES: &'static [&'static str] = &["nvd", "nvdriver", "nvdrivers"];
     const COLUMNS: &'static [Column] =
         &[Column::STATE, Column::new("Default", "boolean", ".spec.default"), Column::AGE_AS_STRING];

@@ -10,7 +10,7 @@ use super::otel::OpenTelemetry;
 use super::shared::{ConfigMapRef, DatabaseConfig, ServiceEndpoint};
 use super::training::TrainingConfig;
 use crate::common::PullPolicy;
-use crate::resource::{Column, Kind, Namespaced, Resource};
+use crate::resource::{Column, Handling, Kind, Namespaced, Resource};
 
 /// Runs a NeMo Customizer.
 pub type NemoCustomizer = Resource<NemoCustomizerSpec>;
@@ -55,6 +55,7 @@ impl Kind for NemoCustomizerSpec {
     const VERSION: &'static str = super::VERSION;
     const KIND: &'static str = "NemoCustomizer";
     const PLURAL: &'static str = "nemocustomizers";
+    const HANDLING: Handling = Handling::Watched;
     const COLUMNS: &'static [Column] = super::COLUMNS;
 }
 

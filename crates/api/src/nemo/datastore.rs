@@ -7,7 +7,7 @@ use serde_with::skip_serializing_none;
 use super::NemoServer;
 use super::shared::DatabaseConfig;
 use crate::common::PersistentVolumeClaim;
-use crate::resource::{Column, Kind, Namespaced, Resource};
+use crate::resource::{Column, Handling, Kind, Namespaced, Resource};
 
 /// Runs a NeMo Data Store.
 pub type NemoDatastore = Resource<NemoDatastoreSpec>;
@@ -37,6 +37,7 @@ impl Kind for NemoDatastoreSpec {
     const VERSION: &'static str = super::VERSION;
     const KIND: &'static str = "NemoDatastore";
     const PLURAL: &'static str = "nemodatastores";
+    const HANDLING: Handling = Handling::Watched;
     const COLUMNS: &'static [Column] = super::COLUMNS;
 }
 

@@ -5,7 +5,7 @@ use serde::{Deserialize, Serialize};
 
 use super::NemoServer;
 use super::shared::{DatabaseConfig, ServiceEndpoint};
-use crate::resource::{Column, Kind, Namespaced, Resource};
+use crate::resource::{Column, Handling, Kind, Namespaced, Resource};
 
 /// Runs a NeMo Entity Store.
 pub type NemoEntitystore = Resource<NemoEntitystoreSpec>;
@@ -30,5 +30,6 @@ impl Kind for NemoEntitystoreSpec {
     const VERSION: &'static str = super::VERSION;
     const KIND: &'static str = "NemoEntitystore";
     const PLURAL: &'static str = "nemoentitystores";
+    const HANDLING: Handling = Handling::Watched;
     const COLUMNS: &'static [Column] = super::COLUMNS;
 }

@@ -7,7 +7,7 @@ use serde_with::skip_serializing_none;
 use super::NemoServer;
 use super::otel::{LogLevel, OpenTelemetry};
 use super::shared::{DatabaseConfig, ENDPOINT, ServiceEndpoint};
-use crate::resource::{Column, Kind, Namespaced, Resource};
+use crate::resource::{Column, Handling, Kind, Namespaced, Resource};
 
 /// Runs a NeMo Evaluator.
 pub type NemoEvaluator = Resource<NemoEvaluatorSpec>;
@@ -55,6 +55,7 @@ impl Kind for NemoEvaluatorSpec {
     const VERSION: &'static str = super::VERSION;
     const KIND: &'static str = "NemoEvaluator";
     const PLURAL: &'static str = "nemoevaluators";
+    const HANDLING: Handling = Handling::Watched;
     const COLUMNS: &'static [Column] = super::COLUMNS;
 }
 

@@ -8,7 +8,7 @@ use super::NemoServer;
 use super::otel::OpenTelemetry;
 use super::shared::{ConfigMapRef, DatabaseConfig};
 use crate::common::PersistentVolumeClaim;
-use crate::resource::{Column, Kind, Namespaced, Resource};
+use crate::resource::{Column, Handling, Kind, Namespaced, Resource};
 
 /// Runs NeMo Guardrails.
 pub type NemoGuardrail = Resource<NemoGuardrailSpec>;
@@ -38,6 +38,7 @@ impl Kind for NemoGuardrailSpec {
     const VERSION: &'static str = super::VERSION;
     const KIND: &'static str = "NemoGuardrail";
     const PLURAL: &'static str = "nemoguardrails";
+    const HANDLING: Handling = Handling::Watched;
     const COLUMNS: &'static [Column] = super::COLUMNS;
 }
 

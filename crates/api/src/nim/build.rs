@@ -11,7 +11,7 @@ use serde_with::skip_serializing_none;
 
 use super::cache::NimProfile;
 use crate::common::Image;
-use crate::resource::{Column, Kind, Namespaced, Resource};
+use crate::resource::{Column, Handling, Kind, Namespaced, Resource};
 
 /// Builds an engine out of a cached model, once.
 pub type NimBuild = Resource<NimBuildSpec>;
@@ -52,6 +52,7 @@ impl Kind for NimBuildSpec {
     const VERSION: &'static str = "v1alpha1";
     const KIND: &'static str = "NIMBuild";
     const PLURAL: &'static str = "nimbuilds";
+    const HANDLING: Handling = Handling::Reconciled;
     const COLUMNS: &'static [Column] = &[Column::STATE, Column::AGE_WITH_FORMAT];
 }
 

@@ -11,7 +11,7 @@ use serde_with::skip_serializing_none;
 
 use super::cache_source::NimSource;
 use crate::common::{ExtraContainer, PersistentVolumeClaim, Proxy};
-use crate::resource::{Column, Kind, Namespaced, Resource};
+use crate::resource::{Column, Handling, Kind, Namespaced, Resource};
 
 /// Downloads a model into a volume.
 pub type NimCache = Resource<NimCacheSpec>;
@@ -56,6 +56,7 @@ impl Kind for NimCacheSpec {
     const VERSION: &'static str = "v1alpha1";
     const KIND: &'static str = "NIMCache";
     const PLURAL: &'static str = "nimcaches";
+    const HANDLING: Handling = Handling::Reconciled;
     const COLUMNS: &'static [Column] =
         &[Column::STATE, Column::new("PVC", "string", ".status.pvc"), Column::AGE_WITH_FORMAT];
 }

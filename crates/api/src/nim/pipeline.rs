@@ -8,7 +8,7 @@ use serde::{Deserialize, Serialize};
 use serde_with::skip_serializing_none;
 
 use super::service::{NimServiceSpec, RULES, rules};
-use crate::resource::{Column, Kind, Namespaced, Resource};
+use crate::resource::{Column, Handling, Kind, Namespaced, Resource};
 
 /// Services that are made, and report their state, together.
 pub type NimPipeline = Resource<NimPipelineSpec>;
@@ -29,6 +29,7 @@ impl Kind for NimPipelineSpec {
     const VERSION: &'static str = "v1alpha1";
     const KIND: &'static str = "NIMPipeline";
     const PLURAL: &'static str = "nimpipelines";
+    const HANDLING: Handling = Handling::Reconciled;
     const COLUMNS: &'static [Column] = &[Column::STATE, Column::AGE_WITH_FORMAT];
 }
 

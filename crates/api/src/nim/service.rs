@@ -14,7 +14,7 @@ use super::expose::Expose;
 use super::multi_node::MultiNode;
 use super::service_status::NimServiceStatus;
 use crate::common::{Autoscaling, ExtraContainer, Image, Metrics, PersistentVolumeClaim, Proxy, ServerProbe};
-use crate::resource::{Column, Kind, Namespaced, Resource};
+use crate::resource::{Column, Handling, Kind, Namespaced, Resource};
 
 /// Serves a model.
 pub type NimService = Resource<NimServiceSpec>;
@@ -100,6 +100,7 @@ impl Kind for NimServiceSpec {
     const VERSION: &'static str = "v1alpha1";
     const KIND: &'static str = "NIMService";
     const PLURAL: &'static str = "nimservices";
+    const HANDLING: Handling = Handling::MadeAndReconciled;
     const COLUMNS: &'static [Column] = &[Column::STATE, Column::AGE_WITH_FORMAT];
 }
 

@@ -143,7 +143,14 @@ fn show(
     let note = shown.write(status.state.as_deref(), list, &about);
     status.state = Some(shown.state.into());
     status.states = Some(states).filter(|states| !states.is_empty());
-    Plan { objects: None, status, events: note.into_iter().collect(), requeue: None, questions: Vec::new() }
+    Plan {
+        objects: None,
+        status,
+        events: note.into_iter().collect(),
+        requeue: None,
+        questions: Vec::new(),
+        transient: false,
+    }
 }
 
 #[cfg(test)]
@@ -218,7 +225,7 @@ mod tests {
         let made = |second: bool| {
             let plan = plan(&pipeline(two(second)), &facts);
             let diff = diff("u-rag", plan.objects.as_deref().unwrap(), &facts.live);
-            diff.apply.iter().any(|object| object.reference.name == "embed")
+            diff.apply.iter().any(|write| write.object.reference.name == "embed")
         };
         assert_eq!((made(false), made(true)), (false, true));
     }
@@ -231,7 +238,7 @@ mod tests {
         let facts = facts(&[("llm", "u-rag", "Ready")]);
         let plan = plan(&pipeline, &facts);
         let diff = diff("u-rag", plan.objects.as_deref().unwrap(), &facts.live);
-        assert_eq!(diff.apply[0].body["spec"]["replicas"], 3);
+        assert_eq!(diff.apply[0].object.body["spec"]["replicas"], 3);
     }
 
     #[test]

@@ -1,6 +1,6 @@
 //! NIMBuild.
 
-use capstan_operands::nim::nim_build::{Seen, check, plan};
+use capstan_operands::nim::nim_build::{check, plan};
 use serde_json::{Value, json};
 
 use super::{Case, Sight, assert_alive, facts, object, ready_cache};
@@ -9,7 +9,7 @@ use super::{Case, Sight, assert_alive, facts, object, ready_cache};
 fn every_field_of_a_build_does_something() {
     let look = |value: &Value| {
         let build = serde_json::from_value(value.clone()).unwrap();
-        let plan = plan(&build, &facts([ready_cache()], &[]), &Seen::default());
+        let plan = plan(&build, &facts([ready_cache()], &[]));
         Sight::of(&plan, check(&build), Vec::new())
     };
     let spec = json!({

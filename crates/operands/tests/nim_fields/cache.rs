@@ -1,6 +1,9 @@
 //! NIMCache: each source, while its manifest is read and while it downloads.
 
-use capstan_operands::nim::nim_cache::{Seen, check, plan};
+use std::collections::BTreeSet;
+
+use capstan_operands::nim::nim_cache::{check, plan};
+use capstan_plan::{Answer, Question};
 use serde_json::{Value, json};
 
 use super::{Case, Context, MANIFEST, Sight, assert_alive, facts, object};
@@ -9,10 +12,17 @@ use super::{Case, Context, MANIFEST, Sight, assert_alive, facts, object};
 fn look(value: &Value) -> Sight {
     let cache = serde_json::from_value(value.clone()).unwrap();
     let claim = |name: &str| json!({"apiVersion": "v1", "kind": "PersistentVolumeClaim", "metadata": {"name": name, "namespace": "nim", "uid": "u"}});
-    let facts = facts(["models-pvc", "mine"].map(claim), &[]);
-    let reading = Sight::of(&plan(&cache, &facts, &Seen::default()), check(&cache), Vec::new());
-    let seen = Seen { manifest: Some(MANIFEST.into()), ..Seen::default() };
-    let loading = Sight::of(&plan(&cache, &facts, &seen), check(&cache), Vec::new());
+    let (products, claims) = (BTreeSet::new(), ["models-pvc", "mine"].map(claim));
+    let reading = plan(&cache, &facts(claims.clone(), &[]), &products);
+    let reading = Sight::of(&reading, check(&cache), Vec::new());
+    let pod = json!({
+        "apiVersion": "v1", "kind": "Pod", "metadata": {"name": "models-pod", "namespace": "nim", "uid": "u"},
+        "status": {"phase": "Succeeded"},
+    });
+    let mut facts = facts(claims.into_iter().chain([pod]), &[]);
+    let log = plan(&cache, &facts, &products).questions.into_iter().find(|one| matches!(one, Question::PodLog { .. }));
+    facts.answers.extend(log.map(|log| (log, Answer::PodLog(Ok(MANIFEST.into())))));
+    let loading = Sight::of(&plan(&cache, &facts, &products), check(&cache), Vec::new());
     let mut both = reading.clone();
     both.plan = json!({"status": loading.plan["status"], "reading": reading.plan, "loading": loading.plan});
     both.stopped |= loading.stopped;

@@ -35,8 +35,8 @@ pub(super) fn cluster(cx: &Cx) -> Cluster {
         openshift: openshift(cache),
         unsupported: Vec::new(),
         startup_taint: settings.readiness.taint.clone(),
-        upgrades: cx.board.reports(),
-        troubles: cx.unwell.troubles(cache, cx.runtime.clock.now()),
+        upgrades: cx.reports.current(),
+        troubles: cx.unhealthy.troubles(cache, cx.runtime.clock.now()),
     }
 }
 
@@ -89,11 +89,18 @@ pub(super) fn openshift(cache: &Cache) -> Option<OpenShift> {
     })
 }
 
-/// Kinds by which [`openshift`] is known.
-pub(super) const OPENSHIFT: [&str; 3] = ["ClusterVersion", "Proxy", "ImageStream"];
+/// Whether a change may matter to what [`openshift`] says.
+pub(super) fn is_about_openshift(change: &Change<'_>) -> bool {
+    change.is::<ClusterVersion>() || change.is::<Proxy>() || change.is::<ImageStream>()
+}
+
+/// Whether a node counts for something else than before.
+pub(super) fn is_recounted(change: &Change<'_>) -> bool {
+    change.is::<Node>() && counted(change.old) != counted(change.new)
+}
 
 /// What a node counts for.
-pub(super) fn counted(node: Option<&Live>) -> Fleet {
+fn counted(node: Option<&Live>) -> Fleet {
     let mut fleet = Fleet::default();
     if let Some(node) = node {
         fleet.add(&**node);
@@ -104,17 +111,17 @@ pub(super) fn counted(node: Option<&Live>) -> Fleet {
 /// How many nodes are of which kind, kept up to date as they change: thousands of nodes are of a few kinds. Clones share
 /// one state.
 #[derive(Clone, Default)]
-pub(super) struct Census {
+pub(super) struct NodeCensus {
     kinds: Arc<Mutex<BTreeMap<Fleet, usize>>>,
 }
 
-impl Census {
+impl NodeCensus {
     /// Follows the nodes that the cache sees. To be called before those who ask are told of changes.
     pub(super) fn follow(cache: &Cache) -> Self {
         let census = Self::default();
         let kinds = census.kinds.clone();
         cache.subscribe(move |change| {
-            if change.kind.kind != "Node" {
+            if !change.is::<Node>() {
                 return;
             }
             let (old, new) = (change.old.map(|_| counted(change.old)), change.new.map(|_| counted(change.new)));

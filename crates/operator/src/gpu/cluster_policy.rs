@@ -1,81 +1,103 @@
 //! The controller of ClusterPolicies.
 
+use std::sync::Arc;
 use std::time::Duration;
 
-use capstan_api::gpu::ClusterPolicy;
+use capstan_api::gpu::cluster_policy::ClusterPolicyStatus;
+use capstan_api::gpu::{ClusterPolicy, GpuCluster};
 use capstan_operands::gpu::cluster_policy::measures::{Measures, measures};
-use capstan_operands::gpu::{cluster_policy as policy, upgrade};
-use capstan_plan::{Gvk, Ref};
+use capstan_operands::gpu::{Cluster, cluster_policy, upgrade};
+use capstan_plan::{Facts, Gvk, Plan};
+use capstan_runtime::cache::View;
 use capstan_runtime::queue::Queue;
-use capstan_runtime::{Action, Cache, Change, Error, Key};
-use kube::ResourceExt;
+use capstan_runtime::{Cache, Change, Key, Requeue};
+use jiff::Timestamp;
+use k8s_openapi::api::core::v1::{ConfigMap, Secret};
 
-use super::{CROWD, Cx, cluster, troubles};
-use crate::settle::settle;
+use super::{Cx, NODE_DEBOUNCE, cluster, troubles};
+use crate::controller::Controller;
 
-/// Makes the cluster what the policy says, and says how far it is.
-pub(super) async fn reconcile(cx: Cx, key: Key) -> Result<Action, Error> {
-    let runtime = &cx.runtime;
-    let one = runtime.cache.typed::<ClusterPolicy>(&key)?.filter(|one| one.metadata.deletion_timestamp.is_none());
-    let Some(one) = one else {
-        let cluster = cluster::cluster(&cx);
-        if cluster.active().is_none() {
-            cx.settings.metrics.saw(&Measures::without_policy(&cluster), runtime.clock.now());
+pub(super) struct ClusterPolicies(pub(super) Arc<Cx>);
+
+impl Controller for ClusterPolicies {
+    type Object = ClusterPolicy;
+    type Status = ClusterPolicyStatus;
+    type Surroundings = Cluster;
+
+    const NAME: &'static str = "clusterpolicy";
+    const CONCURRENCY: usize = 1;
+
+    fn select<'a>(&self, policy: &ClusterPolicy, view: View<'a>) -> View<'a> {
+        let revisions = upgrade::kept_revisions(view.objects());
+        let named = cluster_policy::references(policy, &self.0.settings.namespace);
+        named.iter().chain(&revisions).fold(view, |view, one| view.object(one))
+    }
+
+    fn surroundings(&self, policy: &ClusterPolicy) -> Cluster {
+        let mut around = cluster::cluster(&self.0);
+        if policy.spec.driver.use_precompiled == Some(true) {
+            around.unsupported = cluster::unsupported(&self.0.runtime.cache);
         }
-        return Ok(Action::Wait);
-    };
-    let uid = one.uid().unwrap_or_default();
-    let reference = Ref::of::<ClusterPolicy>("", &key.name);
-    let mut view = runtime.cache.view().owned_by(&uid);
-    for named in policy::references(&one, &cx.settings.namespace) {
-        view = view.object(&named);
+        around
     }
-    for revision in upgrade::kept_revisions(&runtime.cache.owned_by(&uid)) {
-        view = view.object(&revision);
+
+    fn plan(&self, policy: &ClusterPolicy, facts: &Facts, around: &Cluster) -> Plan<ClusterPolicyStatus> {
+        cluster_policy::plan(policy, facts, around)
     }
-    let mut facts = view.facts(runtime.clock.now());
-    facts.skew = cx.schemas.skew(&reference);
-    let mut cluster = cluster::cluster(&cx);
-    if one.spec.driver.use_precompiled == Some(true) {
-        cluster.unsupported = cluster::unsupported(&runtime.cache);
+
+    fn blocked(
+        &self,
+        policy: &ClusterPolicy,
+        facts: &Facts,
+        around: &Cluster,
+        reason: &str,
+        message: &str,
+    ) -> Plan<ClusterPolicyStatus> {
+        cluster_policy::blocked(policy, facts, around, reason, message)
     }
-    let plan = policy::plan(&one, &facts, &cluster);
-    if cluster.active() == Some(&*key.name) {
-        cx.settings.metrics.saw(&measures(&one, &plan.status, &cluster), facts.now);
+
+    fn affected(&self, cache: &Cache, change: &Change<'_>) -> Vec<Requeue> {
+        let namespace = &self.0.settings.namespace;
+        let all = |delay: Duration| Requeue::all(cache.keys(&Gvk::of::<ClusterPolicy>()), delay);
+        let mut affected = troubles::urgency(change, namespace).map(all).unwrap_or_default();
+        if cluster::is_about_kernels(change) || cluster::is_recounted(change) {
+            affected.extend(all(NODE_DEBOUNCE));
+        } else if (change.is::<ClusterPolicy>() || change.is::<GpuCluster>()) && !change.ours {
+            // Which policy counts depends on the others.
+            affected.extend(all(Duration::ZERO));
+        } else if (change.is::<ConfigMap>() || change.is::<Secret>()) && *change.key.namespace == **namespace {
+            affected.extend(mentioning(cache, namespace, change));
+        } else if cluster::is_about_openshift(change) {
+            affected.extend(all(Duration::ZERO));
+        }
+        affected
     }
-    let blocked = |reason: &str, message: &str| policy::blocked(&one, &facts, &cluster, reason, message);
-    settle(runtime, &reference, &uid, &facts, plan, blocked).await
+
+    fn follow(&self, queue: &Queue<Key>) {
+        self.0.reports.notify(Gvk::of::<ClusterPolicy>(), |_| "", &self.0.runtime.cache, queue);
+    }
+
+    fn planned(&self, policy: &ClusterPolicy, plan: &Plan<ClusterPolicyStatus>, around: &Cluster, now: Timestamp) {
+        if around.active() == policy.metadata.name.as_deref() {
+            self.0.settings.metrics.saw(&measures(policy, &plan.status, around), now);
+        }
+    }
+
+    fn gone(&self) {
+        let around = cluster::cluster(&self.0);
+        if around.active().is_none() {
+            self.0.settings.metrics.saw(&Measures::without_policy(&around), self.0.runtime.clock.now());
+        }
+    }
 }
 
-/// Looks at the policies again when something changed that they depend on and do not own.
-pub(super) fn concern(cache: &Cache, queue: &Queue<Key>, namespace: &str, change: &Change<'_>) {
-    let all = |delay: Option<Duration>| {
-        for key in cache.keys(&Gvk::of::<ClusterPolicy>()) {
-            match delay {
-                Some(delay) => queue.add_after(key, delay),
-                None => queue.add(key),
-            }
-        }
+/// Policies that name what has changed.
+fn mentioning(cache: &Cache, namespace: &str, change: &Change<'_>) -> Vec<Requeue> {
+    let reference = change.kind.reference(namespace, &change.key.name);
+    let names = |live: &capstan_plan::Live| {
+        let read = serde_json::from_value::<ClusterPolicy>((**live).clone()).ok();
+        read.is_some_and(|one| cluster_policy::references(&one, namespace).contains(&reference))
     };
-    if let Some(delay) = troubles::urgency(change, namespace) {
-        all(Some(delay));
-    }
-    match change.kind.kind {
-        _ if cluster::is_about_kernels(change) => all(Some(CROWD)),
-        "Node" if cluster::counted(change.old) != cluster::counted(change.new) => all(Some(CROWD)),
-        // Which policy counts depends on the others.
-        "ClusterPolicy" | "GPUCluster" if !change.ours => all(None),
-        "ConfigMap" | "Secret" if &*change.key.namespace == namespace => {
-            let reference =
-                Ref { gvk: change.kind.gvk(), namespace: namespace.into(), name: change.key.name.to_string() };
-            for live in cache.all(&Gvk::of::<ClusterPolicy>()) {
-                let read = serde_json::from_value::<ClusterPolicy>((*live).clone()).ok();
-                if read.is_some_and(|one| policy::references(&one, namespace).contains(&reference)) {
-                    queue.add(Key::of(&live));
-                }
-            }
-        }
-        kind if cluster::OPENSHIFT.contains(&kind) => all(None),
-        _ => {}
-    }
+    let all = cache.all(&Gvk::of::<ClusterPolicy>());
+    all.iter().filter(|live| names(live)).map(|live| Requeue::now(Key::of(live))).collect()
 }

@@ -1,5 +1,5 @@
-//! GPU nodes: the controllers of ClusterPolicies, of GPUClusters, of NVIDIADrivers, and of labels of nodes and of the
-//! namespace of operands.
+//! GPU nodes: the controllers of ClusterPolicies, of GPUClusters, of NVIDIADrivers, of driver upgrades, and of labels of
+//! nodes and of the namespace of operands.
 
 mod cluster;
 mod cluster_policy;
@@ -12,23 +12,29 @@ mod troubles;
 mod upgrade;
 
 use std::collections::BTreeMap;
+use std::sync::Arc;
 use std::time::Duration;
 
-use capstan_api::gpu::{ClusterPolicy, GpuCluster, NvidiaDriver};
 pub use capstan_operands::gpu::nodes::{Readiness, StartupTaint};
 pub use capstan_operands::gpu::upgrade::Requestor;
 pub use capstan_operands::gpu::{Agent, IMAGES, Layout};
-use capstan_plan::Gvk;
-use capstan_runtime::queue::Queue;
-use capstan_runtime::{Action, Cache, Change, Controller, Error, Key, Runtime};
+use capstan_runtime::Runtime;
 pub use metrics::Metrics;
-use tokio::task::JoinSet;
-use tokio_util::sync::CancellationToken;
 
-use self::cluster::Census;
-use self::troubles::Unwell;
-use self::upgrade::Board;
-use crate::schemas::Schemas;
+use self::cluster::NodeCensus;
+use self::troubles::UnhealthyPods;
+use self::upgrade::UpgradeReports;
+use crate::product::{Launch, Product};
+
+/// What GPUs add to the operator.
+pub static PRODUCT: Product = Product {
+    name: "gpu",
+    kinds: capstan_api::gpu::KINDS,
+    webhooks: &[],
+    granted: capstan_operands::gpu::cluster_policy::granted,
+    metrics: |options, registry| options.gpu.metrics.register(registry),
+    controllers,
+};
 
 /// What the operator was started with, as far as GPUs are concerned.
 #[derive(Clone, Debug, Default)]
@@ -47,86 +53,31 @@ pub struct Settings {
     pub readiness: Readiness,
 }
 
-/// Nodes come in crowds: an object is looked at once for all that change within this time.
-const CROWD: Duration = Duration::from_millis(250);
+/// Nodes change by the hundred: an object is reconciled once for all that change within this time.
+const NODE_DEBOUNCE: Duration = Duration::from_millis(250);
 
-/// What a reconcile works with.
-#[derive(Clone)]
+/// What the controllers share.
 struct Cx {
     runtime: Runtime,
-    schemas: Schemas,
     settings: Settings,
-    board: Board,
-    census: Census,
-    unwell: Unwell,
+    reports: UpgradeReports,
+    census: NodeCensus,
+    unhealthy: UnhealthyPods,
 }
 
-/// Looks at custom resources again when something changed that they depend on and do not own. The text is the namespace
-/// of operands.
-type Concern = fn(&Cache, &Queue<Key>, &str, &Change<'_>);
-
-/// Runs the controllers until `stop`.
-pub(crate) fn start(
-    tasks: &mut JoinSet<()>,
-    runtime: &Runtime,
-    schemas: &Schemas,
-    settings: &Settings,
-    stop: &CancellationToken,
-) {
-    let cx = Cx {
+fn controllers(launch: &mut Launch<'_>) {
+    let (runtime, settings) = (launch.runtime, &launch.options.gpu);
+    let cx = Arc::new(Cx {
         runtime: runtime.clone(),
-        schemas: schemas.clone(),
         settings: settings.clone(),
-        board: Board::default(),
-        census: Census::follow(&runtime.cache),
-        unwell: Unwell::follow(&runtime.cache, &settings.namespace),
-    };
-    controller::<ClusterPolicy, _, _>(
-        tasks,
-        &cx,
-        "clusterpolicy",
-        cluster_policy::concern,
-        cluster_policy::reconcile,
-        stop,
-    );
-    controller::<NvidiaDriver, _, _>(
-        tasks,
-        &cx,
-        "nvidiadriver",
-        nvidia_driver::concern,
-        nvidia_driver::reconcile,
-        stop,
-    );
-    controller::<GpuCluster, _, _>(tasks, &cx, "gpucluster", gpu_cluster::concern, gpu_cluster::reconcile, stop);
-    nodes::start(tasks, &cx, stop);
-    upgrade::start(tasks, &cx, stop);
-    namespace::start(tasks, &cx, stop);
-}
-
-/// Runs the controller of a cluster-wide kind, one object at a time.
-fn controller<K, F, Fut>(
-    tasks: &mut JoinSet<()>,
-    cx: &Cx,
-    name: &'static str,
-    concern: Concern,
-    reconcile: F,
-    stop: &CancellationToken,
-) where
-    K: kube::Resource<DynamicType = ()>,
-    F: Fn(Cx, Key) -> Fut + Send + Sync + 'static,
-    Fut: Future<Output = Result<Action, Error>> + Send + 'static,
-{
-    let controller = Controller::of::<K>(name, &cx.runtime).concurrency(1);
-    let queue = controller.queue();
-    cx.board.tell(Gvk::of::<K>(), &cx.runtime.cache, &queue);
-    cx.schemas.wake::<K>(queue.clone(), &cx.runtime.cache);
-    let (cache, namespace) = (cx.runtime.cache.clone(), cx.settings.namespace.clone());
-    // Every object is looked at when the cache is complete.
-    cx.runtime.cache.subscribe(move |change| {
-        if cache.is_synced() {
-            concern(&cache, &queue, &namespace, change);
-        }
+        reports: UpgradeReports::default(),
+        census: NodeCensus::follow(&runtime.cache),
+        unhealthy: UnhealthyPods::follow(&runtime.cache, &settings.namespace),
     });
-    let cx = cx.clone();
-    tasks.spawn(controller.run(stop.clone(), move |key| reconcile(cx.clone(), key)));
+    launch.controller(cluster_policy::ClusterPolicies(cx.clone()));
+    launch.controller(nvidia_driver::NvidiaDrivers(cx.clone()));
+    launch.controller(gpu_cluster::GpuClusters(cx.clone()));
+    nodes::start(launch, &cx);
+    upgrade::start(launch, &cx);
+    namespace::start(launch, &cx);
 }

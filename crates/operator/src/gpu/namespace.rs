@@ -1,31 +1,32 @@
 //! The controller of the namespace of operands: its labels.
 
+use std::sync::Arc;
+
 use capstan_api::gpu::{ClusterPolicy, GpuCluster};
 use capstan_operands::gpu::namespace;
 use capstan_plan::Ref;
-use capstan_runtime::{Action, Controller, Error, Key};
+use capstan_runtime::{Action, Change, Controller, Error, Key, Requeue};
 use k8s_openapi::api::core::v1::Namespace;
-use tokio::task::JoinSet;
-use tokio_util::sync::CancellationToken;
 
-use super::cluster::{OPENSHIFT, openshift};
+use super::cluster::{is_about_openshift, openshift};
 use super::{Cx, nodes};
+use crate::product::Launch;
 
-/// Runs the controller until `stop`.
-pub(super) fn start(tasks: &mut JoinSet<()>, cx: &Cx, stop: &CancellationToken) {
+/// Starts the controller.
+pub(super) fn start(launch: &mut Launch<'_>, cx: &Arc<Cx>) {
     let own = Key::new("", &cx.settings.namespace);
     let (cx, key) = (cx.clone(), own.clone());
-    let concerned = move |change: &capstan_runtime::Change<'_>| {
-        let kinds = ["ClusterPolicy", "GPUCluster"];
-        let concerns = kinds.contains(&change.kind.kind) && !change.ours || OPENSHIFT.contains(&change.kind.kind);
-        if concerns { vec![own.clone()] } else { Vec::new() }
+    let affected = move |change: &Change<'_>| {
+        let ours = change.is::<ClusterPolicy>() || change.is::<GpuCluster>();
+        let concerns = ours && !change.ours || is_about_openshift(change);
+        if concerns { vec![Requeue::now(own.clone())] } else { Vec::new() }
     };
-    let controller = Controller::of::<Namespace>("gpu-namespace", &cx.runtime).watching(concerned).concurrency(1);
-    tasks.spawn(controller.run(stop.clone(), move |one| reconcile(cx.clone(), one == key)));
+    let controller = Controller::of::<Namespace>("gpu-namespace", &cx.runtime).watching(affected).concurrency(1);
+    launch.run(controller, move |one| reconcile(cx.clone(), one == key));
 }
 
 /// Labels the namespace, if it is ours.
-async fn reconcile(cx: Cx, ours: bool) -> Result<Action, Error> {
+async fn reconcile(cx: Arc<Cx>, ours: bool) -> Result<Action, Error> {
     let cache = &cx.runtime.cache;
     let reference = Ref::of::<Namespace>("", &cx.settings.namespace);
     let Some(live) = cache.get(&reference).filter(|_| ours) else { return Ok(Action::Wait) };

@@ -3,6 +3,7 @@
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
 
 use capstan_api::gpu::{ClusterPolicy, GpuCluster, NvidiaDriver};
 use capstan_operands::gpu::nodes::{
@@ -13,16 +14,15 @@ use capstan_operands::gpu::upgrade::{Requestor, Rulers};
 use capstan_plan::{Gvk, Live, Ref};
 use capstan_runtime::kinds::{DRIVERS, VALIDATORS};
 use capstan_runtime::writer::Sent;
-use capstan_runtime::{Action, Cache, Controller, Error, Key};
+use capstan_runtime::{Action, Cache, Change, Controller, Error, Key, Requeue};
 use k8s_openapi::api::core::v1::Node;
 use k8s_openapi::api::resource::v1::ResourceClaim;
-use tokio::task::JoinSet;
-use tokio_util::sync::CancellationToken;
 
 use super::Cx;
+use crate::product::Launch;
 
 /// Nodes that are patched at once.
-const WINDOW: usize = 16;
+const CONCURRENCY: usize = 16;
 
 /// What the custom resources want of nodes, kept until one of them changes: to read them for each node would cost too
 /// much.
@@ -49,6 +49,11 @@ impl Memo {
         known.get_or_insert_with(|| Arc::new(read())).clone()
     }
 
+    /// Every node; before the cache is complete none, as all are reconciled then.
+    fn all_nodes(&self) -> Vec<Key> {
+        if self.cache.is_synced() { self.cache.keys(&Gvk::of::<Node>()) } else { Vec::new() }
+    }
+
     fn forget(&self) {
         *self.wanted.lock().unwrap_or_else(PoisonError::into_inner) = None;
     }
@@ -58,63 +63,69 @@ impl Memo {
     }
 }
 
-/// Runs the controller until `stop`.
-pub(super) fn start(tasks: &mut JoinSet<()>, cx: &Cx, stop: &CancellationToken) {
-    let runtime = &cx.runtime;
-    let memo = Memo { cache: runtime.cache.clone(), wanted: Arc::default(), faults: Arc::default() };
-    let (forgetful, cache) = (memo.clone(), runtime.cache.clone());
-    let all = move |change: &capstan_runtime::Change<'_>| {
-        let ours = ["ClusterPolicy", "GPUCluster", "NVIDIADriver"].contains(&change.kind.kind);
-        let generation = |live: Option<&Live>| live.map(|live| live["metadata"]["generation"].clone());
-        let going = |live: Option<&Live>| live.map(|live| live["metadata"]["deletionTimestamp"].is_null());
-        let changed = generation(change.old) != generation(change.new) || going(change.old) != going(change.new);
-        if change.kind.kind == "ResourceClaim" {
-            // Who waits for the last claim of its node is looked at when that goes.
-            let nodes = [change.old, change.new].into_iter().flatten().flat_map(|live| claims::nodes_of(live));
-            return nodes.map(|node| Key::new("", node)).collect();
-        }
-        if !(ours && changed) {
-            // Which driver owns a node depends on the labels of all of them, if there are several.
-            let labels = |live: Option<&Live>| live.map(|live| live["metadata"]["labels"].clone());
-            let drivers = || !cache.keys(&Gvk::of::<NvidiaDriver>()).is_empty();
-            if change.kind.kind == "Node" && drivers() && labels(change.old) != labels(change.new) {
-                forgetful.forget();
-            }
-            // Whose driver runs on a node decides whether the node may change hands.
-            let owner = |live: Option<&Live>| live.map(|live| live["metadata"]["ownerReferences"][0]["uid"].clone());
-            let pod = (change.kind.slice == DRIVERS && owner(change.old) != owner(change.new) && drivers())
-                .then(|| change.last()["spec"]["nodeName"].as_str().map(|node| Key::new("", node)));
-            return pod.flatten().into_iter().collect();
-        }
-        forgetful.forget();
-        if cache.is_synced() { cache.keys(&Gvk::of::<Node>()) } else { Vec::new() }
-    };
-    let mut controller = Controller::of::<Node>("gpu-node", runtime).watching(all).concurrency(WINDOW);
+/// Starts the controller.
+pub(super) fn start(launch: &mut Launch<'_>, cx: &Arc<Cx>) {
+    let memo = Memo { cache: cx.runtime.cache.clone(), wanted: Arc::default(), faults: Arc::default() };
+    let affected = memo.clone();
+    let mut controller = Controller::of::<Node>("gpu-node", &cx.runtime)
+        .watching(move |change| Requeue::all(reassigned(&affected, change), Duration::ZERO))
+        .concurrency(CONCURRENCY);
     if cx.settings.readiness.is_on() {
-        controller = controller.watching(progressed(memo.clone()));
+        let affected = memo.clone();
+        controller = controller.watching(move |change| Requeue::all(progressed(&affected, change), Duration::ZERO));
     }
     let cx = cx.clone();
-    tasks.spawn(controller.run(stop.clone(), move |key| reconcile(cx.clone(), memo.clone(), key)));
+    launch.run(controller, move |key| reconcile(cx.clone(), memo.clone(), key));
+}
+
+/// Nodes for which something else may be wanted, or possible.
+fn reassigned(memo: &Memo, change: &Change<'_>) -> Vec<Key> {
+    if change.is::<ResourceClaim>() {
+        // Who waits for the last claim of its node is reconciled when that goes.
+        let nodes = [change.old, change.new].into_iter().flatten().flat_map(|live| claims::nodes_of(live));
+        return nodes.map(|node| Key::new("", node)).collect();
+    }
+    let ours = change.is::<ClusterPolicy>() || change.is::<GpuCluster>() || change.is::<NvidiaDriver>();
+    let generation = |live: Option<&Live>| live.map(|live| live["metadata"]["generation"].clone());
+    let going = |live: Option<&Live>| live.map(|live| live["metadata"]["deletionTimestamp"].is_null());
+    let changed = || generation(change.old) != generation(change.new) || going(change.old) != going(change.new);
+    if ours && changed() {
+        memo.forget();
+        return memo.all_nodes();
+    }
+    // Which driver owns a node depends on the labels of all of them, if there are several.
+    let labels = |live: Option<&Live>| live.map(|live| live["metadata"]["labels"].clone());
+    let drivers = || !memo.cache.keys(&Gvk::of::<NvidiaDriver>()).is_empty();
+    if change.is::<Node>() && drivers() && labels(change.old) != labels(change.new) {
+        memo.forget();
+    }
+    // Whose driver runs on a node decides whether the node may change hands.
+    let owner = |live: Option<&Live>| live.map(|live| live["metadata"]["ownerReferences"][0]["uid"].clone());
+    let moved = change.kind.slice == DRIVERS && owner(change.old) != owner(change.new) && drivers();
+    if moved { node_of(change).into_iter().collect() } else { Vec::new() }
 }
 
 /// Nodes that may be further, or less far, than before: by the pods that tell, and by why there are none.
-fn progressed(memo: Memo) -> impl Fn(&capstan_runtime::Change<'_>) -> Vec<Key> {
-    move |change| {
-        if [DRIVERS, VALIDATORS].contains(&change.kind.slice) {
-            let node = change.last()["spec"]["nodeName"].as_str();
-            return node.map(|node| Key::new("", node)).into_iter().collect();
-        }
-        let told = |live: Option<&Live>| live.map(|live| faults(live)).unwrap_or_default();
-        if !["ClusterPolicy", "GPUCluster"].contains(&change.kind.kind) || told(change.old) == told(change.new) {
-            return Vec::new();
-        }
-        memo.forget_faults();
-        if memo.cache.is_synced() { memo.cache.keys(&Gvk::of::<Node>()) } else { Vec::new() }
+fn progressed(memo: &Memo, change: &Change<'_>) -> Vec<Key> {
+    if [DRIVERS, VALIDATORS].contains(&change.kind.slice) {
+        return node_of(change).into_iter().collect();
     }
+    let told = |live: Option<&Live>| live.map(|live| faults(live)).unwrap_or_default();
+    let ours = change.is::<ClusterPolicy>() || change.is::<GpuCluster>();
+    if !ours || told(change.old) == told(change.new) {
+        return Vec::new();
+    }
+    memo.forget_faults();
+    memo.all_nodes()
+}
+
+/// The node of a pod.
+fn node_of(change: &Change<'_>) -> Option<Key> {
+    change.last()["spec"]["nodeName"].as_str().map(|node| Key::new("", node))
 }
 
 /// Labels one node, and says how its GPUs do.
-async fn reconcile(cx: Cx, memo: Memo, key: Key) -> Result<Action, Error> {
+async fn reconcile(cx: Arc<Cx>, memo: Memo, key: Key) -> Result<Action, Error> {
     let runtime = &cx.runtime;
     let reference = Ref::of::<Node>("", &key.name);
     let Some(live) = runtime.cache.get(&reference) else { return Ok(Action::Wait) };

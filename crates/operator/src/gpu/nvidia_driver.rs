@@ -1,63 +1,109 @@
 //! The controller of NVIDIADrivers.
 
+use std::sync::Arc;
 use std::time::Duration;
 
-use capstan_api::gpu::{ClusterPolicy, NvidiaDriver};
+use capstan_api::gpu::nvidia_driver::NvidiaDriverStatus;
+use capstan_api::gpu::{ClusterPolicy, GpuCluster, NvidiaDriver};
 use capstan_operands::gpu::nodes::{FINALIZER, Node as View, OWNER, outlives_its_deletion};
 use capstan_operands::gpu::nvidia_driver::{self, Surroundings};
-use capstan_operands::gpu::upgrade;
-use capstan_plan::{Gvk, Note, Ref, Severity};
+use capstan_operands::gpu::{Cluster, upgrade};
+use capstan_plan::{Facts, Gvk, Note, Plan, Severity};
 use capstan_runtime::queue::Queue;
-use capstan_runtime::{Action, Cache, Change, Error, Key};
-use k8s_openapi::api::core::v1::Node;
+use capstan_runtime::{Cache, Change, Key, Requeue, cache};
+use k8s_openapi::api::core::v1::{ConfigMap, Node, Secret};
 use kube::ResourceExt;
 
-use super::{CROWD, Cx, cluster, nodes, troubles};
-use crate::settle::settle;
+use super::{Cx, NODE_DEBOUNCE, cluster, nodes, troubles};
+use crate::controller::{Controller, Finalizer};
 
-/// Makes the drivers of some nodes what the custom resource says, and says how far they are.
-pub(super) async fn reconcile(cx: Cx, key: Key) -> Result<Action, Error> {
-    let runtime = &cx.runtime;
-    let Some(one) = runtime.cache.typed::<NvidiaDriver>(&key)? else { return Ok(Action::Wait) };
-    let uid = one.uid().unwrap_or_default();
-    let reference = Ref::of::<NvidiaDriver>("", &key.name);
-    let going = one.metadata.deletion_timestamp.is_some();
-    if going && !one.finalizers().iter().any(|one| one == FINALIZER) {
-        return Ok(Action::Wait);
+pub(super) struct NvidiaDrivers(pub(super) Arc<Cx>);
+
+impl Controller for NvidiaDrivers {
+    type Object = NvidiaDriver;
+    type Status = NvidiaDriverStatus;
+    type Surroundings = (Cluster, Surroundings);
+
+    const NAME: &'static str = "nvidiadriver";
+    const CONCURRENCY: usize = 1;
+    const FINALIZER: Finalizer = Finalizer::Own(FINALIZER);
+
+    fn select<'a>(&self, one: &NvidiaDriver, view: cache::View<'a>) -> cache::View<'a> {
+        let revisions = upgrade::kept_revisions(view.objects());
+        let named = nvidia_driver::references(one, &self.0.settings.namespace);
+        named.iter().chain(&revisions).fold(view, |view, one| view.object(one))
     }
-    let mut view = runtime.cache.view().owned_by(&uid);
-    for named in nvidia_driver::references(&one, &cx.settings.namespace) {
-        view = view.object(&named);
-    }
-    for revision in upgrade::kept_revisions(&runtime.cache.owned_by(&uid)) {
-        view = view.object(&revision);
-    }
-    let mut facts = view.facts(runtime.clock.now());
-    facts.skew = cx.schemas.skew(&reference);
-    let mut cluster = cluster::cluster(&cx);
-    if one.spec.use_precompiled == Some(true) {
-        cluster.unsupported = cluster::unsupported(&runtime.cache);
-    }
-    let around = surroundings(&runtime.cache, cluster.active());
-    let mut plan = nvidia_driver::plan(&one, &facts, &cluster, &around);
-    if going {
-        let left = nodes_of(&runtime.cache, &key.name);
-        if left == 0 {
-            runtime.writer.remove_finalizer(&reference, FINALIZER).await?;
-            return Ok(Action::Wait);
+
+    fn surroundings(&self, one: &NvidiaDriver) -> (Cluster, Surroundings) {
+        let cache = &self.0.runtime.cache;
+        let mut cluster = cluster::cluster(&self.0);
+        if one.spec.use_precompiled == Some(true) {
+            cluster.unsupported = cluster::unsupported(cache);
         }
-        // What runs stays until the last node has moved; the status goes on to say how far that is.
-        plan.objects = None;
-        let message = format!("is deleted once its driver is gone from {left} nodes, as an upgrade of each");
-        plan.events.push(Note { severity: Severity::Normal, reason: upgrade::EVENT, message });
-    } else if !around.disabled && outlives_its_deletion(&one, &nodes::all(&runtime.cache)) {
-        runtime.writer.add_finalizer(&reference, FINALIZER).await?;
-    } else {
-        runtime.writer.remove_finalizer(&reference, FINALIZER).await?;
+        let around = surroundings(cache, cluster.active());
+        (cluster, around)
     }
-    let blocked =
-        |reason: &str, message: &str| nvidia_driver::blocked(&one, &facts, &cluster, &around, reason, message);
-    settle(runtime, &reference, &uid, &facts, plan, blocked).await
+
+    fn plan(
+        &self,
+        one: &NvidiaDriver,
+        facts: &Facts,
+        (cluster, around): &(Cluster, Surroundings),
+    ) -> Plan<NvidiaDriverStatus> {
+        nvidia_driver::plan(one, facts, cluster, around)
+    }
+
+    fn blocked(
+        &self,
+        one: &NvidiaDriver,
+        facts: &Facts,
+        (cluster, around): &(Cluster, Surroundings),
+        reason: &str,
+        message: &str,
+    ) -> Plan<NvidiaDriverStatus> {
+        nvidia_driver::blocked(one, facts, cluster, around, reason, message)
+    }
+
+    fn needs_teardown(&self, one: &NvidiaDriver, (_, around): &(Cluster, Surroundings)) -> bool {
+        !around.disabled && outlives_its_deletion(one, &nodes::all(&self.0.runtime.cache))
+    }
+
+    /// What runs stays until the last node has moved; the status goes on to say how far that is.
+    fn teardown(
+        &self,
+        one: &NvidiaDriver,
+        facts: &Facts,
+        around: &(Cluster, Surroundings),
+    ) -> Option<Plan<NvidiaDriverStatus>> {
+        let left = nodes_of(&self.0.runtime.cache, &one.name_any());
+        (left > 0).then(|| {
+            let mut plan = Plan { objects: None, ..self.plan(one, facts, around) };
+            let message = format!("is deleted once its driver is gone from {left} nodes, as an upgrade of each");
+            plan.events.push(Note { severity: Severity::Normal, reason: upgrade::EVENT, message });
+            plan
+        })
+    }
+
+    fn affected(&self, cache: &Cache, change: &Change<'_>) -> Vec<Requeue> {
+        let namespace = &self.0.settings.namespace;
+        let all = |delay: Duration| Requeue::all(cache.keys(&Gvk::of::<NvidiaDriver>()), delay);
+        let mut affected = troubles::urgency(change, namespace).map(all).unwrap_or_default();
+        let ours = change.is::<ClusterPolicy>() || change.is::<GpuCluster>() || change.is::<NvidiaDriver>();
+        let named = change.is::<ConfigMap>() || change.is::<Secret>();
+        if cluster::is_about_kernels(change) || cluster::is_recounted(change) {
+            affected.extend(all(NODE_DEBOUNCE));
+        } else if ours && !change.ours
+            || named && *change.key.namespace == **namespace
+            || cluster::is_about_openshift(change)
+        {
+            affected.extend(all(Duration::ZERO));
+        }
+        affected
+    }
+
+    fn follow(&self, queue: &Queue<Key>) {
+        self.0.reports.notify(Gvk::of::<NvidiaDriver>(), |key| &key.name, &self.0.runtime.cache, queue);
+    }
 }
 
 /// How many nodes have their driver from that NVIDIADriver.
@@ -74,23 +120,5 @@ fn surroundings(cache: &Cache, active: Option<&str>) -> Surroundings {
         disabled: policy.is_some_and(|policy| policy.spec.driver.use_nvidia_driver_crd != Some(true)),
         root: paths.map_or("/".into(), |paths| paths.root_fs.unwrap_or_default()),
         refusal: nodes::wanted(cache).refusal.map(|refusal| (refusal.reason, refusal.message)),
-    }
-}
-
-/// Looks at the drivers again when something changed that they depend on and do not own.
-pub(super) fn concern(cache: &Cache, queue: &Queue<Key>, namespace: &str, change: &Change<'_>) {
-    let all = |delay: Duration| {
-        cache.keys(&Gvk::of::<NvidiaDriver>()).into_iter().for_each(|key| queue.add_after(key, delay));
-    };
-    if let Some(delay) = troubles::urgency(change, namespace) {
-        all(delay);
-    }
-    match change.kind.kind {
-        _ if cluster::is_about_kernels(change) => all(CROWD),
-        "Node" if cluster::counted(change.old) != cluster::counted(change.new) => all(CROWD),
-        "ClusterPolicy" | "GPUCluster" | "NVIDIADriver" if !change.ours => all(Duration::ZERO),
-        "ConfigMap" | "Secret" if &*change.key.namespace == namespace => all(Duration::ZERO),
-        kind if cluster::OPENSHIFT.contains(&kind) => all(Duration::ZERO),
-        _ => {}
     }
 }

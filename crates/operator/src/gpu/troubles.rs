@@ -13,7 +13,7 @@ use capstan_runtime::{Cache, Change, Key};
 use jiff::Timestamp;
 use k8s_openapi::api::core::v1::Node;
 
-use super::CROWD;
+use super::NODE_DEBOUNCE;
 
 /// What pods of a slice do.
 fn part(slice: &str) -> Option<Part> {
@@ -26,15 +26,15 @@ fn part(slice: &str) -> Option<Part> {
 
 /// The pods that are not well. Clones share one state.
 #[derive(Clone, Default)]
-pub(super) struct Unwell {
+pub(super) struct UnhealthyPods {
     pods: Arc<Mutex<BTreeMap<(Part, Key), Seen>>>,
 }
 
-impl Unwell {
+impl UnhealthyPods {
     /// Follows the pods of a namespace that the cache sees. To be called before those who ask are told of changes.
     pub(super) fn follow(cache: &Cache, namespace: &str) -> Self {
-        let unwell = Self::default();
-        let (pods, namespace) = (unwell.pods.clone(), namespace.to_owned());
+        let unhealthy = Self::default();
+        let (pods, namespace) = (unhealthy.pods.clone(), namespace.to_owned());
         cache.subscribe(move |change| {
             let Some(part) = part(change.kind.slice).filter(|_| *change.key.namespace == *namespace) else { return };
             let seen = change.new.and_then(|pod| Seen::of(&**pod, part));
@@ -44,7 +44,7 @@ impl Unwell {
                 None => drop(pods.remove(&(part, change.key.clone()))),
             }
         });
-        unwell
+        unhealthy
     }
 
     /// What is wrong with them. No requests.
@@ -68,7 +68,7 @@ pub(super) fn urgency(change: &Change<'_>, namespace: &str) -> Option<Duration> 
     let (old, new) = (seen(change.old), seen(change.new));
     let cause = |seen: &Option<Seen>| seen.as_ref().and_then(|seen| seen.failing().cloned());
     match () {
-        () if cause(&old) != cause(&new) => Some(CROWD),
+        () if cause(&old) != cause(&new) => Some(NODE_DEBOUNCE),
         () if old != new && new.is_some() => Some(STUCK),
         () => None,
     }

@@ -9,6 +9,7 @@ use std::sync::PoisonError;
 use std::time::Duration;
 
 use capstan_plan::ServerVersion;
+use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
 use kube::Client;
 use tokio::time::{sleep, timeout};
 use tokio_util::sync::CancellationToken;
@@ -101,7 +102,7 @@ impl Watches {
         let shared = std::sync::Arc::downgrade(&self.cache.shared);
         self.cache.subscribe(move |change| {
             let group = change.key.name.split_once('.').map_or("", |(_, group)| group);
-            if change.kind.kind == "CustomResourceDefinition"
+            if change.is::<CustomResourceDefinition>()
                 && groups.contains(group)
                 && let Some(shared) = shared.upgrade()
             {

@@ -29,7 +29,7 @@ use crate::metrics::Metrics;
 
 pub use follow::Followed;
 pub use table::Key;
-pub(crate) use table::{Replaced, Source, owner, uid};
+pub(crate) use table::{Replaced, Source, uid};
 pub use view::View;
 
 use table::Table;
@@ -50,6 +50,11 @@ pub struct Change<'a> {
 }
 
 impl Change<'_> {
+    /// Whether it is about an object of type `K`; objects of slices of a kind are of no kind.
+    pub fn is<K: kube::Resource<DynamicType = ()>>(&self) -> bool {
+        self.kind.is(&Gvk::of::<K>())
+    }
+
     /// The object as it was last seen.
     pub fn last(&self) -> &Live {
         self.new.or(self.old).expect("a change is about an object")

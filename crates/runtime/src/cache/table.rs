@@ -8,7 +8,8 @@ use std::ops::Bound;
 use std::sync::{Arc, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
 
 use capstan_plan::kit::INSTANCE;
-use capstan_plan::{Live, Packed, Packer};
+use capstan_plan::{Gvk, Live, Packed, Packer};
+use k8s_openapi::api::core::v1::Pod;
 use serde::de::DeserializeOwned;
 use serde_json::Value;
 
@@ -361,7 +362,7 @@ impl State {
         self.by_owner.change(&key, before.and_then(owner), after.and_then(owner));
         if kind.keep == Keep::Pod {
             self.by_node.change(&key, before.and_then(node), after.and_then(node));
-        } else if kind.kind == "Pod" {
+        } else if kind.is(&Gvk::of::<Pod>()) {
             self.by_instance.change(&key, before.and_then(instance), after.and_then(instance));
         }
         Replaced { key, old, new: now }
@@ -374,7 +375,7 @@ pub(crate) fn uid(object: &Value) -> &str {
 }
 
 /// Uid of the controller of an object.
-pub(crate) fn owner(object: &Value) -> Option<&str> {
+fn owner(object: &Value) -> Option<&str> {
     let owners = object["metadata"]["ownerReferences"].as_array()?;
     owners.iter().find(|owner| owner["controller"] == true)?["uid"].as_str()
 }

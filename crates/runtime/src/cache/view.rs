@@ -30,6 +30,15 @@ impl<'a> View<'a> {
         self
     }
 
+    /// Adds what an object controls, if it is there.
+    pub fn owned_by_object(self, owner: &Ref) -> Self {
+        let found = self.live.get(owner).cloned().or_else(|| self.cache.get(owner));
+        match found.as_ref().and_then(|owner| owner["metadata"]["uid"].as_str()) {
+            Some(uid) => self.owned_by(uid),
+            None => self,
+        }
+    }
+
     /// Adds one object, if it is there.
     pub fn object(mut self, reference: &Ref) -> Self {
         if let Some(object) = self.cache.get(reference) {
@@ -79,6 +88,11 @@ impl<'a> View<'a> {
             self.live.know(gvk.clone());
         }
         self
+    }
+
+    /// What was added so far.
+    pub fn objects(&self) -> &LiveObjects {
+        &self.live
     }
 
     /// The objects.

@@ -51,7 +51,7 @@ pub async fn run(runtime: Runtime, settings: Settings, certificate: Certificate,
     let changed = Arc::new(Notify::new());
     let (notify, namespace, name) = (changed.clone(), settings.namespace.clone(), settings.secret.clone());
     runtime.cache.subscribe(move |change| {
-        if change.kind.kind == "Secret" && *change.key.namespace == *namespace && *change.key.name == *name {
+        if change.is::<Secret>() && *change.key.namespace == *namespace && *change.key.name == *name {
             notify.notify_one();
         }
     });

@@ -1,7 +1,8 @@
 //! Writing: what a diff says, object by object in waves, with one field manager.
 //!
-//! What the cache does not show is made by an apply that holds only where there is nothing: it names a version that no
-//! object ever has. So one request makes an object, and one that is there already is looked at before it is touched.
+//! Whose an object is and whether it differs is decided by [`capstan_plan::decide`]; here it is done. What no cache shows
+//! is made by an apply that holds only where there is nothing: it names a version that no object ever has. So one request
+//! makes an object, and one that is there already is read and decided on before it is touched.
 //!
 //! Rules that hold for every write: it passes the gate; it never replaces a whole object; it names the identity of what
 //! it changes, so that a cache which is behind cannot make us overwrite or delete something newer; its answer goes into
@@ -12,26 +13,24 @@ mod request;
 pub(crate) use request::PATIENCE;
 mod status;
 
+pub use capstan_plan::FIELD_MANAGER;
 pub use pods::Evicted;
-pub use status::{Expected, Sent};
+pub use status::{Debounce, Sent};
 
 use std::collections::HashSet;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use capstan_plan::{Conflict, Deletion, Diff, Object, Owned, Policy, Ref, holds, kit, same_manager};
+use capstan_plan::{Basis, Conflict, Decision, Deletion, Diff, Object, Owned, Ref, Write, decide, kit};
 use http::Request;
 use kube::Client;
 use kube::api::{DeleteParams, Patch, PatchParams, Preconditions};
 use serde_json::{Value, json};
 
-use crate::cache::{Cache, owner, uid};
+use crate::cache::Cache;
 use crate::error::{Class, Error};
 use crate::gate::Gate;
 use crate::kinds::Kind;
 use crate::metrics::Metrics;
-
-/// Field manager of everything that we write.
-pub const FIELD_MANAGER: &str = "capstan";
 
 /// Writes to the cluster. Clones share one state.
 #[derive(Clone)]
@@ -98,7 +97,7 @@ pub fn refusal(conflict: &Conflict) -> String {
 enum Applied {
     Written,
     Unchanged,
-    InTheWay(Conflict),
+    Refused(Conflict),
 }
 
 impl Writer {
@@ -111,16 +110,17 @@ impl Writer {
     pub async fn apply(&self, diff: Diff) -> Outcome {
         let mut outcome = Outcome { conflicts: diff.conflicts, ..Outcome::default() };
         let mut wave = None;
-        for object in diff.apply {
-            let next = kit::wave(&object.reference.gvk.kind);
+        for write in diff.apply {
+            let reference = write.object.reference.clone();
+            let next = kit::wave(&reference.gvk.kind);
             if wave.replace(next).is_some_and(|last| last != next) && !outcome.failures.is_empty() {
                 return outcome;
             }
-            match self.apply_one(&object).await {
+            match self.execute(&diff.owner, write).await {
                 Ok(Applied::Written) => outcome.applied += 1,
                 Ok(Applied::Unchanged) => {}
-                Ok(Applied::InTheWay(conflict)) => outcome.conflicts.push(conflict),
-                Err(error) => outcome.failures.push(Failure { reference: object.reference, error }),
+                Ok(Applied::Refused(conflict)) => outcome.conflicts.push(conflict),
+                Err(error) => outcome.failures.push(Failure { reference, error }),
             }
         }
         if !outcome.failures.is_empty() {
@@ -138,43 +138,63 @@ impl Writer {
         outcome
     }
 
-    async fn apply_one(&self, object: &Object) -> Result<Applied, Error> {
-        let kind = self.cache.kind(&object.reference.gvk)?;
-        match self.cache.get(&object.reference) {
-            Some(live) => {
-                // An object without an owner is told from others' by its managed fields, which the cache does not keep.
-                let told = owner(&object.body).is_some() || object.policy == Policy::Shared;
-                if (kind.is_comparable() && told) || is_left_alone(object) {
-                    return self.change(kind, object, &live).await;
-                }
-            }
-            None if !self.hidden().contains(&object.reference) => match self.make(kind, object, Some(NONE_YET)).await {
-                Err(error) if error.class() == Class::Conflict => self.note_hidden(&object.reference),
+    /// Applies an object as it was decided. What the cache has shown only since is decided on again, and so is what it
+    /// shows in part or not at all, with the object as the server has it.
+    async fn execute(&self, owner: &str, mut write: Write) -> Result<Applied, Error> {
+        let reference = write.object.reference.clone();
+        let kind = self.cache.kind(&reference.gvk)?;
+        // Where the moment matters, the cache may know more by now than when it was decided.
+        if matches!(write.basis, Basis::Absent | Basis::Live { resource_version: Some(_), .. })
+            && let Some(live) = self.cache.get(&reference)
+        {
+            write = match decided(owner, &write, &live) {
+                Ok(write) => write,
+                Err(done) => return Ok(done),
+            };
+        }
+        if write.basis == Basis::Absent && !self.hidden().contains(&reference) {
+            match self.apply_new(kind, &write.object, Some(NONE_YET)).await {
+                Err(error) if error.class() == Class::Conflict => self.note_hidden(&reference),
                 made => return made.map(|()| Applied::Written),
-            },
-            None => {}
-        }
-        // The cache shows only what it selects, and may be behind: the server knows.
-        match self.get(kind, &object.reference).await? {
-            Some(live) => {
-                self.cache.wrote(kind, live.clone());
-                self.change(kind, object, &live).await
-            }
-            None => {
-                self.hidden().remove(&object.reference);
-                self.make(kind, object, None).await?;
-                Ok(Applied::Written)
             }
         }
+        if !matches!(write.basis, Basis::Live { .. }) || !kind.is_comparable() {
+            let Some(live) = self.get(kind, &reference).await? else {
+                self.hidden().remove(&reference);
+                return self.apply_new(kind, &write.object, None).await.map(|()| Applied::Written);
+            };
+            self.cache.wrote(kind, live.clone());
+            write = match decided(owner, &write, &live) {
+                Ok(write) => write,
+                Err(done) => return Ok(done),
+            };
+        }
+        self.apply_to(kind, &write).await
     }
 
     /// Applies an object that is not there. Without force: one that appears in this moment is somebody else's.
-    async fn make(&self, kind: &'static Kind, object: &Object, version: Option<&str>) -> Result<(), Error> {
+    async fn apply_new(&self, kind: &'static Kind, object: &Object, version: Option<&str>) -> Result<(), Error> {
         let mut body = object.body.clone();
         if let Some(version) = version {
             body["metadata"]["resourceVersion"] = version.into();
         }
         self.send_apply(kind, object, body, PatchParams::apply(FIELD_MANAGER)).await
+    }
+
+    /// Applies an object to the one that it was decided on.
+    async fn apply_to(&self, kind: &'static Kind, write: &Write) -> Result<Applied, Error> {
+        let Basis::Live { uid, resource_version } = &write.basis else {
+            // A whole object that does not say who applied it was applied by nobody.
+            let (reference, holder) = (write.object.reference.clone(), "nobody".into());
+            return Ok(Applied::Refused(Conflict { reference, holder }));
+        };
+        let mut body = write.object.body.clone();
+        body["metadata"]["uid"] = uid.as_str().into();
+        if let Some(version) = resource_version {
+            body["metadata"]["resourceVersion"] = version.as_str().into();
+        }
+        self.send_apply(kind, &write.object, body, PatchParams::apply(FIELD_MANAGER).force()).await?;
+        Ok(Applied::Written)
     }
 
     /// From now on this object is looked at first.
@@ -188,30 +208,6 @@ impl Writer {
 
     fn hidden(&self) -> MutexGuard<'_, HashSet<Ref>> {
         self.hidden.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
-    /// Changes an object that is there, if it is ours and differs.
-    async fn change(&self, kind: &'static Kind, object: &Object, live: &Value) -> Result<Applied, Error> {
-        if is_left_alone(object) {
-            return Ok(Applied::Unchanged);
-        }
-        let object = &object.clone().following(live);
-        if !is_ours(object, live) {
-            return Ok(Applied::InTheWay(Conflict { reference: object.reference.clone(), holder: holder(live) }));
-        }
-        // What is being deleted takes no changes; it is made anew when it is gone.
-        let going = !live["metadata"]["deletionTimestamp"].is_null();
-        if going || holds(&object.body, live) {
-            return Ok(Applied::Unchanged);
-        }
-        let mut body = object.body.clone();
-        body["metadata"]["uid"] = uid(live).into();
-        if !object.follows.is_empty() {
-            // What we take over from the live object must be what is there, or we would undo a change of its owner.
-            body["metadata"]["resourceVersion"] = live["metadata"]["resourceVersion"].clone();
-        }
-        self.send_apply(kind, object, body, PatchParams::apply(FIELD_MANAGER).force()).await?;
-        Ok(Applied::Written)
     }
 
     async fn send_apply(
@@ -267,29 +263,11 @@ impl Writer {
     }
 }
 
-/// Whether an object that is there stays as it is.
-fn is_left_alone(object: &Object) -> bool {
-    matches!(object.policy, Policy::CreateOnce | Policy::Leave)
-}
-
-/// Whether a live object is the one that we want to keep: it has the wanted controller. For objects without one, it must
-/// have been applied by us before.
-fn is_ours(object: &Object, live: &Value) -> bool {
-    if object.policy == Policy::Shared {
-        return same_manager(&object.body, live);
+/// A write as it is decided now that the object is known, or what becomes of it without one.
+fn decided(owner: &str, write: &Write, live: &Value) -> Result<Write, Applied> {
+    match decide(owner, &write.object, Some(live)) {
+        Decision::Apply(write) => Ok(*write),
+        Decision::Leave => Err(Applied::Unchanged),
+        Decision::Conflict(conflict) => Err(Applied::Refused(conflict)),
     }
-    match owner(&object.body) {
-        Some(wanted) => owner(live) == Some(wanted),
-        None => {
-            let managers = live["metadata"]["managedFields"].as_array();
-            managers.is_some_and(|managers| managers.iter().any(|entry| entry["manager"] == FIELD_MANAGER))
-        }
-    }
-}
-
-fn holder(live: &Value) -> String {
-    let owners = live["metadata"]["ownerReferences"].as_array();
-    let controller = owners.into_iter().flatten().find(|owner| owner["controller"] == true);
-    let text = |owner: &Value, field: &str| owner[field].as_str().unwrap_or_default().to_owned();
-    controller.map_or("nobody".into(), |owner| format!("{} {}", text(owner, "kind"), text(owner, "name")))
 }

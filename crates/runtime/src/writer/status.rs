@@ -50,23 +50,22 @@ impl Writer {
         Ok(Sent::Yes)
     }
 
-    /// The same, but a change waits a little where more will be known soon: for an answer that is `expected` by such a status, or for the
-    /// next step if it is progress only, since a model that starts says something new every second. Returns when to look
-    /// again.
-    pub async fn status_at_leisure(
+    /// The same, but a change waits a little where more will be known soon: as `debounce` says, and for the next step if it
+    /// is progress only, since a model that starts says something new every second. Returns when to look again.
+    pub async fn patch_status_debounced(
         &self,
         reference: &Ref,
         status: &impl Serialize,
-        expected: impl FnOnce(&Value) -> Expected,
+        debounce: Debounce,
     ) -> Result<Option<Duration>, Error> {
         let wanted = wanted(reference, status)?;
         let live = self.cache.get(reference);
         let said = live.as_deref().map_or(&Value::Null, |live| &live["status"]);
-        let wait = match expected(&wanted) {
+        let wait = match debounce {
             _ if *said == wanted => None,
-            Expected::Answer => Some(ANSWER),
-            Expected::Turns => Some(self.pace.progress()),
-            Expected::Nothing => is_progress(said, &wanted).then(|| self.pace.progress()),
+            Debounce::Answer => Some(ANSWER),
+            Debounce::Transient => Some(self.pace.progress()),
+            Debounce::Progress => is_progress(said, &wanted).then(|| self.pace.progress()),
         };
         match (self.pace.delay(reference, wait), live) {
             (None, Some(live)) => self.patch_status(reference, &live, &wanted).await.map(|_| None),
@@ -165,15 +164,15 @@ fn merge_patch(live: &Value, wanted: &Value) -> Option<Value> {
     (!patch.is_empty()).then_some(Value::Object(patch))
 }
 
-/// Whether more will be known soon.
+/// Which changes of a status wait for the next one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Expected {
-    /// A question was asked, or something was written, and what comes of it may change the status.
+pub enum Debounce {
+    /// All, for a moment: a question was asked, or something was written, and what comes of it may change the status.
     Answer,
-    /// Things go to and fro for a while, as everybody knows: what they are like at each turn is no news.
-    Turns,
-    /// All is known that was asked for.
-    Nothing,
+    /// All: the status is known to change to and fro for a while.
+    Transient,
+    /// Those that say nothing but how far things are.
+    Progress,
 }
 
 /// How long progress waits.

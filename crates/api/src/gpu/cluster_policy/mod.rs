@@ -21,7 +21,7 @@ use super::component::{Component, Switch};
 use super::daemonsets::Daemonsets;
 use super::dcgm::{Dcgm, DcgmExporter};
 use super::driver_parts::DriverSidecar;
-use crate::resource::{Cluster, Column, Kind, Resource};
+use crate::resource::{Cluster, Column, Handling, Kind, Resource};
 
 /// The device-plugin stack of a cluster.
 pub type ClusterPolicy = Resource<ClusterPolicySpec>;
@@ -92,6 +92,7 @@ impl Kind for ClusterPolicySpec {
     const VERSION: &'static str = "v1";
     const KIND: &'static str = "ClusterPolicy";
     const PLURAL: &'static str = "clusterpolicies";
+    const HANDLING: Handling = Handling::Reported;
     const COLUMNS: &'static [Column] = &[Column::STATE, Column::AGE_AS_STRING];
 }
 

@@ -140,12 +140,14 @@ fn show(
         }
         _ => None,
     };
+    let transient = upgrade::is_under_way(&list);
     Plan {
         objects: None,
         status: ClusterPolicyStatus { state, namespace: Some(cx.namespace().into()), conditions: Some(list) },
         events: event.into_iter().chain(upgrade).chain(causes).collect(),
         requeue: cx.cluster.troubles.again,
         questions: Vec::new(),
+        transient,
     }
 }
 

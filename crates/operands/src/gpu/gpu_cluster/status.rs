@@ -104,5 +104,6 @@ fn show(
         events: event.into_iter().collect(),
         requeue: None,
         questions: Vec::new(),
+        transient: false,
     }
 }

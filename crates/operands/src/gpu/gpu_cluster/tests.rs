@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use capstan_api::gpu::gpu_cluster::GpuClusterState::{NotReady, Ready};
-use capstan_plan::{Gvk, Owned, diff};
+use capstan_plan::{Gvk, Owned, Write, diff};
 use jiff::Timestamp;
 
 use super::*;
@@ -83,7 +83,7 @@ fn condition<'a>(plan: &'a Plan<GpuClusterStatus>, type_: &str) -> (&'a str, &'a
 /// What is there once the plan was carried out, and so many pods run.
 fn applied(plan: &Plan<GpuClusterStatus>, available: i64) -> Facts {
     let mut facts = facts();
-    for object in diff("u1", plan.objects.as_ref().unwrap(), &facts.live).apply {
+    for Write { object, .. } in diff("u1", plan.objects.as_ref().unwrap(), &facts.live).apply {
         let mut body = object.body.clone();
         body["metadata"]["uid"] = object.reference.to_string().into();
         body["metadata"]["resourceVersion"] = "1".into();

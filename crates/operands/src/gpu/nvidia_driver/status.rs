@@ -139,11 +139,13 @@ fn show(
         }
         _ => None,
     };
+    let transient = upgrade::is_under_way(&list);
     Plan {
         objects: None,
         status: NvidiaDriverStatus { state, namespace: Some(one.cx.cluster.namespace.clone()), conditions: Some(list) },
         events: event.into_iter().chain(upgrade).chain(causes).collect(),
         requeue: one.cx.cluster.troubles.again,
         questions: Vec::new(),
+        transient,
     }
 }

@@ -1,7 +1,7 @@
 //! NVIDIADriver: which DaemonSets there are, and what they say.
 
 use capstan_api::gpu::nvidia_driver::NvidiaDriverState;
-use capstan_plan::diff;
+use capstan_plan::{Write, diff};
 use jiff::Timestamp;
 use serde_json::{Value, json};
 
@@ -120,7 +120,9 @@ fn a_newer_operator_alone_rolls_no_driver() {
     let (driver, nodes) = (driver(json!({})), [node("a", ("ubuntu", "22.04"), "k")]);
     let first = planned(&driver, &nodes);
     let mut facts = facts();
-    for object in diff("bfac7359-6033-45ce-88d6-53db0078526e", first.objects.as_deref().unwrap(), &facts.live).apply {
+    for Write { object, .. } in
+        diff("bfac7359-6033-45ce-88d6-53db0078526e", first.objects.as_deref().unwrap(), &facts.live).apply
+    {
         facts.live.insert(object.reference.clone(), std::sync::Arc::new(object.body.clone()));
     }
     let mut newer = cluster(&nodes);

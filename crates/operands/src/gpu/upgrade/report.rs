@@ -4,7 +4,6 @@ use capstan_plan::conditions::{self, Wanted};
 use capstan_plan::{Note, Severity};
 use jiff::Timestamp;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
-use serde_json::Value;
 
 use super::journal::State;
 use super::settings::Settings;
@@ -71,11 +70,10 @@ fn is_quiet(reason: &str) -> bool {
     [COMPLETE, NOTHING].contains(&reason)
 }
 
-/// Whether a status says that an upgrade is under way, during which operands come and go on every node.
-pub fn is_under_way(status: &Value) -> bool {
-    let mut conditions = status["conditions"].as_array().into_iter().flatten();
-    let fine = |reason: &Value| reason == "InProgress" || reason == "Canary";
-    conditions.any(|one| one["type"] == CONDITION && one["status"] == "False" && fine(&one["reason"]))
+/// Whether conditions say that an upgrade is under way, during which operands come and go on every node.
+pub fn is_under_way(conditions: &[Condition]) -> bool {
+    let fine = |reason: &str| reason == "InProgress" || reason == "Canary";
+    conditions.iter().any(|one| one.type_ == CONDITION && one.status == "False" && fine(&one.reason))
 }
 
 /// Sets the condition or, where nothing is upgraded automatically, clears it. As long as nobody has looked at the nodes

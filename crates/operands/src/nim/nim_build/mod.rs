@@ -10,7 +10,7 @@ use std::collections::BTreeMap;
 
 use capstan_api::nim::cache::NimProfile;
 use capstan_api::nim::{NimBuild, NimBuildStatus, NimCache};
-use capstan_plan::{Facts, LiveObjects, Object, Plan};
+use capstan_plan::{Facts, LogPart, Object, Plan, Question};
 use k8s_openapi::api::core::v1::{ConfigMap, Pod};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use kube::{Resource, ResourceExt};
@@ -18,30 +18,25 @@ use status::Step;
 
 use super::manifest::Manifest;
 use super::nim_service::MANAGED_BY;
-use crate::pods::phase;
+use crate::pods::{log, phase, printed};
 
 /// Key of the ConfigMap of the cache for the manifest that builds have written.
 const LOCAL_MANIFEST: &str = "local_model_manifest.yaml";
 const BUILDABLE: &str = "trtllm_buildable";
 
-/// What was seen outside of the objects.
-#[derive(Clone, Debug, Default)]
-pub struct Seen {
-    /// What the manifest pod printed before it ended.
-    pub manifest: Option<String>,
-}
+/// No manifest is longer.
+const MANIFEST_BYTES: u32 = 16 << 20;
 
 struct Cx<'a> {
     build: &'a NimBuild,
     facts: &'a Facts,
-    seen: &'a Seen,
     name: String,
     namespace: String,
 }
 
 impl<'a> Cx<'a> {
-    fn new(build: &'a NimBuild, facts: &'a Facts, seen: &'a Seen) -> Self {
-        Self { build, facts, seen, name: build.name_any(), namespace: build.namespace().unwrap_or_default() }
+    fn new(build: &'a NimBuild, facts: &'a Facts) -> Self {
+        Self { build, facts, name: build.name_any(), namespace: build.namespace().unwrap_or_default() }
     }
 
     fn spec(&self) -> &'a capstan_api::nim::NimBuildSpec {
@@ -61,6 +56,17 @@ impl<'a> Cx<'a> {
         self.facts.live.typed(&self.namespace, name)
     }
 
+    /// The log of the pod that prints the manifest, to be read once it has ended well.
+    fn manifest_log(&self) -> Option<Question> {
+        let pod = self.pod(&pods::manifest_name(self)).filter(|pod| phase(pod) == "Succeeded")?;
+        Some(log(&pod, LogPart::Head(MANIFEST_BYTES)))
+    }
+
+    /// What it printed; an error if that cannot be read.
+    fn printed(&self) -> Option<Result<&'a str, &'a str>> {
+        printed(self.facts, self.manifest_log()?)
+    }
+
     fn child(&self, object: Object) -> Object {
         match self.build.controller_owner_ref(&()) {
             Some(owner) => object.owned_by(&owner),
@@ -70,16 +76,18 @@ impl<'a> Cx<'a> {
 }
 
 /// The answer when something outside the spec is in the way: nothing more is written until it is gone.
-pub fn blocked(build: &NimBuild, facts: &Facts, seen: &Seen, reason: &str, message: &str) -> Plan<NimBuildStatus> {
-    status::show(&Cx::new(build, facts, seen), Step::Blocked(reason.into(), message.into()))
+pub fn blocked(build: &NimBuild, facts: &Facts, reason: &str, message: &str) -> Plan<NimBuildStatus> {
+    status::show(&Cx::new(build, facts), Step::Blocked(reason.into(), message.into()))
 }
 
 /// What this build should look like.
-pub fn plan(build: &NimBuild, facts: &Facts, seen: &Seen) -> Plan<NimBuildStatus> {
-    let cx = Cx::new(build, facts, seen);
+pub fn plan(build: &NimBuild, facts: &Facts) -> Plan<NimBuildStatus> {
+    let cx = Cx::new(build, facts);
     let mut objects = Vec::new();
     let step = advance(&cx, &mut objects);
-    Plan { objects: Some(objects), ..status::show(&cx, step) }
+    let questions =
+        cx.manifest_log().filter(|_| matches!(step, Step::Manifest(_) | Step::Built(_) | Step::NoManifest(_)));
+    Plan { objects: Some(objects), questions: questions.into_iter().collect(), ..status::show(&cx, step) }
 }
 
 /// Adds what the next step needs, and says which one it is.
@@ -98,7 +106,7 @@ fn advance(cx: &Cx<'_>, objects: &mut Vec<Object>) -> Step {
     let Some(kept) = kept else {
         return Step::NoManifest(format!("ConfigMap {}-manifest is not there", cache.name_any()));
     };
-    let Some(text) = cx.seen.manifest.as_deref() else {
+    let Some(Ok(text)) = cx.printed() else {
         let pod = cx.pod(&pods::manifest_name(cx));
         if pod.as_ref().is_none_or(|pod| phase(pod) != "Failed") {
             objects.push(cx.child(pods::manifest(cx, &cache).create_once()));
@@ -215,14 +223,6 @@ fn labels(cx: &Cx<'_>) -> BTreeMap<String, String> {
     labels.extend(cx.spec().labels.clone().unwrap_or_default());
     labels.extend(own.iter().map(|(key, value)| ((*key).to_owned(), (*value).to_owned())));
     labels
-}
-
-/// The pod whose output is the manifest, once it has ended well.
-pub fn manifest_pod(build: &NimBuild, live: &LiveObjects) -> Option<String> {
-    let namespace = build.namespace().unwrap_or_default();
-    let name = format!("{}-local-manifest-pod", build.name_any());
-    let pod: Pod = live.typed(&namespace, &name)?;
-    (phase(&pod) == "Succeeded").then_some(name)
 }
 
 /// What is wrong with a build before it is stored.

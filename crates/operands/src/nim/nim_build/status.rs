@@ -90,7 +90,14 @@ pub(super) fn show(cx: &Cx<'_>, step: Step) -> Plan<NimBuildStatus> {
     let note = shown.write(status.state.as_deref(), list, &about);
     PASSING.iter().filter(|type_| !shown.says(type_)).for_each(|type_| conditions::clear(list, type_));
     status.state = Some(shown.state.into());
-    Plan { objects: None, status, events: note.into_iter().collect(), requeue: shown.requeue, questions: Vec::new() }
+    Plan {
+        objects: None,
+        status,
+        events: note.into_iter().collect(),
+        requeue: shown.requeue,
+        questions: Vec::new(),
+        transient: false,
+    }
 }
 
 fn building(cx: &Cx<'_>, profile: &str, pod: Option<&Pod>) -> Shown {
@@ -129,7 +136,9 @@ fn printing(cx: &Cx<'_>, pod: Option<&Pod>) -> Shown {
     let Some(pod) = pod else { return Shown::new("InProgress") };
     let name = pods::manifest_name(cx);
     let waited = waited(cx, pod);
-    let state = trouble(pod).unwrap_or_else(|| format!("waiting for pod {name} to print the list of profiles"));
+    let unread = cx.printed().and_then(Result::err).map(|why| format!("the log of pod {name} cannot be read: {why}"));
+    let waiting = || format!("waiting for pod {name} to print the list of profiles");
+    let state = trouble(pod).or(unread).unwrap_or_else(waiting);
     if waited >= MANIFEST {
         let message = format!("the list of profiles could not be read for {} minutes: {state}", waited.as_secs() / 60);
         return Shown::new("Failed").trouble(RECONCILE_FAILED, "ManifestTimeout", message);

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use capstan_plan::{Ref, diff};
+use capstan_plan::{Answer, LiveObjects, Ref, diff};
 use jiff::Timestamp;
 use serde_json::{Value, json};
 
@@ -13,7 +13,6 @@ const MANIFEST: &str = "built:\n  model: meta/llama\n  release: 1.8.0\n  tags: {
 struct World {
     build: NimBuild,
     facts: Facts,
-    seen: Seen,
 }
 
 fn profile(name: &str, tags: Value) -> Value {
@@ -32,7 +31,7 @@ impl World {
             "metadata": {"name": "b", "namespace": "nim", "uid": "u-b", "generation": 1}, "spec": whole,
         });
         let facts = Facts::at(Timestamp::from_second(1_800_000_000).unwrap());
-        Self { build: serde_json::from_value(build).unwrap(), facts, seen: Seen::default() }
+        Self { build: serde_json::from_value(build).unwrap(), facts }
     }
 
     fn cache(mut self, state: &str, profiles: Value) -> Self {
@@ -62,9 +61,9 @@ impl World {
     }
 
     fn turn(&mut self) -> Plan<NimBuildStatus> {
-        let plan = plan(&self.build, &self.facts, &self.seen);
+        let plan = plan(&self.build, &self.facts);
         let diff = diff("u-b", plan.objects.as_deref().unwrap(), &self.facts.live);
-        for object in diff.apply {
+        for object in diff.apply.into_iter().map(|write| write.object) {
             let mut body = object.body;
             body["metadata"]["creationTimestamp"] = self.facts.now.to_string().into();
             self.facts.live.insert(object.reference, Arc::new(body));
@@ -75,6 +74,16 @@ impl World {
         self.facts.live = live;
         self.build.status = Some(plan.status.clone());
         plan
+    }
+
+    /// The manifest pod ends, and has printed this.
+    fn print(&mut self, text: &str) {
+        if !self.has("b-local-manifest-pod") {
+            self.turn();
+        }
+        self.pod_status("b-local-manifest-pod", json!({"phase": "Succeeded"}));
+        let log = plan(&self.build, &self.facts).questions.remove(0);
+        self.facts.answers.insert(log, Answer::PodLog(Ok(text.into())));
     }
 
     fn pod_status(&mut self, name: &str, status: Value) {
@@ -120,7 +129,7 @@ fn from_the_cache_to_a_profile_that_was_built() {
     world.turn();
     assert!(!world.has("b-engine-build-pod"));
     assert!(world.has("b-local-manifest-pod"));
-    world.seen.manifest = Some(MANIFEST.into());
+    world.print(MANIFEST);
     world.turn();
     assert_eq!(world.state(), "Ready");
     assert!(!world.has("b-local-manifest-pod"));
@@ -129,7 +138,6 @@ fn from_the_cache_to_a_profile_that_was_built() {
     let data = map.data.unwrap();
     assert_eq!(data["model_manifest.yaml"], "in: {}", "what the cache wrote stays");
     assert!(data["local_model_manifest.yaml"].contains("model_name: tuned"));
-    world.seen.manifest = None;
     let before = world.build.status.clone();
     world.turn();
     assert_eq!(world.build.status, before);
@@ -236,7 +244,7 @@ fn a_build_that_left_nothing_is_not_ready() {
         json!({"phase": "Running", "conditions": [{"type": "Ready", "status": "True"}]}),
     );
     world.turn();
-    world.seen.manifest = Some(MANIFEST.into());
+    world.print(MANIFEST);
     world.turn();
     assert_eq!(world.state(), "Failed");
     assert_eq!(
@@ -353,11 +361,11 @@ fn every_step_is_a_condition_with_its_reason_and_state() {
     let built = "ENGINE_BUILD_POD_COMPLETED True PodReady, InProgress";
     assert_eq!(seen(&world, "ENGINE_BUILD_POD_COMPLETED"), built);
     world.turn();
-    world.seen.manifest = Some(MANIFEST.into());
+    world.print(MANIFEST);
     world.turn();
     let done = "MODEL_MANIFEST_POD_COMPLETED True PodCompleted, Ready";
     assert_eq!(seen(&world, "MODEL_MANIFEST_POD_COMPLETED"), done);
-    let refused = blocked(&world.build, &world.facts, &world.seen, "PodFailed", "no");
+    let refused = blocked(&world.build, &world.facts, "PodFailed", "no");
     world.build.status = Some(refused.status);
     assert_eq!(seen(&world, "RECONCILE_FAILED"), "RECONCILE_FAILED True PodFailed, Failed");
 }

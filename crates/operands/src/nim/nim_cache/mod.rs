@@ -9,6 +9,7 @@ mod invalid;
 mod job;
 mod manifest_pod;
 mod names;
+mod progress;
 mod source;
 mod status;
 
@@ -17,7 +18,7 @@ use std::collections::BTreeSet;
 use capstan_api::nim::{NimCache, NimCacheStatus};
 use capstan_plan::kit::INSTANCE;
 use capstan_plan::kit::storage;
-use capstan_plan::{Facts, LiveObjects, Object, Plan, Question};
+use capstan_plan::{Facts, LogPart, Object, Plan, Question};
 use k8s_openapi::api::core::v1::{ConfigMap, PersistentVolumeClaim, Pod};
 use kube::{Resource, ResourceExt};
 use source::Source;
@@ -28,29 +29,52 @@ use super::manifest::{self, Manifest};
 use super::profiles;
 use crate::pods;
 
-/// What was seen outside of the objects.
-#[derive(Clone, Debug, Default)]
-pub struct Seen {
-    /// What the manifest pod printed before it ended.
-    pub manifest: Option<String>,
-    /// Products of the GPUs in the cluster.
-    pub products: BTreeSet<String>,
-    /// Progress that the download last printed.
-    pub progress: Option<String>,
-}
+/// No manifest is longer: the largest that are known have a few hundred profiles.
+const MANIFEST_BYTES: u32 = 16 << 20;
+/// Where a download prints its progress.
+const PROGRESS_LINES: u16 = 20;
 
 /// What every part of the plan needs.
 struct Cx<'a> {
     cache: &'a NimCache,
     facts: &'a Facts,
-    seen: &'a Seen,
+    /// Products of the GPUs in the cluster.
+    products: &'a BTreeSet<String>,
     name: String,
     namespace: String,
 }
 
 impl<'a> Cx<'a> {
-    fn new(cache: &'a NimCache, facts: &'a Facts, seen: &'a Seen) -> Self {
-        Self { cache, facts, seen, name: cache.name_any(), namespace: cache.namespace().unwrap_or_default() }
+    fn new(cache: &'a NimCache, facts: &'a Facts, products: &'a BTreeSet<String>) -> Self {
+        Self { cache, facts, products, name: cache.name_any(), namespace: cache.namespace().unwrap_or_default() }
+    }
+
+    /// The log of the pod that prints the manifest, to be read once it has ended well and while nothing is kept.
+    fn manifest_log(&self) -> Option<Question> {
+        let pod: Pod = self.facts.live.typed(&self.namespace, &names::pod(self))?;
+        let ended = pods::phase(&pod) == "Succeeded" && self.kept().is_none();
+        ended.then(|| pods::log(&pod, LogPart::Head(MANIFEST_BYTES)))
+    }
+
+    /// What it printed; an error if that cannot be read.
+    fn printed(&self) -> Option<Result<&'a str, &'a str>> {
+        pods::printed(self.facts, self.manifest_log()?)
+    }
+
+    /// The manifest that it printed.
+    fn printed_manifest(&self) -> Option<&'a str> {
+        self.printed()?.ok()
+    }
+
+    /// The end of the log of the download, while it runs.
+    fn progress_log(&self) -> Option<Question> {
+        let running = self.pods().into_iter().find(|pod| pods::phase(pod) == "Running")?;
+        Some(pods::log(&running, LogPart::Tail(PROGRESS_LINES)))
+    }
+
+    /// How far the download is, as far as it says. A courtesy: it goes on though its log cannot be read.
+    fn progress(&self) -> Option<String> {
+        progress::last(pods::printed(self.facts, self.progress_log()?)?.ok()?)
     }
 
     fn spec(&self) -> &'a capstan_api::nim::NimCacheSpec {
@@ -72,7 +96,7 @@ impl<'a> Cx<'a> {
             Told::As(Protocol::Native) => NATIVE,
             _ if before == NATIVE => NATIVE,
             _ if before == MODEL_FREE => MODEL_FREE,
-            _ if self.seen.manifest.as_deref().is_some_and(manifest_pod::has_none) => MODEL_FREE,
+            _ if self.printed_manifest().is_some_and(manifest_pod::has_none) => MODEL_FREE,
             _ => "",
         }
     }
@@ -111,8 +135,8 @@ const NATIVE: &str = "native";
 const MODEL_FREE: &str = "model-free";
 
 /// What this cache should look like.
-pub fn plan(cache: &NimCache, facts: &Facts, seen: &Seen) -> Plan<NimCacheStatus> {
-    let cx = Cx::new(cache, facts, seen);
+pub fn plan(cache: &NimCache, facts: &Facts, products: &BTreeSet<String>) -> Plan<NimCacheStatus> {
+    let cx = Cx::new(cache, facts, products);
     let faults = invalid::faults(&cx);
     if !faults.is_empty() {
         return Plan { objects: None, ..status::show(&cx, Step::Invalid(faults.join("; "))) };
@@ -122,7 +146,7 @@ pub fn plan(cache: &NimCache, facts: &Facts, seen: &Seen) -> Plan<NimCacheStatus
     let step = advance(&cx, &mut objects);
     // A list that cannot be read can be mended: what was made of it stays until then, a running download too.
     let objects = Some(objects).filter(|_| !matches!(step, Step::BadManifest(_)));
-    let questions = cx.question().into_iter().collect();
+    let questions = [cx.question(), cx.manifest_log(), cx.progress_log()].into_iter().flatten().collect();
     Plan { objects, questions, ..status::show(&cx, step) }
 }
 
@@ -180,7 +204,7 @@ fn manifest_of(cx: &Cx<'_>, kept: Option<&ConfigMap>) -> Result<Option<Manifest>
             .ok_or_else(|| format!("ConfigMap {name} has no key {}: delete it, and it is made anew", manifest::KEY))?;
         return Manifest::parse(text).map(Some).map_err(|error| format!("ConfigMap {name}: {error}"));
     }
-    match cx.seen.manifest.as_deref() {
+    match cx.printed_manifest() {
         Some(text) if !manifest_pod::has_none(text) => Manifest::parse(text).map(Some),
         _ => Ok(None),
     }
@@ -203,7 +227,7 @@ fn selection(cx: &Cx<'_>, source: &Source<'_>, manifest: Option<&Manifest>) -> R
     if let Some(chosen) = names::chosen(cx)? {
         return Ok(chosen);
     }
-    let selected = manifest.map(|manifest| profiles::select(manifest, &filter, &cx.seen.products)).unwrap_or_default();
+    let selected = manifest.map(|manifest| profiles::select(manifest, &filter, cx.products)).unwrap_or_default();
     if selected.is_empty() {
         return Err(names::no_profile(cx, &filter, manifest));
     }
@@ -211,37 +235,25 @@ fn selection(cx: &Cx<'_>, source: &Source<'_>, manifest: Option<&Manifest>) -> R
 }
 
 /// The answer when something outside the spec is in the way: nothing more is written until it is gone.
-pub fn blocked(cache: &NimCache, facts: &Facts, seen: &Seen, reason: &str, message: &str) -> Plan<NimCacheStatus> {
-    status::show(&Cx::new(cache, facts, seen), Step::Blocked(reason.into(), message.into()))
+pub fn blocked(
+    cache: &NimCache,
+    facts: &Facts,
+    products: &BTreeSet<String>,
+    reason: &str,
+    message: &str,
+) -> Plan<NimCacheStatus> {
+    status::show(&Cx::new(cache, facts, products), Step::Blocked(reason.into(), message.into()))
 }
 
 /// What is wrong with a cache before it is stored.
 pub fn check(cache: &NimCache) -> Vec<String> {
     let facts = Facts::at(jiff::Timestamp::UNIX_EPOCH);
-    invalid::faults(&Cx::new(cache, &facts, &Seen::default()))
+    invalid::faults(&Cx::new(cache, &facts, &BTreeSet::new()))
 }
 
 /// The claim that holds the model of a cache.
 pub fn claim_name(cache: &NimCache) -> String {
     storage::claim_name(&cache.spec.storage.pvc.clone().unwrap_or_default(), &cache.name_any())
-}
-
-/// The pod whose output is the manifest, once it has ended well.
-pub fn manifest_pod(cache: &NimCache, live: &LiveObjects) -> Option<String> {
-    let namespace = cache.namespace().unwrap_or_default();
-    let name = format!("{}-pod", cache.name_any());
-    let pod: Pod = live.typed(&namespace, &name)?;
-    (pods::phase(&pod) == "Succeeded").then_some(name)
-}
-
-/// The pod that downloads, while it runs.
-pub fn running_pod(cache: &NimCache, live: &LiveObjects) -> Option<String> {
-    let job = format!("{}-job", cache.name_any());
-    let pods = live.iter().filter(|(reference, _)| reference.gvk.kind == "Pod");
-    let mut running = pods.filter(|(_, pod)| {
-        pod["metadata"]["labels"]["batch.kubernetes.io/job-name"] == job.as_str() && pod["status"]["phase"] == "Running"
-    });
-    running.next().map(|(reference, _)| reference.name.clone())
 }
 
 /// Whether the claim of `cache` is there.

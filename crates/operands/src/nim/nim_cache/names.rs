@@ -56,7 +56,7 @@ pub(super) fn no_profile(cx: &Cx<'_>, filter: &ModelFilter, manifest: Option<&Ma
             .into();
     };
     let wishes = serde_json::to_string(filter).unwrap_or_default();
-    let products: Vec<&str> = cx.seen.products.iter().map(String::as_str).collect();
+    let products: Vec<&str> = cx.products.iter().map(String::as_str).collect();
     let gpus = if products.is_empty() { "none known".into() } else { products.join(", ") };
     format!(
         "no profiles are selected for caching: none of the {} profiles in ConfigMap {} fits spec.source.ngc.model {wishes} \

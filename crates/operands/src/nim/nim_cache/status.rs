@@ -29,10 +29,8 @@ const RECONCILE_FAILED: &str = "NIM_CACHE_RECONCILE_FAILED";
 
 /// How long the manifest pod may take before the cache counts as failed. It is waited for all the same.
 const MANIFEST: Duration = Duration::from_secs(900);
-/// When to look at nodes and progress again: neither wakes the controller.
+/// When to look at nodes again, which do not wake the controller.
 const LOOK: Duration = Duration::from_secs(60);
-/// When to look at the progress of a download again.
-const PROGRESS: Duration = Duration::from_secs(30);
 
 /// What a cache is at.
 pub(super) enum Step {
@@ -98,7 +96,8 @@ fn manifest(cx: &Cx<'_>, pod: Option<&Pod>) -> Shown {
     let since = pod.metadata.creation_timestamp.as_ref().map_or(cx.facts.now, |time| time.0);
     let waited = elapsed(since, cx.facts.now);
     let name = names::pod(cx);
-    let trouble = pods::trouble(pod);
+    let unread = cx.printed().and_then(Result::err).map(|why| format!("the log of pod {name} cannot be read: {why}"));
+    let trouble = pods::trouble(pod).or(unread);
     if waited >= MANIFEST {
         let why = trouble.unwrap_or_else(|| format!("pod {name} has not ended"));
         let message = format!("the list of profiles could not be read for {} minutes: {why}", waited.as_secs() / 60);
@@ -146,10 +145,9 @@ fn download(cx: &Cx<'_>, job: Option<&Job>) -> Shown {
         let message = format!("Job {name} has no pod yet{retry}");
         return created(Shown::new("Pending")).with(JOB_PENDING, true, "JobPending", message);
     }
-    let progress = cx.seen.progress.as_ref().map(|progress| format!(": {progress}")).unwrap_or_default();
-    created(Shown::new("InProgress"))
-        .with(JOB_PENDING, false, "JobRunning", format!("Job {name} is downloading{progress}{retry}"))
-        .again(PROGRESS)
+    let progress = cx.progress().map(|progress| format!(": {progress}")).unwrap_or_default();
+    let message = format!("Job {name} is downloading{progress}{retry}");
+    created(Shown::new("InProgress")).with(JOB_PENDING, false, "JobRunning", message)
 }
 
 /// Nothing changes any more, unless the claim is gone and the model with it.
@@ -233,7 +231,14 @@ fn write(cx: &Cx<'_>, shown: &Shown, profiles: Vec<NimProfile>) -> Plan<NimCache
     let before = status.pvc.take().filter(|name| cx.is_ready() && !name.is_empty());
     status.pvc = (shown.state == READY).then(|| before.unwrap_or(claim));
     status.profiles = Some(profiles).filter(|profiles| !profiles.is_empty());
-    Plan { objects: None, status, events: note.into_iter().collect(), requeue: shown.requeue, questions: Vec::new() }
+    Plan {
+        objects: None,
+        status,
+        events: note.into_iter().collect(),
+        requeue: shown.requeue,
+        questions: Vec::new(),
+        transient: false,
+    }
 }
 
 fn elapsed(since: Timestamp, now: Timestamp) -> Duration {

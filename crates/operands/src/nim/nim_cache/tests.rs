@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use capstan_plan::{Answer, Gvk, Orchestrator, Ref, diff};
+use capstan_plan::{Answer, Gvk, LiveObjects, Orchestrator, Ref, diff};
 use jiff::Timestamp;
 use k8s_openapi::api::batch::v1::Job;
 use serde_json::{Value, json};
@@ -54,13 +54,13 @@ fn repository(kind: &str, endpoint: &str, what: Value) -> Value {
 struct World {
     cache: NimCache,
     facts: Facts,
-    seen: Seen,
+    products: BTreeSet<String>,
 }
 
 impl World {
     fn new(spec: Value) -> Self {
         let facts = Facts::at(Timestamp::from_second(1_800_000_000).unwrap());
-        Self { cache: cache(spec), facts, seen: Seen::default() }
+        Self { cache: cache(spec), facts, products: BTreeSet::new() }
     }
 
     /// The registry is asked, and says this.
@@ -72,8 +72,19 @@ impl World {
         self.facts.answers.insert(question, Answer::Image(answer));
     }
 
+    /// The manifest pod ends, and has printed this.
+    fn print(&mut self, text: &str) {
+        if !self.has("Pod", "llama-pod") {
+            self.turn();
+        }
+        self.set("Pod", "llama-pod", |pod| pod["status"] = json!({"phase": "Succeeded"}));
+        let questions = self.plan().questions;
+        let log = questions.into_iter().find(|one| matches!(one, Question::PodLog { .. })).unwrap();
+        self.facts.answers.insert(log, Answer::PodLog(Ok(text.into())));
+    }
+
     fn plan(&self) -> Plan<NimCacheStatus> {
-        plan(&self.cache, &self.facts, &self.seen)
+        plan(&self.cache, &self.facts, &self.products)
     }
 
     /// Plans, and makes it so.
@@ -82,7 +93,7 @@ impl World {
         self.cache.status = Some(plan.status.clone());
         let Some(wanted) = &plan.objects else { return plan };
         let diff = diff("u-llama", wanted, &self.facts.live);
-        for object in diff.apply {
+        for object in diff.apply.into_iter().map(|write| write.object) {
             let mut body = object.body;
             body["metadata"]["uid"] = format!("u-{}", object.reference.name).into();
             body["metadata"]["creationTimestamp"] = self.facts.now.to_string().into();
@@ -135,7 +146,7 @@ impl World {
         let mut world = Self::new(spec);
         world.claim("store");
         world.turn();
-        world.seen.manifest = Some(MANIFEST.into());
+        world.print(MANIFEST);
         world.turn();
         world.turn();
         world
@@ -166,7 +177,7 @@ fn from_the_claim_to_ready_and_the_job_may_go() {
     assert_eq!(world.state(), "PVC-Created");
     assert_eq!(world.condition("NIM_CACHE_JOB_PENDING").1, "WaitingForManifest");
 
-    world.seen.manifest = Some(MANIFEST.into());
+    world.print(MANIFEST);
     let third = world.turn();
     insta::assert_yaml_snapshot!("download_objects", yaml(&third));
     assert!(!world.has("Pod", "llama-pod"), "the pod that printed the manifest is gone");
@@ -174,7 +185,6 @@ fn from_the_claim_to_ready_and_the_job_may_go() {
     assert_eq!(world.state(), "Started");
     world.job_status(json!({"startTime": "2027-01-01T00:00:00Z", "active": 1}));
     assert_eq!(world.state(), "InProgress");
-    world.seen.manifest = None;
     world.complete();
     insta::assert_yaml_snapshot!("ready_status", world.cache.status);
 
@@ -297,9 +307,8 @@ fn an_image_without_a_manifest_downloads_by_address() {
     let mut world = World::new(repository("hf", "https://hf.co", json!({"modelName": "m"})));
     world.claim("store");
     world.turn();
-    world.seen.manifest = Some("model_manifest.yaml not found\n".into());
+    world.print("model_manifest.yaml not found\n");
     world.turn();
-    world.seen.manifest = None;
     world.turn();
     assert_eq!(world.cache.status.as_ref().unwrap().type_.as_deref(), Some("model-free"));
     let command = world.job().spec.unwrap().template.spec.unwrap().containers.remove(0).command.unwrap();
@@ -317,7 +326,7 @@ fn an_image_without_a_manifest_and_with_named_profiles_ends_with_their_names() {
     let mut spec = ngc();
     spec["source"]["ngc"]["model"] = json!({"profiles": ["p1"]});
     let mut world = World::new(spec);
-    world.seen.manifest = Some("model_manifest.yaml not found".into());
+    world.print("model_manifest.yaml not found");
     world.turn();
     world.turn();
     world.turn();
@@ -364,8 +373,8 @@ fn gpus_of_the_cluster_choose_the_profile() {
     let mut spec = ngc();
     spec["source"]["ngc"]["model"] = json!({"engine": "tensorrt_llm"});
     let mut world = World::new(spec);
-    world.seen.manifest = Some(MANIFEST.into());
-    world.seen.products = BTreeSet::from(["NVIDIA-H100".to_owned()]);
+    world.print(MANIFEST);
+    world.products = BTreeSet::from(["NVIDIA-H100".to_owned()]);
     world.turn();
     let plan = world.turn();
     assert_eq!(world.state(), "NotReady");
@@ -378,7 +387,7 @@ fn gpus_of_the_cluster_choose_the_profile() {
          spec.source.ngc.model {\"engine\":\"tensorrt_llm\"} (GPUs of the cluster: NVIDIA-H100); \
          loosen the wishes or name the profiles"
     );
-    world.seen.products = BTreeSet::from(["NVIDIA-L40S".to_owned()]);
+    world.products = BTreeSet::from(["NVIDIA-L40S".to_owned()]);
     world.turn();
     world.turn();
     assert_eq!(job::selected(&world.job()).unwrap(), ["trt-l40s"]);
@@ -590,7 +599,7 @@ fn a_ready_cache_stays_ready_when_something_gets_in_the_way() {
     let mut world = World::new(ngc());
     world.cache.status =
         serde_json::from_value(json!({"state": "Ready", "pvc": "llama-pvc", "profiles": [{"name": "p"}]})).unwrap();
-    let told = blocked(&world.cache, &world.facts, &world.seen, "RoleFailed", "no");
+    let told = blocked(&world.cache, &world.facts, &world.products, "RoleFailed", "no");
     assert_eq!(told.status.state.as_deref(), Some("Ready"));
     assert_eq!(told.status.profiles.unwrap().len(), 1);
     let failed = told.status.conditions.unwrap();
@@ -624,7 +633,7 @@ fn a_manifest_pod_that_tells_nothing_fails_after_a_while_and_is_still_listened_t
     assert_eq!(world.state(), "Failed");
     assert_eq!(world.condition("NIM_CACHE_RECONCILE_FAILED").1, "ManifestTimeout");
     assert!(world.has("Pod", "llama-pod"), "it may print its list yet");
-    world.seen.manifest = Some(MANIFEST.into());
+    world.print(MANIFEST);
     world.turn();
     world.turn();
     assert!(world.has("Job", "llama-job"));
@@ -633,7 +642,7 @@ fn a_manifest_pod_that_tells_nothing_fails_after_a_while_and_is_still_listened_t
 #[test]
 fn a_refused_account_is_told_and_the_cache_is_not_ready() {
     let world = World::new(ngc());
-    let told = blocked(&world.cache, &world.facts, &world.seen, "ServiceAccountFailed", "no");
+    let told = blocked(&world.cache, &world.facts, &world.products, "ServiceAccountFailed", "no");
     assert_eq!(told.status.state.as_deref(), Some("NotReady"));
     let conditions = told.status.conditions.unwrap();
     let failed = conditions.iter().find(|one| one.type_ == "NIM_CACHE_RECONCILE_FAILED").unwrap();

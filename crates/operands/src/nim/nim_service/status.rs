@@ -49,7 +49,14 @@ pub(super) fn observed(cx: &Cx<'_>, objects: &[Object], parts: Parts) -> Plan<Ni
     // A registry answers within seconds: a service that nobody has seen yet need not say that it waits.
     if cx.service.status.is_none() && parts.stop.as_ref().is_some_and(|stop| stop.reason == image::INSPECTING) {
         let status = NimServiceStatus::default();
-        return Plan { objects: None, status, events: Vec::new(), requeue: None, questions: parts.questions };
+        return Plan {
+            objects: None,
+            status,
+            events: Vec::new(),
+            requeue: None,
+            questions: parts.questions,
+            transient: false,
+        };
     }
     let progress = progress(cx);
     let outdated = objects.iter().find(|object| !is_current(object, &cx.facts.live));
@@ -291,7 +298,7 @@ fn finish(cx: &Cx<'_>, outcome: Outcome, reason: &str, message: &str, notices: N
     let changed = another || (outcome == Outcome::Failed && cx.service.status != Some(status.clone()));
     let note = Note { severity, reason: state, message: message.into() };
     let events = changed.then_some(note).into_iter().collect();
-    Plan { objects: None, status, events, requeue: None, questions: Vec::new() }
+    Plan { objects: None, status, events, requeue: None, questions: Vec::new(), transient: false }
 }
 
 /// What the user set and nothing acts on.

@@ -12,16 +12,16 @@ use k8s_openapi::api::apps::v1::DaemonSet;
 use k8s_openapi::api::core::v1::{Node, Pod};
 use serde_json::json;
 
-use super::crew::Crew;
+use super::draining::DrainingPods;
 use crate::gpu::Cx;
 
 /// Nodes that are worked on at once.
-const WINDOW: usize = 16;
+const CONCURRENCY: usize = 16;
 
 /// Does everything. True if the server refused an eviction that it did not refuse before.
 pub(super) async fn act(
     cx: &Cx,
-    crew: &Crew,
+    draining: &DrainingPods,
     steps: Vec<Step>,
     notes: Vec<StockNote>,
     releases: Vec<MaintenanceAction>,
@@ -35,7 +35,7 @@ pub(super) async fn act(
     for action in releases {
         failed = failed.or(maintain(cx, action).await.err());
     }
-    let done = stream::iter(steps).map(|step| one(cx, crew, step)).buffer_unordered(WINDOW);
+    let done = stream::iter(steps).map(|step| one(cx, draining, step)).buffer_unordered(CONCURRENCY);
     let mut refused = false;
     for result in done.collect::<Vec<_>>().await {
         match result {
@@ -51,7 +51,7 @@ pub(super) async fn act(
 }
 
 /// Does one step.
-async fn one(cx: &Cx, crew: &Crew, step: Step) -> Result<bool, Error> {
+async fn one(cx: &Cx, draining: &DrainingPods, step: Step) -> Result<bool, Error> {
     let (writer, node) = (&cx.runtime.writer, Ref::of::<Node>("", &step.node));
     if !step.patch.is_empty()
         && writer.merge(&node, step.patch.to_json(Some(&step.resource_version))).await? == Sent::No
@@ -63,12 +63,12 @@ async fn one(cx: &Cx, crew: &Crew, step: Step) -> Result<bool, Error> {
         cx.runtime.events.record_all(&node, uid, &step.notes);
     }
     let mut refused = false;
-    for pod in step.evict.iter().filter(|pod| crew.is_due(&pod.uid)) {
+    for pod in step.evict.iter().filter(|pod| draining.is_due(&pod.uid)) {
         let answer = writer.evict(&Ref::of::<Pod>(&pod.namespace, &pod.name), &pod.uid).await?;
         if let Evicted::Refused(why) = &answer {
             tracing::debug!(pod = %pod.name, why, "eviction refused");
         }
-        refused |= crew.answered(&pod.uid, answer);
+        refused |= draining.answered(&pod.uid, answer);
     }
     if let (Some(pod), Some(row)) = (&step.delete_driver, row(DRIVERS)) {
         writer.remove(row, &Ref::of::<Pod>(&pod.namespace, &pod.name), &pod.uid).await?;

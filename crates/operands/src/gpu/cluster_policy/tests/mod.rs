@@ -26,7 +26,7 @@ use std::sync::Arc;
 
 use capstan_api::gpu::ClusterPolicy;
 use capstan_api::gpu::cluster_policy::ClusterPolicyStatus;
-use capstan_plan::{Facts, Gvk, Object, Plan, Ref, diff};
+use capstan_plan::{Facts, Gvk, Object, Plan, Ref, Write, diff};
 use jiff::Timestamp;
 use serde_json::{Value, json};
 
@@ -245,7 +245,7 @@ fn condition<'a>(plan: &'a Plan<ClusterPolicyStatus>, type_: &str) -> Option<(&'
 /// Facts after everything that `plan` wants was applied, with these counts in the status of each DaemonSet.
 fn applied(plan: &Plan<ClusterPolicyStatus>, desired: i64, available: i64) -> Facts {
     let mut facts = facts();
-    for object in diff("u1", objects(plan), &facts.live).apply {
+    for Write { object, .. } in diff("u1", objects(plan), &facts.live).apply {
         let mut body = object.body.clone();
         body["metadata"]["uid"] = object.reference.to_string().into();
         body["metadata"]["resourceVersion"] = "1".into();

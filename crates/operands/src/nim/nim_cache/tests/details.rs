@@ -57,7 +57,7 @@ fn models_and_data_sets_of_every_revision_come_from_both_kinds_of_repositories()
 fn a_data_set_is_fetched_by_an_image_without_a_manifest_too() {
     let mut world = World::new(repository("hf", "https://hf.co", json!({"datasetName": "d"})));
     world.claim("store");
-    world.seen.manifest = Some("model_manifest.yaml not found".into());
+    world.print("model_manifest.yaml not found");
     world.turn();
     world.turn();
     let command = world.job().spec.unwrap().template.spec.unwrap().containers.remove(0).command.unwrap();
@@ -69,13 +69,13 @@ fn a_running_download_keeps_its_profiles_whatever_nodes_come() {
     let mut spec = ngc();
     spec["source"]["ngc"]["model"] = json!({});
     let mut world = World::new(spec);
-    world.seen.manifest = Some(MANIFEST.into());
-    world.seen.products = BTreeSet::from(["NVIDIA-L40S".to_owned()]);
+    world.print(MANIFEST);
+    world.products = BTreeSet::from(["NVIDIA-L40S".to_owned()]);
     world.turn();
     world.turn();
     let first = world.job();
     assert_eq!(job::selected(&first).unwrap(), ["trt-l40s", "vllm"], "in the order of their names");
-    world.seen.products = BTreeSet::from(["NVIDIA-H100".to_owned()]);
+    world.products = BTreeSet::from(["NVIDIA-H100".to_owned()]);
     world.turn();
     assert_eq!(world.job(), first);
 }
@@ -207,4 +207,41 @@ fn each_mistake_of_a_cache_is_one_error() {
         assert!(errors.len() == 1 && errors[0].starts_with(expected), "{errors:?}");
     }
     assert_eq!(errors(|_| {}), [""; 0]);
+}
+
+#[test]
+fn a_download_is_asked_how_far_it_is_while_it_runs() {
+    let mut world = World::with_job(ngc());
+    world.job_status(json!({"startTime": "2027-01-01T00:00:00Z", "active": 1}));
+    assert_eq!(world.plan().questions, [], "there is no pod to ask");
+    let pod = Ref::of::<Pod>("nim", "llama-job-x");
+    let labels = json!({"batch.kubernetes.io/job-name": "llama-job"});
+    let running = json!({
+        "metadata": {"name": "llama-job-x", "namespace": "nim", "uid": "u-x", "labels": labels},
+        "status": {"phase": "Running"},
+    });
+    world.facts.live.insert(pod.clone(), Arc::new(running));
+    let log = Question::PodLog { pod, uid: "u-x".into(), part: LogPart::Tail(20) };
+    assert_eq!(world.plan().questions, std::slice::from_ref(&log));
+    world
+        .facts
+        .answers
+        .insert(log.clone(), Answer::PodLog(Ok("Fetching 12 files:  25%|██▌  | 3/12 [00:02<00:06]".into())));
+    world.turn();
+    assert_eq!(world.condition("NIM_CACHE_JOB_PENDING").2, "Job llama-job is downloading: 3 of 12 files");
+    world.facts.answers.insert(log, Answer::PodLog(Err("no".into())));
+    world.turn();
+    assert_eq!(world.condition("NIM_CACHE_JOB_PENDING").2, "Job llama-job is downloading");
+}
+
+#[test]
+fn a_manifest_that_cannot_be_read_says_why_and_is_waited_for() {
+    let mut world = World::new(ngc());
+    world.print(MANIFEST);
+    let log = world.facts.answers.keys().next().unwrap().clone();
+    world.facts.answers.insert(log, Answer::PodLog(Err("forbidden".into())));
+    world.turn();
+    let told = world.condition("NIM_CACHE_JOB_PENDING").2;
+    assert_eq!(told, "the log of pod llama-pod cannot be read: forbidden");
+    assert!(world.has("Pod", "llama-pod"));
 }

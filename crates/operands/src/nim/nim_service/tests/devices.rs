@@ -71,7 +71,12 @@ fn a_template_that_is_there_is_not_changed_by_new_labels() {
     labelled.spec.labels = Some([("team".to_owned(), "search".to_owned())].into());
     let second = plan(&labelled, &facts);
     let changes = capstan_plan::diff("u-llama", second.objects.as_ref().unwrap(), &facts.live);
-    let template = changes.apply.iter().find(|object| object.reference.gvk.kind == "ResourceClaimTemplate").unwrap();
+    let template = changes
+        .apply
+        .iter()
+        .map(|write| &write.object)
+        .find(|object| object.reference.gvk.kind == "ResourceClaimTemplate")
+        .unwrap();
     assert_eq!(template.body["metadata"]["labels"]["team"], "search");
     assert_eq!(template.body["spec"], object(&first, "ResourceClaimTemplate")["spec"]);
 }

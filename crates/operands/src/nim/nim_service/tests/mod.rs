@@ -124,7 +124,7 @@ fn facts() -> Facts {
 fn facts_after(plan: &Plan<NimServiceStatus>, edit: impl Fn(&Ref, &mut Value)) -> Facts {
     let mut facts = facts();
     let wanted = plan.objects.clone().unwrap();
-    for object in capstan_plan::diff("u-llama", &wanted, &LiveObjects::default()).apply {
+    for capstan_plan::Write { object, .. } in capstan_plan::diff("u-llama", &wanted, &LiveObjects::default()).apply {
         let mut body = object.body;
         body["metadata"]["generation"] = 1.into();
         edit(&object.reference, &mut body);

@@ -150,7 +150,12 @@ fn an_autoscaler_sets_the_replicas_once_the_deployment_is_there() {
     assert!(diff("u-llama", &plan(&scaled, &facts).objects.unwrap(), &facts.live).is_empty());
     let off = plan(&edited(|spec| spec["replicas"] = 1.into()), &facts);
     let changes = diff("u-llama", off.objects.as_ref().unwrap(), &facts.live);
-    let deployment = changes.apply.iter().find(|object| object.reference.gvk.kind == "Deployment").unwrap();
+    let deployment = changes
+        .apply
+        .iter()
+        .map(|write| &write.object)
+        .find(|object| object.reference.gvk.kind == "Deployment")
+        .unwrap();
     assert_eq!(deployment.body["spec"]["replicas"], 1);
     assert_eq!(changes.delete[0].reference.gvk.kind, "HorizontalPodAutoscaler");
 }

@@ -13,16 +13,16 @@ use k8s_openapi::api::core::v1::Node;
 
 /// What changed, by the names of nodes.
 #[derive(Default)]
-pub(super) struct News(Mutex<HashSet<Arc<str>>>);
+pub(super) struct ChangedNodes(Mutex<HashSet<Arc<str>>>);
 
-impl News {
+impl ChangedNodes {
     /// Takes in a change.
     pub(super) fn note(&self, change: &Change<'_>) {
         let mut nodes = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         if [DRIVERS, VALIDATORS].contains(&change.kind.slice) {
             let pods = [change.old, change.new].into_iter().flatten();
             nodes.extend(pods.filter_map(|pod| pod["spec"]["nodeName"].as_str()).map(Arc::from));
-        } else if change.kind.kind == "Node" {
+        } else if change.is::<Node>() {
             nodes.insert(change.key.name.clone());
         }
     }
@@ -33,7 +33,7 @@ impl News {
 }
 
 /// What is known of the nodes.
-pub(super) struct Roll {
+pub(super) struct KnownNodes {
     pub(super) rulers: Rulers,
     sets: Vec<Live>,
     revisions: Vec<Live>,
@@ -43,16 +43,16 @@ pub(super) struct Roll {
     resting: BTreeMap<String, BTreeSet<Arc<str>>>,
 }
 
-impl Default for Roll {
+impl Default for KnownNodes {
     fn default() -> Self {
         let (awake, resting) = (BTreeMap::new(), BTreeMap::new());
         Self { rulers: Rulers::Nobody, sets: Vec::new(), revisions: Vec::new(), awake, resting }
     }
 }
 
-impl Roll {
+impl KnownNodes {
     /// Takes in what changed. If other drivers are wanted, or others rule, that is everything.
-    pub(super) fn update(&mut self, cache: &Cache, namespace: &str, rulers: Rulers, news: &News) {
+    pub(super) fn update(&mut self, cache: &Cache, namespace: &str, rulers: Rulers, news: &ChangedNodes) {
         let sets = cache.in_namespace(&Gvk::of::<DaemonSet>(), namespace);
         let revisions = cache.in_namespace(&Gvk::of::<ControllerRevision>(), namespace);
         let mut changed = news.take();

@@ -18,7 +18,7 @@ const COUNTS: Duration = Duration::from_secs(LOOK.unsigned_abs());
 
 /// What is remembered between two passes.
 #[derive(Default)]
-pub(super) struct Crew {
+pub(super) struct DrainingPods {
     followed: Mutex<BTreeMap<String, Followed>>,
     asked: Mutex<HashMap<String, (Instant, Option<String>)>>,
 }
@@ -27,7 +27,7 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-impl Crew {
+impl DrainingPods {
     /// Follows the pods of these nodes, and of no others any more.
     pub(super) fn follow(&self, runtime: &Runtime, nodes: &BTreeSet<String>) {
         let mut followed = lock(&self.followed);

@@ -12,8 +12,8 @@ use jiff::Timestamp;
 use k8s_openapi::api::resource::v1::ResourceClaim;
 use serde_json::Value;
 
-use super::crew::Crew;
-use super::roll::{self, News, Roll};
+use super::draining::DrainingPods;
+use super::nodes::{self as known, ChangedNodes, KnownNodes};
 use crate::gpu::{Cx, nodes};
 
 /// What a pass decided.
@@ -36,7 +36,13 @@ pub(super) struct Decided {
 }
 
 /// Looks at all nodes that do not rest.
-pub(super) fn decide(cx: &Cx, crew: &Crew, roll: &mut Roll, news: &News, now: Timestamp) -> Decided {
+pub(super) fn decide(
+    cx: &Cx,
+    draining: &DrainingPods,
+    fleet: &mut KnownNodes,
+    changed: &ChangedNodes,
+    now: Timestamp,
+) -> Decided {
     let (cache, namespace) = (&cx.runtime.cache, cx.settings.namespace.as_str());
     let requestor = cx.settings.requestor.as_ref();
     let rulers = nodes::rulers(cache, requestor);
@@ -44,23 +50,23 @@ pub(super) fn decide(cx: &Cx, crew: &Crew, roll: &mut Roll, news: &News, now: Ti
     if rulers == upgrade::Rulers::Nobody && maintenances.is_empty() {
         return Decided::default();
     }
-    roll.update(cache, namespace, rulers, news);
-    let (rulers, stock) = (&roll.rulers, roll.stock());
-    let pods = Pods::of(crew);
+    fleet.update(cache, namespace, rulers, changed);
+    let (rulers, stock) = (&fleet.rulers, fleet.stock());
+    let pods = Pods::of(draining);
     let claims = pods.claims(cache);
     let claims: HashMap<_, _> = claims.iter().map(|claim| (name_of(claim), &**claim)).collect();
 
     let mut decided = Decided::default();
     let mut counts = Counts::default();
     let mut groups: BTreeMap<&str, (Vec<NodeView<'_>>, usize)> =
-        roll.resting().map(|(ruler, count)| (ruler, (Vec::new(), count))).collect();
+        fleet.resting().map(|(ruler, count)| (ruler, (Vec::new(), count))).collect();
     let mut asked_for: BTreeSet<&str> = BTreeSet::new();
-    for seen in roll.awake.values() {
+    for seen in fleet.awake.values() {
         let mut view = seen.view(&stock);
-        if roll::asks(&view) {
+        if known::asks(&view) {
             asked_for.insert(view.node.name);
         }
-        let Some(ruler) = rulers.of_node(&view.node).filter(|_| roll::has_driver(&view)) else { continue };
+        let Some(ruler) = rulers.of_node(&view.node).filter(|_| known::has_driver(&view)) else { continue };
         let state = State::of(view.node.labels);
         if state.needs_pods() {
             decided.to_empty.insert(view.node.name.into());
@@ -118,8 +124,8 @@ struct Pods {
 }
 
 impl Pods {
-    fn of(crew: &Crew) -> Self {
-        Self { workload: crew.pods(), refusals: crew.refusals() }
+    fn of(draining: &DrainingPods) -> Self {
+        Self { workload: draining.pods(), refusals: draining.refusals() }
     }
 
     /// Claims, if a pod to be evicted has any.

@@ -1,7 +1,7 @@
 //! How far a download is, from the lines that it prints.
 
 /// The last progress that `log` tells: files, or a share.
-pub(crate) fn last(log: &str) -> Option<String> {
+pub(super) fn last(log: &str) -> Option<String> {
     // Progress bars write over themselves, with carriage returns instead of new lines.
     log.split(['\n', '\r']).rev().find_map(|line| files(line).or_else(|| share(line)))
 }

@@ -3,7 +3,6 @@
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use capstan_api::gpu::{ClusterPolicy, NvidiaDriver};
 use capstan_operands::gpu::upgrade::Report;
 use capstan_plan::Gvk;
 use capstan_runtime::queue::Queue;
@@ -11,7 +10,7 @@ use capstan_runtime::{Cache, Key};
 
 /// Reports by NVIDIADriver, or under an empty name for the ClusterPolicy. Clones share one state.
 #[derive(Clone, Default)]
-pub(in crate::gpu) struct Board {
+pub(in crate::gpu) struct UpgradeReports {
     shared: Arc<Mutex<State>>,
 }
 
@@ -21,23 +20,22 @@ struct State {
     readers: Vec<Reader>,
 }
 
-/// Looks again at the objects of a kind.
+/// Reconciles the objects of a kind.
 struct Reader {
     gvk: Gvk,
+    report: fn(&Key) -> &str,
     cache: Cache,
     queue: Queue<Key>,
 }
 
-impl Board {
-    /// Has the objects of a kind looked at again when their report changes. Other kinds have no drivers of their own.
-    pub(in crate::gpu) fn tell(&self, gvk: Gvk, cache: &Cache, queue: &Queue<Key>) {
-        if [Gvk::of::<ClusterPolicy>(), Gvk::of::<NvidiaDriver>()].contains(&gvk) {
-            self.state().readers.push(Reader { gvk, cache: cache.clone(), queue: queue.clone() });
-        }
+impl UpgradeReports {
+    /// Has the objects of a kind reconciled when their report changes; `report` says under which name it is.
+    pub(in crate::gpu) fn notify(&self, gvk: Gvk, report: fn(&Key) -> &str, cache: &Cache, queue: &Queue<Key>) {
+        self.state().readers.push(Reader { gvk, report, cache: cache.clone(), queue: queue.clone() });
     }
 
     /// What is known; `None` before the first pass.
-    pub(in crate::gpu) fn reports(&self) -> Option<BTreeMap<String, Report>> {
+    pub(in crate::gpu) fn current(&self) -> Option<BTreeMap<String, Report>> {
         self.state().reports.clone()
     }
 
@@ -46,10 +44,9 @@ impl Board {
         let mut state = self.state();
         let before = state.reports.take();
         let changed = |name: &str| before.as_ref().is_none_or(|before| before.get(name) != reports.get(name));
-        for Reader { gvk, cache, queue } in &state.readers {
+        for Reader { gvk, report, cache, queue } in &state.readers {
             for key in cache.keys(gvk) {
-                let name = if *gvk == Gvk::of::<ClusterPolicy>() { "" } else { &*key.name };
-                if changed(name) {
+                if changed(report(&key)) {
                     queue.add(key);
                 }
             }
