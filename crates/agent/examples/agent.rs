@@ -5,8 +5,8 @@ use std::time::Instant;
 
 use capstan_agent::Cx;
 use capstan_agent::roles::{Role, run_all};
-use capstan_hw::Source;
-use capstan_hw::driver::Roots;
+use capstan_hw::gpu::nvidia::Source;
+use capstan_hw::gpu::nvidia::driver::Roots;
 use clap::Parser;
 use tokio_util::sync::CancellationToken;
 

@@ -119,8 +119,8 @@ pub async fn hold(options: HoldOptions, cx: Cx) -> Result<()> {
 mod tests {
     use std::sync::Arc;
 
-    use capstan_hw::Source;
-    use capstan_hw::driver::Roots;
+    use capstan_hw::gpu::nvidia::Source;
+    use capstan_hw::gpu::nvidia::driver::Roots;
     use tokio_util::sync::CancellationToken;
 
     use super::*;

@@ -189,8 +189,10 @@ mod tests {
         let key = &options.node_label;
         let named = |name: &str| NodeFacts { labels: [(key.clone(), name.to_owned())].into(), ..NodeFacts::default() };
         let cx = Cx {
-            hardware: std::sync::Arc::new(capstan_hw::Source::nvml(capstan_hw::driver::Roots::local())),
-            roots: capstan_hw::driver::Roots::local(),
+            hardware: std::sync::Arc::new(capstan_hw::gpu::nvidia::Source::nvml(
+                capstan_hw::gpu::nvidia::driver::Roots::local(),
+            )),
+            roots: capstan_hw::gpu::nvidia::driver::Roots::local(),
             root: dir.path().into(),
             stop: tokio_util::sync::CancellationToken::new(),
         };

@@ -1,7 +1,8 @@
 //! What runs on a node: one folder per role, each a function that runs until it is told to stop.
 //!
-//! Roles share a process, the opened hardware ([`capstan_hw::Source`]) and nothing else. A role decides in plain
-//! functions over an [`capstan_hw::Inventory`] and acts at its edge: sockets of the kubelet, files, the API server.
+//! Roles share a process, the opened hardware ([`capstan_hw::gpu::nvidia::Source`]) and nothing else. A role decides in
+//! plain functions over an [`capstan_hw::gpu::nvidia::Inventory`] and acts at its edge: sockets of the kubelet, files,
+//! the API server.
 //! It waits for events (a socket that appears, a label that changes, a fault), never in a loop with a pause.
 
 pub mod after;
@@ -21,8 +22,8 @@ pub mod validator;
 
 use std::sync::Arc;
 
-use capstan_hw::Source;
-use capstan_hw::driver::Roots;
+use capstan_hw::gpu::nvidia::Source;
+use capstan_hw::gpu::nvidia::driver::Roots;
 use tokio_util::sync::CancellationToken;
 
 /// What every role gets.

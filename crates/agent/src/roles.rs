@@ -3,8 +3,8 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use capstan_hw::Source;
-use capstan_hw::driver::Roots;
+use capstan_hw::gpu::nvidia::Source;
+use capstan_hw::gpu::nvidia::driver::Roots;
 use clap::{Parser, Subcommand};
 use futures::future::BoxFuture;
 use futures::{Stream, StreamExt};

@@ -9,9 +9,9 @@ use capstan_agent::Cx;
 use capstan_agent::files::Changes;
 use capstan_agent::own_node::OwnNode;
 use capstan_agent::roles::{Role, run_all, run_labelled};
-use capstan_hw::Source;
-use capstan_hw::driver::Roots;
 use capstan_hw::fake::{Fake, Faults, Model, Recording, node};
+use capstan_hw::gpu::nvidia::Source;
+use capstan_hw::gpu::nvidia::driver::Roots;
 use tokio::signal::unix::{SignalKind, signal};
 use tokio_util::sync::CancellationToken;
 

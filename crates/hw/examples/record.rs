@@ -2,10 +2,10 @@
 
 use std::time::{Duration, Instant};
 
-use capstan_hw::Hardware;
-use capstan_hw::driver::Roots;
 use capstan_hw::fake::Recording;
-use capstan_hw::nvml::Library;
+use capstan_hw::gpu::nvidia::Hardware;
+use capstan_hw::gpu::nvidia::driver::Roots;
+use capstan_hw::gpu::nvidia::nvml::Library;
 
 fn main() -> Result<(), Box<dyn std::error::Error>> {
     let started = Instant::now();

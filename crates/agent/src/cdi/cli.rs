@@ -4,8 +4,8 @@ use std::io::{Read, Write};
 use std::path::{Path, PathBuf};
 
 use capstan_cdi::{DIRECTORIES, Format, RelativeTo, RootMove, Spec, split_coherent};
-use capstan_hw::driver::Roots;
-use capstan_hw::{Inventory, Source};
+use capstan_hw::gpu::nvidia::driver::Roots;
+use capstan_hw::gpu::nvidia::{Inventory, Source};
 
 use super::settings::hook_names;
 use super::{FeatureFlags, HookName, Mode, NameStrategy, Settings, generate, write};

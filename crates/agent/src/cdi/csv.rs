@@ -3,7 +3,8 @@
 use std::path::{Path, PathBuf};
 
 use capstan_cdi::{ContainerEdits, Device, Mount};
-use capstan_hw::driver::{Roots, resolve_in};
+use capstan_hw::gpu::nvidia::driver::Roots;
+use capstan_hw::root::resolve_in;
 
 use super::Settings;
 use super::devices::Nodes;

@@ -4,8 +4,9 @@ use std::os::unix::fs::{FileTypeExt, MetadataExt};
 use std::path::Path;
 
 use capstan_cdi::{ContainerEdits, DeviceNode};
-use capstan_hw::driver::{Roots, resolve_in};
-use capstan_hw::{Gpu, MigDevice};
+use capstan_hw::gpu::nvidia::driver::Roots;
+use capstan_hw::gpu::nvidia::{Gpu, MigDevice};
+use capstan_hw::root::resolve_in;
 
 use super::Settings;
 use super::files::names;

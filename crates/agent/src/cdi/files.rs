@@ -7,7 +7,8 @@ use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 
 use capstan_cdi::Mount;
-use capstan_hw::driver::{Roots, executable_in, resolve_in};
+use capstan_hw::gpu::nvidia::driver::Roots;
+use capstan_hw::root::{executable_in, resolve_in};
 
 use super::{Settings, ldcache};
 use crate::config::Pattern;

@@ -3,8 +3,9 @@
 use std::collections::BTreeSet;
 
 use capstan_cdi::{COHERENT, ContainerEdits, Device, Spec};
-use capstan_hw::driver::{Roots, executable_in};
-use capstan_hw::{Addressing, Gpu, Inventory, MigDevice};
+use capstan_hw::gpu::nvidia::driver::Roots;
+use capstan_hw::gpu::nvidia::{Addressing, Gpu, Inventory, MigDevice};
+use capstan_hw::root::executable_in;
 
 use super::common::common;
 use super::files::Driver;

@@ -5,8 +5,8 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use capstan_cdi::split_coherent;
-use capstan_hw::Inventory;
-use capstan_hw::driver::Roots;
+use capstan_hw::gpu::nvidia::Inventory;
+use capstan_hw::gpu::nvidia::driver::Roots;
 
 use super::cli::GenerateOptions;
 use super::files::Driver;
@@ -82,7 +82,12 @@ async fn look(before: Option<Inventory>, output: &Path, settings: &Settings, cx:
 }
 
 /// What is left after a look that failed.
-fn failed(error: &Error, before: Option<Inventory>, output: &Path, source: &capstan_hw::Source) -> Option<Inventory> {
+fn failed(
+    error: &Error,
+    before: Option<Inventory>,
+    output: &Path,
+    source: &capstan_hw::gpu::nvidia::Source,
+) -> Option<Inventory> {
     let gone = match error {
         Error::Hardware(error) => {
             // The next one shall load the library that is there then.

@@ -1,7 +1,7 @@
 //! Specs for what is not a GPU: every node for those who manage the driver, channels, storage, network, switches.
 
 use capstan_cdi::{ContainerEdits, Device, Mount};
-use capstan_hw::driver::Roots;
+use capstan_hw::gpu::nvidia::driver::Roots;
 
 use super::Settings;
 use super::devices::Nodes;

@@ -4,8 +4,8 @@
 use std::path::{Path, PathBuf};
 
 use capstan_cdi::{Format, file_name};
-use capstan_hw::Inventory;
-use capstan_hw::driver::Roots;
+use capstan_hw::gpu::nvidia::Inventory;
+use capstan_hw::gpu::nvidia::driver::Roots;
 
 use super::{Mode, Settings, generate, generate_if_any, remove, write};
 use crate::Result;

@@ -5,9 +5,9 @@ use std::path::Path;
 use std::sync::Arc;
 
 use capstan_cdi::Spec;
-use capstan_hw::driver::Roots;
 use capstan_hw::fake::{Fake, Model, Recording, Root, node};
-use capstan_hw::{Inventory, Source};
+use capstan_hw::gpu::nvidia::driver::Roots;
+use capstan_hw::gpu::nvidia::{Inventory, Source};
 use clap::Parser;
 use proptest::prelude::*;
 use tokio_util::sync::CancellationToken;
@@ -411,7 +411,7 @@ fn windows_gives_its_gpu_and_driver() {
 #[test]
 fn gpus_that_share_memory_are_marked_on_demand() {
     let mut inventory = node(Model::Gb200, 2).inventory;
-    inventory.gpus[0].addressing = Some(capstan_hw::Addressing::Ats);
+    inventory.gpus[0].addressing = Some(capstan_hw::gpu::nvidia::Addressing::Ats);
     let machine = Machine::new(&inventory, "usr/");
     let flags = FeatureFlags::parse(&["enable-coherent-annotations"]).expect("a flag");
     let settings = Settings { flags, names: vec![NameStrategy::Index], ..machine.settings() };

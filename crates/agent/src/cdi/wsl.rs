@@ -3,7 +3,7 @@
 use std::path::PathBuf;
 
 use capstan_cdi::{ContainerEdits, Device, Mount};
-use capstan_hw::driver::Roots;
+use capstan_hw::gpu::nvidia::driver::Roots;
 
 use super::Settings;
 use super::devices::Nodes;

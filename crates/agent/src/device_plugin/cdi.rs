@@ -2,8 +2,8 @@
 
 use std::path::Path;
 
-use capstan_hw::Inventory;
-use capstan_hw::driver::Roots;
+use capstan_hw::gpu::nvidia::Inventory;
+use capstan_hw::gpu::nvidia::driver::Roots;
 
 use super::settings::Settings;
 use crate::Result;

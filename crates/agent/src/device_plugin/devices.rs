@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::path::Path;
 
-use capstan_hw::{ComputeCapability, Gpu, Inventory, MigDevice};
+use capstan_hw::gpu::nvidia::{ComputeCapability, Gpu, Inventory, MigDevice};
 
 use super::platform::Platform;
 use super::settings::Settings;

@@ -9,7 +9,8 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
-use capstan_hw::{Error, Event, EventKind, Events, Hardware, Inventory, Recovery, Source};
+use capstan_hw::Error;
+use capstan_hw::gpu::nvidia::{Event, EventKind, Events, Hardware, Inventory, Recovery, Source};
 use tokio::sync::mpsc::UnboundedSender;
 
 use super::devices::{Device, Resource};
@@ -153,7 +154,7 @@ pub(crate) struct Condition {
 
 /// Asks every GPU how it is.
 pub(crate) fn conditions(hardware: &dyn Hardware, inventory: &Inventory) -> BTreeMap<String, Condition> {
-    let ask = |gpu: &capstan_hw::Gpu| {
+    let ask = |gpu: &capstan_hw::gpu::nvidia::Gpu| {
         let remap_failed = hardware.reading(&gpu.uuid).is_ok_and(|reading| reading.remap_failed == Some(true));
         (gpu.uuid.clone(), Condition { remap_failed, recovery: hardware.recovery(&gpu.uuid) })
     };

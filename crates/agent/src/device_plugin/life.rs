@@ -8,7 +8,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
-use capstan_hw::{EventKind, Inventory, Source, Topology};
+use capstan_hw::gpu::nvidia::{EventKind, Inventory, Source, Topology};
 use capstan_kubelet::device_plugin::DIRECTORY;
 use tokio::signal::unix::{SignalKind, signal};
 use tokio::sync::{mpsc, watch};

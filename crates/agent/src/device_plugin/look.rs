@@ -4,8 +4,8 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::os::unix::fs::{FileTypeExt, MetadataExt};
 use std::path::{Path, PathBuf};
 
-use capstan_hw::driver::Roots;
-use capstan_hw::{Gpu, Inventory, Topology};
+use capstan_hw::gpu::nvidia::driver::Roots;
+use capstan_hw::gpu::nvidia::{Gpu, Inventory, Topology};
 
 use super::devices::Kernel;
 use super::health::{self, Condition};

@@ -2,8 +2,8 @@
 
 use std::collections::BTreeMap;
 
-use capstan_hw::Topology;
-use capstan_hw::driver::Roots;
+use capstan_hw::gpu::nvidia::Topology;
+use capstan_hw::gpu::nvidia::driver::Roots;
 use capstan_kubelet::device_plugin as wire;
 
 use super::devices::Resource;

@@ -2,8 +2,8 @@
 
 use std::path::Path;
 
-use capstan_hw::Inventory;
-use capstan_hw::driver::Roots;
+use capstan_hw::gpu::nvidia::Inventory;
+use capstan_hw::gpu::nvidia::driver::Roots;
 
 use crate::config::DiscoveryStrategy;
 
@@ -51,7 +51,7 @@ impl Signs {
 
 /// What NVML's answer makes of it: GPUs that are all part of the processor are one device.
 pub(crate) fn after_nvml(strategy: DiscoveryStrategy, inventory: &Inventory) -> Platform {
-    let integrated = !inventory.gpus.is_empty() && inventory.gpus.iter().all(capstan_hw::Gpu::integrated);
+    let integrated = !inventory.gpus.is_empty() && inventory.gpus.iter().all(capstan_hw::gpu::nvidia::Gpu::integrated);
     if strategy == DiscoveryStrategy::Auto && integrated { Platform::Tegra } else { Platform::Nvml }
 }
 

@@ -6,7 +6,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use capstan_hw::{Relation, Topology};
+use capstan_hw::gpu::nvidia::{Relation, Topology};
 
 use super::devices::split;
 use crate::config::AllocationPolicy;

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use capstan_hw::{Gpu, Inventory, MigDevice, MigMode};
+use capstan_hw::gpu::nvidia::{Gpu, Inventory, MigDevice, MigMode};
 
 use super::labels::{Resource, product, sanitise};
 use super::vgpu::HostDriver;

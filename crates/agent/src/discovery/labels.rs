@@ -4,7 +4,7 @@
 
 use std::collections::BTreeMap;
 
-use capstan_hw::{ComputeCapability, MigSlices};
+use capstan_hw::gpu::nvidia::{ComputeCapability, MigSlices};
 
 use super::facts::Facts;
 use super::vgpu::HostDriver;

@@ -19,7 +19,8 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
-use capstan_hw::{Hardware, Inventory, Source, pci};
+use capstan_hw::gpu::nvidia::{Hardware, Inventory, Source};
+use capstan_hw::pci;
 use kube::Client;
 use kube::api::Api;
 use tokio::signal::unix::{SignalKind, signal};
@@ -232,7 +233,7 @@ fn look_now(
 }
 
 fn classes(inventory: &Inventory, devices: &[pci::Device]) -> Vec<Option<u32>> {
-    let class = |address: &capstan_hw::PciAddress| {
+    let class = |address: &capstan_hw::pci::PciAddress| {
         devices.iter().find(|device| device.address == *address).map(|device| device.class)
     };
     inventory.gpus.iter().map(|gpu| class(&gpu.pci)).collect()

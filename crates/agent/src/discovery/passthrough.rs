@@ -2,8 +2,8 @@
 
 use std::path::Path;
 
+use capstan_hw::gpu::nvidia::{ComputeCapability, Gpu, Inventory, MigMode};
 use capstan_hw::pci::{self, NVIDIA};
-use capstan_hw::{ComputeCapability, Gpu, Inventory, MigMode};
 
 /// Where distributions keep the table of PCI names.
 const TABLES: [&str; 3] = ["usr/share/misc/pci.ids", "usr/share/hwdata/pci.ids", "usr/share/pci.ids"];

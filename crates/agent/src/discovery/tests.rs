@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use capstan_api::nfd::NodeFeature;
 use capstan_hw::fake::{Fake, Model, Recording, Root, node};
-use capstan_hw::{Fabric, MigMode};
+use capstan_hw::gpu::nvidia::{Fabric, MigMode};
 use clap::Parser;
 use futures::future::BoxFuture;
 use k8s_openapi::api::core::v1::Pod;
@@ -359,7 +359,7 @@ impl Publisher for Heard {
 fn cx(fake: Arc<Fake>, root: &Path) -> Cx {
     Cx {
         hardware: Arc::new(Source::of(fake)),
-        roots: capstan_hw::driver::Roots::new("/", root, None),
+        roots: capstan_hw::gpu::nvidia::driver::Roots::new("/", root, None),
         root: root.to_owned(),
         stop: CancellationToken::new(),
     }

@@ -249,7 +249,7 @@ impl Exporter {
 }
 
 /// Jobs of a cluster without Kubernetes: a file per GPU (`0`) or instance (`0.7`), a job per line.
-pub(super) fn jobs(dir: &Path, inventory: &capstan_hw::Inventory) -> Vec<(String, Vec<Attributes>)> {
+pub(super) fn jobs(dir: &Path, inventory: &capstan_hw::gpu::nvidia::Inventory) -> Vec<(String, Vec<Attributes>)> {
     let read = |name: String| {
         let text = std::fs::read_to_string(dir.join(name)).ok()?;
         let jobs: Vec<Attributes> = text

@@ -23,7 +23,7 @@ use std::path::Path;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use capstan_hw::{Event, EventKind, Hardware};
+use capstan_hw::gpu::nvidia::{Event, EventKind, Hardware};
 use tokio::time::Instant;
 
 use crate::files::Changes;
@@ -198,7 +198,7 @@ impl Exporter {
     }
 
     /// Looks at the GPUs every interval, until told to stop.
-    fn look_on(&self, source: &capstan_hw::Source, root: &Path, stopped: &dyn Fn() -> bool) {
+    fn look_on(&self, source: &capstan_hw::gpu::nvidia::Source, root: &Path, stopped: &dyn Fn() -> bool) {
         let interval = Duration::from_millis(self.options.collect_interval.max(100));
         let mut pause = Duration::from_millis(500).min(interval);
         while !stopped() {
@@ -221,7 +221,7 @@ impl Exporter {
     }
 
     /// Listens for faults, until told to stop.
-    fn listen_on(&self, source: &capstan_hw::Source, stopped: &dyn Fn() -> bool) {
+    fn listen_on(&self, source: &capstan_hw::gpu::nvidia::Source, stopped: &dyn Fn() -> bool) {
         while !stopped() {
             match source.get().and_then(|hardware: Arc<dyn Hardware>| hardware.watch()) {
                 Ok(mut watched) => loop {

@@ -2,8 +2,8 @@
 
 use std::collections::BTreeMap;
 
-use capstan_hw::Inventory;
-use capstan_hw::mig::legacy;
+use capstan_hw::gpu::nvidia::Inventory;
+use capstan_hw::gpu::nvidia::mig::legacy;
 
 /// A device in a container's hands.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::path::Path;
 
-use capstan_hw::{Gpu, Hardware, Inventory, MigDevice, Profiling, Reading};
+use capstan_hw::gpu::nvidia::{Gpu, Hardware, Inventory, MigDevice, Profiling, Reading};
 
 use super::selector::Selector;
 use super::share::{self, ByPod};

@@ -3,7 +3,7 @@
 
 use std::str::FromStr;
 
-use capstan_hw::{Gpu, Inventory, MigDevice};
+use capstan_hw::gpu::nvidia::{Gpu, Inventory, MigDevice};
 
 /// A choice of devices.
 #[derive(Debug, Clone, PartialEq, Eq)]

@@ -6,7 +6,7 @@
 use std::collections::BTreeMap;
 use std::path::Path;
 
-use capstan_hw::Hardware;
+use capstan_hw::gpu::nvidia::Hardware;
 
 use super::pods::PodFacts;
 

@@ -2,8 +2,9 @@
 
 use std::collections::BTreeMap;
 
+use capstan_hw::Error as HwError;
 use capstan_hw::fake::{Fake, Recording};
-use capstan_hw::{Error as HwError, Event, EventKind};
+use capstan_hw::gpu::nvidia::{Event, EventKind};
 use clap::Parser;
 
 use super::sample::Look;

@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, VecDeque};
 use std::time::Duration;
 
-use capstan_hw::ThrottleReasons;
+use capstan_hw::gpu::nvidia::ThrottleReasons;
 use tokio::time::Instant;
 
 /// Occurrences in a sliding window, by device and by what happened. Bounded: a storm of faults costs no memory.

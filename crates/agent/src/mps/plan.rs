@@ -1,6 +1,6 @@
 //! Which daemons run, and what each client of theirs may use.
 
-use capstan_hw::ComputeCapability;
+use capstan_hw::gpu::nvidia::ComputeCapability;
 
 use crate::config::{Replicated, ResourceName, Sharing, SharingStrategy, Wrong};
 use crate::device_plugin::{Device, Resource};

@@ -3,8 +3,8 @@
 use std::os::unix::fs::PermissionsExt;
 use std::sync::Arc;
 
-use capstan_hw::Source;
 use capstan_hw::fake::{Fake, Model, node};
+use capstan_hw::gpu::nvidia::Source;
 
 use super::*;
 use crate::device_plugin::Offer;
@@ -45,7 +45,8 @@ fn limits_can_be_set_by_hand() {
 fn a_gpu_has_a_limit_of_clients() {
     let with = |replicas: u32, compute: (u32, u32)| {
         let mut recording = node(Model::A100, 1);
-        recording.inventory.gpus[0].compute = capstan_hw::ComputeCapability { major: compute.0, minor: compute.1 };
+        recording.inventory.gpus[0].compute =
+            capstan_hw::gpu::nvidia::ComputeCapability { major: compute.0, minor: compute.1 };
         offered(&recording, &format!("sharing: {{mps: {{resources: [{{name: gpu, replicas: {replicas}}}]}}}}"))
     };
     for (replicas, compute, fits) in

@@ -3,9 +3,10 @@
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use capstan_hw::driver::Roots;
-use capstan_hw::nvml::Library;
-use capstan_hw::{Hardware, pci};
+use capstan_hw::gpu::nvidia::Hardware;
+use capstan_hw::gpu::nvidia::driver::Roots;
+use capstan_hw::gpu::nvidia::nvml::Library;
+use capstan_hw::pci;
 use futures::StreamExt;
 use futures::stream::BoxStream;
 

@@ -3,7 +3,8 @@
 use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
 
-use capstan_hw::{Error, Event, EventKind, Recovery};
+use capstan_hw::Error;
+use capstan_hw::gpu::nvidia::{Event, EventKind, Recovery};
 
 use super::*;
 use crate::device_plugin::health::{Cause, Condition, Sick, SickList, Xids, affected, judge, verdict};

@@ -8,9 +8,9 @@ mod prefer;
 mod story;
 
 use super::*;
-use capstan_hw::Inventory;
-use capstan_hw::driver::Roots;
 use capstan_hw::fake::{Model, Recording, node as recorded};
+use capstan_hw::gpu::nvidia::Inventory;
+use capstan_hw::gpu::nvidia::driver::Roots;
 
 /// Settings as a config file makes them.
 fn settings(text: &str) -> Settings {

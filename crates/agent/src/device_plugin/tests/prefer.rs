@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use capstan_hw::{Relation, Topology};
+use capstan_hw::gpu::nvidia::{Relation, Topology};
 use proptest::prelude::*;
 
 use crate::config::AllocationPolicy::{self, Distributed, Packed};

@@ -4,8 +4,9 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
+use capstan_hw::Error as HwError;
 use capstan_hw::fake::{Fake, Root};
-use capstan_hw::{Error as HwError, Recovery, Source};
+use capstan_hw::gpu::nvidia::{Recovery, Source};
 use capstan_kubelet::fake::{Kubelet, Plugin};
 use tokio::task::JoinHandle;
 use tokio_util::sync::CancellationToken;

@@ -3,7 +3,8 @@
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
-use capstan_hw::driver::{PROGRAM_DIRS, Roots, executable_in};
+use capstan_hw::gpu::nvidia::driver::{PROGRAM_DIRS, Roots};
+use capstan_hw::root::executable_in;
 
 use super::{Outcome, World, dev_char, find};
 use crate::{Error, Result};

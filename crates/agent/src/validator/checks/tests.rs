@@ -4,9 +4,9 @@ use std::collections::BTreeMap;
 use std::path::Path;
 use std::sync::Arc;
 
-use capstan_hw::driver::Roots;
 use capstan_hw::fake::{Fake, Model, Recording, Root, node};
-use capstan_hw::{Hardware, Source};
+use capstan_hw::gpu::nvidia::driver::Roots;
+use capstan_hw::gpu::nvidia::{Hardware, Source};
 use clap::Parser;
 use futures::StreamExt;
 use tokio_util::sync::CancellationToken;

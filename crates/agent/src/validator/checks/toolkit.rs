@@ -1,6 +1,6 @@
 //! Whether the container runtime gives containers the driver: this pod asked for all GPUs, so they must be here.
 
-use capstan_hw::driver::Roots;
+use capstan_hw::gpu::nvidia::driver::Roots;
 
 use super::{Outcome, World};
 use crate::{Error, Result};

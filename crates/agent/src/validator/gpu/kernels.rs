@@ -2,7 +2,7 @@
 
 use std::time::{Duration, Instant};
 
-use capstan_hw::cuda::{Argument, Context, Device, ptx};
+use capstan_hw::gpu::nvidia::cuda::{Argument, Context, Device, ptx};
 
 use crate::Result;
 

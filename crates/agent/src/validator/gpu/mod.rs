@@ -7,8 +7,8 @@ mod kernels;
 use std::fmt;
 use std::time::{Duration, Instant};
 
-use capstan_hw::cuda::{Context, Cuda, Device};
-use capstan_hw::driver::Roots;
+use capstan_hw::gpu::nvidia::cuda::{Context, Cuda, Device};
+use capstan_hw::gpu::nvidia::driver::Roots;
 
 use super::Options;
 use crate::{Error, Result};

@@ -1,8 +1,12 @@
 //! PCI devices as sysfs shows them, below a root that tests and containers choose.
 
+mod address;
+
 use std::path::{Path, PathBuf};
 
-use crate::{Error, PciAddress, Result};
+use crate::{Error, Result};
+
+pub use address::PciAddress;
 
 /// NVIDIA.
 pub const NVIDIA: u16 = 0x10de;

@@ -2,7 +2,8 @@
 
 use serde::{Deserialize, Serialize};
 
-use crate::{Error, Events};
+use crate::Error;
+use crate::gpu::nvidia::Events;
 
 /// One report of the driver.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]

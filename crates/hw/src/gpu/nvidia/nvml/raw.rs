@@ -10,7 +10,8 @@ use nvml_wrapper::{Device, Nvml};
 use nvml_wrapper_sys::bindings as sys;
 
 use super::told;
-use crate::{Addressing, Error, Fabric, Profiling, Result};
+use crate::gpu::nvidia::{Addressing, Fabric, Profiling};
+use crate::{Error, Result};
 
 /// Event types: see `nvmlEventType*`.
 pub(super) const SINGLE_BIT: u64 = 0x1;

@@ -6,7 +6,8 @@ use nvml_wrapper::enum_wrappers::device::{
 };
 
 use super::{optional, raw};
-use crate::{EccCounts, NvLinkErrors, Reading, Recovery, Result, Retired, ThrottleReasons, Violations};
+use crate::Result;
+use crate::gpu::nvidia::{EccCounts, NvLinkErrors, Reading, Recovery, Retired, ThrottleReasons, Violations};
 
 /// Numbers of NVML's field values.
 mod field {

@@ -6,7 +6,7 @@ use std::collections::BTreeSet;
 use std::str::FromStr;
 
 use super::Fake;
-use crate::Recovery;
+use crate::gpu::nvidia::Recovery;
 
 /// What can be wrong with a GPU.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
@@ -78,7 +78,7 @@ impl Fake {
 mod tests {
     use super::*;
     use crate::fake::{Model, node};
-    use crate::{EventKind, Hardware};
+    use crate::gpu::nvidia::{EventKind, Hardware};
     use proptest::prelude::*;
     use std::time::Duration;
 

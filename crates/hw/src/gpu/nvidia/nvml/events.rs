@@ -6,7 +6,8 @@ use std::time::Duration;
 use nvml_wrapper::{Device, Nvml};
 
 use super::{raw, told};
-use crate::{Error, Event, EventKind, Events, Result, Watched};
+use crate::gpu::nvidia::{Event, EventKind, Events, Watched};
+use crate::{Error, Result};
 
 /// What a GPU instance number says when a fault is not confined to one.
 const WHOLE: u32 = u32::MAX;

@@ -3,7 +3,7 @@
 use std::fmt::Write as _;
 use std::path::{Path, PathBuf};
 
-use crate::Inventory;
+use crate::gpu::nvidia::Inventory;
 
 /// A directory that looks like a node's root to code that is told to look there.
 pub struct Root {

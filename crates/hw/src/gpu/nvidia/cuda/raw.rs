@@ -8,7 +8,7 @@ use std::ptr;
 use libloading::Library;
 
 use super::{Argument, Device};
-use crate::driver::Roots;
+use crate::gpu::nvidia::driver::Roots;
 use crate::{Error, Result};
 
 type Code = c_int;

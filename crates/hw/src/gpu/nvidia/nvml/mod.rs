@@ -19,8 +19,9 @@ use nvml_wrapper::enums::device::UsedGpuMemory;
 use nvml_wrapper::error::NvmlError;
 use nvml_wrapper::{Device, Nvml};
 
-use crate::driver::Roots;
-use crate::{Error, Hardware, Inventory, Profiling, Reading, Recovery, Relation, Result, Topology, Watched};
+use crate::gpu::nvidia::driver::Roots;
+use crate::gpu::nvidia::{Hardware, Inventory, Profiling, Reading, Recovery, Relation, Topology, Watched};
+use crate::{Error, Result};
 
 /// Products that show a picture on a workstation and compute nothing: no one may see them.
 const DISPLAYS: [&str; 2] = ["DGX Display", "NVIDIA DGX Display"];

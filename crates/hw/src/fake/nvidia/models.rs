@@ -1,11 +1,12 @@
 //! Nodes with GPUs that we do not have, from their public figures: names, PCI ids, memory, MIG profiles.
 
 use crate::fake::Recording;
-use crate::mig::Profile;
-use crate::{
-    ComputeCapability, CudaVersion, Fabric, Gpu, Inventory, MigDevice, MigMode, MigSlices, PciAddress, Profiling,
-    Reading, Relation, ThrottleReasons, Topology,
+use crate::gpu::nvidia::mig::Profile;
+use crate::gpu::nvidia::{
+    ComputeCapability, CudaVersion, Fabric, Gpu, Inventory, MigDevice, MigMode, MigSlices, Profiling, Reading,
+    Relation, ThrottleReasons, Topology,
 };
+use crate::pci::PciAddress;
 
 /// A GPU model.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

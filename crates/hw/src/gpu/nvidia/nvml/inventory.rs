@@ -7,10 +7,10 @@ use nvml_wrapper::enum_wrappers::device::InfoRom;
 use nvml_wrapper::error::NvmlError;
 
 use super::{Library, optional, raw, told};
-use crate::mig::{Profile, attribute_of_index, legacy};
-use crate::{
-    ComputeCapability, CudaVersion, Error, Gpu, Inventory, LostGpu, MigDevice, MigMode, MigSlices, PciAddress, Result,
-};
+use crate::gpu::nvidia::mig::{Profile, attribute_of_index, legacy};
+use crate::gpu::nvidia::{ComputeCapability, CudaVersion, Gpu, Inventory, LostGpu, MigDevice, MigMode, MigSlices};
+use crate::pci::PciAddress;
+use crate::{Error, Result};
 
 /// NVLinks that a GPU may have.
 const LINKS: u32 = 18;
@@ -69,7 +69,7 @@ fn gpu(device: &Device<'_>, parts: Parts) -> Result<Gpu> {
         inforom: optional("nvmlDeviceGetInforomImageVersion", device.info_rom_image_version())?,
         inforom_parts: [part(InfoRom::OEM)?, part(InfoRom::ECC)?, part(InfoRom::Power)?],
         // A GPU that is part of the processor has no place on the bus.
-        pci: PciAddress::parse(&pci.bus_id).or_else(|| PciAddress::parse("0:0.0")).ok_or(crate::Error::NotSupported)?,
+        pci: PciAddress::parse(&pci.bus_id).or_else(|| PciAddress::parse("0:0.0")).ok_or(Error::NotSupported)?,
         pci_device: pci.pci_device_id,
         pci_subsystem: pci.pci_sub_system_id.unwrap_or_default(),
         memory_bytes,
