@@ -18,7 +18,8 @@ const LAYERS: &[Layer] = &[
     Layer { name: "capstan-schema", may_use: &[], pure: true },
     Layer { name: "capstan-api", may_use: &["capstan-schema"], pure: true },
     Layer { name: "capstan-plan", may_use: &["capstan-api"], pure: true },
-    Layer { name: "capstan-operands", may_use: &["capstan-api", "capstan-plan"], pure: true },
+    Layer { name: "capstan-node", may_use: &[], pure: true },
+    Layer { name: "capstan-operands", may_use: &["capstan-api", "capstan-node", "capstan-plan"], pure: true },
     Layer { name: "capstan-runtime", may_use: &["capstan-http", "capstan-plan"], pure: false },
     Layer {
         name: "capstan-operator",
@@ -27,14 +28,14 @@ const LAYERS: &[Layer] = &[
     },
     Layer { name: "capstan-apiserver", may_use: &["capstan-schema"], pure: false },
     Layer { name: "capstan-sim", may_use: &["capstan-apiserver"], pure: false },
-    Layer { name: "capstan-gpu-sim", may_use: &["capstan-sim"], pure: false },
+    Layer { name: "capstan-gpu-sim", may_use: &["capstan-node", "capstan-sim"], pure: false },
     Layer { name: "capstan-http", may_use: &[], pure: false },
     Layer { name: "capstan-hw", may_use: &[], pure: false },
     Layer { name: "capstan-cdi", may_use: &[], pure: true },
     Layer { name: "capstan-kubelet", may_use: &[], pure: false },
     Layer {
         name: "capstan-agent",
-        may_use: &["capstan-api", "capstan-cdi", "capstan-http", "capstan-hw", "capstan-kubelet"],
+        may_use: &["capstan-api", "capstan-cdi", "capstan-http", "capstan-hw", "capstan-kubelet", "capstan-node"],
         pure: false,
     },
     Layer {
@@ -42,6 +43,7 @@ const LAYERS: &[Layer] = &[
         may_use: &[
             "capstan-agent",
             "capstan-hw",
+            "capstan-node",
             "capstan-api",
             "capstan-operands",
             "capstan-operator",

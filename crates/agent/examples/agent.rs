@@ -30,11 +30,10 @@ async fn main() -> Result<(), capstan_agent::Error> {
         let _ = tokio::signal::ctrl_c().await;
         told.cancel();
     });
-    let cx = Cx { hardware: Arc::new(Source::nvml(Roots::local())), roots: Roots::local(), root: "/".into(), stop };
-    let mut roles: Vec<(String, Role)> = cli.role.map(|role| (String::new(), role)).into_iter().collect();
+    let cx = Cx::new(Arc::new(Source::nvml(Roots::local())), Roots::local(), "/", stop);
+    let mut roles: Vec<Role> = cli.role.into_iter().collect();
     for name in cli.roles {
-        let role = Role::from_env(&name)?;
-        roles.push((name, role));
+        roles.push(Role::from_env(&name)?);
     }
     let result = run_all(roles, cx).await;
     tracing::info!(took = ?started.elapsed(), "done");

@@ -8,10 +8,19 @@ use std::process::Command;
 use std::time::Duration;
 
 use crate::files::{self, Changes};
+use crate::roles::{Entry, entry};
 use crate::{Cx, Error, Result};
 
 /// Longest pause between two looks, for directories that are not there yet.
 const LOOK: Duration = Duration::from_secs(5);
+
+/// The wait in the agent's list.
+pub(crate) const AFTER: Entry =
+    entry!("after", "Wait for files of others, then become another command of this program", Options, run);
+
+/// What holds files in the agent's list.
+pub(crate) const HOLD: Entry =
+    entry!("hold", "Keep what checks have proved until told to stop, then take it back", HoldOptions, hold);
 
 /// Flags of the wait.
 #[derive(Debug, Clone, Default, clap::Args)]
@@ -32,41 +41,46 @@ pub struct Options {
 
 /// Waits until every file is there, and becomes the command, if there is one.
 pub async fn run(options: Options, cx: Cx) -> Result<()> {
-    let wanted: Vec<&Path> = options.files.iter().chain(&options.variables).map(PathBuf::as_path).collect();
+    wait(&options, &cx).await?;
+    if options.words.is_empty() {
+        return Ok(());
+    }
+    let variables = variables(&options, &cx)?;
+    let error = Command::new("/proc/self/exe").arg0("capstan").args(&options.words).envs(variables).exec();
+    Err(Error::Io { what: format!("cannot run {}", options.words.join(" ")), source: error })
+}
+
+/// Waits until every file is there.
+pub async fn wait(options: &Options, cx: &Cx) -> Result<()> {
+    let wanted: Vec<PathBuf> = options.files.iter().chain(&options.variables).map(|file| cx.path(file)).collect();
     let dirs: Vec<&Path> = wanted.iter().filter_map(|file| file.parent()).collect();
     loop {
         // Listening starts before the look, so that nothing falls between them.
         let mut changes = Changes::of(&dirs);
-        let Some(missing) = wanted.iter().find(|file| !file.exists()) else { break };
+        let Some(missing) = wanted.iter().find(|file| !file.exists()) else { return Ok(()) };
         tracing::info!(file = %missing.display(), "waiting");
         tokio::select! {
             () = cx.stop.cancelled() => return Err(Error::Check("told to stop before every file was there".into())),
             () = changes.next(LOOK) => {}
         }
     }
-    if options.words.is_empty() {
-        return Ok(());
-    }
-    let known = |name: &str| std::env::var(name).is_ok_and(|value| !value.is_empty());
-    let variables = variables(&options, &cx.root, known)?;
-    let error = Command::new("/proc/self/exe").arg0("capstan").args(&options.words).envs(variables).exec();
-    Err(Error::Io { what: format!("cannot run {}", options.words.join(" ")), source: error })
 }
 
-/// What the command gets beside its own environment, of which `known` tells what is set.
-fn variables(options: &Options, root: &Path, known: impl Fn(&str) -> bool) -> Result<BTreeMap<String, String>> {
+/// What the command gets beside its own environment.
+pub fn variables(options: &Options, cx: &Cx) -> Result<BTreeMap<String, String>> {
+    let known = |name: &str| cx.variable(name).is_some_and(|value| !value.is_empty());
     let read = |path: &Path| {
         std::fs::read_to_string(path)
             .map_err(|source| Error::Io { what: format!("cannot read {}", path.display()), source })
     };
     let mut variables = match &options.variables {
-        Some(file) => lines(&read(file)?),
+        Some(file) => lines(&read(&cx.path(file))?),
         None => BTreeMap::new(),
     };
     if options.when_loaded.is_empty() {
         return Ok(variables);
     }
-    let modules = read(&root.join("proc/modules"))?;
+    let modules = read(&cx.root.join("proc/modules"))?;
     for rule in &options.when_loaded {
         let Some((module, names)) = rule.split_once(':') else {
             let why = "write MODULE:NAME, such as gdrdrv:GDRCOPY_ENABLED";
@@ -92,10 +106,10 @@ fn lines(text: &str) -> BTreeMap<String, String> {
 #[derive(Debug, Clone, clap::Args)]
 pub struct HoldOptions {
     /// Where the files are
-    #[arg(long, default_value = "/run/nvidia/validations", value_name = "FOLDER")]
+    #[arg(long, default_value = capstan_node::validation::DIR, value_name = "FOLDER")]
     pub folder: PathBuf,
     /// Which go at the end: those whose names end so
-    #[arg(long, default_value = "-ready", value_name = "TEXT")]
+    #[arg(long, default_value = capstan_node::validation::READY_SUFFIX, value_name = "TEXT")]
     pub suffix: String,
 }
 
@@ -103,14 +117,15 @@ pub struct HoldOptions {
 pub async fn hold(options: HoldOptions, cx: Cx) -> Result<()> {
     tracing::info!("every check has passed");
     cx.stop.cancelled().await;
-    let entries = std::fs::read_dir(&options.folder).into_iter().flatten().flatten();
+    let folder = cx.path(&options.folder);
+    let entries = std::fs::read_dir(&folder).into_iter().flatten().flatten();
     let names = entries.filter_map(|entry| entry.file_name().into_string().ok());
     // Those with a dot belong to the driver's pod.
     let ours = names.filter(|name| !name.starts_with('.') && name.ends_with(&options.suffix));
     let mut first = Ok(());
     for name in ours {
         // One that cannot be removed does not keep the others.
-        first = first.and(files::remove(&options.folder.join(name)));
+        first = first.and(files::remove(&folder.join(name)));
     }
     first
 }
@@ -124,10 +139,11 @@ mod tests {
     use tokio_util::sync::CancellationToken;
 
     use super::*;
+    use crate::Variables;
 
     fn cx(root: &Path) -> Cx {
         let hardware = Arc::new(Source::nvml(Roots::local()));
-        Cx { hardware, roots: Roots::local(), root: root.into(), stop: CancellationToken::new() }
+        Cx::new(hardware, Roots::local(), root, CancellationToken::new())
     }
 
     #[tokio::test]
@@ -160,7 +176,9 @@ mod tests {
         std::fs::write(&file, "# said by the validator\nIS_HOST_DRIVER=true\nROOT=\"/a b\"\n").expect("written");
         let rules = ["gdrdrv:GDRCOPY_ENABLED,SET", "nvidia_fs:GDS_ENABLED"].map(str::to_owned).to_vec();
         let options = Options { variables: Some(file), when_loaded: rules, ..Options::default() };
-        let variables = variables(&options, dir.path(), |name| name == "SET").expect("read");
+        let set = [("SET".to_owned(), "x".to_owned()), ("UNSET".to_owned(), String::new())];
+        let cx = Cx { variables: Variables::Given(set.into()), ..cx(dir.path()) };
+        let variables = variables(&options, &cx).expect("read");
         let list: Vec<_> = variables.iter().map(|(name, value)| format!("{name}={value}")).collect();
         assert_eq!(list, ["GDRCOPY_ENABLED=true", "IS_HOST_DRIVER=true", "ROOT=/a b"]);
     }

@@ -12,6 +12,7 @@ use crate::config::boolean;
 use crate::device_plugin::{Fallback, choose, configs};
 use crate::files::{self, Changes};
 use crate::own_node::{NodeFacts, OwnNode};
+use crate::roles::{Entry, entry};
 use crate::{Cx, Error, Result};
 
 /// Configs are looked at again after this long, whatever happens.
@@ -24,7 +25,7 @@ pub struct Options {
     #[arg(long, env = "NODE_NAME", default_value = "")]
     pub node_name: String,
     /// Label of the node that names its config
-    #[arg(long, env = "NODE_LABEL", default_value = "nvidia.com/device-plugin.config")]
+    #[arg(long, env = "NODE_LABEL", default_value = capstan_node::labels::DEVICE_PLUGIN_CONFIG)]
     pub node_label: String,
     /// Folder with a config file per name
     #[arg(long, env = "CONFIG_FILE_SRCDIR", default_value = "/available-configs")]
@@ -49,9 +50,22 @@ pub struct Options {
     pub process_to_signal: String,
 }
 
+/// This role in the agent's list.
+pub(crate) const ROLE: Entry = entry!(
+    capstan_node::CONFIG_MANAGER.name,
+    "Keep the config that the node's label chooses where programs read it",
+    Options,
+    run
+);
+
 /// Copies configs until told to stop, or once.
 pub async fn run(options: Options, cx: Cx) -> Result<()> {
-    let node = OwnNode::connect(&options.node_name).await?;
+    let options = Options {
+        config_file_srcdir: cx.path(&options.config_file_srcdir),
+        config_file_dst: cx.path(&options.config_file_dst),
+        ..options
+    };
+    let node = OwnNode::connect(&options.node_name, &cx).await?;
     if options.oneshot == Some(true) {
         let facts = node.facts().await?;
         return copy(&options, facts.label(&options.node_label)).map(drop);
@@ -188,14 +202,9 @@ mod tests {
         let options = options(dir.path());
         let key = &options.node_label;
         let named = |name: &str| NodeFacts { labels: [(key.clone(), name.to_owned())].into(), ..NodeFacts::default() };
-        let cx = Cx {
-            hardware: std::sync::Arc::new(capstan_hw::gpu::nvidia::Source::nvml(
-                capstan_hw::gpu::nvidia::driver::Roots::local(),
-            )),
-            roots: capstan_hw::gpu::nvidia::driver::Roots::local(),
-            root: dir.path().into(),
-            stop: tokio_util::sync::CancellationToken::new(),
-        };
+        let roots = capstan_hw::gpu::nvidia::driver::Roots::local();
+        let hardware = std::sync::Arc::new(capstan_hw::gpu::nvidia::Source::nvml(roots.clone()));
+        let cx = Cx::new(hardware, roots, dir.path(), tokio_util::sync::CancellationToken::new());
         let (stop, dst) = (cx.stop.clone(), options.config_file_dst.clone());
         let facts = futures::stream::iter([Ok(named("plain")), Ok(named("shared"))]).chain(futures::stream::pending());
         let watched = async {

@@ -9,6 +9,7 @@ pub mod after;
 pub mod cdi;
 pub mod config;
 pub mod config_manager;
+mod context;
 pub mod device_plugin;
 pub mod discovery;
 pub mod exporter;
@@ -20,24 +21,23 @@ pub mod own_node;
 pub mod roles;
 pub mod validator;
 
-use std::sync::Arc;
+pub use context::{ApiAccess, Cx, OpenDriver, Variables};
 
-use capstan_hw::gpu::nvidia::Source;
-use capstan_hw::gpu::nvidia::driver::Roots;
-use tokio_util::sync::CancellationToken;
-
-/// What every role gets.
-#[derive(Clone)]
-pub struct Cx {
-    /// The GPUs of this node.
-    pub hardware: Arc<Source>,
-    /// Where the driver and its devices are.
-    pub roots: Roots,
-    /// Root of `/proc` and `/sys`, and of files whose place is fixed: `/`, or what a test made.
-    pub root: std::path::PathBuf,
-    /// Told when the process should end.
-    pub stop: CancellationToken,
-}
+/// What an agent can be: the one list, in the order of `capstan agent --help`.
+pub const COMMANDS: &[roles::Entry] = &[
+    device_plugin::ROLE,
+    mps::ROLE,
+    discovery::ROLE,
+    cdi::ROLE,
+    exporter::ROLE,
+    validator::ROLE,
+    node_status::ROLE,
+    config_manager::ROLE,
+    after::AFTER,
+    after::HOLD,
+    cdi::CDI,
+    hook::HOOK,
+];
 
 /// Why a role ended other than by being told to.
 #[derive(Debug, thiserror::Error)]

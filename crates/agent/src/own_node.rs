@@ -8,7 +8,7 @@ use kube::api::Api;
 use kube::runtime::{WatchStreamExt, watcher};
 use kube::{Client, ResourceExt};
 
-use crate::{Error, Result};
+use crate::{Cx, Error, Result};
 
 /// What roles want to know of a node.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
@@ -57,13 +57,12 @@ pub struct OwnNode {
 }
 
 impl OwnNode {
-    /// The node of this name, through the pod's own rights.
-    pub async fn connect(name: &str) -> Result<Self> {
+    /// The node of this name, as the API server knows it.
+    pub async fn connect(name: &str, cx: &Cx) -> Result<Self> {
         if name.is_empty() {
             return Err(Error::Config("--node-name (NODE_NAME) is empty: set it from spec.nodeName".into()));
         }
-        let client = Client::try_default().await.map_err(|error| Error::Outside(format!("no API server: {error}")))?;
-        Ok(Self { client, name: name.to_owned() })
+        Ok(Self { client: cx.client().await?, name: name.to_owned() })
     }
 
     /// What it is now.

@@ -1,164 +1,186 @@
 //! The roles by name: each a command of its own, or several in one process, told by their variables.
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
-use capstan_hw::gpu::nvidia::Source;
-use capstan_hw::gpu::nvidia::driver::Roots;
-use clap::{Parser, Subcommand};
+use clap::builder::Resettable;
+use clap::error::ErrorKind;
+use clap::parser::ValueSource;
+use clap::{ArgMatches, Command, FromArgMatches, Subcommand};
 use futures::future::BoxFuture;
 use futures::{Stream, StreamExt};
 use tokio::sync::watch;
 use tokio::task::JoinSet;
 
 use crate::own_node::{NodeFacts, OwnNode};
-use crate::{
-    Cx, Error, Result, after, cdi, config_manager, device_plugin, discovery, exporter, hook, mps, node_status,
-    validator,
-};
+use crate::{COMMANDS, Cx, Error, Result};
 
 /// A node whose labels nobody tells within this time runs its roles: GPUs matter more than a pause.
 const PATIENCE: Duration = Duration::from_secs(10);
 
-/// What an agent can be.
-#[derive(Debug, Clone, Subcommand)]
-pub enum Role {
-    /// Offer GPUs to the kubelet and hand them to containers
-    DevicePlugin(Box<device_plugin::Options>),
-    /// Run the daemons that let processes share a GPU
-    MpsControlDaemon(Box<mps::Options>),
-    /// Say what the node has, in labels
-    FeatureDiscovery(Box<discovery::Options>),
-    /// Keep the CDI spec of this node true
-    CdiSpecs(Box<cdi::KeepOptions>),
-    /// Serve metrics of GPUs under the names that dashboards know
-    Exporter(Box<exporter::Options>),
-    /// Prove that a part of the node works, and say so in a file that others wait for
-    Validator(Box<validator::Options>),
-    /// Serve how far the node is, as metrics
-    NodeStatusExporter(Box<validator::Options>),
-    /// Keep the config that the node's label chooses where programs read it
-    ConfigManager(Box<config_manager::Options>),
-    /// Wait for files of others, then become another command of this program
-    After(after::Options),
-    /// Keep what checks have proved until told to stop, then take it back
-    Hold(after::HoldOptions),
-    /// Print, list or change CDI specs
-    #[command(subcommand)]
-    Cdi(cdi::Command),
-    /// What a container runtime runs while it makes a container
-    #[command(disable_help_flag = true)]
-    Hook {
-        /// The hook and its arguments
-        #[arg(trailing_var_arg = true, allow_hyphen_values = true)]
-        words: Vec<String>,
-    },
+/// Starts a role; one that is restarted is started again and again.
+pub type Start = Arc<dyn Fn(Cx) -> BoxFuture<'static, Result<()>> + Send + Sync>;
+
+/// A command of the agent: how its options are read, and what runs with them. Made with `entry!`.
+pub struct Entry {
+    /// Its name on the command line.
+    pub name: &'static str,
+    /// What it does, for `--help`.
+    pub about: &'static str,
+    /// Adds its options to a command.
+    pub options: fn(Command) -> Command,
+    /// Reads its options.
+    pub start: fn(&ArgMatches) -> Result<Start, clap::Error>,
 }
 
-#[derive(Parser)]
-struct Told {
-    #[command(subcommand)]
-    role: Role,
+/// An [`Entry`]: name, what it does, type of its options, and the function that runs with them.
+macro_rules! entry {
+    ($name:expr, $about:literal, $options:ty, $run:path) => {
+        $crate::roles::Entry {
+            name: $name,
+            about: $about,
+            options: <$options as clap::Args>::augment_args,
+            start: |matches| {
+                let options = <$options as clap::FromArgMatches>::from_arg_matches(matches)?;
+                Ok(std::sync::Arc::new(move |cx| Box::pin($run(options.clone(), cx))))
+            },
+        }
+    };
+}
+pub(crate) use entry;
+
+impl Entry {
+    fn command(&self) -> Command {
+        (self.options)(Command::new(self.name)).about(self.about).long_about(None::<&str>)
+    }
+}
+
+/// A role with its options, which can be run any number of times.
+#[derive(Clone)]
+pub struct Role {
+    name: &'static str,
+    start: Start,
+}
+
+impl FromArgMatches for Role {
+    fn from_arg_matches(matches: &ArgMatches) -> Result<Self, clap::Error> {
+        let found = matches.subcommand().and_then(|(name, matches)| Some((find(name)?, matches)));
+        let (entry, matches) = found.ok_or_else(|| clap::Error::new(ErrorKind::MissingSubcommand))?;
+        Ok(Self { name: entry.name, start: (entry.start)(matches)? })
+    }
+
+    fn update_from_arg_matches(&mut self, matches: &ArgMatches) -> Result<(), clap::Error> {
+        *self = Self::from_arg_matches(matches)?;
+        Ok(())
+    }
+}
+
+impl Subcommand for Role {
+    fn augment_subcommands(command: Command) -> Command {
+        command.subcommands(COMMANDS.iter().map(Entry::command))
+    }
+
+    fn augment_subcommands_for_update(command: Command) -> Command {
+        Self::augment_subcommands(command)
+    }
+
+    fn has_subcommand(name: &str) -> bool {
+        find(name).is_some()
+    }
+}
+
+fn find(name: &str) -> Option<&'static Entry> {
+    COMMANDS.iter().find(|entry| entry.name == name)
 }
 
 impl Role {
-    /// A role by name, told by variables alone.
+    /// A role by name, told by the variables of the process alone.
     pub fn from_env(name: &str) -> Result<Self> {
-        let arguments = match name {
-            // It shares the validator's flags, of which one has no default.
-            "node-status-exporter" => vec!["agent", name, "--component=metrics"],
-            _ => vec!["agent", name],
-        };
-        Told::try_parse_from(arguments).map(|told| told.role).map_err(|error| {
-            use clap::error::ErrorKind;
-            match error.kind() {
-                ErrorKind::InvalidSubcommand => Error::Config(format!("--roles: there is no role '{name}'")),
-                _ => Error::Config(format!("role {name}: {}", error.to_string().trim())),
-            }
-        })
+        let entry = named(name)?;
+        read(entry, entry.command(), &[])
+    }
+
+    /// Its name.
+    pub fn name(&self) -> &'static str {
+        self.name
     }
 
     /// Runs it until it is done or told to stop.
-    pub async fn run(self, cx: Cx) -> Result<()> {
-        match self {
-            Self::DevicePlugin(options) => device_plugin::run(*options, cx).await,
-            Self::MpsControlDaemon(options) => mps::run(*options, cx).await,
-            Self::FeatureDiscovery(options) => discovery::run(*options, cx).await,
-            Self::CdiSpecs(options) => cdi::keep(*options, cx).await,
-            Self::ConfigManager(options) => config_manager::run(*options, cx).await,
-            Self::After(options) => after::run(options, cx).await,
-            Self::Hold(options) => after::hold(options, cx).await,
-            Self::Cdi(command) => commanded(command, cx).await,
-            Self::Hook { words } => hook::run(&words, &mut std::io::stdin()),
-            Self::Exporter(options) => exporter::run(*options, cx).await,
-            Self::Validator(options) if options.component == "metrics" => node_status::run(*options, cx).await,
-            Self::Validator(options) => validator::run(*options, cx).await,
-            Self::NodeStatusExporter(options) => node_status::run(*options, cx).await,
-        }
+    pub async fn run(&self, cx: Cx) -> Result<()> {
+        (self.start)(Cx { role: self.name, ..cx }).await
     }
 }
 
-/// A command about specs asks the driver, which may take its time: not on the executor's thread.
-async fn commanded(command: cdi::Command, cx: Cx) -> Result<()> {
-    let asked = tokio::task::spawn_blocking(move || {
-        let open = |roots: &Roots| match roots == &cx.roots {
-            true => Source::shared(&cx.hardware),
-            false => Source::nvml(roots.clone()),
-        };
-        cdi::run(&command, &open, &cx.root, &mut std::io::stdout())
-    });
-    asked.await.map_err(|error| Error::Outside(error.to_string()))?
+/// A role by name, told by arguments and these variables: those of the process do not count. Arguments come before
+/// variables, as on a command line.
+pub fn parse(name: &str, args: &[String], vars: &BTreeMap<String, String>) -> Result<Role> {
+    parse_entry(named(name)?, args, vars)
 }
 
-/// Starts a role; one that follows a label is started again and again.
-type Start = Arc<dyn Fn(Cx) -> BoxFuture<'static, Result<()>> + Send + Sync>;
+fn parse_entry(entry: &'static Entry, args: &[String], vars: &BTreeMap<String, String>) -> Result<Role> {
+    let command = entry.command();
+    let env: Vec<(clap::Id, String, String)> = command
+        .get_arguments()
+        .filter_map(|arg| {
+            let value = vars.get(arg.get_env()?.to_str()?)?;
+            Some((arg.get_id().clone(), arg.get_long()?.to_owned(), value.clone()))
+        })
+        .collect();
+    let closed = command.mut_args(|arg| arg.env(Resettable::Reset));
+    // What arguments say is found by clap itself: aliases, short names and all.
+    let lenient = closed.clone().mut_args(|arg| arg.required(false)).ignore_errors(true).no_binary_name(true);
+    let said = lenient.try_get_matches_from(args).ok();
+    let by_argument = |id: &clap::Id| {
+        said.as_ref().is_some_and(|said| said.value_source(id.as_str()) == Some(ValueSource::CommandLine))
+    };
+    let flags = env.into_iter().filter(|(id, ..)| !by_argument(id));
+    let words: Vec<String> = flags.map(|(_, long, value)| format!("--{long}={value}")).chain(args.to_vec()).collect();
+    read(entry, closed, &words)
+}
 
-fn start(role: Role) -> Start {
-    Arc::new(move |cx| Box::pin(role.clone().run(cx)))
+fn named(name: &str) -> Result<&'static Entry> {
+    find(name).ok_or_else(|| Error::Config(format!("--roles: there is no role '{name}'")))
+}
+
+fn read(entry: &'static Entry, command: Command, words: &[String]) -> Result<Role> {
+    let matches = command.no_binary_name(true).try_get_matches_from(words);
+    let start = matches.and_then(|matches| (entry.start)(&matches));
+    let wrong = |error: clap::Error| Error::Config(format!("role {}: {}", entry.name, error.to_string().trim()));
+    Ok(Role { name: entry.name, start: start.map_err(wrong)? })
 }
 
 /// Runs several roles in one process. The first that fails ends all: the kubelet starts them again together.
-pub async fn run_all(roles: Vec<(String, Role)>, cx: Cx) -> Result<()> {
+pub async fn run_all(roles: Vec<Role>, cx: Cx) -> Result<()> {
     let mut running = JoinSet::new();
-    for (name, role) in roles {
+    for role in roles {
         let cx = cx.clone();
-        running.spawn(async move { (name, role.run(cx).await) });
+        running.spawn(async move { (role.name, role.run(cx).await) });
     }
     joined(running, &cx).await
 }
 
 /// The same where each role runs only while its own label of the node is `true`, as if it had a pod of its own.
-pub async fn run_labelled(roles: Vec<(String, Role)>, node: &OwnNode, cx: Cx) -> Result<()> {
-    let roles = roles.into_iter().map(|(name, role)| (name, start(role))).collect();
+pub async fn run_labelled(roles: Vec<Role>, node: &OwnNode, cx: Cx) -> Result<()> {
     follow(roles, node.watch(), cx).await
 }
 
 /// The label of a node that says whether it should have a role; `None` for one that goes with the others.
 fn label(role: &str) -> Option<&'static str> {
-    match role {
-        "device-plugin" => Some("nvidia.com/gpu.deploy.device-plugin"),
-        "feature-discovery" => Some("nvidia.com/gpu.deploy.gpu-feature-discovery"),
-        "exporter" => Some("nvidia.com/gpu.deploy.dcgm-exporter"),
-        "node-status-exporter" => Some("nvidia.com/gpu.deploy.node-status-exporter"),
-        _ => None,
-    }
+    capstan_node::role(role)?.deploy_label
 }
 
-async fn follow(
-    roles: Vec<(String, Start)>,
-    facts: impl Stream<Item = Result<NodeFacts>> + Send + 'static,
-    cx: Cx,
-) -> Result<()> {
+async fn follow(roles: Vec<Role>, facts: impl Stream<Item = Result<NodeFacts>> + Send + 'static, cx: Cx) -> Result<()> {
     let (said, known) = watch::channel(None::<NodeFacts>);
     let mut running = JoinSet::new();
-    for (name, start) in roles {
+    for role in roles {
         let (cx, known) = (cx.clone(), known.clone());
         running.spawn(async move {
-            let result = match label(&name) {
-                Some(label) => whenever(&name, &start, |facts| facts.label(label) == Some("true"), known, cx).await,
-                None => start(cx).await,
+            let result = match label(role.name) {
+                Some(label) => whenever(&role, |facts| facts.label(label) == Some("true"), known, cx).await,
+                None => role.run(cx).await,
             };
-            (name, result)
+            (role.name, result)
         });
     }
     let listening = tokio::spawn(cx.stop.clone().run_until_cancelled_owned(async move {
@@ -179,8 +201,7 @@ async fn follow(
 
 /// Runs a role while the node wants it.
 async fn whenever(
-    name: &str,
-    start: &Start,
+    role: &Role,
     wanted: impl Fn(&NodeFacts) -> bool,
     mut known: watch::Receiver<Option<NodeFacts>>,
     cx: Cx,
@@ -193,27 +214,27 @@ async fn whenever(
     let unwanted = |facts: &Option<NodeFacts>| facts.as_ref().is_some_and(|facts| !wanted(facts));
     loop {
         if unwanted(&known.borrow()) {
-            tracing::info!(role = name, "waits: the node's label is not true");
+            tracing::info!(role = role.name, "waits: the node's label is not true");
         }
         tokio::select! {
             () = cx.stop.cancelled() => return Ok(()),
             told = known.wait_for(|facts| !unwanted(facts)) => drop(told),
         }
         let stop = cx.stop.child_token();
-        let mut role = start(Cx { stop: stop.clone(), ..cx.clone() });
+        let mut running = std::pin::pin!(role.run(Cx { stop: stop.clone(), ..cx.clone() }));
         tokio::select! {
-            ended = &mut role => return ended,
+            ended = &mut running => return ended,
             told = known.wait_for(unwanted) => drop(told),
         }
         stop.cancel();
-        if let Err(error) = role.await {
-            tracing::warn!(role = name, %error, "ended badly while it was asked to pause");
+        if let Err(error) = running.await {
+            tracing::warn!(role = role.name, %error, "ended badly while it was asked to pause");
         }
     }
 }
 
 /// Waits for all; the first error ends them.
-async fn joined(mut running: JoinSet<(String, Result<()>)>, cx: &Cx) -> Result<()> {
+async fn joined(mut running: JoinSet<(&'static str, Result<()>)>, cx: &Cx) -> Result<()> {
     let mut first = Ok(());
     while let Some(ended) = running.join_next().await {
         let (name, result) = ended.map_err(|error| Error::Outside(error.to_string()))?;
@@ -228,11 +249,14 @@ async fn joined(mut running: JoinSet<(String, Result<()>)>, cx: &Cx) -> Result<(
 
 #[cfg(test)]
 mod tests {
+    use capstan_hw::gpu::nvidia::Source;
+    use capstan_hw::gpu::nvidia::driver::Roots;
+
     use super::*;
 
     #[test]
     fn an_unknown_role_is_named() {
-        let error = Role::from_env("exportr").expect_err("unknown").to_string();
+        let error = Role::from_env("exportr").err().expect("unknown").to_string();
         assert_eq!(error, "--roles: there is no role 'exportr'");
     }
 
@@ -247,8 +271,48 @@ mod tests {
             "exporter",
             "node-status-exporter",
         ] {
-            Role::from_env(name).expect(name);
+            Role::from_env(name).map(drop).expect(name);
         }
+    }
+
+    #[test]
+    fn every_role_of_a_node_is_in_the_list() {
+        for role in capstan_node::ROLES {
+            assert!(find(role.name).is_some(), "{} has no entry in COMMANDS", role.name);
+        }
+    }
+
+    /// What a parsed role of the test's options was told.
+    fn told(args: &[&str], vars: &[(&str, &str)]) -> Result<String, String> {
+        #[derive(Debug, Clone, clap::Args)]
+        struct Options {
+            #[arg(short = 'n', long, env = "PATH")]
+            name: String,
+            #[arg(long, env = "LISTED", value_delimiter = ',')]
+            listed: Vec<String>,
+            #[arg(long, env = "SWITCH", num_args = 0..=1, default_value_t = true, default_missing_value = "true")]
+            switch: bool,
+        }
+        async fn run(options: Options, _: Cx) -> Result<()> {
+            Err(Error::Check(format!("{} {:?} {}", options.name, options.listed, options.switch)))
+        }
+        const ENTRY: Entry = entry!("test", "Tell what it was told", Options, run);
+        let args: Vec<String> = args.iter().map(|arg| (*arg).to_owned()).collect();
+        let vars = vars.iter().map(|(name, value)| ((*name).to_owned(), (*value).to_owned())).collect();
+        let role = parse_entry(&ENTRY, &args, &vars).map_err(|error| error.to_string())?;
+        let roots = Roots::local();
+        let cx = Cx::new(Arc::new(Source::nvml(roots.clone())), roots, "/", Default::default());
+        let told = futures::executor::block_on(role.run(cx)).expect_err("what it was told");
+        Ok(told.to_string())
+    }
+
+    #[test]
+    fn given_variables_stand_for_those_of_the_process() {
+        assert_eq!(told(&[], &[("PATH", "p"), ("LISTED", "a,b")]).expect("read"), r#"p ["a", "b"] true"#);
+        let vars = [("PATH", "p"), ("LISTED", "a,b"), ("SWITCH", "false")];
+        assert_eq!(told(&["-n", "x", "--listed=c"], &vars).expect("read"), r#"x ["c"] false"#, "arguments win");
+        let error = told(&[], &[]).expect_err("PATH of the process does not count");
+        assert!(error.starts_with("role test: ") && error.contains("--name"), "{error}");
     }
 
     /// A world with roles that say when they run, and a node that says its labels.
@@ -263,9 +327,9 @@ mod tests {
         fn of(names: &[&'static str]) -> Self {
             let (saw, seen) = tokio::sync::mpsc::unbounded_channel();
             let (say, facts) = futures::channel::mpsc::unbounded();
-            let role = |name: &'static str| -> Start {
+            let role = |name: &'static str| {
                 let saw = saw.clone();
-                Arc::new(move |cx: Cx| {
+                let start: Start = Arc::new(move |cx: Cx| {
                     let saw = saw.clone();
                     Box::pin(async move {
                         let _ = saw.send((name, true));
@@ -273,12 +337,13 @@ mod tests {
                         let _ = saw.send((name, false));
                         Ok(())
                     })
-                })
+                });
+                Role { name, start }
             };
-            let roles = names.iter().map(|name| ((*name).to_owned(), role(name))).collect();
+            let roles = names.iter().map(|name| role(name)).collect();
             let stop = tokio_util::sync::CancellationToken::new();
             let hardware = Arc::new(Source::nvml(Roots::local()));
-            let cx = Cx { hardware, roots: Roots::local(), root: "/".into(), stop: stop.clone() };
+            let cx = Cx::new(hardware, Roots::local(), "/", stop.clone());
             Self { seen, say, stop, all: tokio::spawn(follow(roles, facts, cx)) }
         }
 

@@ -53,12 +53,11 @@ pub(crate) struct Args {
 pub(crate) async fn run(args: Args) -> Result<()> {
     logging::init(&args.log)?;
     let roles = match (args.role, args.roles.is_empty()) {
-        (Some(role), true) => vec![(String::new(), role)],
-        (None, false) => args
-            .roles
-            .iter()
-            .map(|name| Ok((name.clone(), Role::from_env(name).map_err(|error| anyhow!("{error}"))?)))
-            .collect::<Result<_>>()?,
+        (Some(role), true) => vec![role],
+        (None, false) => {
+            let named = args.roles.iter().map(|name| Role::from_env(name).map_err(|error| anyhow!("{error}")));
+            named.collect::<Result<_>>()?
+        }
         (Some(_), false) => bail!("give one role as a command, or several with --roles, not both"),
         (None, true) => bail!("say which role: one as a command (see --help), or several with --roles"),
     };
@@ -80,23 +79,17 @@ pub(crate) async fn run(args: Args) -> Result<()> {
             Source::of(fake)
         }
     };
-    let cx = Cx { hardware: Arc::new(hardware), roots, root: "/".into(), stop };
+    let cx = Cx::new(Arc::new(hardware), roots, "/", stop);
     // A command alone is what somebody asked for; only roles that share a pod have labels of their own.
     let follows = args.follow_node_labels && !args.roles.is_empty();
     run_roles(roles, follows.then_some(args.node_name), cx).await.map_err(|error| anyhow!("{error}"))
 }
 
-async fn run_roles(
-    mut roles: Vec<(String, Role)>,
-    labels_of: Option<String>,
-    cx: Cx,
-) -> Result<(), capstan_agent::Error> {
-    if let Some(node) = labels_of {
-        return run_labelled(roles, &OwnNode::connect(&node).await?, cx).await;
-    }
-    match (roles.len(), roles.pop()) {
-        (1, Some((_, role))) => role.run(cx).await,
-        (_, last) => run_all(roles.into_iter().chain(last).collect(), cx).await,
+async fn run_roles(roles: Vec<Role>, labels_of: Option<String>, cx: Cx) -> Result<(), capstan_agent::Error> {
+    match (labels_of, roles.as_slice()) {
+        (Some(node), _) => run_labelled(roles, &OwnNode::connect(&node, &cx).await?, cx).await,
+        (None, [role]) => role.run(cx).await,
+        (None, _) => run_all(roles, cx).await,
     }
 }
 

@@ -94,6 +94,11 @@ where
     }
 }
 
+/// The `User-Agent` of our requests: which part of which version asks, for audit logs and flow control.
+pub fn user_agent(role: &str) -> String {
+    format!("capstan/{} ({role})", env!("CARGO_PKG_VERSION"))
+}
+
 /// A short answer in plain text.
 pub fn text(code: StatusCode, text: impl Into<String>) -> Answer {
     answer(code, "text/plain; charset=utf-8", text.into())

@@ -511,12 +511,8 @@ async fn a_kept_spec_follows_the_driver_and_its_mig_layout() {
     let dir = tempfile::tempdir().expect("a directory");
     let output = dir.path().join("nvidia.yaml");
     let stop = CancellationToken::new();
-    let cx = Cx {
-        hardware: Arc::new(Source::of(fake.clone())),
-        roots: machine.roots_at(""),
-        root: machine.path().to_owned(),
-        stop: stop.clone(),
-    };
+    let hardware = Arc::new(Source::of(fake.clone()));
+    let cx = Cx::new(hardware, machine.roots_at(""), machine.path(), stop.clone());
     #[derive(clap::Parser)]
     struct Keep {
         #[command(flatten)]

@@ -37,14 +37,20 @@ pub(crate) use platform::Platform;
 pub use settings::Settings;
 
 use crate::own_node::OwnNode;
+use crate::roles::{Entry, entry};
 use crate::{Cx, Result};
+
+/// This role in the agent's list.
+pub(crate) const ROLE: Entry =
+    entry!(capstan_node::DEVICE_PLUGIN.name, "Offer GPUs to the kubelet and hand them to containers", Options, run);
 
 /// Offers the GPUs of this node until told to stop.
 pub async fn run(options: Options, cx: Cx) -> Result<()> {
+    let options = options.within(&cx);
     let specs = specs::Generator::new(&options, &cx.root)?;
     let label = match &options.config_file_srcdir {
         None => watch::channel(Label::Known(None)).1,
-        Some(_) => label(&OwnNode::connect(&options.node_name).await?, options.node_label.clone(), &cx),
+        Some(_) => label(&OwnNode::connect(&options.node_name, &cx).await?, options.node_label.clone(), &cx),
     };
     let edges = Edges {
         label,

@@ -4,6 +4,7 @@ use std::path::PathBuf;
 
 use capstan_kubelet::device_plugin::SOCKET;
 
+use crate::Cx;
 use crate::config::{
     AllocationPolicy, Choices, DeviceIdStrategy, DeviceListStrategy, DiscoveryStrategy, Flags, MigStrategy, Wrong,
     boolean, imex_channels, one_of,
@@ -97,7 +98,7 @@ pub struct Options {
     #[arg(long, env = "NODE_NAME", default_value = "")]
     pub node_name: String,
     /// Label of the node that names its config.
-    #[arg(long, env = "NODE_LABEL", default_value = "nvidia.com/device-plugin.config")]
+    #[arg(long, env = "NODE_LABEL", default_value = capstan_node::labels::DEVICE_PLUGIN_CONFIG)]
     pub node_label: String,
     /// Directory with a config file per name; the node's label chooses one.
     #[arg(long, env = "CONFIG_FILE_SRCDIR")]
@@ -116,6 +117,18 @@ pub(crate) fn word<T: Copy>(flag: &str, text: Option<&str>, choices: Choices<T>)
 }
 
 impl Options {
+    /// The same with paths where this process finds them.
+    pub(super) fn within(self, cx: &Cx) -> Self {
+        Self {
+            driver_root_ctr_path: cx.path_of(self.driver_root_ctr_path),
+            container_driver_root: cx.path_of(self.container_driver_root),
+            kubelet_socket: cx.path(self.kubelet_socket.as_ref()).to_string_lossy().into_owned(),
+            config_file: cx.path_of(self.config_file),
+            config_file_srcdir: cx.path_of(self.config_file_srcdir),
+            ..self
+        }
+    }
+
     /// What was said on the command line or by variables.
     pub fn flags(&self) -> Result<Flags, Wrong> {
         let list = self.device_list_strategy.as_deref().filter(|list| !list.is_empty());

@@ -21,7 +21,6 @@ use std::time::Duration;
 
 use capstan_hw::gpu::nvidia::{Hardware, Inventory, Source};
 use capstan_hw::pci;
-use kube::Client;
 use kube::api::Api;
 use tokio::signal::unix::{SignalKind, signal};
 
@@ -34,22 +33,27 @@ pub use publish::{File, Publisher, Said, Screen};
 
 use crate::config::MigStrategy;
 use crate::files::Changes;
+use crate::roles::{Entry, entry};
 use crate::{Cx, Error, Result};
+
+/// This role in the agent's list.
+pub(crate) const ROLE: Entry =
+    entry!(capstan_node::FEATURE_DISCOVERY.name, "Say what the node has, in labels", Options, run);
 
 /// Runs until told to stop: looks, says, waits for a change or for the interval.
 pub async fn run(options: Options, cx: Cx) -> Result<()> {
-    let env = |name: &str| std::env::var(name).ok();
+    let env = |name: &str| cx.variable(name);
     let failed = |source| Error::Io { what: "cannot listen for SIGHUP".into(), source };
     let mut reload = signal(SignalKind::hangup()).map_err(failed)?;
     loop {
-        let path = options.config_path(env);
+        let path = cx.path_of(options.config_path(env));
         let file = match &path {
             Some(path) => std::fs::read_to_string(path)
                 .map_err(|source| Error::Io { what: format!("cannot read {}", path.display()), source })?,
             None => String::new(),
         };
         let settings = options.settings(&file, env)?;
-        let publisher = publisher(&options, &settings).await?;
+        let publisher = publisher(&options, &settings, &cx).await?;
         let work = say(&options, &settings, path.as_deref(), &*publisher, &cx);
         let ended = tokio::select! {
             ended = work => ended?,
@@ -69,21 +73,16 @@ pub async fn run(options: Options, cx: Cx) -> Result<()> {
     }
 }
 
-async fn publisher(options: &Options, settings: &Settings) -> Result<Box<dyn Publisher>> {
+async fn publisher(options: &Options, settings: &Settings, cx: &Cx) -> Result<Box<dyn Publisher>> {
     if !settings.object && !settings.label_node {
         return Ok(match &settings.output {
-            Some(path) => Box::new(File(path.clone())),
+            Some(path) => Box::new(File(cx.path(path))),
             None => Box::new(Screen),
         });
     }
-    let outside = |error: &dyn std::fmt::Display| Error::Outside(format!("no API server: {error}"));
     let client = match options.kubeconfig.as_ref().filter(|path| !path.is_empty()) {
-        Some(path) => {
-            let read = kube::config::Kubeconfig::read_from(path).map_err(|error| outside(&error))?;
-            let config = kube::Config::from_custom_kubeconfig(read, &Default::default()).await;
-            Client::try_from(config.map_err(|error| outside(&error))?).map_err(|error| outside(&error))?
-        }
-        None => Client::try_default().await.map_err(|error| outside(&error))?,
+        Some(path) => cx.client_by(path.as_ref()).await?,
+        None => cx.client().await?,
     };
     let node = options.node_name.clone();
     if settings.label_node {

@@ -357,12 +357,8 @@ impl Publisher for Heard {
 }
 
 fn cx(fake: Arc<Fake>, root: &Path) -> Cx {
-    Cx {
-        hardware: Arc::new(Source::of(fake)),
-        roots: capstan_hw::gpu::nvidia::driver::Roots::new("/", root, None),
-        root: root.to_owned(),
-        stop: CancellationToken::new(),
-    }
+    let roots = capstan_hw::gpu::nvidia::driver::Roots::new("/", root, None);
+    Cx::new(Arc::new(Source::of(fake)), roots, root, CancellationToken::new())
 }
 
 #[tokio::test]

@@ -54,9 +54,9 @@ impl Cluster {
         if !options.kubernetes || !(wants_pods || options.kubernetes_enable_dra) {
             return;
         }
-        let client = match Client::try_default().await {
+        let client = match cx.client().await {
             Ok(client) => client,
-            Err(error) => return tracing::warn!(%error, "no API server: lines carry no labels of pods and no claims"),
+            Err(error) => return tracing::warn!(%error, "lines carry no labels of pods and no claims"),
         };
         if wants_pods {
             let watch = follow_pods(client.clone(), options.clone(), self.pods.clone());

@@ -27,6 +27,7 @@ use capstan_hw::gpu::nvidia::{Event, EventKind, Hardware};
 use tokio::time::Instant;
 
 use crate::files::Changes;
+use crate::roles::{Entry, entry};
 use crate::{Cx, Error, Result};
 
 pub use counters::Counters;
@@ -62,8 +63,13 @@ struct State {
     clocks: Window<&'static str>,
 }
 
+/// This role in the agent's list.
+pub(crate) const ROLE: Entry =
+    entry!(capstan_node::EXPORTER.name, "Serve metrics of GPUs under the names that dashboards know", Options, run);
+
 /// Serves metrics until told to stop.
 pub async fn run(options: Options, cx: Cx) -> Result<()> {
+    let options = options.within(&cx);
     let listener = tokio::net::TcpListener::bind(options.address)
         .await
         .map_err(|source| Error::Io { what: format!("cannot listen on {}", options.address), source })?;

@@ -4,6 +4,7 @@ use std::net::SocketAddr;
 use std::path::PathBuf;
 
 use super::selector::Selector;
+use crate::Cx;
 
 /// Flags of the exporter.
 #[derive(Debug, Clone, clap::Args)]
@@ -45,7 +46,7 @@ pub struct Options {
     #[arg(
         long,
         env = "DCGM_POD_RESOURCES_KUBELET_SOCKET",
-        default_value = "/var/lib/kubelet/pod-resources/kubelet.sock"
+        default_value = capstan_node::paths::POD_RESOURCES_SOCKET
     )]
     pub pod_resources_kubelet_socket: PathBuf,
     /// Which devices: f, g, i, g:0,2-4
@@ -75,6 +76,19 @@ pub struct Options {
     /// Node that this runs on: the host name of lines
     #[arg(long, env = "NODE_NAME", default_value = "")]
     pub node_name: String,
+}
+
+impl Options {
+    /// The same with paths where this process finds them.
+    pub(super) fn within(self, cx: &Cx) -> Self {
+        Self {
+            collectors: cx.path_of(self.collectors),
+            pod_resources_kubelet_socket: cx.path(&self.pod_resources_kubelet_socket),
+            web_config_file: cx.path_of(self.web_config_file),
+            hpc_job_mapping_dir: cx.path_of(self.hpc_job_mapping_dir),
+            ..self
+        }
+    }
 }
 
 /// `:9400`, `9400` or a whole address.

@@ -18,8 +18,25 @@ use std::io::Read;
 
 use clap::Parser;
 
-use crate::{Error, Result};
+use crate::roles::{Entry, entry};
+use crate::{Cx, Error, Result};
 use inside::Inside;
+
+/// The hooks in the agent's list.
+pub(crate) const HOOK: Entry =
+    entry!("hook", "What a container runtime runs while it makes a container", Options, run_words);
+
+#[derive(Debug, Clone, clap::Args)]
+#[command(disable_help_flag = true)]
+struct Options {
+    /// The hook and its arguments
+    #[arg(trailing_var_arg = true, allow_hyphen_values = true)]
+    words: Vec<String>,
+}
+
+async fn run_words(options: Options, _: Cx) -> Result<()> {
+    run(&options.words, &mut std::io::stdin())
+}
 
 /// A hook and its arguments.
 #[derive(Debug, Parser)]

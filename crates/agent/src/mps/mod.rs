@@ -24,6 +24,7 @@ pub(crate) use plan::{Daemon, plan, within_limits};
 use crate::config::{self, Flags, MigStrategy, ResourceName, Wrong};
 use crate::device_plugin::{Kernel, Platform, Settings, offer, word};
 use crate::files::Changes;
+use crate::roles::{Entry, entry};
 use crate::{Cx, Error, Result, files};
 
 /// The program that is daemon and client in one.
@@ -54,6 +55,10 @@ pub enum Command {
     MountShm,
 }
 
+/// This role in the agent's list.
+pub(crate) const ROLE: Entry =
+    entry!(capstan_node::MPS_CONTROL_DAEMON.name, "Run the daemons that let processes share a GPU", Options, run);
+
 /// Directory of a resource, as this process sees it.
 pub(crate) fn directory(root: &Path, resource: &ResourceName) -> PathBuf {
     root.join("mps").join(resource.as_str())
@@ -77,6 +82,7 @@ pub async fn run(options: Options, cx: Cx) -> Result<()> {
     if let Some(Command::MountShm) = options.command {
         return shm::mount(&cx.root);
     }
+    let options = Options { config_file: cx.path_of(options.config_file), ..options };
     let mut hangup = signal(SignalKind::hangup()).map_err(|source| Error::Io { what: "SIGHUP".into(), source })?;
     let mut keeper = Keeper { cx: cx.clone(), running: BTreeMap::new(), changed: watch::Sender::new(()) };
     let mut changed = keeper.changed.subscribe();

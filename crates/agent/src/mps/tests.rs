@@ -104,12 +104,8 @@ impl Bench {
         std::fs::set_permissions(&program, std::fs::Permissions::from_mode(0o755)).expect("a mode");
         std::fs::write(dir.path().join("config"), SHARED).expect("a config");
         let fake = Arc::new(Fake::new(node(Model::H200, 2)));
-        let cx = Cx {
-            hardware: Arc::new(Source::of(fake.clone())),
-            roots: Roots::new("/", dir.path(), None),
-            root: dir.path().to_owned(),
-            stop: CancellationToken::new(),
-        };
+        let hardware = Arc::new(Source::of(fake.clone()));
+        let cx = Cx::new(hardware, Roots::new("/", dir.path(), None), dir.path(), CancellationToken::new());
         Self { dir, fake, cx }
     }
 

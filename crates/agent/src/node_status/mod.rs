@@ -7,24 +7,38 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use capstan_http::{answer, text};
+use capstan_node::validation;
 use futures::StreamExt;
 use http::StatusCode;
 use tokio::net::TcpListener;
 use tokio::time::Instant;
 
 use crate::own_node::NodeFacts;
+use crate::roles::{Entry, entry};
 use crate::validator::{self, World, checks};
 use crate::{Cx, Error, Result};
+
+/// This role in the agent's list. It has the validator's flags, of which one has no default there.
+pub(crate) const ROLE: Entry = Entry {
+    options: |command| {
+        let component = |arg: clap::Arg| arg.required(false).default_value(COMPONENT);
+        (validator::ROLE.options)(command).mut_arg("component", component)
+    },
+    ..entry!(capstan_node::NODE_STATUS_EXPORTER.name, "Serve how far the node is, as metrics", validator::Options, run)
+};
+
+/// The validator's component that stands for this role.
+pub(crate) const COMPONENT: &str = "metrics";
 
 /// How old an answer of the driver may be.
 const FRESH: Duration = Duration::from_secs(60);
 
 /// Files that say that a check has passed, and their metric.
 const FILES: [(&str, &str); 4] = [
-    ("gpu_operator_node_driver_ready", "driver-ready"),
-    ("gpu_operator_node_toolkit_ready", "toolkit-ready"),
-    ("gpu_operator_node_plugin_ready", "plugin-ready"),
-    ("gpu_operator_node_cuda_ready", "cuda-ready"),
+    ("gpu_operator_node_driver_ready", validation::DRIVER),
+    ("gpu_operator_node_toolkit_ready", validation::TOOLKIT),
+    ("gpu_operator_node_plugin_ready", validation::PLUGIN),
+    ("gpu_operator_node_cuda_ready", validation::CUDA),
 ];
 
 /// What was last known of things that are not asked at every scrape.

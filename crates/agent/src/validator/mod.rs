@@ -15,15 +15,27 @@ use std::time::Duration;
 use tokio::time::Instant;
 
 use crate::files::Changes;
-use crate::{Cx, Error, Result};
+use crate::roles::{Entry, entry};
+use crate::{Cx, Error, Result, node_status};
 
 pub use barrier::{Barrier, WorkloadConfig};
 pub use checks::{CHECKS, Check, Outcome};
 pub use options::Options;
 pub use world::World;
 
-/// Checks one component, and says so in its file.
+/// This role in the agent's list.
+pub(crate) const ROLE: Entry = entry!(
+    capstan_node::VALIDATOR.name,
+    "Prove that a part of the node works, and say so in a file that others wait for",
+    Options,
+    run
+);
+
+/// Checks one component, and says so in its file; the component `metrics` serves them all instead.
 pub async fn run(options: Options, cx: Cx) -> Result<()> {
+    if options.component == node_status::COMPONENT {
+        return node_status::run(options, cx).await;
+    }
     let world = World::new(options, cx).await?;
     validate(&world).await
 }

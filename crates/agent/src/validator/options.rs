@@ -2,6 +2,10 @@
 
 use std::path::PathBuf;
 
+use capstan_node::{paths, validation};
+
+use crate::Cx;
+
 /// Flags of the validator.
 #[derive(Debug, Clone, clap::Args)]
 pub struct Options {
@@ -24,7 +28,7 @@ pub struct Options {
     #[arg(short = 'r', long, env = "CLEANUP_ALL", num_args = 0..=1, default_value_t = false, default_missing_value = "true")]
     pub cleanup_all: bool,
     /// Where the files are that others wait for
-    #[arg(short = 'o', long, env = "OUTPUT_DIR", default_value = "/run/nvidia/validations")]
+    #[arg(short = 'o', long, env = "OUTPUT_DIR", default_value = validation::DIR)]
     pub output_dir: PathBuf,
     /// The longest pause between two looks; a change in the output directory ends it at once
     #[arg(short = 's', long, env = "SLEEP_INTERVAL_SECONDS", default_value_t = 5)]
@@ -51,10 +55,10 @@ pub struct Options {
     #[arg(long, env = "HOST_ROOT_CTR_PATH", default_value = "/host")]
     pub host_root_ctr_path: PathBuf,
     /// Root of a driver container, as the host sees it
-    #[arg(long, env = "DRIVER_INSTALL_DIR", default_value = "/run/nvidia/driver")]
+    #[arg(long, env = "DRIVER_INSTALL_DIR", default_value = paths::DRIVER_ROOT)]
     pub driver_install_dir: PathBuf,
     /// Where that is mounted here
-    #[arg(long, env = "DRIVER_INSTALL_DIR_CTR_PATH", default_value = "/run/nvidia/driver")]
+    #[arg(long, env = "DRIVER_INSTALL_DIR_CTR_PATH", default_value = paths::DRIVER_ROOT)]
     pub driver_install_dir_ctr_path: PathBuf,
     /// Only look whether the driver is there, without waking a GPU
     #[arg(long, env = "DRIVER_VALIDATION_SKIP_GPU_INIT", num_args = 0..=1, default_value_t = false, default_missing_value = "true")]
@@ -89,4 +93,16 @@ pub struct Options {
     /// Runtime class of those pods
     #[arg(long, env = "VALIDATOR_RUNTIME_CLASS", default_value = "")]
     pub validator_runtime_class: String,
+}
+
+impl Options {
+    /// The same with paths where this process finds them.
+    pub(super) fn within(self, cx: &Cx) -> Self {
+        Self {
+            output_dir: cx.path(&self.output_dir),
+            host_root_ctr_path: cx.path(&self.host_root_ctr_path),
+            driver_install_dir_ctr_path: cx.path(&self.driver_install_dir_ctr_path),
+            ..self
+        }
+    }
 }

@@ -3,22 +3,16 @@
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use capstan_hw::gpu::nvidia::Hardware;
-use capstan_hw::gpu::nvidia::driver::Roots;
-use capstan_hw::gpu::nvidia::nvml::Library;
 use capstan_hw::pci;
 use futures::StreamExt;
 use futures::stream::BoxStream;
 
 use super::Options;
 use crate::own_node::{NodeFacts, OwnNode};
-use crate::{Cx, Error, Result};
+use crate::{Cx, Error, OpenDriver, Result};
 
 /// The node's own object: as it is, and as it changes.
 pub(super) type Watch = Arc<dyn Fn() -> BoxStream<'static, Result<NodeFacts>> + Send + Sync>;
-
-/// Opens the driver below some roots.
-pub(super) type Open = Arc<dyn Fn(&Roots) -> capstan_hw::Result<Arc<dyn Hardware>> + Send + Sync>;
 
 /// Everything that a check may look at.
 pub struct World {
@@ -29,7 +23,7 @@ pub struct World {
     /// The node's own object.
     pub watch: Watch,
     /// Opens a driver.
-    pub open: Open,
+    pub open: OpenDriver,
     /// For checks that start pods; `None` without an API server.
     pub node: Option<OwnNode>,
 }
@@ -37,7 +31,11 @@ pub struct World {
 impl World {
     /// The node that this runs on.
     pub async fn new(options: Options, cx: Cx) -> Result<Self> {
-        let node = if options.node_name.is_empty() { None } else { OwnNode::connect(&options.node_name).await.ok() };
+        let options = options.within(&cx);
+        let node = match options.node_name.as_str() {
+            "" => None,
+            name => OwnNode::connect(name, &cx).await.ok(),
+        };
         let own = node.clone();
         let watch: Watch = Arc::new(move || match &own {
             Some(node) => node.watch().boxed(),
@@ -46,7 +44,7 @@ impl World {
             ))])
             .boxed(),
         });
-        let open: Open = Arc::new(|roots| Ok(Arc::new(Library::open(roots)?) as Arc<dyn Hardware>));
+        let open = cx.open_driver.clone();
         Ok(Self { options, cx, watch, open, node })
     }
 
@@ -63,7 +61,7 @@ impl World {
 
     /// Where a network driver's container says that it is ready.
     pub fn mofed_dir(&self) -> PathBuf {
-        self.fixed("/run/mellanox/drivers")
+        self.fixed(capstan_node::paths::MOFED)
     }
 
     /// Whether a kernel module is loaded: by its whole name, and live.

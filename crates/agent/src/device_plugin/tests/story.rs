@@ -41,12 +41,8 @@ impl Bench {
         }
         Root::write(dir.path(), &recording.inventory).expect("files");
         let fake = Arc::new(Fake::new(recording));
-        let cx = Cx {
-            hardware: Arc::new(Source::of(fake.clone())),
-            roots: Roots::new("/", dir.path(), None),
-            root: dir.path().to_owned(),
-            stop: CancellationToken::new(),
-        };
+        let hardware = Arc::new(Source::of(fake.clone()));
+        let cx = Cx::new(hardware, Roots::new("/", dir.path(), None), dir.path(), CancellationToken::new());
         Self { dir, fake, cx, label: watch::Sender::new(Label::Known(None)) }
     }
 

@@ -1,5 +1,7 @@
 //! Whether GPUs compute: a kernel on every GPU, its result compared number by number.
 
+use capstan_node::validation;
+
 use super::super::gpu;
 use super::{Outcome, World, workload};
 use crate::{Error, Result};
@@ -18,5 +20,5 @@ pub(super) async fn run(world: &World) -> Result<Outcome> {
     if world.options.with_workload && world.node.is_some() {
         workload::prove(world, workload::Kind::Cuda).await?;
     }
-    Outcome::ready("cuda-ready")
+    Outcome::ready(validation::CUDA)
 }

@@ -5,6 +5,7 @@ use std::path::{Path, PathBuf};
 
 use capstan_hw::gpu::nvidia::driver::{PROGRAM_DIRS, Roots};
 use capstan_hw::root::executable_in;
+use capstan_node::{labels, validation};
 
 use super::{Outcome, World, dev_char, find};
 use crate::{Error, Result};
@@ -35,7 +36,7 @@ pub(super) async fn run(world: &World) -> Result<Outcome> {
             ))
         })?;
     }
-    Ok(Outcome::Ready { file: "driver-ready", content })
+    Ok(Outcome::Ready { file: validation::DRIVER, content })
 }
 
 /// Finds a driver that answers, and how many GPUs it has. Writes nothing.
@@ -51,7 +52,7 @@ pub(crate) async fn find_driver(world: &World) -> Result<(Found, usize)> {
         return Ok((Found::Host { wsl: false }, gpus));
     }
     if managed(world).await? {
-        let ready = options.output_dir.join(".driver-ctr-ready");
+        let ready = options.output_dir.join(validation::DRIVER_CONTAINER);
         if !world.exists(&ready) {
             return Err(Error::Check(format!("the driver's pod is not ready: no {}", ready.display())));
         }
@@ -96,13 +97,13 @@ async fn managed(world: &World) -> Result<bool> {
         return Ok(false);
     }
     let facts = world.facts().await?;
-    let deployed = facts.label("nvidia.com/gpu.deploy.driver");
+    let deployed = facts.label(labels::DEPLOY_DRIVER);
     Ok(deployed.is_some_and(|value| value != "false" && value != "pre-installed"))
 }
 
 /// What a driver's pod says that it loaded beside the driver, checked one by one.
 async fn beside(world: &World) -> Result<()> {
-    let file = world.options.output_dir.join(".driver-ctr-ready");
+    let file = world.options.output_dir.join(validation::DRIVER_CONTAINER);
     let text = match std::fs::read_to_string(&file) {
         Ok(text) => text,
         Err(error) if error.kind() == std::io::ErrorKind::NotFound => return Ok(()),

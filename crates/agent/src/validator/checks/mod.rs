@@ -15,6 +15,7 @@ mod workload;
 
 use std::time::Duration;
 
+use capstan_node::validation;
 use futures::future::BoxFuture;
 
 use super::World;
@@ -66,18 +67,23 @@ const FUNCTIONS: Duration = Duration::from_secs(300);
 
 /// Every check.
 pub const CHECKS: &[Check] = &[
-    check!("driver", &["driver-ready"], driver::run),
-    check!("nvidia-fs", &["nvidia-fs-ready"], modules::nvidia_fs),
-    check!("gdrcopy", &["gdrcopy-ready"], modules::gdrcopy),
-    check!("nvidia-peermem", &["nvidia-peermem-ready"], modules::nvidia_peermem),
-    check!("toolkit", &["toolkit-ready"], toolkit::run),
-    check!("cuda", &["cuda-ready"], cuda::run),
-    check!("plugin", &["plugin-ready"], plugin::run),
-    check!("mofed", &["mofed-ready"], mofed::run),
-    check!("vfio-pci", &["vfio-pci-ready"], sandbox::vfio_pci),
-    check!("vgpu-manager", &["vgpu-manager-ready", "host-vgpu-manager-ready"], sandbox::vgpu_manager, FUNCTIONS),
-    check!("vgpu-devices", &["vgpu-devices-ready"], sandbox::vgpu_devices),
-    check!("cc-manager", &["cc-manager-ready"], cc::run),
+    check!("driver", &[validation::DRIVER], driver::run),
+    check!("nvidia-fs", &[validation::NVIDIA_FS], modules::nvidia_fs),
+    check!("gdrcopy", &[validation::GDRCOPY], modules::gdrcopy),
+    check!("nvidia-peermem", &[validation::NVIDIA_PEERMEM], modules::nvidia_peermem),
+    check!("toolkit", &[validation::TOOLKIT], toolkit::run),
+    check!("cuda", &[validation::CUDA], cuda::run),
+    check!("plugin", &[validation::PLUGIN], plugin::run),
+    check!("mofed", &[validation::MOFED], mofed::run),
+    check!("vfio-pci", &[validation::VFIO_PCI], sandbox::vfio_pci),
+    check!(
+        "vgpu-manager",
+        &[validation::VGPU_MANAGER, validation::HOST_VGPU_MANAGER],
+        sandbox::vgpu_manager,
+        FUNCTIONS
+    ),
+    check!("vgpu-devices", &[validation::VGPU_DEVICES], sandbox::vgpu_devices),
+    check!("cc-manager", &[validation::CC_MANAGER], cc::run),
 ];
 
 /// A check by name.

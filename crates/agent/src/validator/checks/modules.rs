@@ -1,21 +1,23 @@
 //! Kernel modules that a driver pod loads beside the driver itself.
 
+use capstan_node::validation;
+
 use super::{Outcome, World};
 use crate::{Error, Result};
 
 pub(super) async fn nvidia_fs(world: &World) -> Result<Outcome> {
     loaded(world, "nvidia_fs")?;
-    Outcome::ready("nvidia-fs-ready")
+    Outcome::ready(validation::NVIDIA_FS)
 }
 
 pub(super) async fn gdrcopy(world: &World) -> Result<Outcome> {
     loaded(world, "gdrdrv")?;
-    Outcome::ready("gdrcopy-ready")
+    Outcome::ready(validation::GDRCOPY)
 }
 
 pub(super) async fn nvidia_peermem(world: &World) -> Result<Outcome> {
     loaded(world, "nvidia_peermem")?;
-    Outcome::ready("nvidia-peermem-ready")
+    Outcome::ready(validation::NVIDIA_PEERMEM)
 }
 
 fn loaded(world: &World, module: &str) -> Result<()> {

@@ -1,5 +1,7 @@
 //! Whether the network driver that GPUDirect RDMA needs is there.
 
+use capstan_node::validation;
+
 use super::{Outcome, World};
 use crate::{Error, Result};
 
@@ -13,10 +15,10 @@ pub(super) async fn run(world: &World) -> Result<Outcome> {
     }
     let ready = match world.options.use_host_mofed {
         true => world.module_loaded("mlx5_core")?,
-        false => world.exists(&world.mofed_dir().join(".driver-ready")),
+        false => world.exists(&world.mofed_dir().join(validation::MOFED_CONTAINER)),
     };
     match (ready, world.options.use_host_mofed) {
-        (true, _) => Outcome::ready("mofed-ready"),
+        (true, _) => Outcome::ready(validation::MOFED),
         (false, true) => Err(Error::Check("kernel module mlx5_core is not loaded on the host".into())),
         (false, false) => {
             Err(Error::Check("the network driver's pod is not ready: no /run/mellanox/drivers/.driver-ready".into()))

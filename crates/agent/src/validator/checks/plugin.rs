@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use capstan_node::validation;
 use futures::StreamExt;
 
 use super::{Outcome, World, workload};
@@ -16,7 +17,7 @@ pub(super) async fn run(world: &World) -> Result<Outcome> {
     if world.options.with_workload {
         workload::prove(world, workload::Kind::Plugin).await?;
     }
-    Outcome::ready("plugin-ready")
+    Outcome::ready(validation::PLUGIN)
 }
 
 /// Waits until the node has a GPU resource.

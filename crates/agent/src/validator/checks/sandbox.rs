@@ -2,6 +2,8 @@
 
 use std::path::Path;
 
+use capstan_node::{labels, validation};
+
 use super::super::{Barrier, WorkloadConfig};
 use super::{Outcome, World, driver};
 use crate::{Error, Result};
@@ -9,9 +11,9 @@ use crate::{Error, Result};
 /// The node's workload, also left in a file for the device plugins.
 async fn workload(world: &World) -> Result<WorkloadConfig> {
     let facts = world.facts().await?;
-    let label = facts.label("nvidia.com/gpu.workload.config");
+    let label = facts.label(labels::WORKLOAD_CONFIG);
     let config = WorkloadConfig::of(label, &world.options.default_gpu_workload_config);
-    Barrier::at(&world.options.output_dir).write("workload-type", &format!("{}\n", config.name()))?;
+    Barrier::at(&world.options.output_dir).write(validation::WORKLOAD_TYPE, &format!("{}\n", config.name()))?;
     Ok(config)
 }
 
@@ -33,7 +35,7 @@ pub(super) async fn vfio_pci(world: &World) -> Result<Outcome> {
             return Err(Error::Check(format!("GPU {} is bound to {bound}, not to vfio-pci", gpu.address)));
         }
     }
-    Outcome::ready("vfio-pci-ready")
+    Outcome::ready(validation::VFIO_PCI)
 }
 
 /// The vGPU manager runs, and has made what virtual machines get.
@@ -48,7 +50,7 @@ pub(super) async fn vgpu_manager(world: &World) -> Result<Outcome> {
                 .into(),
         ));
     }
-    Outcome::ready(if host { "host-vgpu-manager-ready" } else { "vgpu-manager-ready" })
+    Outcome::ready(if host { validation::HOST_VGPU_MANAGER } else { validation::VGPU_MANAGER })
 }
 
 /// With SR-IOV in use, all virtual functions of all GPUs are there; else some GPU can be a parent of mdevs.
@@ -76,7 +78,7 @@ pub(super) async fn vgpu_devices(world: &World) -> Result<Outcome> {
     if mdevs + functions.count() == 0 {
         return Err(Error::Check("no vGPU device has been made yet".into()));
     }
-    Outcome::ready("vgpu-devices-ready")
+    Outcome::ready(validation::VGPU_DEVICES)
 }
 
 fn entries(dir: &Path) -> usize {

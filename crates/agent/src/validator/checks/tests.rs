@@ -75,12 +75,8 @@ impl Node {
             allocatable: self.capacity.clone(),
         };
         let hardware = self.hardware.clone();
-        let cx = Cx {
-            hardware: Arc::new(Source::of(Arc::new(Fake::new(Recording::h200())))),
-            roots: Roots::local(),
-            root: self.dir.path().to_owned(),
-            stop: CancellationToken::new(),
-        };
+        let source = Arc::new(Source::of(Arc::new(Fake::new(Recording::h200()))));
+        let cx = Cx::new(source, Roots::local(), self.dir.path(), CancellationToken::new());
         World {
             options,
             cx,

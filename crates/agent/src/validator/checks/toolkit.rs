@@ -1,6 +1,7 @@
 //! Whether the container runtime gives containers the driver: this pod asked for all GPUs, so they must be here.
 
 use capstan_hw::gpu::nvidia::driver::Roots;
+use capstan_node::validation;
 
 use super::{Outcome, World};
 use crate::{Error, Result};
@@ -17,5 +18,5 @@ pub(super) async fn run(world: &World) -> Result<Outcome> {
     if gpus.is_empty() {
         return Err(Error::Check("the container runtime gave this container no GPU".into()));
     }
-    Outcome::ready("toolkit-ready")
+    Outcome::ready(validation::TOOLKIT)
 }

@@ -152,8 +152,14 @@ fn pod(world: &World, node: &OwnNode, kind: Kind, resource: Option<&str>, ours: 
         .filter(|name| !name.is_empty())
         .map(|name| json!({"name": name}))
         .collect();
-    let command =
-        ["capstan", "agent", "validator", "--component=cuda", "--with-workload=false", "--output-dir=/tmp/validations"];
+    let command = [
+        "capstan",
+        "agent",
+        capstan_node::VALIDATOR.name,
+        "--component=cuda",
+        "--with-workload=false",
+        "--output-dir=/tmp/validations",
+    ];
     let (privileged, init) = match kind {
         Kind::Cuda => (json!({"privileged": true}), "cuda-validation"),
         Kind::Plugin => (json!({"allowPrivilegeEscalation": false}), "plugin-validation"),

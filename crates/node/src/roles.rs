@@ -1,0 +1,80 @@
+//! The roles of the agent: one row each. Whoever deploys, runs or imitates a role takes its name and label from here.
+
+/// What the agent can be on a node.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Role {
+    /// Its name on the command line, `capstan agent NAME`, and in `--roles`.
+    pub name: &'static str,
+    /// The operand that deploys it, as conditions and metrics call it; `None` for one that runs inside another's pod.
+    pub operand: Option<&'static str>,
+    /// The name of its deploy label, without the prefix.
+    pub deploy: Option<&'static str>,
+    /// The label of a node that says whether it should have the role; `None` for one that goes with the others.
+    pub deploy_label: Option<&'static str>,
+}
+
+macro_rules! optional {
+    () => {
+        None
+    };
+    ($value:expr) => {
+        Some($value)
+    };
+}
+
+macro_rules! roles {
+    ($($(#[$doc:meta])* $id:ident: $name:literal $(, operand $operand:literal)? $(, deploy $deploy:literal)?;)+) => {
+        $(
+            $(#[$doc])*
+            pub const $id: Role = Role {
+                name: $name,
+                operand: optional!($($operand)?),
+                deploy: optional!($($deploy)?),
+                deploy_label: optional!($($crate::deploy_label!($deploy))?),
+            };
+        )+
+
+        /// Every role.
+        pub const ROLES: &[Role] = &[$($id),+];
+    };
+}
+
+roles! {
+    /// Offers GPUs to the kubelet and hands them to containers.
+    DEVICE_PLUGIN: "device-plugin", operand "state-device-plugin", deploy "device-plugin";
+    /// Runs the daemons that let processes share a GPU.
+    MPS_CONTROL_DAEMON: "mps-control-daemon", operand "state-mps-control-daemon";
+    /// Says in labels what the node has.
+    FEATURE_DISCOVERY: "feature-discovery", operand "gpu-feature-discovery", deploy "gpu-feature-discovery";
+    /// Keeps the CDI spec of the node true.
+    CDI_SPECS: "cdi-specs";
+    /// Serves metrics of GPUs.
+    EXPORTER: "exporter", operand "state-dcgm-exporter", deploy "dcgm-exporter";
+    /// Proves that a part of the node works. It ends when that is proved.
+    VALIDATOR: "validator", operand "state-operator-validation";
+    /// Serves how far the node is.
+    NODE_STATUS_EXPORTER: "node-status-exporter", operand "state-node-status-exporter", deploy "node-status-exporter";
+    /// Keeps the config that the node's label chooses where programs read it.
+    CONFIG_MANAGER: "config-manager";
+}
+
+/// A role by name.
+pub fn role(name: &str) -> Option<&'static Role> {
+    ROLES.iter().find(|role| role.name == name)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_are_unique_and_labels_are_named_after_operands() {
+        for (index, role) in ROLES.iter().enumerate() {
+            assert!(ROLES[..index].iter().all(|other| other.name != role.name), "{} twice", role.name);
+            let label = role.deploy.map(|deploy| format!("{}{deploy}", crate::labels::DEPLOY_PREFIX));
+            assert_eq!(role.deploy_label.map(str::to_owned), label, "{}", role.name);
+        }
+        assert_eq!(role("exporter"), Some(&EXPORTER));
+        assert_eq!(role("exportr"), None);
+    }
+}
