@@ -21,7 +21,7 @@ pub mod own_node;
 pub mod roles;
 pub mod validator;
 
-pub use context::{ApiAccess, Cx, OpenDriver, Variables};
+pub use context::{ApiAccess, Cx, OpenDriver, Place, Variables};
 
 /// What an agent can be: the one list, in the order of `capstan agent --help`.
 pub const COMMANDS: &[roles::Entry] = &[

@@ -33,6 +33,8 @@ pub struct Plugin {
     pub devices: Vec<Device>,
     /// How often it registered since the kubelet started.
     pub registrations: usize,
+    /// Whether its connection ended: it may come back.
+    pub stopped: bool,
 }
 
 impl Plugin {
@@ -104,6 +106,11 @@ impl Kubelet {
         found.unwrap_or_else(|| panic!("{resource} never became as wanted: {:?}", self.plugins()))
     }
 
+    /// Every plugin, by resource, now and whenever one says something.
+    pub fn watch(&self) -> watch::Receiver<BTreeMap<String, Plugin>> {
+        self.state.plugins.subscribe()
+    }
+
     /// Every plugin, by resource.
     pub fn plugins(&self) -> BTreeMap<String, Plugin> {
         self.state.plugins.borrow().clone()
@@ -137,6 +144,13 @@ impl Kubelet {
     async fn plugin(&self, resource: &str) -> Result<Connection, Error> {
         let endpoint = self.state.plugins.borrow().get(resource).map(|plugin| plugin.endpoint.clone());
         Connection::open(&self.state.dir.join(endpoint.unwrap_or_default())).await
+    }
+}
+
+/// Its socket and its connections end with it.
+impl Drop for Kubelet {
+    fn drop(&mut self) {
+        self.state.stop.cancel();
     }
 }
 
@@ -190,25 +204,30 @@ impl State {
                 endpoint: String::new(),
                 devices: Vec::new(),
                 registrations: 0,
+                stopped: false,
             });
             known.registrations += 1;
+            known.stopped = false;
             known.endpoint.clone_from(&request.endpoint);
             mine = known.registrations;
         });
         // What an earlier connection still says does not count once the plugin registered again.
-        let change = |change: &dyn Fn(&mut Vec<Device>)| {
+        let change = |change: &dyn Fn(&mut Plugin)| {
             self.plugins.send_if_modified(|plugins| match plugins.get_mut(&request.resource_name) {
                 Some(known) if known.registrations == mine => {
-                    change(&mut known.devices);
+                    change(known);
                     true
                 }
                 _ => false,
             });
         };
         while let Ok(Some(list)) = lists.message().await {
-            change(&|devices| devices.clone_from(&list.devices));
+            change(&|plugin| plugin.devices.clone_from(&list.devices));
         }
-        change(&|devices| devices.iter_mut().for_each(|device| device.health = UNHEALTHY.into()));
+        change(&|plugin| {
+            plugin.stopped = true;
+            plugin.devices.iter_mut().for_each(|device| device.health = UNHEALTHY.into());
+        });
         Ok(())
     }
 }

@@ -352,6 +352,13 @@ impl NodeHandle {
         self.patch_status(json!({"status": {"allocatable": {resource: amount}}})).await
     }
 
+    /// Says how many devices of a resource there are, and how many of them may be handed out.
+    pub async fn set_devices(&self, resource: &str, capacity: usize, allocatable: usize) -> Result<()> {
+        let (capacity, allocatable) = (capacity.to_string(), allocatable.to_string());
+        self.patch_status(json!({"status": {"capacity": {resource: capacity}, "allocatable": {resource: allocatable}}}))
+            .await
+    }
+
     /// Takes back what a DRA driver offered here, as a kubelet does once the driver is gone.
     pub async fn withdraw_slices(&self, driver: &str) -> Result<()> {
         let context = &self.nodes.inner.context;
