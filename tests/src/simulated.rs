@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use capstan_gpu_sim::Machines;
 use capstan_sim::{NodeTemplate, node};
 
 /// Nodes with eight GPUs each, on which containers start and end as they do on real ones.
@@ -19,6 +20,12 @@ pub(crate) fn usual(nodes: usize) -> node::Settings {
 pub(crate) fn bare(nodes: u16) -> node::Settings {
     let nodes = (0..nodes).map(|index| capstan_gpu_sim::gpu_node(&format!("gpu-{index}"), 8));
     settings(nodes.collect(), capstan_gpu_sim::rules(capstan_gpu_sim::Pace::default()))
+}
+
+/// The same on machines with fake hardware, where containers of this image run what is in it.
+pub(crate) fn on_machines(nodes: u16, machines: &Machines, image: &str) -> node::Settings {
+    let nodes = (0..nodes).map(|index| capstan_gpu_sim::bare_node(&format!("gpu-{index}"), 8));
+    machines.run(settings(nodes.collect(), Vec::new()), image, capstan_gpu_sim::Pace::default())
 }
 
 fn settings(nodes: Vec<NodeTemplate>, rules: Vec<(node::Match, node::Behaviour)>) -> node::Settings {

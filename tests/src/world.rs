@@ -1,10 +1,12 @@
 //! A cluster with an operator on it: embedded and in virtual time, or real with `TEST_CLUSTER=real`.
 
 use std::cell::Cell;
+use std::sync::Arc;
 use std::time::Duration;
 
 use capstan_apiserver::auth::UserInfo;
 use capstan_apiserver::serve::Api as Server;
+use capstan_gpu_sim::{Machine, Machines};
 use capstan_operator::questions::Ask;
 use capstan_operator::{Options, gpu};
 use capstan_runtime::Clock;
@@ -49,6 +51,8 @@ pub struct World {
     pub admin: Client,
     gpu: gpu::Settings,
     ground: Ground,
+    /// Machines of its nodes, if they have some. Their files go with the world.
+    machines: Option<Machines>,
 }
 
 /// What a world stands on.
@@ -99,6 +103,31 @@ impl World {
     /// The same that is embedded whatever is wanted.
     pub async fn start_bare_in_virtual_time(nodes: u16) -> Self {
         Self::embedded(simulated::bare(nodes)).await.beside_operands().await
+    }
+
+    /// The same with operators that know an image of their own, on nodes that run what is in it. Beside a real control
+    /// plane nodes imitate it.
+    pub async fn start_with_roles(nodes: u16) -> Self {
+        if real::is_wanted() {
+            return Self::start_bare(nodes).await.with_own_image();
+        }
+        let machines = Machines::new().expect("a directory for machines");
+        let settings = simulated::on_machines(nodes, &machines, OWN_IMAGE);
+        let world = Self::embedded(settings).await.beside_operands().await.with_own_image();
+        world.install_ours("NodeFeature").await;
+        // Roles talk over sockets. Virtual time goes to the next timer whenever all tasks wait, even for a socket: with a
+        // timer that is always near, no timeout passes meanwhile.
+        tokio::spawn(async {
+            loop {
+                tokio::time::sleep(Duration::from_millis(10)).await;
+            }
+        });
+        Self { machines: Some(machines), ..world }
+    }
+
+    /// The machine of a node of a world with roles.
+    pub fn machine(&self, node: &str) -> Option<Arc<Machine>> {
+        self.machines.as_ref()?.get(node)
     }
 
     /// The same with nodes that are many, and so say less.
@@ -174,7 +203,8 @@ impl World {
         // The operator has the rights that the chart gives it, as on a real cluster.
         let server = cluster.api().as_user(UserInfo::service_account(real::HOME, real::ACCOUNT, ""));
         let ground = Ground::Embedded(Box::new((cluster, server)));
-        let world = Self { namespace: "default".into(), admin, gpu: operands_in(real::HOME), ground };
+        let gpu = operands_in(real::HOME);
+        let world = Self { namespace: "default".into(), admin, gpu, ground, machines: None };
         world.apply(json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": real::HOME}})).await;
         for role in rights::roles(&rights::all(), real::HOME, real::ACCOUNT) {
             world.apply(role).await;
@@ -191,7 +221,7 @@ impl World {
         let place = Place::take(nodes).await;
         let namespace = place.namespace.clone();
         let (admin, gpu) = (place.admin.clone(), operands_in(real::HOME));
-        Self { namespace, admin, gpu, ground: Ground::Real(Box::new(place)) }
+        Self { namespace, admin, gpu, ground: Ground::Real(Box::new(place)), machines: None }
     }
 
     /// The virtual nodes: to add more.

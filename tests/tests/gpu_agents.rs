@@ -47,7 +47,7 @@ async fn all_offer(world: &World) {
 
 #[tokio::test(start_paused = true)]
 async fn one_pod_per_node_does_it_all_and_every_component_says_how_far_it_is() {
-    let world = World::start_bare(2).await.with_own_image();
+    let world = World::start_with_roles(2).await;
     let operator = world.operator(Fault::None).await;
     world.apply(policy()).await;
     let policy = ready(&world).await;
@@ -72,7 +72,7 @@ async fn one_pod_per_node_does_it_all_and_every_component_says_how_far_it_is() {
 
 #[tokio::test(start_paused = true)]
 async fn an_annotation_gives_each_component_a_daemon_set() {
-    let world = World::start_bare(1).await.with_own_image();
+    let world = World::start_with_roles(1).await;
     let _operator = world.operator(Fault::None).await;
     let mut policy = policy();
     policy["metadata"]["annotations"] = json!({LAYOUT: "per-component"});
@@ -84,7 +84,7 @@ async fn an_annotation_gives_each_component_a_daemon_set() {
 
 #[tokio::test(start_paused = true)]
 async fn a_switch_of_layouts_leaves_nothing_of_the_other() {
-    let world = World::start_bare(2).await.with_own_image();
+    let world = World::start_with_roles(2).await;
     let operator = world.operator(Fault::None).await;
     world.apply(policy()).await;
     ready(&world).await;
@@ -107,7 +107,7 @@ async fn a_switch_of_layouts_leaves_nothing_of_the_other() {
 
 #[tokio::test(start_paused = true)]
 async fn a_component_whose_image_is_named_has_a_daemon_set_of_its_own() {
-    let world = World::start_bare(1).await.with_own_image();
+    let world = World::start_with_roles(1).await;
     let operator = world.operator(Fault::None).await;
     world.apply(policy()).await;
     ready(&world).await;
@@ -125,7 +125,7 @@ async fn a_component_whose_image_is_named_has_a_daemon_set_of_its_own() {
 
 #[tokio::test(start_paused = true)]
 async fn a_label_pauses_one_role_and_the_pod_stays_for_the_others() {
-    let world = World::start_bare(2).await.with_own_image();
+    let world = World::start_with_roles(2).await;
     let operator = world.operator(Fault::None).await;
     world.apply(policy()).await;
     ready(&world).await;
@@ -144,7 +144,7 @@ async fn a_label_pauses_one_role_and_the_pod_stays_for_the_others() {
 
 #[tokio::test(start_paused = true)]
 async fn a_pause_of_all_roles_takes_the_pod_away() {
-    let world = World::start_bare(1).await.with_own_image();
+    let world = World::start_with_roles(1).await;
     let _operator = world.operator(Fault::None).await;
     world.apply(policy()).await;
     ready(&world).await;
@@ -164,7 +164,7 @@ async fn a_pause_of_all_roles_takes_the_pod_away() {
 
 #[tokio::test(start_paused = true)]
 async fn a_layout_that_nobody_knows_is_said_and_what_runs_goes_on() {
-    let world = World::start_bare(1).await.with_own_image();
+    let world = World::start_with_roles(1).await;
     let operator = world.operator(Fault::None).await;
     world.apply(policy()).await;
     ready(&world).await;

@@ -2,6 +2,7 @@
 //! run in one process.
 
 use std::collections::BTreeMap;
+use std::net::{Ipv4Addr, SocketAddr};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
@@ -11,6 +12,7 @@ use capstan_hw::gpu::nvidia::{Hardware, Source};
 use http::header::{HeaderValue, USER_AGENT};
 use kube::Client;
 use kube::config::Kubeconfig;
+use tokio::net::TcpListener;
 use tokio_util::sync::CancellationToken;
 
 use crate::supervise::Health;
@@ -39,6 +41,16 @@ pub enum Variables {
     Given(BTreeMap<String, String>),
 }
 
+/// Where a role runs.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub enum Place {
+    /// In a container, which has a network and GPUs of its own.
+    #[default]
+    Container,
+    /// On a virtual node: it shares the network of this machine with others, and its GPUs compute nothing.
+    VirtualNode,
+}
+
 /// What every role gets.
 #[derive(Clone)]
 pub struct Cx {
@@ -60,6 +72,8 @@ pub struct Cx {
     pub role: &'static str,
     /// How the roles of this process fare.
     pub health: Arc<Health>,
+    /// Where it runs.
+    pub place: Place,
 }
 
 impl Cx {
@@ -75,7 +89,18 @@ impl Cx {
             variables: Variables::default(),
             role: "agent",
             health: Arc::default(),
+            place: Place::default(),
         }
+    }
+
+    /// Listens on an address; on a virtual node on any port of loopback, as others want the same.
+    pub async fn listen(&self, address: SocketAddr) -> Result<TcpListener> {
+        let address = match self.place {
+            Place::Container => address,
+            Place::VirtualNode => SocketAddr::from((Ipv4Addr::LOCALHOST, 0)),
+        };
+        let failed = |source| Error::Io { what: format!("cannot listen on {address}"), source };
+        TcpListener::bind(address).await.map_err(failed)
     }
 
     /// A path as roles are given it, where this process finds it: an absolute one is below [`Cx::root`].

@@ -25,7 +25,7 @@ pub mod validator;
 
 use std::net::SocketAddr;
 
-pub use context::{ApiAccess, Cx, OpenDriver, Variables};
+pub use context::{ApiAccess, Cx, OpenDriver, Place, Variables};
 
 /// What an agent can be: the one list, in the order of `capstan agent --help`.
 pub const COMMANDS: &[roles::Entry] = &[

@@ -1,18 +1,20 @@
 //! GPUs through claims: what the DRA driver and its validator do on a virtual node.
 
+use capstan_node::validation;
 use capstan_sim::is_already_exists;
 use capstan_sim::node::{ContainerContext, ExitCode};
 use k8s_openapi::api::resource::v1::ResourceSlice;
 use serde_json::{Value, json};
 
-use crate::{HARDWARE, Pace, file};
+use crate::imitation::file;
+use crate::{HARDWARE, Pace};
 
 const DRIVER: &str = "gpu.nvidia.com";
 
 /// Offers the node's GPUs while it runs.
 pub(crate) async fn plugin(cx: ContainerContext) -> ExitCode {
     cx.set_ready(false);
-    cx.node.host().wait_for(&file(capstan_node::validation::DRIVER)).await;
+    cx.node.host().wait_for(&file(validation::DRIVER)).await;
     let Some(slice) = slice(&cx) else { return ExitCode::FAILURE };
     match cx.writer().create(&slice).await {
         Err(error) if !is_already_exists(&error) => {

@@ -3,12 +3,14 @@
 
 use std::time::Duration;
 
+use capstan_node::validation;
 use capstan_sim::NodeTemplate;
 use capstan_sim::node::{Behaviour, Body, ContainerContext, ExitCode, Match, PullFailure, StartFailure};
 use serde_json::{Value, json};
 
+use crate::HARDWARE;
+use crate::imitation::{PLUGIN, file, owner, withdraw};
 use crate::workloads;
-use crate::{HARDWARE, PLUGIN, file, owner, withdraw};
 
 /// What a fault is about.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -292,7 +294,7 @@ enum Lost {
 
 /// Offers one GPU less than there are.
 async fn plugin(cx: ContainerContext, lost: Lost) -> ExitCode {
-    cx.node.host().wait_for(&file(capstan_node::validation::DRIVER)).await;
+    cx.node.host().wait_for(&file(validation::DRIVER)).await;
     let node = cx.node.object();
     let label = node.as_ref().and_then(|node| node.metadata.labels.as_ref()?.get(HARDWARE)?.parse::<u16>().ok());
     let all = label.unwrap_or(1);

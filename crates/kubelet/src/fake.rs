@@ -35,6 +35,8 @@ pub struct Plugin {
     pub registrations: usize,
     /// How many lists of devices it sent since the kubelet started.
     pub lists: usize,
+    /// Whether its connection ended: it may come back.
+    pub stopped: bool,
 }
 
 impl Plugin {
@@ -106,6 +108,11 @@ impl Kubelet {
         found.unwrap_or_else(|| panic!("{resource} never became as wanted: {:?}", self.plugins()))
     }
 
+    /// Every plugin, by resource, now and whenever one says something.
+    pub fn watch(&self) -> watch::Receiver<BTreeMap<String, Plugin>> {
+        self.state.plugins.subscribe()
+    }
+
     /// Every plugin, by resource.
     pub fn plugins(&self) -> BTreeMap<String, Plugin> {
         self.state.plugins.borrow().clone()
@@ -139,6 +146,13 @@ impl Kubelet {
     async fn plugin(&self, resource: &str) -> Result<Connection, Error> {
         let endpoint = self.state.plugins.borrow().get(resource).map(|plugin| plugin.endpoint.clone());
         Connection::open(&self.state.dir.join(endpoint.unwrap_or_default())).await
+    }
+}
+
+/// Its socket and its connections end with it.
+impl Drop for Kubelet {
+    fn drop(&mut self) {
+        self.state.stop.cancel();
     }
 }
 
@@ -193,8 +207,10 @@ impl State {
                 devices: Vec::new(),
                 registrations: 0,
                 lists: 0,
+                stopped: false,
             });
             known.registrations += 1;
+            known.stopped = false;
             known.endpoint.clone_from(&request.endpoint);
             mine = known.registrations;
         });
@@ -214,7 +230,10 @@ impl State {
                 plugin.lists += 1;
             });
         }
-        change(&|plugin| plugin.devices.iter_mut().for_each(|device| device.health = UNHEALTHY.into()));
+        change(&|plugin| {
+            plugin.stopped = true;
+            plugin.devices.iter_mut().for_each(|device| device.health = UNHEALTHY.into());
+        });
         Ok(())
     }
 }

@@ -270,7 +270,7 @@ impl Builder {
         self.controllers.root_ca.get_or_insert_with(|| authority.pem().into());
         controllers::start(&context, &self.controllers);
         scheduler::start(&context, &self.scheduler);
-        let nodes = node::start(&context, self.nodes);
+        let nodes = node::start(&context, api.auth().clone(), self.nodes);
         api.set_runtime(Arc::new(nodes.clone()));
         context.caches.synced().await;
         nodes.registered().await;

@@ -34,6 +34,7 @@ mod testing;
 mod writer;
 
 pub use caches::Caches;
+pub use capstan_apiserver::auth::UserInfo;
 pub use cluster::{Builder, Cluster, StartError};
 pub use context::{Context, Tasks};
 pub use events::{Recorder, Severity, reference};

@@ -7,11 +7,12 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use capstan_hw::Error;
 use capstan_hw::gpu::nvidia::{Event, EventKind, Events, Hardware, Inventory, Recovery, Source};
 use tokio::sync::mpsc::UnboundedSender;
+use tokio::time::Instant;
 
 use super::devices::{Device, Resource};
 

@@ -6,14 +6,14 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use capstan_hw::gpu::nvidia::{EventKind, Inventory, Source, Topology};
 use capstan_kubelet::device_plugin::DIRECTORY;
 use tokio::signal::unix::{SignalKind, signal};
 use tokio::sync::{mpsc, watch};
 use tokio::task::JoinHandle;
-use tokio::time::MissedTickBehavior;
+use tokio::time::{Instant, MissedTickBehavior};
 use tokio_util::sync::CancellationToken;
 
 use super::choose::{Fallback, choose, configs};
@@ -87,7 +87,7 @@ pub(super) async fn run(options: Options, cx: Cx, mut edges: Edges) -> Result<()
             () = changes.next(EVER) => Wake::Files,
             () = nodes.next(EVER) => Wake::Files,
             _ = tick.tick() => Wake::Tick,
-            () = tokio::time::sleep_until(well_again.into()) => Wake::Tick,
+            () = tokio::time::sleep_until(well_again) => Wake::Tick,
         };
     };
     life.stop().await;

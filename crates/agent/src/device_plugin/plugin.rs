@@ -2,7 +2,7 @@
 
 use std::path::PathBuf;
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use capstan_kubelet::Status;
 use capstan_kubelet::device_plugin::{
@@ -14,6 +14,7 @@ use capstan_kubelet::server::{OwnFile, listen, serve};
 use futures::StreamExt;
 use futures::stream::BoxStream;
 use tokio::sync::watch;
+use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
 use super::node::Node;

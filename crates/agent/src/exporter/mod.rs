@@ -70,26 +70,40 @@ pub(crate) const ROLE: Entry =
 /// Serves metrics until told to stop.
 pub async fn run(options: Options, cx: Cx) -> Result<()> {
     let options = options.within(&cx);
-    let listener = tokio::net::TcpListener::bind(options.address)
-        .await
-        .map_err(|source| Error::Io { what: format!("cannot listen on {}", options.address), source })?;
+    let listener = cx.listen(options.address).await?;
     let web = Web::new(options.web_config_file.as_deref())?;
     let exporter = Arc::new(Exporter::new(options, Cluster::default())?);
     exporter.cluster.follow(&exporter.options, &cx).await;
-    let watching = exporter.clone();
     let (source, stop) = (cx.hardware.clone(), cx.stop.clone());
-    // A call of the driver may hang for seconds: threads of their own, so that scrapes go on.
-    let looks = tokio::task::spawn_blocking({
-        let (exporter, source, stop, root) = (exporter.clone(), source.clone(), stop.clone(), cx.root.clone());
-        move || exporter.look_on(&source, &root, &|| stop.is_cancelled())
-    });
-    let faults = tokio::task::spawn_blocking(move || watching.listen_on(&source, &|| stop.is_cancelled()));
+    let watching = exporter.clone();
+    // Waiting for a fault blocks for as long as there is none.
+    let thread = std::thread::Builder::new().name("gpu-faults".into()).stack_size(256 << 10);
+    thread
+        .spawn(move || watching.listen_on(&source, &|| stop.is_cancelled()))
+        .map_err(|source| Error::Io { what: "cannot start to listen for faults".into(), source })?;
+    let looks = cx.stop.run_until_cancelled(look_on(exporter.clone(), &cx));
     let reload = reload(exporter.clone(), cx.clone());
     let secured = web.clone().follow(exporter.options.web_config_file.clone(), cx.stop.clone());
-    let serve = edge::serve(listener, web, exporter, cx);
-    tokio::join!(serve, reload, secured);
-    let _ = tokio::join!(looks, faults);
+    let serve = edge::serve(listener, web, exporter, cx.clone());
+    tokio::join!(serve, reload, secured, looks);
     Ok(())
+}
+
+/// Looks at the GPUs every interval.
+async fn look_on(exporter: Arc<Exporter>, cx: &Cx) {
+    let interval = Duration::from_millis(exporter.options.collect_interval.max(100));
+    let mut pause = Duration::from_millis(500).min(interval);
+    loop {
+        let (looking, source, root) = (exporter.clone(), cx.hardware.clone(), cx.root.clone());
+        // A call of the driver may hang for seconds: not on the executor's thread, so that scrapes go on.
+        let looked = tokio::task::spawn_blocking(move || looking.look_at(&source, &root));
+        if let Err(error) = looked.await {
+            exporter.saw(Err(Error::Outside(error.to_string())));
+        }
+        tokio::time::sleep(pause).await;
+        // The second look follows soon: activity is known from then on.
+        pause = interval;
+    }
 }
 
 /// Reads the counters again whenever their file changes. A mounted ConfigMap changes by a link in its directory.
@@ -203,27 +217,20 @@ impl Exporter {
         out
     }
 
-    /// Looks at the GPUs every interval, until told to stop.
-    fn look_on(&self, source: &capstan_hw::gpu::nvidia::Source, root: &Path, stopped: &dyn Fn() -> bool) {
-        let interval = Duration::from_millis(self.options.collect_interval.max(100));
-        let mut pause = Duration::from_millis(500).min(interval);
-        while !stopped() {
-            let look = source.get().map_err(Error::from).and_then(|hardware| {
-                let mut look = Look::take(hardware.as_ref())?;
-                if self.options.kubernetes_virtual_gpus {
-                    look.ask_who(hardware.as_ref(), root);
-                }
-                Ok(look)
-            });
-            if look.is_err() {
-                // The next one may find another driver.
-                source.forget();
+    /// Looks at the GPUs once.
+    fn look_at(&self, source: &capstan_hw::gpu::nvidia::Source, root: &Path) {
+        let look = source.get().map_err(Error::from).and_then(|hardware| {
+            let mut look = Look::take(hardware.as_ref())?;
+            if self.options.kubernetes_virtual_gpus {
+                look.ask_who(hardware.as_ref(), root);
             }
-            self.saw(look);
-            wait(pause, stopped);
-            // The second look follows soon: activity is known from then on.
-            pause = interval;
+            Ok(look)
+        });
+        if look.is_err() {
+            // The next one may find another driver.
+            source.forget();
         }
+        self.saw(look);
     }
 
     /// Listens for faults, until told to stop.

@@ -65,9 +65,7 @@ pub async fn run(options: validator::Options, cx: Cx) -> Result<()> {
         ));
     }
     let address = SocketAddr::from((Ipv6Addr::UNSPECIFIED, options.metrics_port));
-    let listener = TcpListener::bind(address)
-        .await
-        .map_err(|source| Error::Io { what: format!("cannot listen on {address}"), source })?;
+    let listener = cx.listen(address).await?;
     let stop = cx.stop.clone();
     let node = options.node_name.clone();
     let world = World::new(options, cx).await?;

@@ -116,6 +116,11 @@ impl ContainerContext {
         self.env.get(name).map(String::as_str)
     }
 
+    /// A client of the API server that is the pod, in its namespace.
+    pub fn client(&self) -> kube::Client {
+        self.node.client_of(self.user.clone(), self.pod.metadata.namespace.as_deref().unwrap_or("default"))
+    }
+
     /// Writes objects as the pod.
     pub fn writer(&self) -> Writer {
         self.node.writer_of(self.user.clone())

@@ -1,7 +1,8 @@
-//! Files of containers, in memory: what is mounted where, and directories that several containers or pods share.
+//! Files of containers: what is mounted where, and directories that several containers or pods share.
 
 use std::collections::BTreeMap;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use bytes::Bytes;
 use k8s_openapi::ByteString;
@@ -11,11 +12,19 @@ use tokio::sync::watch;
 use capstan_apiserver::ops::Server;
 use capstan_apiserver::store::TableKey;
 
-/// A directory that is shared: of a node, of a pod, or of a claim. Paths have no slash at the start. Clones share one
-/// state.
+use super::disk;
+
+/// A directory that is shared: of a node, of a pod, or of a claim; in memory, or on disk. Paths have no slash at the
+/// start. Clones share one state.
 #[derive(Clone, Debug)]
 pub struct Directory {
-    shared: Arc<Content>,
+    place: Place,
+}
+
+#[derive(Clone, Debug)]
+enum Place {
+    Memory(Arc<Content>),
+    Disk(Arc<Path>),
 }
 
 #[derive(Debug)]
@@ -25,61 +34,114 @@ struct Content {
     changed: watch::Sender<u64>,
 }
 
+impl Content {
+    fn files(&self) -> MutexGuard<'_, BTreeMap<String, Bytes>> {
+        self.files.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn change(&self, change: impl FnOnce(&mut BTreeMap<String, Bytes>)) {
+        change(&mut self.files());
+        self.changed.send_modify(|count| *count += 1);
+    }
+}
+
 impl Default for Directory {
     fn default() -> Self {
-        Self { shared: Arc::new(Content { files: Mutex::default(), changed: watch::Sender::new(0) }) }
+        let content = Content { files: Mutex::default(), changed: watch::Sender::new(0) };
+        Self { place: Place::Memory(Arc::new(content)) }
     }
 }
 
 impl Directory {
+    /// A directory on disk, which is made when something is written to it.
+    pub fn on_disk(path: impl Into<PathBuf>) -> Self {
+        Self { place: Place::Disk(path.into().into()) }
+    }
+
+    /// Where it is on disk, if it is.
+    pub fn path(&self) -> Option<&Path> {
+        match &self.place {
+            Place::Memory(_) => None,
+            Place::Disk(root) => Some(root),
+        }
+    }
+
     /// The content of a file.
     pub fn read(&self, path: &str) -> Option<Bytes> {
-        self.shared.files.lock().unwrap_or_else(PoisonError::into_inner).get(clean(path)).cloned()
+        match &self.place {
+            Place::Memory(content) => content.files().get(clean(path)).cloned(),
+            Place::Disk(root) => disk::read(root, clean(path)),
+        }
     }
 
     /// Writes a file.
     pub fn write(&self, path: &str, content: impl Into<Bytes>) {
-        let mut files = self.shared.files.lock().unwrap_or_else(PoisonError::into_inner);
-        files.insert(clean(path).to_owned(), content.into());
-        drop(files);
-        self.shared.changed.send_modify(|count| *count += 1);
+        let (path, bytes) = (clean(path), content.into());
+        match &self.place {
+            Place::Memory(content) => content.change(|files| drop(files.insert(path.to_owned(), bytes))),
+            Place::Disk(root) => {
+                let file = root.join(path);
+                if let Err(error) = disk::write(&file, &bytes) {
+                    tracing::warn!(file = %file.display(), %error, "cannot write a file of a virtual node");
+                }
+            }
+        }
     }
 
     /// Removes a file, or all files in a directory.
     pub fn remove(&self, path: &str) {
         let path = clean(path);
-        let mut files = self.shared.files.lock().unwrap_or_else(PoisonError::into_inner);
-        files.retain(|name, _| name != path && within(name, path).is_none());
-        drop(files);
-        self.shared.changed.send_modify(|count| *count += 1);
+        match &self.place {
+            Place::Memory(content) => {
+                content.change(|files| files.retain(|name, _| name != path && within(name, path).is_none()));
+            }
+            Place::Disk(root) => disk::remove(root, path),
+        }
     }
 
     /// The paths of all files below a path, relative to it.
     pub fn list(&self, path: &str) -> Vec<String> {
-        let files = self.shared.files.lock().unwrap_or_else(PoisonError::into_inner);
-        files.keys().filter_map(|name| within(name, clean(path))).map(str::to_owned).collect()
+        match &self.place {
+            Place::Memory(content) => {
+                let files = content.files();
+                files.keys().filter_map(|name| within(name, clean(path))).map(str::to_owned).collect()
+            }
+            Place::Disk(root) => disk::list(root, clean(path)),
+        }
     }
 
     /// Waits until a file is gone.
     pub async fn wait_until_gone(&self, path: &str) {
-        let mut changed = self.shared.changed.subscribe();
-        while self.read(path).is_some() {
-            if changed.changed().await.is_err() {
-                return;
-            }
-        }
+        self.wait_until(path, |directory| directory.read(path).is_none().then_some(())).await;
     }
 
     /// Waits until a file is there.
     pub async fn wait_for(&self, path: &str) -> Bytes {
-        let mut changed = self.shared.changed.subscribe();
-        loop {
-            if let Some(content) = self.read(path) {
-                return content;
+        self.wait_until(path, |directory| directory.read(path)).await
+    }
+
+    /// Waits until something about a file holds; for ever, if nobody can change it any more.
+    async fn wait_until<T>(&self, path: &str, holds: impl Fn(&Self) -> Option<T>) -> T {
+        match &self.place {
+            Place::Memory(content) => {
+                let mut changed = content.changed.subscribe();
+                loop {
+                    if let Some(found) = holds(self) {
+                        return found;
+                    }
+                    if changed.changed().await.is_err() {
+                        std::future::pending::<()>().await;
+                    }
+                }
             }
-            if changed.changed().await.is_err() {
-                std::future::pending::<()>().await;
-            }
+            Place::Disk(root) => loop {
+                // Listening starts before the look, so that nothing falls between them.
+                let watch = disk::Watch::around(root, clean(path));
+                if let Some(found) = holds(self) {
+                    return found;
+                }
+                watch.changed().await;
+            },
         }
     }
 }
@@ -253,7 +315,7 @@ pub(super) fn data(server: &Server, table: &TableKey, namespace: &str, name: &st
     Some(texts.chain(map.binary_data.into_iter().flatten().map(|(key, value)| (key, bytes(value)))).collect())
 }
 
-fn join(base: &str, rest: &str) -> String {
+pub(super) fn join(base: &str, rest: &str) -> String {
     match (clean(base), clean(rest)) {
         ("", rest) => rest.to_owned(),
         (base, "") => base.to_owned(),
@@ -299,6 +361,45 @@ mod tests {
         assert_eq!(files.read_text("/etc/x-y").as_deref(), Some("outer"));
         files.write("/tmp/own", "mine").unwrap();
         assert_eq!(files.read_text("/tmp/own").as_deref(), Some("mine"));
+    }
+
+    #[tokio::test]
+    async fn a_directory_on_disk_is_one_with_what_others_write_there() {
+        let disk = tempfile::tempdir().unwrap();
+        let host = Directory::on_disk(disk.path());
+        host.write("/run/a", "ours");
+        assert_eq!(std::fs::read(disk.path().join("run/a")).unwrap(), b"ours");
+        let waiting = tokio::spawn({
+            let host = host.clone();
+            async move { host.wait_for("run/deep/b").await }
+        });
+        tokio::task::yield_now().await;
+        std::fs::create_dir(disk.path().join("run/deep")).unwrap();
+        std::fs::write(disk.path().join("run/deep/b"), "theirs").unwrap();
+        waiting.await.unwrap();
+        assert_eq!(host.list("run"), ["a", "deep/b"]);
+        host.remove("run/deep");
+        host.wait_until_gone("run/deep/b").await;
+        assert_eq!(host.list(""), ["run/a"]);
+    }
+
+    #[test]
+    fn a_file_system_is_laid_out_with_links_and_copies() {
+        let disk = tempfile::tempdir().unwrap();
+        let host = Directory::on_disk(disk.path().join("host"));
+        let fixed = Source::Fixed([("a".to_owned(), Bytes::from("fixed"))].into());
+        let files = files(vec![
+            mount("/run/nvidia/validations", Source::Shared(host.clone(), "run/nvidia/validations".to_owned())),
+            mount("/run/nvidia", Source::Shared(host.clone(), "run/nvidia".to_owned())),
+            mount("/config", fixed),
+        ]);
+        let root = disk.path().join("container");
+        for _ in 0..2 {
+            files.lay_out(&root).unwrap();
+        }
+        std::fs::write(root.join("run/nvidia/validations/ready"), "yes").unwrap();
+        assert_eq!(host.read("run/nvidia/validations/ready").as_deref(), Some(&b"yes"[..]));
+        assert_eq!(std::fs::read(root.join("config/a")).unwrap(), b"fixed");
     }
 
     #[tokio::test(start_paused = true)]

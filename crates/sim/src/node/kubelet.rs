@@ -13,7 +13,7 @@ use super::admit::{Refusal, Share};
 use super::bodies::Running;
 use super::files::Directory;
 use super::lifecycle::{Effect, Machine, Role, Surroundings, containers};
-use super::mounts::{misconfigured, missing};
+use super::mounts::{misconfigured, missing, pod_directory};
 use super::nodes::{Inner, Nodes, Virtual, lock};
 use super::status::{Addresses, rejected, status};
 use super::{Events, Past, Reports};
@@ -167,6 +167,9 @@ impl Inner {
             running.abort.abort();
         }
         tracked.release();
+        if tracked.node.host.path().is_some() {
+            tracked.node.host.remove(&pod_directory(&tracked.uid));
+        }
         if let Some(address) = tracked.address.take() {
             lock(&tracked.node.addresses).give_back(address);
         }

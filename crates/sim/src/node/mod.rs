@@ -9,6 +9,7 @@ mod backoff;
 mod behaviour;
 mod bodies;
 mod body;
+mod disk;
 mod files;
 mod heartbeat;
 mod kubelet;
@@ -18,12 +19,16 @@ mod mounts;
 mod nodes;
 mod power;
 mod report;
+mod rootfs;
 mod runtime;
+mod service;
 mod status;
 mod template;
 #[cfg(test)]
 mod tests;
 
+use std::path::PathBuf;
+use std::sync::Arc;
 use std::time::Duration;
 
 pub use behaviour::{Behaviour, Command, Exit, Match, PullFailure, RuleId, Rules, StartFailure, glob};
@@ -32,7 +37,10 @@ pub use files::{Directory, FileError, Files};
 pub use logs::LogSink;
 pub use nodes::{NodeHandle, Nodes};
 pub use runtime::Executed;
+pub use service::HostService;
 pub use template::NodeTemplate;
+
+use capstan_apiserver::auth::Auth;
 
 use crate::context::Context;
 
@@ -55,6 +63,11 @@ pub struct Settings {
     pub workers: usize,
     /// What becomes of pods that ran before their nodes were there.
     pub past: Past,
+    /// Where the files of nodes are, a directory for each; in memory if nothing. Only bodies that open files themselves
+    /// need them on disk.
+    pub hosts: Option<PathBuf>,
+    /// What runs on every node beside its containers.
+    pub service: Option<HostService>,
 }
 
 /// What becomes of pods that ran before their nodes were there.
@@ -98,11 +111,13 @@ impl Default for Settings {
             reports: Reports::Full,
             workers: 4,
             past: Past::Forgotten,
+            hosts: None,
+            service: None,
         }
     }
 }
 
 /// Starts the nodes.
-pub(crate) fn start(context: &Context, settings: Settings) -> Nodes {
-    Nodes::start(context, settings)
+pub(crate) fn start(context: &Context, auth: Arc<Auth>, settings: Settings) -> Nodes {
+    Nodes::start(context, auth, settings)
 }

@@ -248,7 +248,17 @@ fn source(pod: &Pod, spec: &PodSpec, volume: &Volume, directories: &mut Director
         });
         return Source::Fixed(files.collect());
     }
-    Source::Shared(directories.own.entry(volume.name.clone()).or_default().clone(), String::new())
+    let uid = pod.metadata.uid.as_deref().unwrap_or_default();
+    let made = || match directories.host.path() {
+        Some(host) => Directory::on_disk(host.join(pod_directory(uid)).join("volumes").join(&volume.name)),
+        None => Directory::default(),
+    };
+    Source::Shared(directories.own.entry(volume.name.clone()).or_insert_with(made).clone(), String::new())
+}
+
+/// Where a node keeps what belongs to a pod, if it keeps files on disk.
+pub(super) fn pod_directory(uid: &str) -> String {
+    format!("var/lib/kubelet/pods/{uid}")
 }
 
 fn projection(pod: &Pod, spec: &PodSpec, source: &VolumeProjection) -> Option<Source> {

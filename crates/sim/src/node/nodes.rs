@@ -4,8 +4,11 @@ use std::collections::{HashMap, HashSet};
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock};
 
+use capstan_apiserver::auth::Auth;
 use capstan_apiserver::error::{Result, Status};
 use capstan_apiserver::ops::{DeleteOptions, PatchKind, UserInfo};
+use capstan_apiserver::serve::Api;
+use futures::future::AbortHandle;
 use k8s_openapi::api::core::v1::Node;
 use serde_json::json;
 use tokio::sync::watch;
@@ -52,6 +55,8 @@ pub(super) struct Inner {
     pub(super) beats: Queue,
     /// Directories of claims of volumes.
     pub(super) claims: Mutex<HashMap<String, Directory>>,
+    /// The API as pods see it.
+    api: Api,
     next: AtomicU32,
     registered: watch::Sender<bool>,
 }
@@ -70,6 +75,8 @@ pub(super) struct Virtual {
     pub(super) recorder: Recorder,
     /// Counts changes of its object.
     pub(super) seen: watch::Sender<u64>,
+    /// What runs beside its containers.
+    pub(super) service: Mutex<Option<AbortHandle>>,
 }
 
 /// The last parts of the addresses of a node's pods that are in use.
@@ -144,7 +151,7 @@ pub(super) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 }
 
 impl Nodes {
-    pub(super) fn start(context: &Context, settings: Settings) -> Self {
+    pub(super) fn start(context: &Context, auth: Arc<Auth>, settings: Settings) -> Self {
         let rules = Rules::default();
         for (which, behaviour) in &settings.rules {
             rules.add(which.clone(), behaviour.clone());
@@ -160,6 +167,7 @@ impl Nodes {
             queue: Queue::new(),
             beats: Queue::new(),
             claims: Mutex::default(),
+            api: Api::new(context.server.clone(), auth),
             next: AtomicU32::new(0),
             registered: watch::Sender::new(false),
         };
@@ -211,12 +219,18 @@ impl Nodes {
             host_ip: host_ip(index),
             power: Mutex::default(),
             images: Mutex::default(),
-            host: Directory::default(),
+            host: self
+                .inner
+                .settings
+                .hosts
+                .as_ref()
+                .map_or_else(Directory::default, |hosts| Directory::on_disk(hosts.join(&*name))),
             addresses: Mutex::default(),
             usage: Usage::default(),
             writer: self.inner.context.writer(user, "kubelet"),
             recorder: self.inner.context.recorder_on("kubelet", &name),
             seen: watch::Sender::new(0),
+            service: Mutex::default(),
         });
         self.inner.nodes.write().unwrap_or_else(PoisonError::into_inner).insert(name.clone(), node.clone());
         let now = self.inner.context.clock().now();
@@ -235,6 +249,7 @@ impl Nodes {
             Err(error) if !is_already_exists(&error) && !is_not_found(&error) => return Err(error),
             _ => {}
         }
+        handle.start_service();
         self.inner.beats.add_after(name.clone(), self.inner.first_beat(index));
         for pod in self.inner.context.caches.pods.on_node(&name) {
             self.inner.queue.add(crate::informer::key_of(&pod.metadata));
@@ -316,6 +331,11 @@ impl NodeHandle {
         &self.nodes
     }
 
+    /// A client of somebody on this node.
+    pub fn client_of(&self, user: UserInfo, namespace: &str) -> kube::Client {
+        self.nodes.inner.api.as_user(user).client(namespace)
+    }
+
     /// Writes objects as a user of this node.
     pub(super) fn writer_of(&self, user: UserInfo) -> Writer {
         self.nodes.inner.context.writer(user, "pod")
@@ -330,6 +350,13 @@ impl NodeHandle {
     /// Changes how much of a resource may be handed out, without what is broken.
     pub async fn set_allocatable(&self, resource: &str, amount: &str) -> Result<()> {
         self.patch_status(json!({"status": {"allocatable": {resource: amount}}})).await
+    }
+
+    /// Says how many devices of a resource there are, and how many of them may be handed out.
+    pub async fn set_devices(&self, resource: &str, capacity: usize, allocatable: usize) -> Result<()> {
+        let (capacity, allocatable) = (capacity.to_string(), allocatable.to_string());
+        self.patch_status(json!({"status": {"capacity": {resource: capacity}, "allocatable": {resource: allocatable}}}))
+            .await
     }
 
     /// Takes back what a DRA driver offered here, as a kubelet does once the driver is gone.

@@ -29,12 +29,14 @@ impl NodeHandle {
         let mut power = lock(&self.node.power);
         if *power == Power::Up {
             *power = Power::Unwatched;
+            self.stop_service();
         }
     }
 
     /// Switches the node off: it shows no sign of life, and nothing on it runs.
     pub fn down(&self) {
         *lock(&self.node.power) = Power::Down;
+        self.stop_service();
         kubelet::cut_off(&self.nodes, &self.node.name);
     }
 
@@ -48,6 +50,7 @@ impl NodeHandle {
             self.boot().await?;
         }
         if before != Power::Up {
+            self.start_service();
             inner.beats.add(self.node.name.clone());
             for pod in inner.context.caches.pods.on_node(&self.node.name) {
                 inner.queue.add(crate::informer::key_of(&pod.metadata));

@@ -1,7 +1,9 @@
 //! Who is fit.
 
 use std::collections::BTreeMap;
-use std::time::{Duration, Instant};
+use std::time::Duration;
+
+use tokio::time::Instant;
 
 use capstan_hw::Error;
 use capstan_hw::gpu::nvidia::{Event, EventKind, Recovery};

@@ -4,11 +4,14 @@ use capstan_node::validation;
 
 use super::super::gpu;
 use super::{Outcome, World, workload};
-use crate::{Error, Result};
+use crate::{Error, Place, Result};
 
 pub(super) async fn run(world: &World) -> Result<Outcome> {
-    let (roots, level) = (world.cx.roots.clone(), gpu::Level::of(&world.options));
-    let proofs = tokio::task::spawn_blocking(move || gpu::prove(&roots, &level));
+    let (cx, level) = (world.cx.clone(), gpu::Level::of(&world.options));
+    let proofs = tokio::task::spawn_blocking(move || match cx.place {
+        Place::Container => gpu::prove(&cx.roots, &level),
+        Place::VirtualNode => gpu::pretend(&cx),
+    });
     let proofs = proofs.await.map_err(|error| Error::Outside(error.to_string()))??;
     for proof in &proofs {
         tracing::info!(gpu = %proof.uuid, name = %proof.name, "{proof}");

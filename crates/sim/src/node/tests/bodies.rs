@@ -3,12 +3,15 @@
 use std::time::Duration;
 
 use capstan_apiserver::ops::DeleteOptions;
-use k8s_openapi::api::core::v1::ConfigMap;
+use k8s_openapi::api::core::v1::{ConfigMap, Node};
+use k8s_openapi::apimachinery::pkg::api::resource::Quantity;
 use serde_json::json;
 
 use crate::Cluster;
 use crate::Pod;
-use crate::node::{Behaviour, Body, ContainerContext, ExitCode, Match};
+use crate::node::{
+    Behaviour, Body, ContainerContext, ExitCode, HostService, Match, NodeHandle, NodeTemplate, Settings,
+};
 use crate::testing::{Story, gone, phase, ready, wait};
 
 fn body(body: Body) -> Behaviour {
@@ -206,4 +209,48 @@ async fn a_body_that_panics_fails_its_container_only() {
     assert_eq!(status.container_statuses.unwrap()[0].state.clone().unwrap().terminated.unwrap().exit_code, 134);
     story.pod("q", json!({"containers": [{"name": "c", "image": "img"}]})).await;
     story.until("q", ready).await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_service_runs_beside_containers_while_the_kubelet_does() {
+    let starts = std::sync::Arc::new(std::sync::atomic::AtomicUsize::new(0));
+    let counted = starts.clone();
+    let service = HostService::new(move |node: NodeHandle| {
+        let run = counted.fetch_add(1, std::sync::atomic::Ordering::Relaxed) + 1;
+        async move {
+            node.set_capacity("example.com/device", Some(&run.to_string())).await.unwrap();
+            std::future::pending().await
+        }
+    });
+    let settings = Settings { nodes: vec![NodeTemplate::new("n")], service: Some(service), ..Settings::default() };
+    let story = Story::start(Cluster::builder().node_settings(settings)).await;
+    let node = story.cluster.nodes().get("n").unwrap();
+    let offers = |count: &'static str| {
+        move |node: &Node| {
+            node.status.as_ref().and_then(|status| status.capacity.as_ref()?.get("example.com/device"))
+                == Some(&Quantity(count.into()))
+        }
+    };
+    node.until(offers("1")).await;
+    node.stop_kubelet();
+    node.up().await.unwrap();
+    node.until(offers("2")).await;
+    node.down();
+    node.up().await.unwrap();
+    node.until(offers("3")).await;
+    assert_eq!(starts.load(std::sync::atomic::Ordering::Relaxed), 3);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_body_has_a_client_with_the_rights_of_its_account() {
+    let story = Story::start(Cluster::builder().nodes(1)).await;
+    let check = Body::new(async |context: ContainerContext| {
+        let nodes: kube::Api<Node> = kube::Api::all(context.client());
+        let refused = nodes.get("node-0").await.unwrap_err().to_string();
+        context.log.line(refused.contains("system:serviceaccount:default:default").to_string());
+    });
+    story.cluster.nodes().rule(Match::image("probe"), body(check));
+    story.pod("p", json!({"restartPolicy": "Never", "containers": [{"name": "c", "image": "probe"}]})).await;
+    story.until("p", phase("Succeeded")).await;
+    assert_eq!(read_log(&story, "p").await, "true\n");
 }

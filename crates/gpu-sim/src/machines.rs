@@ -1,0 +1,168 @@
+//! The machines of a cluster, and what runs on them: the rules of containers, and the service beside them.
+
+use std::collections::HashMap;
+use std::io;
+use std::path::PathBuf;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
+
+use capstan_sim::node::{Behaviour, Body, ContainerContext, ExitCode, HostService, Match, NodeHandle, Settings};
+
+use crate::machine::Machine;
+use crate::{Pace, device_plugins, imitation, node_features, role};
+
+/// Machines for virtual nodes. Their files are in a temporary directory, which goes when this is dropped.
+pub struct Machines {
+    shared: Arc<Shared>,
+    _directory: tempfile::TempDir,
+}
+
+/// What containers and services share.
+pub(crate) struct Shared {
+    directory: PathBuf,
+    machines: Mutex<HashMap<String, Arc<Machine>>>,
+    containers: AtomicU64,
+}
+
+impl Machines {
+    /// None yet: a node gets its machine when it joins.
+    pub fn new() -> io::Result<Self> {
+        // Sockets have short paths: nothing here is longer than it has to be.
+        let directory = tempfile::Builder::new().prefix("capstan-").tempdir()?;
+        let path = directory.path().to_owned();
+        let shared = Shared { directory: path, machines: Mutex::default(), containers: AtomicU64::default() };
+        Ok(Self { shared: Arc::new(shared), _directory: directory })
+    }
+
+    /// Lets nodes run on machines: their files are on disk, and containers of this image run what is in it. Drivers,
+    /// toolkits and images of others are imitated.
+    pub fn run(&self, settings: Settings, image: &str, pace: Pace) -> Settings {
+        let shared = self.shared.clone();
+        let service = HostService::new(move |node| serve(shared.clone(), node));
+        let mut rules = settings.rules;
+        rules.extend(imitation::rules(pace));
+        rules.extend(self.rules(image, pace));
+        Settings { rules, hosts: Some(self.shared.directory.join("n")), service: Some(service), ..settings }
+    }
+
+    /// The machine of a node that has joined: to break and mend its GPUs.
+    pub fn get(&self, node: &str) -> Option<Arc<Machine>> {
+        self.shared.machines.lock().unwrap_or_else(PoisonError::into_inner).get(node).cloned()
+    }
+
+    fn rules(&self, image: &str, pace: Pace) -> Vec<(Match, Behaviour)> {
+        let body = |body: Body| Behaviour { body: Some(body), ..Behaviour::default() };
+        let on_machine = |run: fn(ContainerContext, Arc<Machine>, Pace) -> BoxedExit| {
+            let shared = self.shared.clone();
+            Body::new(move |cx: ContainerContext| {
+                let machine = shared.of(&cx.node);
+                async move {
+                    match machine {
+                        Ok(machine) => run(cx, machine, pace).await,
+                        Err(error) => failed(&cx, &error),
+                    }
+                }
+            })
+        };
+        let shared = self.shared.clone();
+        let own = Body::new(move |cx: ContainerContext| {
+            let made = shared.of(&cx.node).map(|machine| (machine, shared.container_root()));
+            async move {
+                match made {
+                    Ok((machine, root)) => role::run(cx, machine, root).await,
+                    Err(error) => failed(&cx, &error),
+                }
+            }
+        });
+        vec![
+            (
+                Match::container("nvidia-driver-ctr"),
+                body(on_machine(|cx, machine, pace| Box::pin(driver(cx, machine, pace)))),
+            ),
+            (Match::container("k8s-driver-manager"), body(on_machine(|cx, machine, _| Box::pin(manager(cx, machine))))),
+            (Match::image(image), body(own)),
+        ]
+    }
+}
+
+type BoxedExit = futures::future::BoxFuture<'static, ExitCode>;
+
+fn failed(cx: &ContainerContext, error: &io::Error) -> ExitCode {
+    cx.log.line(format!("the machine of this node is broken: {error}"));
+    ExitCode::FAILURE
+}
+
+impl Shared {
+    /// The machine of a node, which is built when somebody first asks.
+    pub(crate) fn of(&self, node: &NodeHandle) -> io::Result<Arc<Machine>> {
+        let mut machines = self.machines.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(machine) = machines.get(node.name()) {
+            return Ok(machine.clone());
+        }
+        let missing = || io::Error::other("its node is unknown");
+        let (root, object) = node.host().path().zip(node.object()).ok_or_else(missing)?;
+        let machine = Arc::new(Machine::build(root, &object)?);
+        machines.insert(node.name().to_owned(), machine.clone());
+        Ok(machine)
+    }
+
+    /// A directory for the root of one more container.
+    fn container_root(&self) -> PathBuf {
+        self.directory.join(format!("r/{}", self.containers.fetch_add(1, Ordering::Relaxed)))
+    }
+}
+
+/// What runs on a node beside its containers: the part of a kubelet that serves device plugins, and what Node Feature
+/// Discovery does with what others found.
+async fn serve(shared: Arc<Shared>, node: NodeHandle) {
+    node.until(|_| true).await;
+    if let Err(error) = shared.of(&node) {
+        tracing::error!(node = node.name(), %error, "cannot build the machine of a virtual node");
+        return;
+    }
+    tokio::join!(device_plugins::serve(&node), node_features::label(&node));
+}
+
+/// Loads the driver that the image names. It stays loaded when its pod goes.
+async fn driver(cx: ContainerContext, machine: Arc<Machine>, pace: Pace) -> ExitCode {
+    cx.set_ready(false);
+    tokio::time::sleep(pace.driver).await;
+    if let Err(error) = machine.load(version(&cx.image)) {
+        cx.log.line(format!("cannot load the driver: {error}"));
+        return ExitCode::FAILURE;
+    }
+    imitation::driver_loaded(cx).await;
+    ExitCode::SUCCESS
+}
+
+/// Unloads another driver.
+async fn manager(cx: ContainerContext, machine: Arc<Machine>) -> ExitCode {
+    let host = cx.node.host().clone();
+    let code = imitation::driver_manager(cx).await;
+    if host.read(imitation::LOADED).is_none() && machine.unload().is_err() {
+        return ExitCode::FAILURE;
+    }
+    code
+}
+
+/// The version of a driver in the tag of its image: `580.95.05-ubuntu24.04`.
+fn version(image: &str) -> Option<&str> {
+    let (_, tag) = image.rsplit_once(':')?;
+    let version = tag.split('-').next()?;
+    let numeric = |part: &str| !part.is_empty() && part.bytes().all(|byte| byte.is_ascii_digit());
+    let parts = version.split('.').count();
+    (parts >= 2 && version.split('.').all(numeric)).then_some(version)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_tag_of_a_driver_names_its_version() {
+        assert_eq!(version("nvcr.io/nvidia/driver:595.91.07-ubuntu24.04"), Some("595.91.07"));
+        for image in ["example.com/driver:1", "driver", "localhost:5000/driver", "driver:latest"] {
+            assert_eq!(version(image), None, "{image}");
+        }
+    }
+}
