@@ -29,7 +29,7 @@ const EXEMPT: &[(&str, &str)] = &[
     ("charts/capstan/templates/gpu.yaml", "makes objects of users"),
     ("charts/capstan/templates/NOTES.txt", "tells users about their objects"),
     ("charts/capstan/templates/rbac.yaml", "is generated"),
-    ("xtask/src/values.rs", "makes values of the chart of a ClusterPolicy"),
+    ("xtask/src/values.rs", "makes values of the chart of the fields of a kind"),
 ];
 
 /// Faults: kinds that take too many places, or lack one.
@@ -47,7 +47,8 @@ pub(crate) fn check(root: &Path, faults: &mut Vec<String>) -> Result<()> {
 /// The text without tests and without lines that are comments.
 fn code(text: &str) -> String {
     let text = text.split("#[cfg(test)]\nmod tests").next().unwrap_or_default();
-    text.lines().filter(|line| !line.trim_start().starts_with("//")).collect::<Vec<_>>().join("\n")
+    let comment = |line: &&str| ["//", "# "].iter().any(|mark| line.trim_start().starts_with(mark));
+    text.lines().filter(|line| !comment(line)).collect::<Vec<_>>().join("\n")
 }
 
 fn is_test(path: &str) -> bool {
@@ -86,7 +87,8 @@ fn faults_of(kind: &Entry, files: &[(String, String)]) -> Vec<String> {
     let product = one("line in the list of its product", started);
 
     let mut places = vec![type_file, list, plan, controller, product];
-    let names = [name.to_owned(), format!("{name}Spec"), format!("{:?}", kind.kind)];
+    let names =
+        [name.to_owned(), format!("{name}Spec"), kind.kind.into(), kind.kind.to_lowercase(), kind.plural.to_owned()];
     for (path, text) in files.iter().filter(|(path, _)| is_shared(path)) {
         if !places.contains(path) && names.iter().any(|name| has_word(text, name)) {
             places.push(path.clone());
@@ -158,7 +160,7 @@ mod tests {
         for (path, text) in [
             ("crates/runtime/src/kinds.rs", "row(\"NIMBuild\")"),
             ("crates/operator/src/lib.rs", "use capstan_api::nim::NimBuild;"),
-            ("charts/capstan/templates/webhook.yaml", "list \"NIMBuild\""),
+            ("charts/capstan/templates/webhook.yaml", "list \"nimbuild\""),
         ] {
             let faults = found(path, text);
             assert!(
