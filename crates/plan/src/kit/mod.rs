@@ -1,6 +1,6 @@
 //! Small tools that every plan uses.
 
-pub mod quantity;
+pub use capstan_semantics::quantity;
 
 use std::collections::BTreeMap;
 

@@ -6,6 +6,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock};
 
 use capstan_apiserver::error::{Result, Status};
 use capstan_apiserver::ops::{DeleteOptions, PatchKind, UserInfo};
+use capstan_workqueue::Queue;
 use k8s_openapi::api::core::v1::Node;
 use serde_json::json;
 use tokio::sync::watch;
@@ -23,7 +24,6 @@ use super::{Past, Reports, Settings, status};
 use crate::Pod;
 use crate::context::Context;
 use crate::events::Recorder;
-use crate::queue::Queue;
 use crate::writer::{Writer, is_already_exists, is_not_found};
 
 /// All virtual nodes. Clones share one state.
@@ -157,8 +157,8 @@ impl Nodes {
             logs: Logs::default(),
             nodes: RwLock::default(),
             pods: Mutex::default(),
-            queue: Queue::new(),
-            beats: Queue::new(),
+            queue: Queue::default(),
+            beats: Queue::default(),
             claims: Mutex::default(),
             next: AtomicU32::new(0),
             registered: watch::Sender::new(false),
