@@ -15,21 +15,39 @@ struct Layer {
 
 /// Dependencies point one way. A new crate gets a row here first.
 const LAYERS: &[Layer] = &[
+    Layer { name: "capstan-semantics", may_use: &[], pure: true },
     Layer { name: "capstan-schema", may_use: &[], pure: true },
-    Layer { name: "capstan-api", may_use: &["capstan-schema"], pure: true },
-    Layer { name: "capstan-plan", may_use: &["capstan-api"], pure: true },
+    Layer { name: "capstan-api", may_use: &["capstan-schema", "capstan-semantics"], pure: true },
+    Layer { name: "capstan-plan", may_use: &["capstan-api", "capstan-semantics"], pure: true },
     Layer { name: "capstan-node", may_use: &[], pure: true },
-    Layer { name: "capstan-operands", may_use: &["capstan-api", "capstan-node", "capstan-plan"], pure: true },
-    Layer { name: "capstan-runtime", may_use: &["capstan-api", "capstan-http", "capstan-plan"], pure: false },
+    Layer {
+        name: "capstan-operands",
+        may_use: &["capstan-api", "capstan-node", "capstan-plan", "capstan-semantics"],
+        pure: true,
+    },
+    Layer {
+        name: "capstan-runtime",
+        may_use: &["capstan-api", "capstan-http", "capstan-plan", "capstan-workqueue"],
+        pure: false,
+    },
     Layer {
         name: "capstan-operator",
         may_use: &["capstan-api", "capstan-operands", "capstan-plan", "capstan-runtime"],
         pure: false,
     },
-    Layer { name: "capstan-apiserver", may_use: &["capstan-schema"], pure: false },
-    Layer { name: "capstan-sim", may_use: &["capstan-apiserver"], pure: false },
-    Layer { name: "capstan-gpu-sim", may_use: &["capstan-node", "capstan-sim"], pure: false },
+    Layer { name: "capstan-apiserver", may_use: &["capstan-schema", "capstan-semantics"], pure: false },
+    Layer {
+        name: "capstan-sim",
+        may_use: &["capstan-apiserver", "capstan-semantics", "capstan-workqueue"],
+        pure: false,
+    },
+    Layer {
+        name: "capstan-gpu-sim",
+        may_use: &["capstan-agent", "capstan-api", "capstan-hw", "capstan-kubelet", "capstan-node", "capstan-sim"],
+        pure: false,
+    },
     Layer { name: "capstan-http", may_use: &[], pure: false },
+    Layer { name: "capstan-workqueue", may_use: &[], pure: false },
     Layer { name: "capstan-hw", may_use: &[], pure: false },
     Layer { name: "capstan-cdi", may_use: &[], pure: true },
     Layer { name: "capstan-kubelet", may_use: &[], pure: false },
@@ -40,7 +58,7 @@ const LAYERS: &[Layer] = &[
     },
     Layer {
         name: "capstan-inspect",
-        may_use: &["capstan-api", "capstan-node", "capstan-operands", "capstan-runtime"],
+        may_use: &["capstan-api", "capstan-node", "capstan-operands", "capstan-runtime", "capstan-semantics"],
         pure: false,
     },
     Layer {
@@ -53,6 +71,7 @@ const LAYERS: &[Layer] = &[
             "capstan-operands",
             "capstan-operator",
             "capstan-runtime",
+            "capstan-semantics",
             "capstan-sim",
         ],
         pure: false,

@@ -2,6 +2,7 @@
 
 use std::collections::BTreeSet;
 
+use capstan_semantics::field;
 use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::{
     CustomResourceDefinition, JSONSchemaProps, JSONSchemaPropsOrArray, JSONSchemaPropsOrBool,
 };
@@ -69,7 +70,7 @@ fn fields(crd: &CustomResourceDefinition) -> BTreeSet<String> {
 
 fn collect(schema: &JSONSchemaProps, path: &str, paths: &mut BTreeSet<String>) {
     for (name, field) in schema.properties.iter().flatten() {
-        let here = if path.is_empty() { name.clone() } else { format!("{path}.{name}") };
+        let here = field::child(path, name);
         collect(field, &here, paths);
         paths.insert(here);
     }

@@ -1,68 +1,10 @@
-//! Field errors: paths and the words with which Kubernetes describes what is wrong with a field.
+//! Field errors: the words with which Kubernetes describes what is wrong with a field.
 
-use std::fmt;
-
+pub use capstan_semantics::field::Path;
 use serde_json::Value;
 
 use crate::error::Cause;
 use crate::golang;
-
-/// Where a field is: `spec.containers[0].name`.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Path(String);
-
-impl Path {
-    /// The object itself.
-    pub fn root() -> Self {
-        Self::default()
-    }
-
-    /// A path from text, such as `spec.template`.
-    pub fn new(path: impl Into<String>) -> Self {
-        Self(path.into())
-    }
-
-    /// A field of a struct.
-    #[must_use]
-    pub fn child(&self, name: &str) -> Self {
-        if self.0.is_empty() { Self(name.to_owned()) } else { Self(format!("{}.{name}", self.0)) }
-    }
-
-    /// An item of a list.
-    #[must_use]
-    pub fn index(&self, index: usize) -> Self {
-        Self(format!("{}[{index}]", self.0))
-    }
-
-    /// A value of a map.
-    #[must_use]
-    pub fn key(&self, key: &str) -> Self {
-        Self(format!("{}[{key}]", self.0))
-    }
-
-    /// Whether this is the object itself.
-    pub fn is_root(&self) -> bool {
-        self.0.is_empty()
-    }
-
-    /// The text without the `<nil>` of the root.
-    pub fn as_str(&self) -> &str {
-        &self.0
-    }
-}
-
-impl fmt::Display for Path {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(if self.0.is_empty() { "<nil>" } else { &self.0 })
-    }
-}
-
-/// Something that a path can be made of, so that callers may pass text.
-impl From<&str> for Path {
-    fn from(path: &str) -> Self {
-        Self::new(path)
-    }
-}
 
 impl Cause {
     fn build(reason: &'static str, path: &Path, head: String, detail: &str) -> Self {

@@ -26,7 +26,6 @@ pub mod faults;
 pub mod field;
 pub mod golang;
 pub mod lifecycle;
-pub mod names;
 pub mod ops;
 pub mod registry;
 pub mod schema;

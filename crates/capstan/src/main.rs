@@ -10,6 +10,7 @@ mod memory;
 mod operator;
 mod plan;
 mod show;
+mod signals;
 mod sim;
 mod source;
 mod status;

@@ -10,8 +10,6 @@ use capstan_operator::questions::Ask;
 use capstan_operator::{Certificate, Endpoint, Options};
 use capstan_runtime::webhook::keeper;
 use capstan_runtime::{Anchor, Clock, leader};
-use tokio::signal::unix::{SignalKind, signal};
-use tokio_util::sync::CancellationToken;
 
 use crate::{logging, memory};
 
@@ -126,15 +124,7 @@ pub(crate) async fn run(args: Args) -> Result<()> {
     }
     let options = options(&args)?;
     let client = crate::connect(args.kubeconfig.as_deref()).await?;
-    let stop = CancellationToken::new();
-    let (mut terminate, ending) = (signal(SignalKind::terminate())?, stop.clone());
-    tokio::spawn(async move {
-        tokio::select! {
-            _ = terminate.recv() => {}
-            _ = tokio::signal::ctrl_c() => {}
-        }
-        ending.cancel();
-    });
+    let stop = crate::signals::termination()?;
     tokio::spawn(memory::keep_small(stop.clone()));
     let (ready, _) = tokio::sync::oneshot::channel();
     Ok(capstan_operator::run(client, options, stop, ready).await?)

@@ -52,6 +52,31 @@ fn an_operator_beside_the_cluster_makes_it_ready() {
     assert!(rest.iter().any(|line| line.contains(r#""stage":"NIMService""#) && line.contains("done")), "{rest:#?}");
 }
 
+/// Sends a signal to a cluster once it has said that, and sees that it ends well and takes its kubeconfig along.
+fn assert_ends_on(signal: &str, args: &[&str], said: &str) {
+    let dir = tempfile::tempdir().unwrap();
+    let file = dir.path().join("kubeconfig");
+    let mut up = Command::new(env!("CARGO_BIN_EXE_capstan"));
+    up.args(["up", "--timeout", "300", "-o", "json", "--kubeconfig"]).arg(&file).args(args).env_remove("RUST_LOG");
+    let mut up = up.stdout(Stdio::piped()).spawn().unwrap();
+    let mut lines = BufReader::new(up.stdout.take().unwrap()).lines().map(|line| line.unwrap());
+    assert!(lines.any(|line| line.contains(said)), "it ended before {said}");
+    assert!(file.exists());
+    assert!(Command::new("kill").args(["-s", signal, &up.id().to_string()]).status().unwrap().success());
+    // Whoever writes to a closed pipe fails: it is read to its end.
+    lines.for_each(drop);
+    let ended = up.wait().unwrap();
+    assert!(ended.success() && !file.exists(), "SIG{signal} after {said}: {ended}");
+}
+
+#[test]
+fn signals_end_it_and_its_kubeconfig_goes() {
+    for signal in ["TERM", "INT", "HUP"] {
+        assert_ends_on(signal, &["--no-operator"], "nobody has brought");
+    }
+    assert_ends_on("TERM", &[], r#""event":"ready""#);
+}
+
 #[test]
 fn a_port_in_use_is_one_line_that_says_what_to_do() {
     let taken = std::net::TcpListener::bind("127.0.0.1:0").unwrap();

@@ -176,7 +176,7 @@ impl Controller {
         match result {
             Ok(action) => {
                 tracing::debug!(?action, "reconciled");
-                self.queue.succeeded(&key);
+                self.queue.forget(&key);
                 if let Action::Again(delay) = action {
                     self.queue.add_after(key.clone(), delay);
                 }
@@ -187,7 +187,7 @@ impl Controller {
     }
 
     fn failed(&self, key: &Key, error: &Error) {
-        let failures = self.queue.failed(key, error.class());
+        let failures = self.queue.record_failure(key, |streak| streak.another(error.class()));
         let delay = error.delay(failures);
         match error.class() {
             Class::Conflict | Class::NotLeader => tracing::debug!(error = error.chain(), failures, ?delay, "again"),

@@ -122,7 +122,7 @@ impl Class {
 /// Failures in a row. Those of a server that was away say nothing about how long another one lasts: just after its start
 /// a server forbids what it allows a moment later.
 #[derive(Clone, Copy, Debug, Default)]
-pub(crate) struct Streak {
+pub struct Streak {
     last: Option<Class>,
     times: u32,
 }

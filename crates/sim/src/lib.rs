@@ -6,7 +6,6 @@
 //! | module | part |
 //! |---|---|
 //! | [`informer`], [`Caches`] | one typed copy of every object, and who is told when it changes |
-//! | [`queue`] | keys to look at, with delays and backoff |
 //! | [`controllers`] | deployments, daemon sets, jobs, volumes, node health … |
 //! | [`scheduler`] | which node a pod goes to |
 //! | [`node`] | kubelets without containers |
@@ -23,10 +22,8 @@ mod credentials;
 mod events;
 mod gauges;
 pub mod informer;
-pub mod matching;
 pub mod node;
 mod pod;
-pub mod queue;
 mod restore;
 pub mod scheduler;
 #[cfg(test)]

@@ -2,62 +2,11 @@
 //!
 //! A path costs nothing until something is wrong: it is a chain of borrowed parts that is written out only then.
 
-use std::fmt;
-
+pub(super) use capstan_semantics::field::At;
 use serde_json::Value;
 
 use crate::error::Cause;
 use crate::golang;
-
-/// Where a field is: `spec.containers[0].name`.
-#[derive(Clone, Copy, Debug)]
-pub(super) struct At<'a> {
-    parent: Option<&'a At<'a>>,
-    part: Part<'a>,
-}
-
-#[derive(Clone, Copy, Debug)]
-enum Part<'a> {
-    Name(&'a str),
-    Index(usize),
-    Key(&'a str),
-}
-
-impl<'a> At<'a> {
-    /// A path from the object itself: `spec`, or `spec.template`.
-    pub(super) const fn new(path: &'a str) -> Self {
-        Self { parent: None, part: Part::Name(path) }
-    }
-
-    /// A field of a struct.
-    pub(super) const fn child(&'a self, name: &'a str) -> Self {
-        Self { parent: Some(self), part: Part::Name(name) }
-    }
-
-    /// An item of a list.
-    pub(super) const fn index(&'a self, index: usize) -> Self {
-        Self { parent: Some(self), part: Part::Index(index) }
-    }
-
-    /// A value of a map.
-    pub(super) const fn key(&'a self, key: &'a str) -> Self {
-        Self { parent: Some(self), part: Part::Key(key) }
-    }
-}
-
-impl fmt::Display for At<'_> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        if let Some(parent) = self.parent {
-            parent.fmt(f)?;
-        }
-        match self.part {
-            Part::Name(name) if self.parent.is_some() => write!(f, ".{name}"),
-            Part::Name(name) => f.write_str(name),
-            Part::Index(index) => write!(f, "[{index}]"),
-            Part::Key(key) => write!(f, "[{key}]"),
-        }
-    }
-}
 
 /// A value that a message shows.
 pub(super) trait Show {

@@ -13,7 +13,6 @@ mod matching;
 pub mod plugins;
 pub mod policy;
 mod prepare;
-pub mod quantity;
 pub mod quota;
 mod tidy;
 mod validate;

@@ -2,9 +2,9 @@
 
 use serde_json::Value;
 
-use super::quantity::Quantity;
 use crate::clock;
 use crate::schema::{Child, Schema, decode};
+use capstan_semantics::Quantity;
 
 const QUANTITY: &str = "io.k8s.apimachinery.pkg.api.resource.Quantity";
 const TIME: &str = "io.k8s.apimachinery.pkg.apis.meta.v1.Time";

@@ -1,5 +1,6 @@
 //! Changes that mutating admission policies ask for: they own nothing of what they set.
 
+use capstan_semantics::field;
 use serde_json::Value;
 
 use super::shape::{Form, Shape};
@@ -38,7 +39,7 @@ fn atomics(shape: Shape<'_>, value: &Value, path: String, found: &mut Vec<String
                 found.push(path.clone());
             }
             for (index, item) in items.iter().enumerate() {
-                atomics(list.items, item, format!("{path}[{index}]"), found);
+                atomics(list.items, item, field::item(&path, index), found);
             }
         }
         _ => {}

@@ -77,7 +77,7 @@ impl Found {
         match text(role, "name") {
             "" => self.last.push(required("roleRef.name", "")),
             name => {
-                for why in crate::names::path_segment(name) {
+                for why in capstan_semantics::names::path_segment(name) {
                     self.first.push(invalid("roleRef.name", &name.into(), &why));
                 }
             }

@@ -7,7 +7,7 @@ use super::strategy::{Generation, first_status};
 use super::{Server, Target};
 use crate::error::{Cause, Result, Status};
 use crate::field::Path;
-use crate::names;
+use capstan_semantics::names;
 
 /// Most bytes of all annotations together.
 const MAX_ANNOTATIONS: usize = 256 * 1024;

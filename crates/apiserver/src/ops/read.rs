@@ -55,7 +55,8 @@ pub(super) fn list(server: &Server, target: &Target, options: &ListOptions, stal
 
 /// Which objects a list or watch is about.
 pub(super) fn selection(profile: &Profile, target: &Target, options: &ListOptions) -> Result<Selection> {
-    let labels = LabelSelector::parse(&options.label_selector)?;
+    let labels =
+        LabelSelector::parse(&options.label_selector).map_err(|error| Status::bad_request(error.to_string()))?;
     let mut fields = FieldSelector::parse(&options.field_selector)?;
     if profile.served.api_version == "events.k8s.io/v1" {
         fields.rename(convert::event_field);

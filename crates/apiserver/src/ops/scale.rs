@@ -179,7 +179,7 @@ fn put(object: &mut Value, path: &[String], value: Value) {
 }
 
 fn split(path: &str) -> Vec<String> {
-    path.trim_start_matches('.').split('.').map(str::to_owned).collect()
+    capstan_semantics::field::names(path).map(str::to_owned).collect()
 }
 
 fn check(scale: &Value, name: &str) -> Result<()> {

@@ -2,8 +2,8 @@
 
 use serde_json::{Value, json};
 
-use crate::names::{self, Wrong};
 use crate::registry::{Origin, Resource};
+use capstan_semantics::names::{self, Wrong};
 
 /// When `metadata.generation` grows.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -6,11 +6,11 @@
 use std::fmt;
 
 use capstan_schema::Absent;
+use capstan_semantics::field::At;
 use jiff::Timestamp;
 use serde::de::{DeserializeSeed, Deserializer, MapAccess, SeqAccess, Visitor};
 use serde_json::{Map, Number, Value, json};
 
-use super::prune::Path;
 use super::{Schema, Type, prune};
 
 /// JSON with the paths of fields that are there twice, of which the last one counts.
@@ -26,14 +26,14 @@ pub struct Parsed {
 pub fn parse(text: &[u8]) -> Result<Parsed, serde_json::Error> {
     let mut duplicates = Vec::new();
     let mut reader = serde_json::Deserializer::from_slice(text);
-    let value = Node { path: Path::Root, duplicates: &mut duplicates }.deserialize(&mut reader)?;
+    let value = Node { path: At::root(), duplicates: &mut duplicates }.deserialize(&mut reader)?;
     reader.end()?;
     Ok(Parsed { value, duplicates })
 }
 
 /// Reads one value and notes duplicates below it.
 struct Node<'a> {
-    path: Path<'a>,
+    path: At<'a>,
     duplicates: &'a mut Vec<String>,
 }
 
@@ -84,7 +84,7 @@ impl<'de> Visitor<'de> for Node<'_> {
         let Self { path, duplicates } = self;
         let mut items = Vec::new();
         loop {
-            let path = Path::Item(&path, items.len());
+            let path = path.index(items.len());
             match access.next_element_seed(Node { path, duplicates: &mut *duplicates })? {
                 Some(item) => items.push(item),
                 None => return Ok(Value::Array(items)),
@@ -96,9 +96,9 @@ impl<'de> Visitor<'de> for Node<'_> {
         let Self { path, duplicates } = self;
         let mut fields = Map::new();
         while let Some(name) = access.next_key::<String>()? {
-            let path = Path::Field(&path, &name);
+            let path = path.child(&name);
             if fields.contains_key(&name) {
-                let text = path.text();
+                let text = path.to_string();
                 if !duplicates.contains(&text) {
                     duplicates.push(text);
                 }

@@ -5,7 +5,7 @@ use serde_json::Value;
 use super::{Schema, decode, definition};
 use crate::error::Cause;
 use crate::field::Path;
-use crate::names;
+use capstan_semantics::names;
 
 const OBJECT_META: &str = "io.k8s.apimachinery.pkg.apis.meta.v1.ObjectMeta";
 

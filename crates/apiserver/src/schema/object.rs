@@ -1,5 +1,6 @@
 //! Checks a custom resource by everything that its schema says.
 
+use capstan_semantics::field;
 use serde_json::Value;
 
 use super::{Schema, cel, embedded, unique, validate};
@@ -86,7 +87,7 @@ fn scale_status_faults(custom: &CustomVersion, object: &Value) -> Vec<Cause> {
     let Some(scale) = &custom.scale else { return Vec::new() };
     let mut causes = scale["statusReplicasPath"].as_str().map_or_else(Vec::new, |path| replica_faults(path, object));
     if let Some(path) = scale["labelSelectorPath"].as_str()
-        && let Some(value) = at(path, object).filter(|value| !value.is_string())
+        && let Some(value) = field::get(object, path).filter(|value| !value.is_string())
     {
         let detail = format!("{path} accessor error: {value} is of the type {}, expected string", go_kind(value));
         causes.push(Cause::invalid(&Path::new(path), &"".into(), &detail));
@@ -95,7 +96,7 @@ fn scale_status_faults(custom: &CustomVersion, object: &Value) -> Vec<Cause> {
 }
 
 fn replica_faults(path: &str, object: &Value) -> Vec<Cause> {
-    let Some(value) = at(path, object) else { return Vec::new() };
+    let Some(value) = field::get(object, path) else { return Vec::new() };
     let Some(replicas) = value.as_i64() else {
         let detail = format!("{path} accessor error: {value} is of the type {}, expected int64", go_kind(value));
         return vec![Cause::invalid(&Path::new(path), &0.into(), &detail)];
@@ -108,11 +109,6 @@ fn replica_faults(path: &str, object: &Value) -> Vec<Cause> {
         return Vec::new();
     };
     vec![Cause::invalid(&Path::new(path), value, detail)]
-}
-
-/// The value at a simple path such as `.spec.replicas`.
-fn at<'a>(path: &str, object: &'a Value) -> Option<&'a Value> {
-    path.trim_start_matches('.').split('.').try_fold(object, |value, name| value.get(name))
 }
 
 fn go_kind(value: &Value) -> &'static str {

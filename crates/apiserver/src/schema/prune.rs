@@ -1,5 +1,6 @@
 //! Removes what a schema does not know, and says what that was.
 
+use capstan_semantics::field::{self, At};
 use serde_json::Value;
 
 use super::Schema;
@@ -21,7 +22,7 @@ fn prune(schema: &Schema, value: &mut Value, path: &str, root: bool, unknown: &m
             if (root || schema.embedded_resource) && META.contains(&name.as_str()) {
                 return true;
             }
-            let inner = join(path, name);
+            let inner = field::child(path, name);
             match schema.child(name) {
                 Some(child) => prune(child, value, &inner, false, unknown),
                 None if keep => {}
@@ -34,7 +35,7 @@ fn prune(schema: &Schema, value: &mut Value, path: &str, root: bool, unknown: &m
         }),
         Value::Array(items) => {
             for (index, item) in items.iter_mut().enumerate() {
-                let inner = format!("{path}[{index}]");
+                let inner = field::item(path, index);
                 match (schema.items(), keep) {
                     // Inside a list of unknown shape everything is kept; items that have a shape are pruned by it.
                     (Some(child), true) => prune_kept(child, item, &inner, unknown),
@@ -54,44 +55,22 @@ fn prune_kept(schema: &Schema, value: &mut Value, path: &str, unknown: &mut Vec<
     prune(&kept, value, path, false, unknown);
 }
 
-fn join(path: &str, name: &str) -> String {
-    if path.is_empty() { name.to_owned() } else { format!("{path}.{name}") }
-}
-
-/// Where a field is: most are known, so the text of a path is not written before somebody asks for it.
-#[derive(Clone, Copy)]
-pub(super) enum Path<'a> {
-    Root,
-    Field(&'a Path<'a>, &'a str),
-    Item(&'a Path<'a>, usize),
-}
-
-impl Path<'_> {
-    pub(super) fn text(&self) -> String {
-        match self {
-            Self::Root => String::new(),
-            Self::Field(parent, name) => join(&parent.text(), name),
-            Self::Item(parent, index) => format!("{}[{index}]", parent.text()),
-        }
-    }
-}
-
 /// Removes unknown fields of a built-in object and returns their paths, sorted.
 pub fn builtin(schema: &Schema, value: &mut Value) -> Vec<String> {
     let mut unknown = Vec::new();
-    strip(schema, value, Path::Root, &mut unknown);
+    strip(schema, value, At::root(), &mut unknown);
     unknown.sort();
     unknown
 }
 
-fn strip(schema: &Schema, value: &mut Value, path: Path<'_>, unknown: &mut Vec<String>) {
+fn strip(schema: &Schema, value: &mut Value, path: At<'_>, unknown: &mut Vec<String>) {
     match value {
         Value::Object(fields) if !schema.properties.is_empty() => fields.retain(|name, value| {
-            let inner = Path::Field(&path, name);
+            let inner = path.child(name);
             let child = schema.property(name);
             match child {
                 Some(child) => strip(child, value, inner, unknown),
-                None => unknown.push(inner.text()),
+                None => unknown.push(inner.to_string()),
             }
             child.is_some()
         }),
@@ -99,13 +78,13 @@ fn strip(schema: &Schema, value: &mut Value, path: Path<'_>, unknown: &mut Vec<S
         Value::Object(fields) => {
             let Some(child) = schema.additional() else { return };
             for (name, value) in fields {
-                strip(child, value, Path::Field(&path, name), unknown);
+                strip(child, value, path.child(name), unknown);
             }
         }
         Value::Array(items) => {
             let Some(child) = schema.items() else { return };
             for (index, item) in items.iter_mut().enumerate() {
-                strip(child, item, Path::Item(&path, index), unknown);
+                strip(child, item, path.index(index), unknown);
             }
         }
         _ => {}

@@ -4,6 +4,7 @@
 
 use std::collections::BTreeMap;
 
+use capstan_semantics::field;
 use serde_json::{Map, Value};
 
 use super::checks::Checks;
@@ -251,7 +252,7 @@ impl Walk {
         if let Some(child) = schema.items() {
             for (index, item) in items.iter().enumerate() {
                 let correlated = correlated.and_then(|correlated| correlated.index(index));
-                outcome.merge(self.node(child, item, &format!("{path}[{index}]"), correlated));
+                outcome.merge(self.node(child, item, &field::item(path, index), correlated));
             }
         }
         let Some(checks) = checks else { return outcome };
@@ -304,7 +305,7 @@ impl Walk {
         let known: &BTreeMap<String, Child> = &schema.properties;
         for (name, property) in known {
             let Some(value) = fields.get(name) else { continue };
-            let name_path = if path.is_empty() { name.clone() } else { format!("{path}.{name}") };
+            let name_path = field::child(path, name);
             outcome.merge(self.node(property.schema(), value, &name_path, child(name)));
         }
         for name in schema.required.iter().filter(|name| !fields.contains_key(*name)) {

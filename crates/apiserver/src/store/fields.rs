@@ -3,6 +3,7 @@
 use std::borrow::Cow;
 use std::sync::Arc;
 
+use capstan_semantics::field;
 use serde_json::Value;
 
 use crate::registry::{Origin, Resource};
@@ -147,7 +148,7 @@ fn read<'a>(object: &'a Value, path: &str) -> Cow<'a, str> {
         "source" => return event_source(object).into(),
         "status.podIPs" => return pod_ips(object).into(),
         "status.successful" => &object["status"]["succeeded"],
-        path => path.split('.').fold(object, |at, part| &at[part]),
+        path => field::get(object, path).unwrap_or(&Value::Null),
     };
     match value {
         Value::String(text) => text.as_str().into(),

@@ -9,7 +9,6 @@ mod feed;
 mod field_selector;
 mod fields;
 mod hub;
-mod label_selector;
 mod list;
 mod log;
 mod object;

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use super::Object;
 pub use super::field_selector::FieldSelector;
-pub use super::label_selector::LabelSelector;
+pub use capstan_semantics::LabelSelector;
 
 /// Which objects of a table: everything, unless something is said.
 #[derive(Clone, Debug, Default)]

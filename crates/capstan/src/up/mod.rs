@@ -2,6 +2,7 @@
 
 mod data;
 mod faults;
+mod kubeconfig;
 mod operator;
 mod progress;
 
@@ -21,9 +22,11 @@ use futures::{StreamExt, TryStreamExt};
 use k8s_openapi::api::core::v1::Node;
 use kube::runtime::{WatchStreamExt, watcher};
 use kube::{Api, Client, Resource};
+use tokio_util::sync::CancellationToken;
 
 use data::Data;
 use faults::Faults;
+use kubeconfig::Kubeconfig;
 use operator::Operator;
 use progress::View;
 
@@ -96,9 +99,7 @@ enum Format {
 struct Up {
     operator: Operator,
     cluster: Cluster,
-    kubeconfig: PathBuf,
-    /// Whether the kubeconfig is still good when the cluster has ended.
-    kept: bool,
+    kubeconfig: Kubeconfig,
 }
 
 pub(crate) async fn run(mut args: Args) -> Result<()> {
@@ -113,17 +114,18 @@ pub(crate) async fn run(mut args: Args) -> Result<()> {
     // What goes wrong behind the stages, such as a CRD that is refused, is told as it happens.
     let log = tracing_subscriber::fmt().with_max_level(tracing_subscriber::filter::LevelFilter::WARN);
     log.with_writer(std::io::stderr).without_time().with_target(false).init();
+    let interrupted = crate::signals::termination()?;
     let begin = Instant::now();
     let late = || anyhow!("not Ready after {} s: the last line above says what it waits for", args.timeout);
     let deadline = tokio::time::Instant::now() + Duration::from_secs(args.timeout);
     let started = tokio::select! {
         started = tokio::time::timeout_at(deadline, start(&args, &wanted, &faults, data, view)) => started,
         error = data::lost(data) => return Err(error),
-        () = interrupted() => return Ok(()),
+        () = interrupted.cancelled() => return Ok(()),
     };
     let (up, client) = started.map_err(|_| late())??;
     if !faults.is_empty() {
-        return broken(up, &client, &wanted, &faults, view, &args).await;
+        return broken(up, &client, &wanted, &faults, view, &args, interrupted).await;
     }
     let ready = async {
         if let Some(data) = data {
@@ -142,14 +144,14 @@ pub(crate) async fn run(mut args: Args) -> Result<()> {
     let result = tokio::select! {
         result = tokio::time::timeout_at(deadline, ready) => result.unwrap_or_else(|_| Err(late())),
         error = data::lost(data) => Err(error),
-        () = interrupted() => return end(up, view).await,
+        () = interrupted.cancelled() => return end(up, view).await,
     };
     if result.is_err() || args.exit_when_ready {
         end(up, view).await?;
         return result;
     }
     let result = tokio::select! {
-        () = interrupted() => Ok(()),
+        () = interrupted.cancelled() => Ok(()),
         error = data::lost(data) => Err(error),
     };
     end(up, view).await?;
@@ -197,6 +199,10 @@ async fn start(
         .context("the cluster has no socket")?
         .write(&kubeconfig)
         .with_context(|| format!("cannot write the kubeconfig to {}", kubeconfig.display()))?;
+    let kubeconfig = match data {
+        Some(_) => Kubeconfig::of_directory(kubeconfig),
+        None => Kubeconfig::of_process(kubeconfig),
+    };
     stage.done(&format!("Kubernetes API at {}", listener.url()));
     let client = cluster.client();
     if !data.is_some_and(Data::is_furnished) {
@@ -211,7 +217,7 @@ async fn start(
     } else {
         Operator::start(&client, faults, view).await?
     };
-    Ok((Up { operator, cluster, kubeconfig, kept: data.is_some() }, client))
+    Ok((Up { operator, cluster, kubeconfig }, client))
 }
 
 fn gpu_node(index: u16, gpus: u16, faults: &Faults) -> NodeTemplate {
@@ -223,7 +229,15 @@ fn gpu_node(index: u16, gpus: u16, faults: &Faults) -> NodeTemplate {
 }
 
 /// A cluster with faults: nobody waits until it is Ready.
-async fn broken(up: Up, client: &Client, wanted: &[Manifest], faults: &Faults, view: View, args: &Args) -> Result<()> {
+async fn broken(
+    up: Up,
+    client: &Client,
+    wanted: &[Manifest],
+    faults: &Faults,
+    view: View,
+    args: &Args,
+    interrupted: CancellationToken,
+) -> Result<()> {
     let injected = async {
         for manifest in manifests::cluster_policy()?.iter().filter(|_| args.gpus > 0 && !bring_gpus(wanted)) {
             manifests::apply(client, manifest).await?;
@@ -241,10 +255,10 @@ async fn broken(up: Up, client: &Client, wanted: &[Manifest], faults: &Faults, v
     };
     let result = tokio::select! {
         result = injected => result,
-        () = interrupted() => Ok(()),
+        () = interrupted.cancelled() => Ok(()),
     };
     if result.is_ok() && !args.exit_when_ready {
-        interrupted().await;
+        interrupted.cancelled().await;
     }
     faults.clean(&up.kubeconfig);
     end(up, view).await?;
@@ -377,18 +391,11 @@ fn summary(view: View, up: &Up, wanted: &[Manifest], data: Option<&Data>, took: 
     view.say("ready", &text);
 }
 
-async fn interrupted() {
-    // Without a handler the default action ends the process, which is what was asked for.
-    let _ = tokio::signal::ctrl_c().await;
-}
-
 /// Ends everything that was started and leaves nothing behind but what is kept.
 async fn end(up: Up, view: View) -> Result<()> {
     let operator = up.operator.end().await;
     up.cluster.stop();
-    if !up.kept {
-        let _ = std::fs::remove_file(&up.kubeconfig);
-    }
+    drop(up.kubeconfig);
     view.say("stopped", "stopped");
     operator
 }

@@ -19,10 +19,11 @@ pub mod operand;
 pub mod pod;
 pub mod probe;
 pub mod proxy;
-pub mod quantity;
 pub mod rbac;
 pub mod scope;
 pub mod storage;
+
+pub use capstan_semantics::quantity;
 
 use std::collections::BTreeMap;
 

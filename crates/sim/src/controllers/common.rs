@@ -8,6 +8,7 @@ use std::time::Duration;
 
 use capstan_apiserver::error::{Result, Status};
 use capstan_apiserver::ops::DeleteOptions;
+use capstan_workqueue::Queue;
 use futures::FutureExt;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{LabelSelector, ObjectMeta, Time};
 use k8s_openapi::apimachinery::pkg::util::intstr::IntOrString;
@@ -17,9 +18,8 @@ use crate::Pod;
 use crate::context::Context;
 use crate::events::{Recorder, Severity};
 use crate::informer::{Cache, Kind, controller_of, key_of};
-use crate::matching::selects;
-use crate::queue::Queue;
 use crate::writer::{Writer, is_conflict, is_not_found};
+use capstan_semantics::label_selector::selects;
 
 /// What becomes of a key after a reconcile.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -58,7 +58,7 @@ pub(crate) struct Controller {
 impl Controller {
     /// A controller that writes as service account `account` and reports events as `component`.
     pub(crate) fn new(context: &Context, account: &'static str, component: &str) -> Self {
-        let queue = Queue::new();
+        let queue = Queue::default();
         let keys = queue.clone();
         context.gauges.add(format!("queue of {account}"), move || keys.held());
         Self {

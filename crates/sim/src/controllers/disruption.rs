@@ -17,8 +17,8 @@ use super::pods;
 use crate::Pod;
 use crate::context::Context;
 use crate::informer::{controller_of, key_of};
-use crate::matching::selects;
 use crate::writer::is_not_found;
+use capstan_semantics::label_selector::selects;
 
 /// A pod whose eviction was allowed and that is still there after this time was not evicted after all.
 const FORGET: i64 = 120;

@@ -15,7 +15,7 @@ use super::pods::{self, from_template};
 use crate::Pod;
 use crate::context::Context;
 use crate::informer::controller_of;
-use crate::matching::{contains, selects};
+use capstan_semantics::label_selector::{contains, selects};
 
 /// Most pods that one reconcile creates or deletes.
 const BURST: usize = 500;

@@ -7,9 +7,9 @@ use k8s_openapi::api::core::v1::Node;
 use crate::Pod;
 use crate::scheduler::cycle::lacking_of;
 use crate::scheduler::pod::{HostPort, PodInfo};
-use crate::scheduler::quantity::units;
 use crate::scheduler::resources::Resources;
-use crate::scheduler::selector::NodeAffinity;
+use capstan_semantics::node_selector::NodeAffinity;
+use capstan_semantics::quantity::units;
 
 /// What the pods on a node use.
 #[derive(Debug, Default)]

@@ -193,7 +193,7 @@ fn resource_of(container: &Container, path: &str) -> Option<String> {
     let list = if list == "limits" { &resources.limits } else { &resources.requests };
     let quantity = list.as_ref()?.get(name)?;
     // Whole processors, rounded up; bytes.
-    Some(crate::scheduler::quantity::units(quantity).to_string())
+    Some(capstan_semantics::quantity::units(quantity).to_string())
 }
 
 /// Directories that a pod's volumes are in.

@@ -8,6 +8,7 @@ use capstan_apiserver::auth::Auth;
 use capstan_apiserver::error::{Result, Status};
 use capstan_apiserver::ops::{DeleteOptions, PatchKind, UserInfo};
 use capstan_apiserver::serve::Api;
+use capstan_workqueue::Queue;
 use futures::future::AbortHandle;
 use k8s_openapi::api::core::v1::Node;
 use serde_json::json;
@@ -26,7 +27,6 @@ use super::{Past, Reports, Settings, status};
 use crate::Pod;
 use crate::context::Context;
 use crate::events::Recorder;
-use crate::queue::Queue;
 use crate::writer::{Writer, is_already_exists, is_not_found};
 
 /// All virtual nodes. Clones share one state.
@@ -164,8 +164,8 @@ impl Nodes {
             logs: Logs::default(),
             nodes: RwLock::default(),
             pods: Mutex::default(),
-            queue: Queue::new(),
-            beats: Queue::new(),
+            queue: Queue::default(),
+            beats: Queue::default(),
             claims: Mutex::default(),
             api: Api::new(context.server.clone(), auth),
             next: AtomicU32::new(0),

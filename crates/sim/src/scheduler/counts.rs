@@ -5,8 +5,8 @@ use std::collections::HashMap;
 use std::sync::Arc;
 
 use super::pod::{PodInfo, Term};
-use super::selector::Selector;
 use super::state::NodeId;
+use capstan_semantics::LabelSelector;
 
 /// Most counters that are kept; when there are more, those that were not used lately go.
 const MOST: usize = 1024;
@@ -20,7 +20,7 @@ pub struct Counted {
     /// Namespaces, in order; nothing for all.
     pub namespaces: Option<Vec<String>>,
     /// Labels.
-    pub selector: Selector,
+    pub selector: LabelSelector,
     /// Whether pods that are being deleted count.
     pub terminating: bool,
 }
@@ -29,7 +29,7 @@ impl Counted {
     fn covers(&self, pod: &PodInfo) -> bool {
         (self.terminating || !pod.is_terminating())
             && self.namespaces.as_ref().is_none_or(|names| names.iter().any(|name| name == pod.namespace()))
-            && self.selector.matches(pod.labels())
+            && self.selector.matches_labels(pod.labels())
     }
 }
 

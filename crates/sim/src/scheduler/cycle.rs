@@ -9,11 +9,12 @@ use std::sync::Arc;
 use super::devices::{Allocation, Devices, Ledger};
 use super::pod::PodInfo;
 use super::resources::Resources;
-use super::selector::{NodeAffinity, tolerates, untolerated};
 use super::state::{NodeId, NodeState, State};
 use super::topology::{AffinityFailure, HardAffinity, HardSpread, Spread, SpreadFailure, meant, wanted_near};
 use super::view::View;
 use super::volumes::{Choice, VolumeFailure, Volumes};
+use capstan_semantics::node_selector::NodeAffinity;
+use capstan_semantics::taints::{tolerates, untolerated};
 
 /// A rule that may keep a pod from a node. Named as the plugins of the real scheduler.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]

@@ -11,9 +11,9 @@ use k8s_openapi::api::resource::v1::{
 };
 
 use super::devices::{Allocation, DeviceId, Devices, Wanted};
-use super::quantity::milli;
-use super::selector::NodeTerms;
 use super::state::NodeState;
+use capstan_semantics::node_selector::NodeTerms;
+use capstan_semantics::quantity::milli;
 
 /// Steps after which a search is given up.
 const PATIENCE: usize = 20_000;

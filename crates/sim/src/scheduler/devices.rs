@@ -10,9 +10,9 @@ use k8s_openapi::api::resource::v1::{
 use super::device_search::Search;
 use super::device_selector::Selectors;
 use super::pod::PodInfo;
-use super::selector::NodeTerms;
 use super::state::NodeState;
 use super::view::View;
+use capstan_semantics::node_selector::NodeTerms;
 
 /// A device.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]

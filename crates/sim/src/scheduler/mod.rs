@@ -15,11 +15,9 @@ pub mod devices;
 pub mod message;
 pub mod pod;
 pub mod preempt;
-pub mod quantity;
 pub mod resources;
 pub mod schedule;
 pub mod score;
-pub mod selector;
 pub mod state;
 #[cfg(test)]
 mod tests;

@@ -5,9 +5,9 @@ use std::sync::Arc;
 use k8s_openapi::api::core::v1::{Affinity, PodAffinityTerm, PodSpec, WeightedPodAffinityTerm};
 
 use super::resources::{Requests, is_sidecar};
-use super::selector::{Labels, Selector};
 use crate::Pod;
 use crate::informer::key_of;
+use capstan_semantics::{LabelSelector, Labels};
 
 /// A pod, with what filters and scores ask about it.
 #[derive(Clone, Debug)]
@@ -63,9 +63,9 @@ pub struct Term {
     /// Namespaces by name.
     pub namespaces: Vec<String>,
     /// Namespaces by label.
-    pub namespace_selector: Option<Selector>,
+    pub namespace_selector: Option<LabelSelector>,
     /// Pods by label; nothing selects none.
-    pub selector: Option<Selector>,
+    pub selector: Option<LabelSelector>,
     /// Nodes are near when they have the same value of this label.
     pub topology_key: String,
 }
@@ -75,10 +75,10 @@ impl Term {
         let labels = pod.metadata.labels.as_ref();
         let value = |key: &String| labels.and_then(|labels| labels.get(key));
         let selector = term.label_selector.as_ref().map(|selector| {
-            let mut selector = Selector::new(selector);
+            let mut selector = LabelSelector::new(selector);
             for key in term.match_label_keys.iter().flatten() {
                 if let Some(value) = value(key) {
-                    selector = selector.and(Selector::of_labels([(key, value)]));
+                    selector = selector.and(LabelSelector::of_labels([(key, value)]));
                 }
             }
             for key in term.mismatch_label_keys.iter().flatten() {
@@ -93,20 +93,20 @@ impl Term {
             namespaces.extend(pod.metadata.namespace.clone());
         }
         namespaces.sort_unstable();
-        let namespace_selector = term.namespace_selector.as_ref().map(Selector::new);
+        let namespace_selector = term.namespace_selector.as_ref().map(LabelSelector::new);
         Arc::new(Self { namespaces, namespace_selector, selector, topology_key: term.topology_key.clone() })
     }
 
     /// Whether a pod is one of those meant.
     pub fn matches(&self, namespace: &str, namespace_labels: Option<&Labels>, labels: Option<&Labels>) -> bool {
         self.in_namespace(namespace, namespace_labels)
-            && self.selector.as_ref().is_some_and(|selector| selector.matches(labels))
+            && self.selector.as_ref().is_some_and(|selector| selector.matches_labels(labels))
     }
 
     /// Whether a namespace is one of those meant.
     pub fn in_namespace(&self, namespace: &str, labels: Option<&Labels>) -> bool {
         self.namespaces.iter().any(|mine| mine == namespace)
-            || self.namespace_selector.as_ref().is_some_and(|selector| selector.matches(labels))
+            || self.namespace_selector.as_ref().is_some_and(|selector| selector.matches_labels(labels))
     }
 }
 

@@ -9,9 +9,9 @@ use k8s_openapi::api::policy::v1::PodDisruptionBudget;
 use super::cycle::{Cycle, Rejection};
 use super::message::{Histogram, unavailable};
 use super::pod::PodInfo;
-use super::selector::Selector;
 use super::state::NodeId;
 use super::view::View;
+use capstan_semantics::LabelSelector;
 
 /// A node, and the pods that would have to leave it.
 #[derive(Clone, Debug)]
@@ -136,14 +136,14 @@ fn protect<'a>(pods: &[&'a Arc<PodInfo>], view: &impl View) -> (Vec<&'a Arc<PodI
 }
 
 struct Budget {
-    selector: Selector,
+    selector: LabelSelector,
     left: i32,
     disrupted: Vec<String>,
 }
 
 impl Budget {
     fn new(budget: &PodDisruptionBudget) -> Option<Self> {
-        let selector = Selector::new(budget.spec.as_ref()?.selector.as_ref()?);
+        let selector = LabelSelector::new(budget.spec.as_ref()?.selector.as_ref()?);
         let status = budget.status.as_ref();
         let disrupted = status.and_then(|status| status.disrupted_pods.as_ref());
         (!selector.is_empty()).then(|| Self {
@@ -154,7 +154,7 @@ impl Budget {
     }
 
     fn covers(&self, pod: &PodInfo) -> bool {
-        self.selector.matches(pod.labels()) && !self.disrupted.iter().any(|name| name == pod.name())
+        self.selector.matches_labels(pod.labels()) && !self.disrupted.iter().any(|name| name == pod.name())
     }
 }
 

@@ -6,8 +6,8 @@ use std::sync::Arc;
 use k8s_openapi::api::core::v1::{Container, PodSpec, ResourceRequirements};
 use k8s_openapi::apimachinery::pkg::api::resource::Quantity;
 
-use super::quantity::{milli, units};
 use crate::Pod;
+use capstan_semantics::quantity::{milli, units};
 
 /// What a container that asks for nothing is taken to need when nodes are compared.
 const DEFAULT_MILLI_CPU: i64 = 100;

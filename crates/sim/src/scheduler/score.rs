@@ -2,9 +2,9 @@
 
 use super::counts::PerNode;
 use super::cycle::Cycle;
-use super::selector::disliked;
 use super::state::{NodeId, NodeState};
 use super::topology::{Domains, HOSTNAME, Spread, domains, meant};
+use capstan_semantics::taints::disliked;
 
 /// The best score of one kind.
 const MOST: i64 = 100;

@@ -10,10 +10,10 @@ use k8s_openapi::api::core::v1::Node;
 
 use super::counts::{Counters, Terms};
 use super::pod::{HostPort, PodInfo, is_finished};
-use super::quantity::units;
 use super::resources::Resources;
-use super::selector::Labels;
 use crate::Pod;
+use capstan_semantics::Labels;
+use capstan_semantics::quantity::units;
 
 /// Index of a node in [`State`]. It stays the same as long as the node is there.
 pub type NodeId = usize;

@@ -6,8 +6,10 @@ use k8s_openapi::api::core::v1::TopologySpreadConstraint;
 
 use super::counts::{Counted, PerNode};
 use super::pod::{PodInfo, Term};
-use super::selector::{NodeAffinity, Selector, untolerated};
 use super::state::{NodeId, NodeState, State};
+use capstan_semantics::LabelSelector;
+use capstan_semantics::node_selector::NodeAffinity;
+use capstan_semantics::taints::untolerated;
 
 /// Label that differs from node to node.
 pub const HOSTNAME: &str = "kubernetes.io/hostname";
@@ -36,17 +38,17 @@ pub struct Spread {
 
 impl Spread {
     fn new(constraint: &TopologySpreadConstraint, pod: &PodInfo) -> Self {
-        let mut selector = constraint.label_selector.as_ref().map(Selector::new);
+        let mut selector = constraint.label_selector.as_ref().map(LabelSelector::new);
         for key in constraint.match_label_keys.iter().flatten() {
             if let (Some(mine), Some(value)) = (&mut selector, pod.labels().and_then(|labels| labels.get(key))) {
-                *mine = std::mem::take(mine).and(Selector::of_labels([(key, value)]));
+                *mine = std::mem::take(mine).and(LabelSelector::of_labels([(key, value)]));
             }
         }
         let policy = |policy: &Option<String>, default: bool| policy.as_deref().map_or(default, |p| p == "Honor");
         Self {
             max_skew: i64::from(constraint.max_skew),
             key: constraint.topology_key.clone(),
-            own: selector.as_ref().is_some_and(|selector| selector.matches(pod.labels())),
+            own: selector.as_ref().is_some_and(|selector| selector.matches_labels(pod.labels())),
             counted: Self::counted(pod, selector.unwrap_or_default()),
             min_domains: i64::from(constraint.min_domains.unwrap_or(1)),
             honor_affinity: policy(&constraint.node_affinity_policy, true),
@@ -54,7 +56,7 @@ impl Spread {
         }
     }
 
-    fn counted(pod: &PodInfo, selector: Selector) -> Counted {
+    fn counted(pod: &PodInfo, selector: LabelSelector) -> Counted {
         Counted { namespaces: Some(vec![pod.namespace().to_owned()]), selector, terminating: false }
     }
 
@@ -64,7 +66,7 @@ impl Spread {
     }
 
     /// The constraints of a pod that would be nice; without any constraints, pods that belong together are spread.
-    pub fn soft(pod: &PodInfo, siblings: impl FnOnce() -> Option<Selector>) -> Vec<Self> {
+    pub fn soft(pod: &PodInfo, siblings: impl FnOnce() -> Option<LabelSelector>) -> Vec<Self> {
         if pod.spec().topology_spread_constraints.as_ref().is_some_and(|all| !all.is_empty()) {
             return Self::with_action(pod, "ScheduleAnyway");
         }
@@ -96,7 +98,7 @@ impl Spread {
 
     /// Whether a pod is one of those that are spread. As in Kubernetes, a constraint without selector spreads none.
     pub fn covers(&self, pod: &PodInfo) -> bool {
-        !self.counted.selector.is_empty() && !pod.is_terminating() && self.counted.selector.matches(pod.labels())
+        !self.counted.selector.is_empty() && !pod.is_terminating() && self.counted.selector.matches_labels(pod.labels())
     }
 }
 

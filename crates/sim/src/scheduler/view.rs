@@ -8,9 +8,9 @@ use k8s_openapi::api::resource::v1::{DeviceClass, ResourceClaim, ResourceSlice};
 use k8s_openapi::api::storage::v1::StorageClass;
 
 use super::pod::PodInfo;
-use super::selector::Selector;
 use crate::caches::Caches;
 use crate::informer::controller_of;
+use capstan_semantics::LabelSelector;
 
 /// Objects that decide where pods may go. An empty view is `()`.
 pub trait View {
@@ -66,7 +66,7 @@ pub trait View {
     }
 
     /// The pods that belong together with a pod: those of its services and of its replica or stateful set.
-    fn siblings(&self, pod: &PodInfo) -> Option<Selector> {
+    fn siblings(&self, pod: &PodInfo) -> Option<LabelSelector> {
         let _ = pod;
         None
     }
@@ -111,13 +111,13 @@ impl View for Caches {
         self.disruption_budgets.in_namespace(namespace)
     }
 
-    fn siblings(&self, pod: &PodInfo) -> Option<Selector> {
-        let mut all = Selector::default();
+    fn siblings(&self, pod: &PodInfo) -> Option<LabelSelector> {
+        let mut all = LabelSelector::default();
         for service in self.services.in_namespace(pod.namespace()) {
             let labels = service.spec.as_ref().and_then(|spec| spec.selector.as_ref());
             if let Some(labels) = labels.filter(|labels| !labels.is_empty()) {
-                let selector = Selector::of_labels(labels);
-                if selector.matches(pod.labels()) {
+                let selector = LabelSelector::of_labels(labels);
+                if selector.matches_labels(pod.labels()) {
                     all = all.and(selector);
                 }
             }
@@ -126,11 +126,11 @@ impl View for Caches {
             let selector = match owner.kind.as_str() {
                 "ReplicaSet" => {
                     let set = self.replica_sets.find(pod.namespace(), &owner.name);
-                    set.map(|set| Selector::new(&set.spec.selector))
+                    set.map(|set| LabelSelector::new(&set.spec.selector))
                 }
                 "StatefulSet" => {
                     let set = self.stateful_sets.find(pod.namespace(), &owner.name);
-                    set.map(|set| Selector::new(&set.spec.selector))
+                    set.map(|set| LabelSelector::new(&set.spec.selector))
                 }
                 _ => None,
             };

@@ -7,10 +7,11 @@ use k8s_openapi::api::core::v1::{PersistentVolume, PersistentVolumeClaim, Topolo
 use k8s_openapi::api::storage::v1::StorageClass;
 
 use super::pod::PodInfo;
-use super::quantity::units;
-use super::selector::{NodeTerms, Selector};
 use super::state::{NodeState, State};
 use super::view::View;
+use capstan_semantics::LabelSelector;
+use capstan_semantics::node_selector::NodeTerms;
+use capstan_semantics::quantity::units;
 
 const NO_PROVISIONER: &str = "kubernetes.io/no-provisioner";
 const ZONES: [&str; 4] = [
@@ -218,7 +219,10 @@ fn suits(volume: &PersistentVolume, claim: &PersistentVolumeClaim, key: &str) ->
         && spec.storage_class_name.as_deref().unwrap_or_default() == wanted.storage_class_name.as_deref()?
         && modes.all(|mode| spec.access_modes.iter().flatten().any(|have| have == mode))
         && mode(&spec.volume_mode) == mode(&wanted.volume_mode)
-        && wanted.selector.as_ref().is_none_or(|s| Selector::new(s).matches(volume.metadata.labels.as_ref()))
+        && wanted
+            .selector
+            .as_ref()
+            .is_none_or(|s| LabelSelector::new(s).matches_labels(volume.metadata.labels.as_ref()))
         && owner.is_none_or(|owner| owner == key)
         && matches!(phase, "Available" | "Pending" | "")
         && volume.metadata.deletion_timestamp.is_none();

@@ -15,8 +15,8 @@ use capstan_apiserver::ops::{DeleteOptions, PatchKind, UserInfo};
 use capstan_sim::Pod;
 use capstan_sim::controllers::Settings;
 use capstan_sim::informer::Kind;
-use capstan_sim::queue::Queue;
 use capstan_sim::{Caches, Cluster, Context, Writer};
+use capstan_workqueue::Queue;
 use k8s_openapi::api::core::v1::{Event, Node};
 use k8s_openapi::api::storage::v1::StorageClass;
 use serde_json::{Value, json};
@@ -170,7 +170,7 @@ pub(crate) fn template(app: &str, image: &str) -> Value {
 
 /// Plays kubelets.
 fn kubelets(context: &Context) {
-    let queue: Queue = Queue::new();
+    let queue: Queue = Queue::default();
     let writer = context.writer(UserInfo::admin(), "kubelet");
     let keys = queue.clone();
     context.caches.pods.subscribe(move |change| keys.add(change.key.clone()));

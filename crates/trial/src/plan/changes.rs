@@ -8,6 +8,7 @@ use serde_json::Value;
 
 use capstan_inspect::Snapshot;
 use capstan_inspect::snapshot::named;
+use capstan_semantics::field;
 
 /// What happens to an object.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
@@ -196,11 +197,7 @@ fn compare(path: String, before: Option<&Value>, after: Option<&Value>, found: &
             names.dedup();
             for name in names {
                 let plain = name.chars().all(|char| char.is_alphanumeric() || "_-".contains(char));
-                let step = match (path.is_empty(), plain) {
-                    (true, true) => name.clone(),
-                    (false, true) => format!("{path}.{name}"),
-                    (_, false) => format!("{path}[{name}]"),
-                };
+                let step = if plain { field::child(&path, name) } else { field::item(&path, name) };
                 compare(step, one.get(name), other.get(name), found);
             }
         }
@@ -226,13 +223,13 @@ fn lists(path: &str, one: &[Value], other: &[Value], found: &mut Vec<Field>) {
             let mut names: Vec<&Value> = one.iter().map(|item| &item[key]).collect();
             names.extend(other.iter().map(|item| &item[key]).filter(|name| find(one, name).is_none()));
             for name in names {
-                let step = format!("{path}[{}]", name.as_str().unwrap_or_default());
+                let step = field::item(path, name.as_str().unwrap_or_default());
                 compare(step, find(one, name).as_ref(), find(other, name).as_ref(), found);
             }
         }
         None => {
             for place in 0..one.len().max(other.len()) {
-                compare(format!("{path}[{place}]"), one.get(place), other.get(place), found);
+                compare(field::item(path, place), one.get(place), other.get(place), found);
             }
         }
     }

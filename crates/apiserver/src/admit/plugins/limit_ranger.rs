@@ -6,10 +6,10 @@ use serde_json::{Value, json};
 
 use super::{Plugin, forbidden, is};
 use crate::admit::json::{Fill, Read};
-use crate::admit::quantity::Quantity;
 use crate::error::Result;
 use crate::ops::{Operation, Request};
 use crate::store::{Selection, TableKey};
+use capstan_semantics::Quantity;
 
 const ANNOTATION: &str = "kubernetes.io/limit-ranger";
 

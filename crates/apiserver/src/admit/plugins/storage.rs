@@ -4,9 +4,9 @@ use serde_json::{Value, json};
 
 use super::{Plugin, creates, find, forbidden, is};
 use crate::admit::json::{Fill, Read};
-use crate::admit::quantity::Quantity;
 use crate::error::Result;
 use crate::ops::{Operation, Request};
+use capstan_semantics::Quantity;
 
 /// Adds the finalizers by which controllers keep claims and volumes that are in use. Somebody has to remove them.
 #[derive(Clone, Copy, Debug, Default)]

@@ -5,8 +5,8 @@ use std::collections::BTreeMap;
 use serde_json::{Value, json};
 
 use crate::admit::json::{Fill, Read};
-use crate::admit::quantity::Quantity;
 use crate::ops::Request;
+use capstan_semantics::Quantity;
 
 /// A new pod.
 pub(super) fn create(request: &Request, pod: &mut Value) {

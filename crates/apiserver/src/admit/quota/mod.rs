@@ -9,10 +9,10 @@ use jiff::Timestamp;
 use serde_json::Value;
 
 use super::json::Read;
-use super::quantity::Quantity;
 use crate::ops::Server;
 use crate::registry::Resource;
 use crate::store::{Selection, TableKey};
+use capstan_semantics::Quantity;
 pub use plugin::ResourceQuota;
 
 /// Amounts by the name of the resource.

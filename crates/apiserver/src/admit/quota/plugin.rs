@@ -6,11 +6,11 @@ use serde_json::{Value, json};
 use super::{Amounts, amounts, concerns, in_scope, pods, usage};
 use crate::admit::json::Read;
 use crate::admit::plugins::forbidden;
-use crate::admit::quantity::Quantity;
 use crate::auth::{MASTERS, UserInfo};
 use crate::error::Result;
 use crate::ops::{Admission, Caller, Operation, Request, Target, WriteOptions};
 use crate::store::{Selection, TableKey};
+use capstan_semantics::Quantity;
 
 /// How often a quota is read again that somebody else has written.
 const TRIES: usize = 10;

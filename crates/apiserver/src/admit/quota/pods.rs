@@ -8,7 +8,7 @@ use serde_json::Value;
 use super::Amounts;
 use crate::admit::json::Read;
 use crate::admit::prepare::{container_limits, container_requests, quality};
-use crate::admit::quantity::Quantity;
+use capstan_semantics::Quantity;
 
 /// What quotas know of pods.
 const NAMES: &[&str] = &[

@@ -7,7 +7,7 @@ use serde_json::Value;
 use super::labels;
 use crate::admit::field::{At, Errors};
 use crate::admit::json::Read;
-use crate::names;
+use capstan_semantics::names;
 
 const REQUIRED: &str = "requiredDuringSchedulingIgnoredDuringExecution";
 const PREFERRED: &str = "preferredDuringSchedulingIgnoredDuringExecution";

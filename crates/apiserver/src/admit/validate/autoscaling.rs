@@ -5,8 +5,8 @@ use serde_json::Value;
 use super::resources;
 use crate::admit::field::{At, Errors};
 use crate::admit::json::Read;
-use crate::admit::quantity::Quantity;
-use crate::names;
+use capstan_semantics::Quantity;
+use capstan_semantics::names;
 
 const SOURCES: &[&str] = &["ContainerResource", "External", "Object", "Pods", "Resource"];
 

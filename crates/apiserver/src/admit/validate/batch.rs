@@ -7,8 +7,8 @@ use serde_json::Value;
 use super::{cron, labels, pod, text};
 use crate::admit::field::{At, Errors};
 use crate::admit::json::{Fill, Read};
-use crate::names;
 use crate::store::LabelSelector;
+use capstan_semantics::names;
 
 const MAX_PARALLEL: i64 = 100_000;
 

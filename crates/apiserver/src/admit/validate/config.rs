@@ -9,8 +9,8 @@ use serde_json::Value;
 use super::{affinity, labels, resources, text};
 use crate::admit::field::{At, Errors, GoStruct};
 use crate::admit::json::Read;
-use crate::admit::quantity::Quantity;
-use crate::names;
+use capstan_semantics::Quantity;
+use capstan_semantics::names;
 
 const MAX_SIZE: usize = 1024 * 1024;
 

@@ -8,7 +8,7 @@ use super::resources::{self, Of};
 use super::{env, mount, probe, security, text};
 use crate::admit::field::{At, Errors};
 use crate::admit::json::Read;
-use crate::names;
+use capstan_semantics::names;
 
 /// What checks of containers need to know about their pod.
 pub(super) struct Pod<'a> {

@@ -2,6 +2,7 @@
 
 use std::fmt::Write;
 
+use capstan_semantics::field;
 use serde_json::Value;
 
 /// One line for each field that differs: what it was, and what it would be.
@@ -23,7 +24,7 @@ fn compare(path: &str, old: &Value, new: &Value, out: &mut String) {
         }
         (Value::Array(before), Value::Array(after)) if before.len() == after.len() => {
             for (index, (before, after)) in before.iter().zip(after).enumerate() {
-                compare(&format!("{path}[{index}]"), before, after, out);
+                compare(&field::item(path, index), before, after, out);
             }
         }
         _ => {

@@ -5,8 +5,8 @@ use serde_json::Value;
 use super::text;
 use crate::admit::field::{At, Errors};
 use crate::admit::json::Read;
-use crate::admit::quantity::Quantity;
-use crate::names;
+use capstan_semantics::Quantity;
+use capstan_semantics::names;
 
 /// Fields of a pod that a variable may refer to.
 const VARIABLE_FIELDS: &[&str] = &[

@@ -8,8 +8,8 @@ use super::{labels, text};
 use crate::admit::field::{At, Errors};
 use crate::admit::json::Read;
 use crate::admit::policy;
-use crate::names;
 use crate::schema::cel::{Env, Wanted};
+use capstan_semantics::names;
 
 const OPERATIONS: &[&str] = &["*", "CONNECT", "CREATE", "DELETE", "UPDATE"];
 

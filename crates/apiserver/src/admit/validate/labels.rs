@@ -1,10 +1,11 @@
 //! Labels, annotations and selectors inside of objects.
 
+use capstan_semantics::names;
 use serde_json::Value;
 
 use crate::admit::field::{At, Errors, Raw};
 use crate::admit::json::Read;
-use crate::{golang, names};
+use crate::golang;
 
 const MAX_ANNOTATIONS: usize = 256 * 1024;
 

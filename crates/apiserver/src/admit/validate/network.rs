@@ -8,7 +8,7 @@ use serde_json::Value;
 use super::{labels, service, text};
 use crate::admit::field::{At, Errors};
 use crate::admit::json::Read;
-use crate::names;
+use capstan_semantics::names;
 
 const PROTOCOLS: &[&str] = &["TCP", "UDP", "SCTP"];
 

@@ -9,7 +9,7 @@ use super::resources::{self, Of};
 use super::{affinity, labels, security, text, volume};
 use crate::admit::field::{At, Errors, GoStruct};
 use crate::admit::json::Read;
-use crate::names;
+use capstan_semantics::names;
 
 const MIRROR: &str = "kubernetes.io/config.mirror";
 const DELETION_COST: &str = "controller.kubernetes.io/pod-deletion-cost";

@@ -5,7 +5,7 @@ use serde_json::Value;
 use super::{affinity, diff, labels, pod, text};
 use crate::admit::field::{At, Errors};
 use crate::admit::json::{Fill, Read};
-use crate::names;
+use capstan_semantics::names;
 
 const MIRROR: &str = "kubernetes.io/config.mirror";
 const UPDATABLE: &str = "pod updates may not change fields other than `spec.containers[*].image`,\

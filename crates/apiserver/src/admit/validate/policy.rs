@@ -8,7 +8,7 @@ use super::resources::{self, Of};
 use super::{affinity, labels, text};
 use crate::admit::field::{At, Errors};
 use crate::admit::json::Read;
-use crate::names;
+use capstan_semantics::names;
 
 const SYSTEM: &str = "system-";
 const MAX_PRIORITY: i64 = 1_000_000_000;

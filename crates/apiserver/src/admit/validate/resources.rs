@@ -6,8 +6,8 @@ use serde_json::Value;
 
 use crate::admit::field::{At, Errors};
 use crate::admit::json::Read;
-use crate::admit::quantity::Quantity;
-use crate::names;
+use capstan_semantics::Quantity;
+use capstan_semantics::names;
 
 /// Resources without a prefix that mean something somewhere.
 const STANDARD: &[&str] = &[

@@ -8,7 +8,7 @@ use serde_json::{Value, json};
 use super::{labels, text};
 use crate::admit::field::{At, Errors};
 use crate::admit::json::Read;
-use crate::names;
+use capstan_semantics::names;
 
 const FAMILIES: &[&str] = &["IPv4", "IPv6"];
 const POLICIES: &[&str] = &["PreferDualStack", "RequireDualStack", "SingleStack"];

@@ -5,8 +5,8 @@ use serde_json::Value;
 use super::{affinity, diff, labels, text, volume};
 use crate::admit::field::{At, Errors};
 use crate::admit::json::{Fill, Read};
-use crate::admit::quantity::Quantity;
-use crate::names;
+use capstan_semantics::Quantity;
+use capstan_semantics::names;
 
 const MODES: &[&str] = &["ReadOnlyMany", "ReadWriteMany", "ReadWriteOnce", "ReadWriteOncePod"];
 const VOLUME_MODES: &[&str] = &["Block", "Filesystem"];

@@ -5,7 +5,7 @@ use std::net::IpAddr;
 use serde_json::Value;
 
 use crate::admit::field::{At, Errors};
-use crate::names::Wrong;
+use capstan_semantics::names::Wrong;
 
 /// `must be between A and B, inclusive`.
 pub(super) fn between(value: i64, least: i64, most: i64) -> Wrong {

@@ -7,8 +7,8 @@ use serde_json::Value;
 use super::{container, env, labels, storage, text};
 use crate::admit::field::{At, Errors};
 use crate::admit::json::Read;
-use crate::admit::quantity::Quantity;
-use crate::names;
+use capstan_semantics::Quantity;
+use capstan_semantics::names;
 
 /// Kinds of volumes in the order in which they are looked at.
 const SOURCES: &[&str] = &[

@@ -5,8 +5,8 @@ use serde_json::{Value, json};
 use super::{labels, pod, storage, text};
 use crate::admit::field::{At, Errors, GoStruct};
 use crate::admit::json::{Fill, Read};
-use crate::names;
 use crate::store::LabelSelector;
+use capstan_semantics::names;
 
 /// Whether the selector takes the labels of the template; a selector that makes no sense takes anything.
 fn selects(selector: &Value, template: &Value) -> bool {

@@ -1,6 +1,7 @@
 //! Values for the chart against its schema, with a hint where a name is nearly right. Helm says the same later and with
 //! fewer words.
 
+use capstan_semantics::field;
 use serde_json::Value;
 
 use crate::doctor::finding::{Finding, Reach};
@@ -85,7 +86,7 @@ impl Walk<'_> {
             }
             Value::Array(list) if schema["items"].is_object() => {
                 for (index, one) in list.iter().enumerate() {
-                    self.value(one, &schema["items"], &format!("{path}[{index}]"));
+                    self.value(one, &schema["items"], &field::item(path, index));
                 }
             }
             _ => {}
@@ -93,7 +94,7 @@ impl Walk<'_> {
     }
 
     fn field(&mut self, name: &str, field: &Value, schema: &Value, path: &str) {
-        let here = if path.is_empty() { name.to_owned() } else { format!("{path}.{name}") };
+        let here = field::child(path, name);
         let known = schema["properties"].as_object();
         if let Some(schema) = known.and_then(|known| known.get(name)) {
             return self.value(field, schema, &here);

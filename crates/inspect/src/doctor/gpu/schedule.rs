@@ -4,6 +4,9 @@ use std::collections::BTreeMap;
 
 use capstan_node::labels;
 use capstan_operands::causes::words;
+use capstan_semantics::taints;
+use k8s_openapi::api::core::v1::{Taint, Toleration};
+use serde::Deserialize;
 use serde_json::Value;
 
 use crate::doctor::finding::{Finding, Reach, Severity};
@@ -20,7 +23,7 @@ fn shown(taint: &Value) -> String {
 }
 
 /// Taints of a node that somebody set on purpose. Those of Kubernetes follow from something else, and ours goes by itself.
-fn taints(node: &Value) -> impl Iterator<Item = &Value> {
+fn lasting_taints(node: &Value) -> impl Iterator<Item = &Value> {
     let own = text(&node["metadata"]["annotations"][STARTUP]);
     items(&node["spec"]["taints"]).iter().filter(move |taint| {
         let key = text(&taint["key"]);
@@ -30,20 +33,15 @@ fn taints(node: &Value) -> impl Iterator<Item = &Value> {
 }
 
 fn tolerates(spec: &Value, taint: &Value) -> bool {
-    items(&spec["tolerations"]).iter().any(|one| {
-        let key = text(&one["key"]);
-        let effect = text(&one["effect"]);
-        let same = one["operator"] == "Exists" || text(&one["value"]) == text(&taint["value"]);
-        (key.is_empty() || key == text(&taint["key"]))
-            && (effect.is_empty() || effect == text(&taint["effect"]))
-            && same
-    })
+    let Ok(taint) = Taint::deserialize(taint) else { return false };
+    let tolerations = items(&spec["tolerations"]).iter().filter_map(|one| Toleration::deserialize(one).ok());
+    tolerations.into_iter().any(|toleration| taints::tolerates(&toleration, &taint))
 }
 
 pub(super) fn taint(index: &Index<'_>) -> Vec<Finding> {
     const WHAT: &str = "keeps pods away";
     let tainted: Vec<(&Value, &Value)> =
-        index.gpu_nodes().flat_map(|node| taints(node).map(move |taint| (node, taint))).collect();
+        index.gpu_nodes().flat_map(|node| lasting_taints(node).map(move |taint| (node, taint))).collect();
     let mut all = Vec::new();
     for (node, taint) in &tainted {
         let (name, shown) = (named(node).1, shown(taint));

@@ -86,7 +86,7 @@ async fn reconcile(
     key: &str,
 ) -> Reconciled {
     let Some(set) = this.context.caches.daemon_sets.get(key) else { return Ok(Outcome::Done) };
-    if crate::matching::is_empty(&set.spec.selector) {
+    if capstan_semantics::label_selector::is_empty(&set.spec.selector) {
         let message = "This daemon set is selecting all pods. A non-empty selector is required.";
         this.warning(&*set, "SelectingAll", message);
         return Ok(Outcome::Done);

@@ -12,7 +12,8 @@ use super::super::pods::{self, from_template};
 use super::super::revision::REVISION_HASH;
 use super::TEMPLATE_GENERATION;
 use crate::Pod;
-use crate::matching::{node_affinity_fits, tolerated};
+use capstan_semantics::node_selector::NodeAffinity as Requirements;
+use capstan_semantics::taints::tolerated;
 
 /// What a node is to a daemon set.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -28,6 +29,7 @@ pub(super) enum Place {
 /// Decides about nodes for one daemon set.
 pub(super) struct Places<'a> {
     spec: Cow<'a, PodSpec>,
+    requirements: Requirements,
     tolerations: Vec<Toleration>,
 }
 
@@ -36,13 +38,13 @@ impl<'a> Places<'a> {
     pub(super) fn of(set: &'a DaemonSet) -> Self {
         let spec = set.spec.template.spec.as_ref().map_or_else(|| Cow::Owned(PodSpec::default()), Cow::Borrowed);
         let tolerations = tolerations(&spec);
-        Self { spec, tolerations }
+        Self { requirements: Requirements::of(&spec), spec, tolerations }
     }
 
     /// What a node is to the set.
     pub(super) fn judge(&self, node: &Node) -> Place {
         let elsewhere = self.spec.node_name.as_deref().is_some_and(|name| !name.is_empty() && name != name_of(node));
-        if elsewhere || !node_affinity_fits(&self.spec, node) {
+        if elsewhere || !self.requirements.allows(node) {
             return Place::Refused;
         }
         let repels = |effect: &str| {
@@ -189,7 +191,7 @@ mod tests {
         for spec in [json!({"containers": []}), json!({"containers": [], "affinity": affinity})] {
             let pod = pod_for(&set(spec), "n", "h");
             assert_eq!(target_node(&pod), Some("n"));
-            assert!(node_affinity_fits(pod.spec.as_ref().unwrap(), &node(json!([]))));
+            assert!(Requirements::of(pod.spec.as_ref().unwrap()).allows(&node(json!([]))));
         }
     }
 }

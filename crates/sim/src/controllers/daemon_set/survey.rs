@@ -21,7 +21,7 @@ use crate::Pod;
 use crate::caches::Caches;
 use crate::context::Context;
 use crate::informer::{Change, controller_of, key_of};
-use crate::matching::selects;
+use capstan_semantics::label_selector::selects;
 
 /// What is asked of a pod at every look: of thousands of pods, reading them is what takes time. The pod itself is in the
 /// cache, and is not kept in memory once there is a newer one.

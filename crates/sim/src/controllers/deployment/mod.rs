@@ -14,7 +14,7 @@ use k8s_openapi::api::apps::v1::{Deployment, ReplicaSet};
 use super::common::{Controller, Outcome, Reconciled, Round, annotation, owner_key, scaled};
 use super::pods;
 use crate::context::Context;
-use crate::matching;
+use capstan_semantics::label_selector;
 
 /// Which revision of the deployment a replica set is.
 pub(crate) const REVISION: &str = "deployment.kubernetes.io/revision";
@@ -53,7 +53,7 @@ fn watch_pods(controller: &Controller) {
 
 async fn reconcile(this: &Controller, key: &str) -> Reconciled {
     let Some(deployment) = this.context.caches.deployments.get(key) else { return Ok(Outcome::Done) };
-    if matching::is_empty(&deployment.spec.selector) {
+    if label_selector::is_empty(&deployment.spec.selector) {
         let message = "This deployment is selecting all pods. A non-empty selector is required.";
         this.warning(&*deployment, "SelectingAll", message);
         return Ok(Outcome::Done);

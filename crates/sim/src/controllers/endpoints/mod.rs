@@ -17,7 +17,7 @@ use super::pods;
 use crate::Pod;
 use crate::context::Context;
 use crate::informer::key_of;
-use crate::matching::{Labels, contains};
+use capstan_semantics::label_selector::{Labels, contains};
 
 /// Pods often change together: their services are looked at once, the later the more pods there are.
 const BATCH: Duration = Duration::from_millis(100);

@@ -1,7 +1,7 @@
 //! From metrics to a number of replicas.
 
-use capstan_apiserver::admit::quantity::Quantity;
-use capstan_apiserver::store::LabelSelector;
+use capstan_semantics::LabelSelector;
+use capstan_semantics::Quantity;
 use k8s_openapi::api::autoscaling::v2::{
     ContainerResourceMetricStatus, ExternalMetricStatus, HorizontalPodAutoscaler, MetricSpec, MetricStatus,
     MetricTarget, MetricValueStatus, ObjectMetricStatus, PodsMetricStatus, ResourceMetricStatus,

@@ -15,7 +15,7 @@ use super::super::pods;
 use crate::Pod;
 use crate::context::Context;
 use crate::informer::key_of;
-use crate::matching::tolerates;
+use capstan_semantics::taints::tolerates;
 
 /// Since when pods are to leave, by UID.
 type Leaving = Mutex<HashMap<String, Instant>>;

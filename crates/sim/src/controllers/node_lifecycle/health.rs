@@ -83,7 +83,7 @@ pub(super) fn start(context: &Context, grace: Option<Grace>) {
 }
 
 /// Follows leases, without reading them: that one was renewed is all there is to know.
-async fn listen(server: Server, memory: Arc<Memory>, queue: crate::queue::Queue) {
+async fn listen(server: Server, memory: Arc<Memory>, queue: capstan_workqueue::Queue) {
     let caller = Caller::system("kube-controller-manager");
     let Some(resource) = server.registry().lookup("coordination.k8s.io", "v1", "leases") else { return };
     let target = Target::all(resource, Some("kube-node-lease"));

@@ -32,7 +32,7 @@ pub(crate) fn start(context: &Context) {
 
 async fn reconcile(this: &Controller, key: &str) -> Reconciled {
     let Some(set) = this.context.caches.stateful_sets.get(key) else { return Ok(Outcome::Done) };
-    if crate::matching::is_empty(&set.spec.selector) {
+    if capstan_semantics::label_selector::is_empty(&set.spec.selector) {
         return Ok(Outcome::Done);
     }
     let Some(history) = find_history(this, &set).await? else { return Ok(Outcome::After(Duration::ZERO)) };

@@ -15,7 +15,7 @@ use super::{
 use crate::context::Context;
 use crate::events::reference;
 use crate::informer::key_of;
-use crate::matching::selects;
+use capstan_semantics::label_selector::selects;
 
 pub(super) fn start(context: &Context, provisioning: Provisioning) {
     let controller = Controller::new(context, "persistent-volume-binder", "persistentvolume-controller");

@@ -10,7 +10,7 @@ mod volumes;
 
 use std::sync::Arc;
 
-use capstan_apiserver::admit::quantity::Quantity;
+use capstan_semantics::Quantity;
 use k8s_openapi::api::core::v1::{PersistentVolume, PersistentVolumeClaim, PersistentVolumeClaimSpec};
 use k8s_openapi::api::storage::v1::StorageClass;
 

@@ -93,7 +93,7 @@ fn check(world: &World) {
         assert!(cpu <= 4000 && devices <= 2 && ports <= 1 && node.pods.len() <= 10, "{node:?}");
         assert_eq!((cpu, devices), (node.requested.milli_cpu, node.requested.get("example.com/device")));
         for pod in &node.pods {
-            let affinity = super::super::selector::NodeAffinity::of(pod.spec());
+            let affinity = capstan_semantics::node_selector::NodeAffinity::of(pod.spec());
             assert!(affinity.allows(node.node.as_ref().unwrap()));
         }
         // Nobody is near a pod that wants it far.

@@ -21,10 +21,10 @@ use serde_json::{Value, json};
 use super::devices::Ledger;
 use super::pod::PodInfo;
 use super::schedule::{Decision, schedule};
-use super::selector::Selector;
 use super::state::State;
 use super::view::View;
 use crate::Pod;
+use capstan_semantics::LabelSelector;
 
 /// A cluster that is not there.
 #[derive(Default)]
@@ -42,7 +42,7 @@ struct Objects {
     budgets: Vec<Arc<PodDisruptionBudget>>,
     resource_claims: HashMap<String, Arc<ResourceClaim>>,
     device_classes: HashMap<String, Arc<DeviceClass>>,
-    siblings: Option<Selector>,
+    siblings: Option<LabelSelector>,
 }
 
 impl View for Objects {
@@ -74,7 +74,7 @@ impl View for Objects {
         self.budgets.clone()
     }
 
-    fn siblings(&self, _: &PodInfo) -> Option<Selector> {
+    fn siblings(&self, _: &PodInfo) -> Option<LabelSelector> {
         self.siblings.clone()
     }
 }

@@ -2,8 +2,8 @@
 
 use serde_json::json;
 
-use super::super::selector::Selector;
 use super::{World, asking, node, pod, zone};
+use capstan_semantics::LabelSelector;
 
 #[test]
 fn the_node_with_most_room_is_taken() {
@@ -36,7 +36,7 @@ fn nodes_that_would_rather_not_are_avoided() {
 #[test]
 fn siblings_are_spread_over_nodes_and_zones() {
     let mut world = World::with([zone("a1", "a"), zone("a2", "a"), zone("b1", "b"), zone("b2", "b")]);
-    world.objects.siblings = Some(Selector::of_labels([(&"app".to_owned(), &"web".to_owned())]));
+    world.objects.siblings = Some(LabelSelector::of_labels([(&"app".to_owned(), &"web".to_owned())]));
     let labels = json!({"metadata": {"labels": {"app": "web"}}});
     let mut nodes: Vec<String> = (0..4).map(|i| world.place(pod(&format!("p{i}"), labels.clone()))).collect();
     assert_ne!(nodes[0][..1], nodes[1][..1], "the second goes to the other zone: {nodes:?}");

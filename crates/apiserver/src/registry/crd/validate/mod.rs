@@ -13,13 +13,14 @@ mod structural;
 
 use std::collections::BTreeSet;
 
+use capstan_semantics::names as rules;
 use serde_json::Value;
 
 use super::status::{condition, is_url};
 use super::text;
 use crate::error::Cause;
 use crate::field::Path;
-use crate::{golang, names as rules};
+use crate::golang;
 
 /// What is wrong with a CRD. On update, what was wrong before is let through where a real server does so.
 pub fn validate(crd: &Value, old: Option<&Value>) -> Vec<Cause> {

@@ -4,7 +4,7 @@ use serde_json::Value;
 
 use crate::error::Cause;
 use crate::field::Path;
-use crate::names::dns_1035_label;
+use capstan_semantics::names::dns_1035_label;
 
 /// What is wrong with names; those that are left out are fine here.
 pub(super) fn check(names: &Value, path: &Path, causes: &mut Vec<Cause>) {

@@ -3,6 +3,7 @@
 use std::cmp::Ordering;
 use std::fmt;
 
+use k8s_openapi::apimachinery::pkg::api::resource;
 use serde_json::Value;
 
 /// What a real server says about text that is no amount.
@@ -100,6 +101,31 @@ impl Quantity {
         let format = if self.nano == 0 { other.format } else { self.format };
         Self { nano: self.nano.saturating_sub(other.nano), format }
     }
+}
+
+/// Whole units of an amount in an object, rounded up; 0 where it is no amount.
+pub fn units(amount: &resource::Quantity) -> i64 {
+    Quantity::parse(amount.0.trim()).map_or(0, |amount| amount.units())
+}
+
+/// Thousandths of an amount in an object, rounded up; 0 where it is no amount. `cpu` is counted like this.
+pub fn milli(amount: &resource::Quantity) -> i64 {
+    Quantity::parse(amount.0.trim()).map_or(0, |amount| amount.milli())
+}
+
+/// How many of a thing an amount in an object counts, rounded up; none where it is no amount.
+pub fn whole(amount: &resource::Quantity) -> Option<i64> {
+    Quantity::parse(&amount.0).ok().map(|amount| amount.units())
+}
+
+/// Whether an amount in an object is more than nothing; none where it is no amount.
+pub fn is_positive(amount: &resource::Quantity) -> Option<bool> {
+    Quantity::parse(&amount.0).ok().map(|amount| amount > Quantity::ZERO)
+}
+
+/// An amount of an object as an API server stores it: `1.5` is `1500m`, `2048Mi` is `2Gi`. What is no amount stays.
+pub fn canonical(amount: &resource::Quantity) -> String {
+    Quantity::parse(&amount.0).map_or_else(|_| amount.0.clone(), |amount| amount.to_string())
 }
 
 /// The factor, the power of ten and the format that a suffix stands for.
@@ -268,6 +294,65 @@ mod tests {
         assert_eq!(parse("1Gi").plus(parse("1Gi")).to_string(), "2Gi");
         assert_eq!(parse("1").minus(parse("1500m")).to_string(), "-500m");
         assert!(!parse("1500m").is_whole());
+    }
+
+    #[test]
+    fn quantities_are_written_as_kubernetes_writes_them() {
+        let cases = [
+            ("1.5", "1500m"),
+            ("80", "80"),
+            ("2000", "2k"),
+            ("40Gi", "40Gi"),
+            ("1.5Gi", "1536Mi"),
+            ("2048Mi", "2Gi"),
+            ("1000Mi", "1000Mi"),
+            ("1000m", "1"),
+            ("0", "0"),
+            ("0.5Gi", "512Mi"),
+            ("1e3", "1e3"),
+            ("nonsense", "nonsense"),
+        ];
+        for (text, expected) in cases {
+            assert_eq!(canonical(&resource::Quantity(text.into())), expected, "{text}");
+        }
+    }
+
+    #[test]
+    fn quantities_count() {
+        for (text, expected) in [("512Mi", Some(536_870_912)), ("80", Some(80)), ("1500m", Some(2)), ("x", None)] {
+            assert_eq!(whole(&resource::Quantity(text.into())), expected, "{text}");
+        }
+        assert_eq!(is_positive(&resource::Quantity("-1Gi".into())), Some(false));
+    }
+
+    #[test]
+    fn amounts_of_objects_are_counted() {
+        let cases = [
+            ("1", 1000, 1),
+            ("100m", 100, 1),
+            ("1500m", 1500, 2),
+            ("0.1", 100, 1),
+            (".5", 500, 1),
+            ("2.", 2000, 2),
+            ("1k", 1_000_000, 1000),
+            ("1Ki", 1_024_000, 1024),
+            ("16Gi", 17_179_869_184_000, 17_179_869_184),
+            ("1.5Gi", 1_610_612_736_000, 1_610_612_736),
+            ("1e3", 1_000_000, 1000),
+            ("1E", i64::MAX, 1_000_000_000_000_000_000),
+            ("1u", 1, 1),
+            ("0", 0, 0),
+            ("-1", -1000, -1),
+            ("+2", 2000, 2),
+            ("123456789012345678901234567890", i64::MAX, i64::MAX),
+            ("1Zi", 0, 0),
+            ("", 0, 0),
+            ("1.2.3", 0, 0),
+        ];
+        for (text, thousandths, whole) in cases {
+            let quantity = resource::Quantity(text.to_owned());
+            assert_eq!((milli(&quantity), units(&quantity)), (thousandths, whole), "{text}");
+        }
     }
 
     proptest! {
