@@ -80,6 +80,7 @@ const LAYERS: &[Layer] = &[
         name: "capstan",
         may_use: &[
             "capstan-agent",
+            "capstan-http",
             "capstan-hw",
             "capstan-node",
             "capstan-api",

@@ -36,7 +36,7 @@ pub(crate) async fn run(args: Args) -> Result<()> {
         let crds: Vec<CustomResourceDefinition> = kinds.iter().map(|kind| kind.definition()).collect();
         return print(&crds, args.output);
     }
-    let client = crate::connect(None).await?;
+    let client = crate::connect(None, "crds").await?;
     for kind in kinds {
         crds::apply(&client, kind, Duration::from_secs(args.timeout)).await?;
         println!("customresourcedefinition/{} applied", kind.crd_name());

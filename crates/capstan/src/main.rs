@@ -22,6 +22,7 @@ use std::process::ExitCode;
 
 use anyhow::{Result, anyhow};
 use clap::{Parser, Subcommand};
+use http::header::{HeaderValue, USER_AGENT};
 use kube::config::{KubeConfigOptions, Kubeconfig};
 use kube::{Client, Config};
 
@@ -129,12 +130,18 @@ fn workers() -> usize {
     std::thread::available_parallelism().map_or(1, |cores| cores.get().min(4))
 }
 
-/// A client for the cluster that a kubeconfig file or the environment names.
-async fn connect(file: Option<&Path>) -> Result<Client> {
-    let client = match file {
-        None => Client::try_default().await.map_err(|error| capstan_operator::crds::root_cause(&error)),
+/// A client for the cluster that a kubeconfig file or the environment names. Its requests carry the `User-Agent` of a
+/// command.
+async fn connect(file: Option<&Path>, command: &str) -> Result<Client> {
+    let config = match file {
+        None => Config::infer().await.map_err(|error| capstan_operator::crds::root_cause(&error)),
         Some(file) => from_file(file).await,
     };
+    let client = config.and_then(|mut config| {
+        let agent = HeaderValue::try_from(capstan_http::user_agent(command)).map_err(|error| error.to_string())?;
+        config.headers.push((USER_AGENT, agent));
+        Client::try_from(config).map_err(|error| capstan_operator::crds::root_cause(&error))
+    });
     client.map_err(|why| {
         let named = file.map(|file| file.display().to_string()).or_else(|| std::env::var("KUBECONFIG").ok());
         let place = named.unwrap_or_else(|| "~/.kube/config".into());
@@ -142,10 +149,9 @@ async fn connect(file: Option<&Path>) -> Result<Client> {
     })
 }
 
-async fn from_file(file: &Path) -> Result<Client, String> {
+async fn from_file(file: &Path) -> Result<Config, String> {
     let why = |error: &dyn std::error::Error| capstan_operator::crds::root_cause(error);
     let kubeconfig = Kubeconfig::read_from(file).map_err(|error| why(&error))?;
     let options = KubeConfigOptions::default();
-    let config = Config::from_custom_kubeconfig(kubeconfig, &options).await.map_err(|error| why(&error))?;
-    Client::try_from(config).map_err(|error| why(&error))
+    Config::from_custom_kubeconfig(kubeconfig, &options).await.map_err(|error| why(&error))
 }

@@ -123,7 +123,7 @@ pub(crate) async fn run(args: Args) -> Result<()> {
         tracing::warn!("--enable-http2 has no effect: metrics and webhook speak HTTP/1.1");
     }
     let options = options(&args)?;
-    let client = crate::connect(args.kubeconfig.as_deref()).await?;
+    let client = crate::connect(args.kubeconfig.as_deref(), "operator").await?;
     let stop = crate::signals::termination()?;
     tokio::spawn(memory::keep_small(stop.clone()));
     let (ready, _) = tokio::sync::oneshot::channel();

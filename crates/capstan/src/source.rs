@@ -35,6 +35,6 @@ impl Source {
 
     /// The cluster that was asked for.
     pub(crate) async fn client(&self) -> Result<kube::Client> {
-        crate::connect(self.kubeconfig.as_deref()).await
+        crate::connect(self.kubeconfig.as_deref(), "cli").await
     }
 }
