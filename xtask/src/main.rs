@@ -10,6 +10,7 @@ mod image;
 mod pages;
 mod rbac;
 mod reference;
+mod roles;
 mod tidy;
 mod values;
 

@@ -70,7 +70,7 @@ const LAYERS: &[Layer] = &[
     },
     // The test cluster's model server.
     Layer { name: "capstan-model-server", may_use: &[], pure: false },
-    Layer { name: "xtask", may_use: &["capstan-api", "capstan-operator"], pure: false },
+    Layer { name: "xtask", may_use: &["capstan-api", "capstan-node", "capstan-operator"], pure: false },
 ];
 
 /// What a pure crate may not depend on.
@@ -160,6 +160,7 @@ fn source(root: &Path, path: &Path, faults: &mut Vec<String>) -> Result<()> {
     if !text.starts_with("//!") {
         faults.push(format!("{shown} does not open with //! and what it is for"));
     }
+    crate::roles::check(path, &text, faults);
     // Spelt in two halves, so that this file does not find itself.
     for (needle, why) in [
         (concat!("#[", "ignore"), "a test that never runs proves nothing"),

@@ -4,7 +4,8 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use capstan_agent::Cx;
-use capstan_agent::roles::{Role, run_all};
+use capstan_agent::roles::Role;
+use capstan_agent::supervise::{Settings, supervise};
 use capstan_hw::gpu::nvidia::Source;
 use capstan_hw::gpu::nvidia::driver::Roots;
 use clap::Parser;
@@ -31,11 +32,13 @@ async fn main() -> Result<(), capstan_agent::Error> {
         told.cancel();
     });
     let cx = Cx::new(Arc::new(Source::nvml(Roots::local())), Roots::local(), "/", stop);
-    let mut roles: Vec<Role> = cli.role.into_iter().collect();
-    for name in cli.roles {
-        roles.push(Role::from_env(&name)?);
-    }
-    let result = run_all(roles, cx).await;
+    let result = match cli.role {
+        Some(role) => role.run(cx).await,
+        None => {
+            let roles = cli.roles.iter().map(|name| Role::from_env(name)).collect::<Result<_, _>>()?;
+            supervise(roles, Settings::default(), cx).await
+        }
+    };
     tracing::info!(took = ?started.elapsed(), "done");
     result
 }

@@ -15,6 +15,7 @@ use kube::config::Kubeconfig;
 use tokio::net::TcpListener;
 use tokio_util::sync::CancellationToken;
 
+use crate::supervise::Health;
 use crate::{Error, Result};
 
 /// Opens the driver below some roots.
@@ -71,6 +72,8 @@ pub struct Cx {
     pub role: &'static str,
     /// Where it runs.
     pub place: Place,
+    /// How the roles of this process fare.
+    pub health: Arc<Health>,
 }
 
 impl Cx {
@@ -86,6 +89,7 @@ impl Cx {
             variables: Variables::default(),
             role: "agent",
             place: Place::default(),
+            health: Arc::default(),
         }
     }
 

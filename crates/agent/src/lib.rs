@@ -1,6 +1,7 @@
 //! What runs on a node: one folder per role, each a function that runs until it is told to stop.
 //!
-//! Roles share a process, the opened hardware ([`capstan_hw::gpu::nvidia::Source`]) and nothing else. A role decides in
+//! Roles share a process, the opened hardware ([`capstan_hw::gpu::nvidia::Source`]) and nothing else: each is supervised
+//! on its own ([`supervise`]), and one that fails does not end another. A role decides in
 //! plain functions over an [`capstan_hw::gpu::nvidia::Inventory`] and acts at its edge: sockets of the kubelet, files,
 //! the API server.
 //! It waits for events (a socket that appears, a label that changes, a fault), never in a loop with a pause.
@@ -19,7 +20,10 @@ pub mod mps;
 pub mod node_status;
 pub mod own_node;
 pub mod roles;
+pub mod supervise;
 pub mod validator;
+
+use std::net::SocketAddr;
 
 pub use context::{ApiAccess, Cx, OpenDriver, Place, Variables};
 
@@ -38,6 +42,13 @@ pub const COMMANDS: &[roles::Entry] = &[
     cdi::CDI,
     hook::HOOK,
 ];
+
+/// An address to listen on: `:9400`, `9400` or a whole one.
+pub fn listen_address(text: &str) -> Result<SocketAddr, String> {
+    let whole = if let Some(port) = text.strip_prefix(':') { format!("[::]:{port}") } else { text.to_owned() };
+    let parsed = whole.parse().or_else(|_| format!("[::]:{text}").parse());
+    parsed.map_err(|_| format!("'{text}' is no address; write :9400 or 127.0.0.1:9400"))
+}
 
 /// Why a role ended other than by being told to.
 #[derive(Debug, thiserror::Error)]

@@ -60,9 +60,14 @@ impl OwnNode {
     /// The node of this name, as the API server knows it.
     pub async fn connect(name: &str, cx: &Cx) -> Result<Self> {
         if name.is_empty() {
-            return Err(Error::Config("--node-name (NODE_NAME) is empty: set it from spec.nodeName".into()));
+            return Err(Self::unnamed());
         }
         Ok(Self { client: cx.client().await?, name: name.to_owned() })
+    }
+
+    /// What is wrong without a name.
+    pub(crate) fn unnamed() -> Error {
+        Error::Config("--node-name (NODE_NAME) is empty: set it from spec.nodeName".into())
     }
 
     /// What it is now.
@@ -72,7 +77,7 @@ impl OwnNode {
     }
 
     /// What it is, now and whenever it changes.
-    pub fn watch(&self) -> impl Stream<Item = Result<NodeFacts>> + Send + 'static {
+    pub fn watch(&self) -> impl Stream<Item = Result<NodeFacts>> + Send + 'static + use<> {
         let config = watcher::Config::default().fields(&format!("metadata.name={}", self.name));
         let nodes = watcher(Api::<Node>::all(self.client.clone()), config).default_backoff().applied_objects();
         nodes.map_ok(NodeFacts::from).map(|item| item.map_err(|error| Error::Outside(format!("own node: {error}"))))

@@ -2,22 +2,14 @@
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
-use std::time::Duration;
 
 use clap::builder::Resettable;
 use clap::error::ErrorKind;
 use clap::parser::ValueSource;
 use clap::{ArgMatches, Command, FromArgMatches, Subcommand};
 use futures::future::BoxFuture;
-use futures::{Stream, StreamExt};
-use tokio::sync::watch;
-use tokio::task::JoinSet;
 
-use crate::own_node::{NodeFacts, OwnNode};
 use crate::{COMMANDS, Cx, Error, Result};
-
-/// A node whose labels nobody tells within this time runs its roles: GPUs matter more than a pause.
-const PATIENCE: Duration = Duration::from_secs(10);
 
 /// Starts a role; one that is restarted is started again and again.
 pub type Start = Arc<dyn Fn(Cx) -> BoxFuture<'static, Result<()>> + Send + Sync>;
@@ -101,6 +93,27 @@ impl Role {
         read(entry, entry.command(), &[])
     }
 
+    /// The same in a process with other roles: wrong options fail this role alone, when it runs.
+    pub fn from_env_lenient(name: &str) -> Result<Self> {
+        let entry = named(name)?;
+        let failing = |error: Error| {
+            let message = error.to_string();
+            Self::new(entry.name, move |_| {
+                let message = message.clone();
+                Box::pin(async move { Err(Error::Config(message)) })
+            })
+        };
+        Ok(Self::from_env(name).unwrap_or_else(failing))
+    }
+
+    /// A role of any name and content, for tests and virtual nodes.
+    pub fn new(
+        name: &'static str,
+        start: impl Fn(Cx) -> BoxFuture<'static, Result<()>> + Send + Sync + 'static,
+    ) -> Self {
+        Self { name, start: Arc::new(start) }
+    }
+
     /// Its name.
     pub fn name(&self) -> &'static str {
         self.name
@@ -148,103 +161,6 @@ fn read(entry: &'static Entry, command: Command, words: &[String]) -> Result<Rol
     let start = matches.and_then(|matches| (entry.start)(&matches));
     let wrong = |error: clap::Error| Error::Config(format!("role {}: {}", entry.name, error.to_string().trim()));
     Ok(Role { name: entry.name, start: start.map_err(wrong)? })
-}
-
-/// Runs several roles in one process. The first that fails ends all: the kubelet starts them again together.
-pub async fn run_all(roles: Vec<Role>, cx: Cx) -> Result<()> {
-    let mut running = JoinSet::new();
-    for role in roles {
-        let cx = cx.clone();
-        running.spawn(async move { (role.name, role.run(cx).await) });
-    }
-    joined(running, &cx).await
-}
-
-/// The same where each role runs only while its own label of the node is `true`, as if it had a pod of its own.
-pub async fn run_labelled(roles: Vec<Role>, node: &OwnNode, cx: Cx) -> Result<()> {
-    follow(roles, node.watch(), cx).await
-}
-
-/// The label of a node that says whether it should have a role; `None` for one that goes with the others.
-fn label(role: &str) -> Option<&'static str> {
-    capstan_node::role(role)?.deploy_label
-}
-
-async fn follow(roles: Vec<Role>, facts: impl Stream<Item = Result<NodeFacts>> + Send + 'static, cx: Cx) -> Result<()> {
-    let (said, known) = watch::channel(None::<NodeFacts>);
-    let mut running = JoinSet::new();
-    for role in roles {
-        let (cx, known) = (cx.clone(), known.clone());
-        running.spawn(async move {
-            let result = match label(role.name) {
-                Some(label) => whenever(&role, |facts| facts.label(label) == Some("true"), known, cx).await,
-                None => role.run(cx).await,
-            };
-            (role.name, result)
-        });
-    }
-    let listening = tokio::spawn(cx.stop.clone().run_until_cancelled_owned(async move {
-        let mut facts = std::pin::pin!(facts);
-        while let Some(facts) = facts.next().await {
-            match facts {
-                Ok(facts) => drop(said.send_replace(Some(facts))),
-                Err(error) => tracing::warn!(%error, "labels of this node are not known; roles go on as they are"),
-            }
-        }
-        // Nobody tells any more, but what was said holds.
-        std::future::pending::<()>().await;
-    }));
-    let ended = joined(running, &cx).await;
-    listening.abort();
-    ended
-}
-
-/// Runs a role while the node wants it.
-async fn whenever(
-    role: &Role,
-    wanted: impl Fn(&NodeFacts) -> bool,
-    mut known: watch::Receiver<Option<NodeFacts>>,
-    cx: Cx,
-) -> Result<()> {
-    let first = tokio::time::timeout(PATIENCE, known.wait_for(Option::is_some));
-    tokio::select! {
-        () = cx.stop.cancelled() => return Ok(()),
-        first = first => drop(first),
-    }
-    let unwanted = |facts: &Option<NodeFacts>| facts.as_ref().is_some_and(|facts| !wanted(facts));
-    loop {
-        if unwanted(&known.borrow()) {
-            tracing::info!(role = role.name, "waits: the node's label is not true");
-        }
-        tokio::select! {
-            () = cx.stop.cancelled() => return Ok(()),
-            told = known.wait_for(|facts| !unwanted(facts)) => drop(told),
-        }
-        let stop = cx.stop.child_token();
-        let mut running = std::pin::pin!(role.run(Cx { stop: stop.clone(), ..cx.clone() }));
-        tokio::select! {
-            ended = &mut running => return ended,
-            told = known.wait_for(unwanted) => drop(told),
-        }
-        stop.cancel();
-        if let Err(error) = running.await {
-            tracing::warn!(role = role.name, %error, "ended badly while it was asked to pause");
-        }
-    }
-}
-
-/// Waits for all; the first error ends them.
-async fn joined(mut running: JoinSet<(&'static str, Result<()>)>, cx: &Cx) -> Result<()> {
-    let mut first = Ok(());
-    while let Some(ended) = running.join_next().await {
-        let (name, result) = ended.map_err(|error| Error::Outside(error.to_string()))?;
-        if let Err(error) = result {
-            tracing::error!(role = name, %error, "ended");
-            cx.stop.cancel();
-            first = first.and(Err(Error::Outside(format!("{name}: {error}"))));
-        }
-    }
-    first
 }
 
 #[cfg(test)]
@@ -313,75 +229,5 @@ mod tests {
         assert_eq!(told(&["-n", "x", "--listed=c"], &vars).expect("read"), r#"x ["c"] false"#, "arguments win");
         let error = told(&[], &[]).expect_err("PATH of the process does not count");
         assert!(error.starts_with("role test: ") && error.contains("--name"), "{error}");
-    }
-
-    /// A world with roles that say when they run, and a node that says its labels.
-    struct Scene {
-        seen: tokio::sync::mpsc::UnboundedReceiver<(&'static str, bool)>,
-        say: futures::channel::mpsc::UnboundedSender<Result<NodeFacts>>,
-        stop: tokio_util::sync::CancellationToken,
-        all: tokio::task::JoinHandle<Result<()>>,
-    }
-
-    impl Scene {
-        fn of(names: &[&'static str]) -> Self {
-            let (saw, seen) = tokio::sync::mpsc::unbounded_channel();
-            let (say, facts) = futures::channel::mpsc::unbounded();
-            let role = |name: &'static str| {
-                let saw = saw.clone();
-                let start: Start = Arc::new(move |cx: Cx| {
-                    let saw = saw.clone();
-                    Box::pin(async move {
-                        let _ = saw.send((name, true));
-                        cx.stop.cancelled().await;
-                        let _ = saw.send((name, false));
-                        Ok(())
-                    })
-                });
-                Role { name, start }
-            };
-            let roles = names.iter().map(|name| role(name)).collect();
-            let stop = tokio_util::sync::CancellationToken::new();
-            let hardware = Arc::new(Source::nvml(Roots::local()));
-            let cx = Cx::new(hardware, Roots::local(), "/", stop.clone());
-            Self { seen, say, stop, all: tokio::spawn(follow(roles, facts, cx)) }
-        }
-
-        /// The node says which roles it wants.
-        fn wants(&self, roles: &[&str]) {
-            let labels = roles.iter().map(|role| (label(role).expect("a label").to_owned(), "true".to_owned()));
-            let facts = NodeFacts { labels: labels.collect(), ..NodeFacts::default() };
-            self.say.unbounded_send(Ok(facts)).expect("somebody listens");
-        }
-
-        async fn next(&mut self) -> (&'static str, bool) {
-            self.seen.recv().await.expect("somebody says something")
-        }
-    }
-
-    #[tokio::test(start_paused = true)]
-    async fn a_role_pauses_alone_while_its_label_is_not_true() {
-        let mut scene = Scene::of(&["device-plugin", "exporter"]);
-        scene.wants(&["device-plugin"]);
-        assert_eq!(scene.next().await, ("device-plugin", true));
-        scene.wants(&["device-plugin", "exporter"]);
-        assert_eq!(scene.next().await, ("exporter", true));
-        scene.wants(&["exporter"]);
-        assert_eq!(scene.next().await, ("device-plugin", false));
-        scene.wants(&["device-plugin", "exporter"]);
-        assert_eq!(scene.next().await, ("device-plugin", true));
-        scene.stop.cancel();
-        scene.all.await.expect("they end").expect("they end well");
-    }
-
-    #[tokio::test(start_paused = true)]
-    async fn roles_run_where_nobody_tells_the_labels() {
-        let mut scene = Scene::of(&["device-plugin"]);
-        scene.say.unbounded_send(Err(Error::Outside("no API server".into()))).expect("somebody listens");
-        let began = tokio::time::Instant::now();
-        assert_eq!(scene.next().await, ("device-plugin", true));
-        assert_eq!(began.elapsed(), PATIENCE);
-        scene.wants(&[]);
-        assert_eq!(scene.next().await, ("device-plugin", false), "until somebody does");
     }
 }

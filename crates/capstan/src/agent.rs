@@ -1,14 +1,15 @@
 //! `capstan agent`: what runs on a node, one role or several in one process.
 
+use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
 use anyhow::{Context, Result, anyhow, bail};
-use capstan_agent::Cx;
 use capstan_agent::files::Changes;
-use capstan_agent::own_node::OwnNode;
-use capstan_agent::roles::{Role, run_all, run_labelled};
+use capstan_agent::roles::Role;
+use capstan_agent::supervise::{Settings, serve_health, supervise};
+use capstan_agent::{Cx, listen_address};
 use capstan_hw::fake::{Fake, Faults, Model, Recording, node};
 use capstan_hw::gpu::nvidia::Source;
 use capstan_hw::gpu::nvidia::driver::Roots;
@@ -38,6 +39,9 @@ pub(crate) struct Args {
     /// Name of this node, for its labels
     #[arg(long, env = "NODE_NAME", default_value = "", value_name = "NAME")]
     node_name: String,
+    /// With --roles, serve /health and /metrics of the roles here, such as :8080; by default nowhere
+    #[arg(long, env = "HEALTH_ADDRESS", value_name = "ADDRESS", value_parser = listen_address)]
+    health_address: Option<SocketAddr>,
     /// Pretend to have GPUs: 8xH200, or the file of a recording
     #[arg(long, env = "CAPSTAN_FAKE_GPUS", value_name = "GPUS")]
     fake: Option<String>,
@@ -52,14 +56,14 @@ pub(crate) struct Args {
 
 pub(crate) async fn run(args: Args) -> Result<()> {
     logging::init(&args.log)?;
-    let roles = match (args.role, args.roles.is_empty()) {
-        (Some(role), true) => vec![role],
-        (None, false) => {
-            let named = args.roles.iter().map(|name| Role::from_env(name).map_err(|error| anyhow!("{error}")));
-            named.collect::<Result<_>>()?
+    let started = match (args.role, args.roles.as_slice()) {
+        (Some(role), []) => Started::Alone(role),
+        (None, names @ [_, ..]) => {
+            let roles = names.iter().map(|name| Role::from_env_lenient(name).map_err(|error| anyhow!("{error}")));
+            Started::Supervised(roles.collect::<Result<_>>()?)
         }
-        (Some(_), false) => bail!("give one role as a command, or several with --roles, not both"),
-        (None, true) => bail!("say which role: one as a command (see --help), or several with --roles"),
+        (Some(_), _) => bail!("give one role as a command, or several with --roles, not both"),
+        (None, []) => bail!("say which role: one as a command (see --help), or several with --roles"),
     };
     let here = args.mounted_driver_root.unwrap_or_else(|| {
         let mounted = Path::new("/driver-root");
@@ -80,17 +84,30 @@ pub(crate) async fn run(args: Args) -> Result<()> {
         }
     };
     let cx = Cx::new(Arc::new(hardware), roots, "/", stop);
-    // A command alone is what somebody asked for; only roles that share a pod have labels of their own.
-    let follows = args.follow_node_labels && !args.roles.is_empty();
-    run_roles(roles, follows.then_some(args.node_name), cx).await.map_err(|error| anyhow!("{error}"))
+    let ended = match started {
+        // It ends with its error, and whoever started it starts it again.
+        Started::Alone(role) => role.run(cx).await,
+        Started::Supervised(roles) => {
+            if let Some(address) = args.health_address {
+                serve_health(address, cx.health.clone(), cx.stop.clone()).await.map_err(|error| anyhow!("{error}"))?;
+            }
+            let settings = Settings {
+                node_name: args.node_name,
+                follow_node_labels: args.follow_node_labels,
+                ..Settings::default()
+            };
+            supervise(roles, settings, cx).await
+        }
+    };
+    ended.map_err(|error| anyhow!("{error}"))
 }
 
-async fn run_roles(roles: Vec<Role>, labels_of: Option<String>, cx: Cx) -> Result<(), capstan_agent::Error> {
-    match (labels_of, roles.as_slice()) {
-        (Some(node), _) => run_labelled(roles, &OwnNode::connect(&node, &cx).await?, cx).await,
-        (None, [role]) => role.run(cx).await,
-        (None, _) => run_all(roles, cx).await,
-    }
+/// What this process is.
+enum Started {
+    /// One command that somebody asked for; it has no label to follow.
+    Alone(Role),
+    /// Roles that share a pod, each with a label of its own.
+    Supervised(Vec<Role>),
 }
 
 /// Words of the command line, where a link to this program stands for one of its commands: container runtimes run

@@ -209,12 +209,12 @@ pub(crate) async fn withdraw(cx: &ContainerContext) -> ExitCode {
 /// that others see.
 async fn node_agent(cx: ContainerContext) -> ExitCode {
     let roles = cx.args.iter().skip_while(|word| *word != "--roles").nth(1);
-    if !roles.is_some_and(|roles| roles.split(',').any(|role| role == "device-plugin")) {
+    if !roles.is_some_and(|roles| roles.split(',').any(|role| role == capstan_node::DEVICE_PLUGIN.name)) {
         cx.stopped().await;
         return ExitCode::SUCCESS;
     }
     cx.node.host().wait_for(&file(validation::DRIVER)).await;
-    let label = labels::DEPLOY_DEVICE_PLUGIN;
+    let label = capstan_node::DEVICE_PLUGIN.deploy_label();
     let wanted = |node: &Node| {
         node.metadata.labels.as_ref().and_then(|labels| labels.get(label)).is_some_and(|value| value == "true")
     };

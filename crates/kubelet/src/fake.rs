@@ -35,6 +35,8 @@ pub struct Plugin {
     pub registrations: usize,
     /// Whether its connection ended: it may come back.
     pub stopped: bool,
+    /// How many lists of devices it sent since the kubelet started.
+    pub lists: usize,
 }
 
 impl Plugin {
@@ -205,6 +207,7 @@ impl State {
                 devices: Vec::new(),
                 registrations: 0,
                 stopped: false,
+                lists: 0,
             });
             known.registrations += 1;
             known.stopped = false;
@@ -222,7 +225,10 @@ impl State {
             });
         };
         while let Ok(Some(list)) = lists.message().await {
-            change(&|plugin| plugin.devices.clone_from(&list.devices));
+            change(&|plugin| {
+                plugin.devices.clone_from(&list.devices);
+                plugin.lists += 1;
+            });
         }
         change(&|plugin| {
             plugin.stopped = true;

@@ -16,8 +16,6 @@ pub const DEPLOY_PREFIX: &str = "nvidia.com/gpu.deploy.";
 pub const DEPLOY_OPERANDS: &str = deploy_label!("operands");
 /// Whether the node gets a driver from the operator.
 pub const DEPLOY_DRIVER: &str = deploy_label!("driver");
-/// Whether the node offers GPUs to its kubelet.
-pub const DEPLOY_DEVICE_PLUGIN: &str = deploy_label!("device-plugin");
 /// Value of a deploy label while the operand has to be away for a driver upgrade.
 pub const PAUSED_FOR_DRIVER_UPGRADE: &str = "paused-for-driver-upgrade";
 

@@ -9,7 +9,4 @@ pub mod paths;
 mod roles;
 pub mod validation;
 
-pub use roles::{
-    CDI_SPECS, CONFIG_MANAGER, DEVICE_PLUGIN, EXPORTER, FEATURE_DISCOVERY, MPS_CONTROL_DAEMON, NODE_STATUS_EXPORTER,
-    ROLES, Role, VALIDATOR, role,
-};
+pub use roles::*;

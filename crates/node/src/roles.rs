@@ -13,6 +13,23 @@ pub struct Role {
     pub deploy_label: Option<&'static str>,
 }
 
+impl Role {
+    /// The operand of a role that has one.
+    pub const fn operand(&self) -> &'static str {
+        self.operand.expect("the role has an operand in its row")
+    }
+
+    /// The name of the deploy label of a role that has one.
+    pub const fn deploy(&self) -> &'static str {
+        self.deploy.expect("the role has a deploy label in its row")
+    }
+
+    /// The deploy label of a role that has one.
+    pub const fn deploy_label(&self) -> &'static str {
+        self.deploy_label.expect("the role has a deploy label in its row")
+    }
+}
+
 macro_rules! optional {
     () => {
         None

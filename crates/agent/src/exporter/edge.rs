@@ -17,12 +17,12 @@ use kube::runtime::{WatchStreamExt, watcher};
 use kube::{Client, ResourceExt};
 use regex::Regex;
 use tokio::net::TcpListener;
-use tokio_util::sync::CancellationToken;
 
 use super::pods::{self, Attributes, Device, Held, Naming, PodFacts};
 use super::web::Web;
 use super::{Exporter, Options};
 use crate::Cx;
+use crate::supervise::Health;
 
 /// How long the kubelet may take to answer.
 const PATIENCE: Duration = Duration::from_secs(10);
@@ -189,27 +189,28 @@ pub(super) fn hostname(node: &str) -> Option<String> {
 }
 
 /// Answers scrapes until told to stop.
-pub(super) async fn serve(listener: TcpListener, web: Web, exporter: Arc<Exporter>, stop: CancellationToken) {
+pub(super) async fn serve(listener: TcpListener, web: Web, exporter: Arc<Exporter>, cx: Cx) {
     capstan_http::serve(
         listener,
         move || web.acceptor(),
-        stop,
+        cx.stop,
         move |request| {
-            let exporter = exporter.clone();
-            async move { respond(&exporter, request.method(), request.uri().path()).await }
+            let (exporter, health) = (exporter.clone(), cx.health.clone());
+            async move { respond(&exporter, &health, request.method(), request.uri().path()).await }
         },
     )
     .await;
 }
 
-async fn respond(exporter: &Exporter, method: &Method, path: &str) -> Answer {
+async fn respond(exporter: &Exporter, health: &Health, method: &Method, path: &str) -> Answer {
     if method != Method::GET && method != Method::HEAD {
         return text(StatusCode::METHOD_NOT_ALLOWED, "only GET\n");
     }
     let mut answer = match path {
         "/metrics" => {
             let pods = exporter.holders().await;
-            answer(StatusCode::OK, "text/plain; version=0.0.4; charset=utf-8", exporter.text(&pods))
+            let metrics = exporter.text(&pods) + &health.metrics();
+            answer(StatusCode::OK, "text/plain; version=0.0.4; charset=utf-8", metrics)
         }
         "/health" => match exporter.sick() {
             None => text(StatusCode::OK, "OK"),

@@ -84,7 +84,7 @@ pub async fn run(options: Options, cx: Cx) -> Result<()> {
     let looks = cx.stop.run_until_cancelled(look_on(exporter.clone(), &cx));
     let reload = reload(exporter.clone(), cx.clone());
     let secured = web.clone().follow(exporter.options.web_config_file.clone(), cx.stop.clone());
-    let serve = edge::serve(listener, web, exporter, cx.stop.clone());
+    let serve = edge::serve(listener, web, exporter, cx.clone());
     tokio::join!(serve, reload, secured, looks);
     Ok(())
 }

@@ -4,7 +4,7 @@ use std::net::SocketAddr;
 use std::path::PathBuf;
 
 use super::selector::Selector;
-use crate::Cx;
+use crate::{Cx, listen_address};
 
 /// Flags of the exporter.
 #[derive(Debug, Clone, clap::Args)]
@@ -13,7 +13,7 @@ pub struct Options {
     #[arg(short = 'f', long, env = "DCGM_EXPORTER_COLLECTORS")]
     pub collectors: Option<PathBuf>,
     /// Address to serve on
-    #[arg(short = 'a', long, env = "DCGM_EXPORTER_LISTEN", default_value = ":9400", value_parser = address)]
+    #[arg(short = 'a', long, env = "DCGM_EXPORTER_LISTEN", default_value = ":9400", value_parser = listen_address)]
     pub address: SocketAddr,
     /// Milliseconds between two looks at the GPUs
     #[arg(short = 'c', long, env = "DCGM_EXPORTER_INTERVAL", default_value_t = 30_000)]
@@ -89,11 +89,4 @@ impl Options {
             ..self
         }
     }
-}
-
-/// `:9400`, `9400` or a whole address.
-fn address(text: &str) -> Result<SocketAddr, String> {
-    let whole = if let Some(port) = text.strip_prefix(':') { format!("[::]:{port}") } else { text.to_owned() };
-    let parsed = whole.parse().or_else(|_| format!("[::]:{text}").parse());
-    parsed.map_err(|_| format!("'{text}' is no address; write :9400 or 127.0.0.1:9400"))
 }

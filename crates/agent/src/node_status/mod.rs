@@ -109,7 +109,7 @@ async fn serve(listener: TcpListener, status: Arc<Status>) {
                 match request.uri().path() {
                     "/metrics" => {
                         status.ask_driver().await;
-                        answer(StatusCode::OK, "text/plain; version=0.0.4; charset=utf-8", status.text())
+                        answer(StatusCode::OK, "text/plain; version=0.0.4; charset=utf-8", status.page())
                     }
                     _ => text(StatusCode::NOT_FOUND, "try /metrics\n"),
                 }
@@ -136,6 +136,10 @@ impl Status {
         if works {
             known.driver_seen = Some(now());
         }
+    }
+
+    fn page(&self) -> String {
+        self.text() + &self.world.cx.health.metrics()
     }
 
     fn text(&self) -> String {

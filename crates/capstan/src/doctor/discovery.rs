@@ -54,7 +54,7 @@ pub(super) fn check(look: &Look<'_>) -> Vec<Finding> {
             all.push(
                 Finding::on_node(name, what).evidence(format!("Node {name} has a GPU and not these labels")).fix(FIX),
             );
-        } else if label(node, "nvidia.com/gpu.present") != "true"
+        } else if label(node, capstan_node::labels::GPU_PRESENT) != "true"
             && policies.iter().all(|policy| look.lasts(&policy["metadata"]["creationTimestamp"]))
             && look.lasts(&node["metadata"]["creationTimestamp"])
         {

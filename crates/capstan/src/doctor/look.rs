@@ -368,7 +368,8 @@ impl<'a> Look<'a> {
 /// Whether a node has GPUs.
 pub(super) fn has_gpu(node: &Value) -> bool {
     let labels = &node["metadata"]["labels"];
-    PCI.iter().any(|label| labels[format!("{FEATURES}{label}")] == "true") || labels["nvidia.com/gpu.present"] == "true"
+    PCI.iter().any(|label| labels[format!("{FEATURES}{label}")] == "true")
+        || labels[capstan_node::labels::GPU_PRESENT] == "true"
 }
 
 /// A label of a node.

@@ -41,7 +41,7 @@ pub(super) fn driver_not_loaded(look: &Look<'_>) -> Vec<Finding> {
 
 /// The node should offer GPUs, and its plugin is not there or fails.
 pub(super) fn not_running(look: &Look<'_>) -> Vec<Finding> {
-    let wanting = look.gpu_nodes().filter(|node| label(node, "nvidia.com/gpu.deploy.device-plugin") == "true");
+    let wanting = look.gpu_nodes().filter(|node| label(node, capstan_node::DEVICE_PLUGIN.deploy_label()) == "true");
     wanting.filter(|node| !offers(node)).filter_map(|node| missing(look, node)).collect()
 }
 
@@ -116,7 +116,7 @@ fn fewer(look: &Look<'_>, node: &Value) -> Option<Finding> {
     if capacity == 0 {
         return None;
     }
-    let layout = label(node, "nvidia.com/mig.config");
+    let layout = label(node, capstan_node::labels::MIG_CONFIG);
     let divided = !layout.is_empty() && layout != "all-disabled";
     let counted = label(node, "nvidia.com/gpu.count").parse().unwrap_or(capacity);
     let fix = format!(

@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 
+use capstan_node::labels;
 use capstan_operands::causes::words;
 use serde_json::Value;
 
@@ -48,8 +49,7 @@ pub(super) fn taint(look: &Look<'_>) -> Vec<Finding> {
     for (node, taint) in &tainted {
         let (name, shown) = (named(node).1, shown(taint));
         let present = [Role::Driver, Role::Toolkit, Role::Plugin, Role::Validator];
-        let wanted =
-            label(node, "nvidia.com/gpu.present") == "true" && label(node, "nvidia.com/gpu.deploy.operands") != "false";
+        let wanted = label(node, labels::GPU_PRESENT) == "true" && label(node, labels::DEPLOY_OPERANDS) != "false";
         if wanted && !present.iter().any(|role| look.on_node(name, *role).next().is_some()) {
             let fix = format!(
                 "let the parts of GPU nodes tolerate it: spec.daemonsets.tolerations of the ClusterPolicy, with key {}; or \
@@ -113,9 +113,9 @@ pub(super) fn quota(look: &Look<'_>) -> Vec<Finding> {
 }
 
 pub(super) fn mig(look: &Look<'_>) -> Vec<Finding> {
-    let failed = look.nodes().iter().filter(|node| label(node, "nvidia.com/mig.config.state") == "failed");
+    let failed = look.nodes().iter().filter(|node| label(node, labels::MIG_CONFIG_STATE) == "failed");
     let failed = failed.map(|node| {
-        let (name, layout) = (named(node).1, label(node, "nvidia.com/mig.config"));
+        let (name, layout) = (named(node).1, label(node, labels::MIG_CONFIG));
         Finding::on_node(name, format!("the MIG layout {layout} could not be applied"))
             .evidence(format!("Node {name}: nvidia.com/mig.config={layout}, nvidia.com/mig.config.state=failed"))
             .fix(format!(

@@ -15,6 +15,7 @@ use capstan_api::gpu::cluster_policy::ClusterPolicyState;
 use capstan_api::nim::NimService;
 use capstan_apiserver::serve::{Listen, ListenError};
 use capstan_gpu_sim::faults::Fault;
+use capstan_gpu_sim::{Machines, Pace};
 use capstan_sim::{Cluster, NodeTemplate, StartError, node};
 use clap::ValueEnum;
 use futures::{StreamExt, TryStreamExt};
@@ -30,6 +31,8 @@ use progress::View;
 
 /// Nodes of a new cluster, if nobody says.
 const NODES: u16 = 2;
+/// Nodes of the largest cluster whose nodes run the code of operands; those of a larger one imitate it.
+const MOST_MACHINES: u16 = 16;
 /// Namespace of the operator and its operands.
 const NAMESPACE: &str = "capstan";
 
@@ -97,9 +100,24 @@ enum Format {
 struct Up {
     operator: Operator,
     cluster: Cluster,
-    kubeconfig: PathBuf,
-    /// Whether the kubeconfig is still good when the cluster has ended.
+    kubeconfig: KubeconfigFile,
+    /// What the nodes run on, whose files go with it.
+    machines: Option<Machines>,
+}
+
+/// The kubeconfig, which goes with its cluster, however that ends.
+struct KubeconfigFile {
+    path: PathBuf,
+    /// Whether it is still good when the cluster has ended.
     kept: bool,
+}
+
+impl Drop for KubeconfigFile {
+    fn drop(&mut self) {
+        if !self.kept {
+            let _ = std::fs::remove_file(&self.path);
+        }
+    }
 }
 
 pub(crate) async fn run(mut args: Args) -> Result<()> {
@@ -111,9 +129,7 @@ pub(crate) async fn run(mut args: Args) -> Result<()> {
     let again = data.is_some_and(Data::is_furnished);
     let wanted = if again && args.file.is_empty() { Vec::new() } else { manifests::read(&args.file)? };
     let faults = Faults::new(&args.fault, args.nodes())?;
-    // What goes wrong behind the stages, such as a CRD that is refused, is told as it happens.
-    let log = tracing_subscriber::fmt().with_max_level(tracing_subscriber::filter::LevelFilter::WARN);
-    log.with_writer(std::io::stderr).without_time().with_target(false).init();
+    log();
     let begin = Instant::now();
     let late = || anyhow!("not Ready after {} s: the last line above says what it waits for", args.timeout);
     let deadline = tokio::time::Instant::now() + Duration::from_secs(args.timeout);
@@ -166,16 +182,11 @@ async fn start(
     view: View,
 ) -> Result<(Up, Client)> {
     let stage = view.stage("cluster");
-    let nodes = node::Settings {
-        nodes: (0..args.nodes()).map(|index| gpu_node(index, args.gpus, faults)).collect(),
-        rules: [
-            vec![(node::Match::default(), containers())],
-            operands(),
-            faults.iter().flat_map(Fault::rules).collect(),
-        ]
-        .concat(),
-        ..node::Settings::default()
-    };
+    let machines = (args.nodes() <= MOST_MACHINES && args.gpus > 0)
+        .then(|| Machines::with_faults(faults.iter().cloned().collect()))
+        .transpose()
+        .context("cannot make a directory for the files of nodes")?;
+    let nodes = nodes(args, faults, machines.as_ref());
     let address = (std::net::Ipv4Addr::LOCALHOST, args.port).into();
     let listen = Listen { address, ..Listen::default() };
     let mut builder = Cluster::builder().node_settings(nodes).listen(listen);
@@ -193,34 +204,66 @@ async fn start(
     let kubeconfig = args.kubeconfig.clone().or_else(|| data.map(Data::kubeconfig));
     let kubeconfig = kubeconfig
         .unwrap_or_else(|| std::env::temp_dir().join(format!("capstan-{}.kubeconfig", listener.address().port())));
+    let kubeconfig = KubeconfigFile { path: kubeconfig, kept: data.is_some() };
     cluster
         .kubeconfig()
         .context("the cluster has no socket")?
-        .write(&kubeconfig)
-        .with_context(|| format!("cannot write the kubeconfig to {}", kubeconfig.display()))?;
+        .write(&kubeconfig.path)
+        .with_context(|| format!("cannot write the kubeconfig to {}", kubeconfig.path.display()))?;
     stage.done(&format!("Kubernetes API at {}", listener.url()));
     let client = cluster.client();
     if !data.is_some_and(Data::is_furnished) {
         manifests::apply(&client, &manifests::storage_class()).await?;
         manifests::apply(&client, &manifests::namespace(NAMESPACE)).await?;
     }
+    if machines.is_some() {
+        // Feature discovery says in objects of this kind what it found.
+        for entry in capstan_api::kinds().filter(|entry| entry.kind == "NodeFeature") {
+            faults::install(&client, entry.definition()).await?;
+        }
+    }
     nodes_ready(&client, view, args).await?;
 
     let operator = if args.no_operator {
         let policies = if args.gpus > 0 && !bring_gpus(wanted) { manifests::cluster_policy()? } else { Vec::new() };
-        Operator::awaited(&client, &[wanted, &policies].concat(), &kubeconfig, view).await?
+        Operator::awaited(&client, &[wanted, &policies].concat(), &kubeconfig.path, view).await?
     } else {
         Operator::start(&client, faults, view).await?
     };
-    Ok((Up { operator, cluster, kubeconfig, kept: data.is_some() }, client))
+    Ok((Up { operator, cluster, kubeconfig, machines }, client))
 }
 
-fn gpu_node(index: u16, gpus: u16, faults: &Faults) -> NodeTemplate {
-    let mut node = capstan_gpu_sim::gpu_node(&format!("gpu-{index}"), gpus);
-    for fault in faults.iter() {
-        fault.edit(&mut node);
-    }
-    node
+/// The nodes, and how their containers behave: on machines they run what is in our image, else all is imitated.
+fn nodes(args: &Args, faults: &Faults, machines: Option<&Machines>) -> node::Settings {
+    let (plain, pace) = (vec![(node::Match::default(), containers()), operands()], Pace::default());
+    let template: fn(&str, u16) -> NodeTemplate = match machines {
+        Some(_) => capstan_gpu_sim::bare_node,
+        None => capstan_gpu_sim::gpu_node,
+    };
+    let made = (0..args.nodes()).map(|index| {
+        let mut node = template(&format!("gpu-{index}"), args.gpus);
+        faults.iter().for_each(|fault| fault.edit(&mut node));
+        node
+    });
+    let settings = node::Settings { nodes: made.collect(), rules: plain, ..node::Settings::default() };
+    let mut settings = match machines {
+        Some(machines) => machines.run(settings, &crate::own_image(), pace),
+        None => node::Settings { rules: [settings.rules, capstan_gpu_sim::rules(pace)].concat(), ..settings },
+    };
+    let by_hardware = |fault: &&Fault| machines.is_some() && fault.is_of_hardware();
+    settings.rules.extend(faults.iter().filter(|fault| !by_hardware(fault)).flat_map(Fault::rules));
+    settings
+}
+
+/// What goes wrong behind the stages, such as a CRD that is refused, is told as it happens. What roles on nodes say is in
+/// the logs of their containers.
+fn log() {
+    use tracing_subscriber::filter::{LevelFilter, Targets};
+    use tracing_subscriber::prelude::*;
+    let roles = ["capstan_agent", "capstan_kubelet"].map(|target| (target, LevelFilter::OFF));
+    let lines = tracing_subscriber::fmt::layer().with_writer(std::io::stderr).without_time().with_target(false);
+    let told = Targets::new().with_default(LevelFilter::WARN).with_targets(roles);
+    tracing_subscriber::registry().with(lines.with_filter(told)).init();
 }
 
 /// A cluster with faults: nobody waits until it is Ready.
@@ -232,10 +275,10 @@ async fn broken(up: Up, client: &Client, wanted: &[Manifest], faults: &Faults, v
         for manifest in wanted {
             manifests::apply(client, manifest).await?;
         }
-        faults.inject(client, view, &up.kubeconfig).await?;
+        faults.inject(client, view, &up.kubeconfig.path).await?;
         let text = format!(
             "\nThis cluster is broken on purpose. In another terminal:\n\n  export KUBECONFIG={}\n  capstan doctor\n",
-            up.kubeconfig.display()
+            up.kubeconfig.path.display()
         );
         view.say("broken", &text);
         anyhow::Ok(())
@@ -247,7 +290,7 @@ async fn broken(up: Up, client: &Client, wanted: &[Manifest], faults: &Faults, v
     if result.is_ok() && !args.exit_when_ready {
         interrupted().await;
     }
-    faults.clean(&up.kubeconfig);
+    faults.clean(&up.kubeconfig.path);
     end(up, view).await?;
     result
 }
@@ -262,8 +305,8 @@ fn containers() -> node::Behaviour {
     }
 }
 
-/// Operands of GPU nodes wait for each other as on real ones; their images are there already.
-fn operands() -> Vec<(node::Match, node::Behaviour)> {
+/// Images of operands are there already.
+fn operands() -> (node::Match, node::Behaviour) {
     let here = node::Match { namespace: Some(NAMESPACE.into()), ..node::Match::default() };
     let soon = node::Behaviour {
         pull_time: Some(Duration::from_millis(20)),
@@ -271,7 +314,7 @@ fn operands() -> Vec<(node::Match, node::Behaviour)> {
         ready_after: Some(Duration::from_millis(20)),
         ..node::Behaviour::default()
     };
-    [vec![(here, soon)], capstan_gpu_sim::rules(capstan_gpu_sim::Pace::default())].concat()
+    (here, soon)
 }
 
 async fn nodes_ready(client: &Client, view: View, args: &Args) -> Result<()> {
@@ -372,24 +415,30 @@ fn summary(view: View, up: &Up, wanted: &[Manifest], data: Option<&Data>, took: 
         "\nReady after {:.1} s. In another terminal:\n\n  export KUBECONFIG={}\n  kubectl get nodes\n  \
          kubectl get clusterpolicies,daemonsets -A\n  kubectl get nimservices,deployments,pods -n {namespace}\n  kubectl describe nimservice -n {namespace}\n{}",
         took.as_secs_f64(),
-        up.kubeconfig.display(),
+        up.kubeconfig.path.display(),
         kept.unwrap_or_default(),
     );
     view.say("ready", &text);
 }
 
+/// Waits until somebody wants this process to end. A terminal that is closed counts: roles on nodes listen for that
+/// signal too, and so it would not end the process by itself.
 async fn interrupted() {
+    use tokio::signal::unix::{SignalKind, signal};
     // Without a handler the default action ends the process, which is what was asked for.
-    let _ = tokio::signal::ctrl_c().await;
+    let kinds = [SignalKind::interrupt(), SignalKind::terminate(), SignalKind::hangup()];
+    let Ok(mut signals) = kinds.into_iter().map(signal).collect::<std::io::Result<Vec<_>>>() else {
+        return std::future::pending().await;
+    };
+    let any = signals.iter_mut().map(|signal| Box::pin(signal.recv()));
+    futures::future::select_all(any).await;
 }
 
 /// Ends everything that was started and leaves nothing behind but what is kept.
 async fn end(up: Up, view: View) -> Result<()> {
     let operator = up.operator.end().await;
     up.cluster.stop();
-    if !up.kept {
-        let _ = std::fs::remove_file(&up.kubeconfig);
-    }
+    drop((up.machines, up.kubeconfig));
     view.say("stopped", "stopped");
     operator
 }

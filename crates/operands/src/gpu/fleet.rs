@@ -11,13 +11,13 @@ use super::nodes;
 use super::upgrade::Unfinished;
 
 /// Whether the node has GPUs to be used.
-pub(crate) const PRESENT: &str = "nvidia.com/gpu.present";
+pub(crate) const PRESENT: &str = capstan_node::labels::GPU_PRESENT;
 
 /// The NVIDIADriver that a node's driver comes from.
-pub(crate) const OWNER: &str = "nvidia.com/gpu-operator.driver.owner";
+pub(crate) const OWNER: &str = capstan_node::labels::DRIVER_OWNER;
 
 /// Labels that choose the operands of a node.
-pub(crate) const DEPLOY: &str = "nvidia.com/gpu.deploy.";
+pub(crate) const DEPLOY: &str = capstan_node::labels::DEPLOY_PREFIX;
 
 const NFD: &str = "feature.node.kubernetes.io/";
 pub(crate) const OS_ID: &str = "feature.node.kubernetes.io/system-os_release.ID";

@@ -1,6 +1,7 @@
 //! Labels and annotations of GPU nodes: which there are, and which are ours.
 
 use capstan_api::gpu::cluster_policy::sandbox::{SandboxMode, Workload};
+use capstan_node::{deploy_label, labels};
 
 /// Set by node feature discovery; any of them says that the node has an NVIDIA GPU.
 pub const PCI: [&str; 3] = [
@@ -9,25 +10,25 @@ pub const PCI: [&str; 3] = [
     "feature.node.kubernetes.io/pci-0300_10de.present",
 ];
 /// Whether the node has GPUs to be used.
-pub const PRESENT: &str = "nvidia.com/gpu.present";
+pub const PRESENT: &str = labels::GPU_PRESENT;
 /// The user's switch: `false` keeps every operand off the node.
-pub const OPERANDS: &str = "nvidia.com/gpu.deploy.operands";
+pub const OPERANDS: &str = labels::DEPLOY_OPERANDS;
 /// What the user wants the node's GPUs to be used for.
-pub const WORKLOAD: &str = "nvidia.com/gpu.workload.config";
+pub const WORKLOAD: &str = labels::WORKLOAD_CONFIG;
 /// Whether GPUs can be partitioned, as feature discovery says.
-pub const MIG_CAPABLE: &str = "nvidia.com/mig.capable";
+pub const MIG_CAPABLE: &str = labels::MIG_CAPABLE;
 /// GPU model, as feature discovery says.
-pub const PRODUCT: &str = "nvidia.com/gpu.product";
+pub const PRODUCT: &str = labels::GPU_PRODUCT;
 /// Set on vGPU guests.
-pub const VGPU_HOST_DRIVER: &str = "nvidia.com/vgpu.host-driver-version";
+pub const VGPU_HOST_DRIVER: &str = labels::VGPU_HOST_DRIVER;
 /// Layout of the partitions.
-pub const MIG_CONFIG: &str = "nvidia.com/mig.config";
+pub const MIG_CONFIG: &str = labels::MIG_CONFIG;
 /// The layout without partitions.
 pub const MIG_OFF: &str = "all-disabled";
 /// NVIDIADriver that installs the node's driver.
-pub const OWNER: &str = "nvidia.com/gpu-operator.driver.owner";
+pub const OWNER: &str = labels::DRIVER_OWNER;
 /// Annotation: drivers are upgraded automatically on this node. The driver manager reads it.
-pub const AUTO_UPGRADE: &str = "nvidia.com/gpu-driver-upgrade-enabled";
+pub const AUTO_UPGRADE: &str = labels::UPGRADE_ENABLED;
 /// Annotation: we chose the MIG layout, so that it goes with us.
 pub const MIG_CONFIG_IS_OURS: &str = "capstan.dev/mig-config-by-default";
 
@@ -38,7 +39,7 @@ pub const STARTUP_TAINT: &str = "capstan.dev/startup-taint";
 pub const RUNTIME: &str = "capstan.dev/container-runtime";
 
 macro_rules! deploy {
-    ($($name:literal),*) => { &[$(concat!("nvidia.com/gpu.deploy.", $name)),*] };
+    ($($name:literal),*) => { &[$(deploy_label!($name)),*] };
 }
 
 /// Operands of nodes that run containers.
@@ -61,19 +62,19 @@ const VGPU: &[&str] =
 /// Operands of a GPUCluster.
 pub const DRA: &[&str] = deploy!["driver", "dra-driver", "dra-validator", "dcgm-dra", "dcgm-exporter-dra"];
 /// Device plugins of sandboxes.
-const KUBEVIRT_PLUGIN: &str = "nvidia.com/gpu.deploy.sandbox-device-plugin";
-const KATA_PLUGIN: &str = "nvidia.com/gpu.deploy.kata-sandbox-device-plugin";
+const KUBEVIRT_PLUGIN: &str = deploy_label!("sandbox-device-plugin");
+const KATA_PLUGIN: &str = deploy_label!("kata-sandbox-device-plugin");
 /// Confidential computing.
-pub const CC_MANAGER: &str = "nvidia.com/gpu.deploy.cc-manager";
+pub const CC_MANAGER: &str = deploy_label!("cc-manager");
 /// Partitioning.
-pub const MIG_MANAGER: &str = "nvidia.com/gpu.deploy.mig-manager";
+pub const MIG_MANAGER: &str = deploy_label!("mig-manager");
 /// The DRA driver, which has to outlive the claims that it prepared.
-pub const DRA_DRIVER: &str = "nvidia.com/gpu.deploy.dra-driver";
+pub const DRA_DRIVER: &str = deploy_label!("dra-driver");
 /// The driver.
-pub const DRIVER: &str = "nvidia.com/gpu.deploy.driver";
+pub const DRIVER: &str = labels::DEPLOY_DRIVER;
 /// What offers GPUs to the kubelet.
-pub const DEVICE_PLUGIN: &str = "nvidia.com/gpu.deploy.device-plugin";
-const VGPU_MANAGER: &str = "nvidia.com/gpu.deploy.vgpu-manager";
+pub const DEVICE_PLUGIN: &str = capstan_node::DEVICE_PLUGIN.deploy_label();
+const VGPU_MANAGER: &str = deploy_label!("vgpu-manager");
 
 /// Every key that says where an operand runs, each once.
 pub fn all() -> impl Iterator<Item = &'static str> {

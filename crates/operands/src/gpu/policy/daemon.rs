@@ -275,7 +275,7 @@ impl Daemon {
 }
 
 /// Where the driver's root shows, unless a policy says otherwise.
-pub(super) const DRIVER_DIR: &str = "/run/nvidia/driver";
+pub(super) const DRIVER_DIR: &str = capstan_node::paths::DRIVER_ROOT;
 
 /// Where the kubelet is, unless a policy says otherwise.
 pub(super) const KUBELET_DIR: &str = "/var/lib/kubelet";

@@ -14,9 +14,9 @@ use super::snippets::{after_toolkit, set_all};
 use super::{Cx, Operand, Outcome, enabled, node_agent};
 
 pub(super) const OPERAND: Operand = Operand {
-    name: "state-dcgm-exporter",
+    name: capstan_node::EXPORTER.operand(),
     condition: "DcgmExporter",
-    deploy: Some("dcgm-exporter"),
+    deploy: capstan_node::EXPORTER.deploy,
     enabled: |cx| enabled(&cx.spec().dcgm_exporter.component),
     objects,
 };
@@ -33,7 +33,7 @@ pub(super) const ENGINE: &str = "nvidia-dcgm:5555";
 
 fn objects(cx: &Cx<'_>) -> Outcome<Vec<Object>> {
     let exporter = &cx.spec().dcgm_exporter;
-    let shared = node_agent::has(cx, "dcgm-exporter")?;
+    let shared = node_agent::has(cx, &capstan_node::EXPORTER)?;
     let mut objects = Vec::new();
     if !shared {
         let rights = Rights { here: vec![rule("", &["configmaps"], &["get", "list"])], ..Rights::default() };
@@ -116,8 +116,11 @@ fn template() -> Daemon {
     main.liveness_probe = Some(probe(Some(5)));
     main.readiness_probe = Some(probe(None));
     let volumes = vec![host("pod-gpu-resources", "/var/lib/kubelet/pod-resources"), host("run-nvidia", "/run/nvidia")];
-    let mut daemon =
-        Daemon::new(NAME, NAME, "dcgm-exporter").constrained(NAME).with(vec![toolkit], vec![main], volumes);
+    let mut daemon = Daemon::new(NAME, NAME, capstan_node::EXPORTER.deploy()).constrained(NAME).with(
+        vec![toolkit],
+        vec![main],
+        volumes,
+    );
     daemon.pod.automount_service_account_token = Some(false);
     daemon
 }
@@ -127,7 +130,7 @@ pub(super) fn daemon(cx: &Cx<'_>) -> Outcome<Daemon> {
     let mut daemon = template();
     daemon.common(cx)?;
     daemon.validated(cx)?;
-    let own = daemon.runs_role(cx, &exporter.component, IMAGE, "exporter")?;
+    let own = daemon.runs_role(cx, &exporter.component, IMAGE, &capstan_node::EXPORTER)?;
     daemon.pod_annotations.extend(exporter.annotations.clone().unwrap_or_default());
     if own {
         by_itself(&mut daemon);

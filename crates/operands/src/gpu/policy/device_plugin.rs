@@ -10,9 +10,9 @@ use super::toolkit::entrypoint;
 use super::{Cx, Operand, Outcome, enabled, node_agent};
 
 pub(super) const OPERAND: Operand = Operand {
-    name: "state-device-plugin",
+    name: capstan_node::DEVICE_PLUGIN.operand(),
     condition: "DevicePlugin",
-    deploy: Some("device-plugin"),
+    deploy: capstan_node::DEVICE_PLUGIN.deploy,
     enabled: |cx| enabled(&cx.spec().device_plugin.component),
     objects,
 };
@@ -40,7 +40,7 @@ pub(super) fn rights(_: &Cx<'_>) -> Rights {
 }
 
 fn objects(cx: &Cx<'_>) -> Outcome<Vec<Object>> {
-    if node_agent::has(cx, "device-plugin")? {
+    if node_agent::has(cx, &capstan_node::DEVICE_PLUGIN)? {
         return node_agent::objects(cx);
     }
     let mut objects = access(cx, ACCOUNT, rights(cx));
@@ -79,7 +79,7 @@ fn template() -> Daemon {
             at("mps-root", "/mps"),
         ])
         .privileged();
-    Daemon::new(NAME, ACCOUNT, "device-plugin").constrained("hostmount-anyuid").with(
+    Daemon::new(NAME, ACCOUNT, capstan_node::DEVICE_PLUGIN.deploy()).constrained("hostmount-anyuid").with(
         vec![toolkit, first],
         vec![main, sidecar],
         vec![
@@ -100,7 +100,7 @@ pub(super) fn daemon(cx: &Cx<'_>) -> Outcome<Daemon> {
     let mut daemon = template();
     daemon.common(cx)?;
     daemon.validated(cx)?;
-    let own = daemon.runs_role(cx, &plugin.component, IMAGE, "device-plugin")?;
+    let own = daemon.runs_role(cx, &plugin.component, IMAGE, &capstan_node::DEVICE_PLUGIN)?;
     if own {
         daemon.after_driver();
         daemon.unmount(ENTRYPOINT);

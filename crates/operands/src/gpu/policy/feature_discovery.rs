@@ -10,9 +10,9 @@ use super::snippets::{after_toolkit, config_managers};
 use super::{Cx, Operand, Outcome, enabled, node_agent};
 
 pub(super) const OPERAND: Operand = Operand {
-    name: "gpu-feature-discovery",
+    name: capstan_node::FEATURE_DISCOVERY.operand(),
     condition: "FeatureDiscovery",
-    deploy: Some("gpu-feature-discovery"),
+    deploy: capstan_node::FEATURE_DISCOVERY.deploy,
     enabled: |cx| enabled(&cx.spec().gfd),
     objects,
 };
@@ -55,7 +55,7 @@ pub(super) fn own_node_only(cx: &Cx<'_>, account: &str) -> Vec<Object> {
 }
 
 fn objects(cx: &Cx<'_>) -> Outcome<Vec<Object>> {
-    if node_agent::has(cx, "gpu-feature-discovery")? {
+    if node_agent::has(cx, &capstan_node::FEATURE_DISCOVERY)? {
         return node_agent::objects(cx);
     }
     let mut objects = access(cx, ACCOUNT, rights(cx));
@@ -79,7 +79,7 @@ fn template() -> Daemon {
         .mounts(vec![at("output-dir", FEATURES), at("host-sys", "/sys").read_only()])
         .privileged();
     let volumes = vec![host("output-dir", FEATURES), host("host-sys", "/sys"), host_dir("run-nvidia", "/run/nvidia")];
-    Daemon::new(NAME, ACCOUNT, "gpu-feature-discovery").part_of("nvidia-gpu").with(
+    Daemon::new(NAME, ACCOUNT, capstan_node::FEATURE_DISCOVERY.deploy()).part_of("nvidia-gpu").with(
         vec![toolkit, first],
         vec![main, sidecar],
         volumes,
@@ -91,7 +91,7 @@ pub(super) fn daemon(cx: &Cx<'_>) -> Outcome<Daemon> {
     let mut daemon = template();
     daemon.common(cx)?;
     daemon.validated(cx)?;
-    let own = daemon.runs_role(cx, discovery, IMAGE, "feature-discovery")?;
+    let own = daemon.runs_role(cx, discovery, IMAGE, &capstan_node::FEATURE_DISCOVERY)?;
     if cx.cluster.openshift.is_some() {
         set_env(daemon.main(), "USE_NODE_FEATURE_API", "false");
     }

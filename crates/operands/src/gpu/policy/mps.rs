@@ -13,7 +13,7 @@ use super::snippets::{after_toolkit, config_managers, pull_if_set, requirements}
 use super::{Cx, Operand, Outcome, enabled};
 
 pub(super) const OPERAND: Operand = Operand {
-    name: "state-mps-control-daemon",
+    name: capstan_node::MPS_CONTROL_DAEMON.operand(),
     condition: "MpsControlDaemon",
     // The device plugin's configuration chooses the nodes.
     deploy: None,
@@ -46,15 +46,16 @@ fn template() -> Daemon {
         .with("NVIDIA_DRIVER_CAPABILITIES", "compute,utility")
         .mounts(vec![at("mps-shm", "/dev/shm"), at("mps-root", "/mps")])
         .privileged();
-    let mut daemon = Daemon::new(NAME, NAME, "device-plugin").constrained("hostmount-anyuid").with(
-        vec![toolkit, mounts, first],
-        vec![main, sidecar],
-        vec![
-            host_dir("run-nvidia", "/run/nvidia"),
-            host_make("mps-root", MPS_ROOT),
-            host("mps-shm", "/run/nvidia/mps/shm"),
-        ],
-    );
+    let mut daemon =
+        Daemon::new(NAME, NAME, capstan_node::DEVICE_PLUGIN.deploy()).constrained("hostmount-anyuid").with(
+            vec![toolkit, mounts, first],
+            vec![main, sidecar],
+            vec![
+                host_dir("run-nvidia", "/run/nvidia"),
+                host_make("mps-root", MPS_ROOT),
+                host("mps-shm", "/run/nvidia/mps/shm"),
+            ],
+        );
     daemon.pod.host_pid = Some(true);
     let selector: &mut BTreeMap<_, _> = daemon.pod.node_selector.get_or_insert_default();
     selector.insert("nvidia.com/mps.capable".into(), "true".into());
@@ -68,13 +69,13 @@ fn daemon(cx: &Cx<'_>) -> Outcome<Daemon> {
     daemon.validated(cx)?;
     // Arguments and variables are those of the device plugin, another program.
     let component = Component { args: None, env: None, ..plugin.clone() };
-    let own = daemon.runs_role(cx, &component, "DEVICE_PLUGIN_IMAGE", "mps-control-daemon")?;
+    let own = daemon.runs_role(cx, &component, "DEVICE_PLUGIN_IMAGE", &capstan_node::MPS_CONTROL_DAEMON)?;
     let path = cx.found(&plugin.image, "DEVICE_PLUGIN_IMAGE")?.path;
     if let Some(mounts) = daemon.container(MOUNTS) {
         mounts.image = Some(path);
         pull_if_set(mounts, &plugin.image);
         if own {
-            super::own::own(cx, &plugin.image, mounts, &["agent", "mps-control-daemon", "mount-shm"]);
+            super::own::own(cx, &plugin.image, mounts, &["agent", capstan_node::MPS_CONTROL_DAEMON.name, "mount-shm"]);
         }
         if let Some(resources) = &plugin.resources {
             mounts.resources = Some(requirements(resources));

@@ -6,6 +6,7 @@
 use std::collections::BTreeMap;
 
 use capstan_api::gpu::component::Component;
+use capstan_node::Role;
 use capstan_plan::Object;
 use k8s_openapi::api::core::v1::{PodAffinityTerm, PodAntiAffinity};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::LabelSelector;
@@ -17,20 +18,17 @@ use super::gpu_cluster::on_nodes;
 use super::pod::{Build, container, set_env};
 use super::{Cx, Outcome, dcgm_exporter, device_plugin, enabled, feature_discovery};
 use crate::gpu::agent::{LAYOUT, Layout};
-use crate::gpu::fleet::DEPLOY;
 
 pub(super) const NAME: &str = "capstan-node-agent";
 /// The label by which its pods are found.
 const SELECTED: &str = "app.kubernetes.io/name";
-/// Pods that are one by one on a node wherever they come from: the kubelet has one socket for a resource.
-const PLUGIN: &str = "device-plugin";
+/// The role that is alone on a node wherever its pods come from: the kubelet has one socket for a resource.
+const PLUGIN: &Role = &capstan_node::DEVICE_PLUGIN;
 
 /// What may share the pod.
 struct Member {
-    /// Its deploy label.
-    deploy: &'static str,
-    /// Its role.
-    role: &'static str,
+    /// Its role, which has a deploy label.
+    role: &'static Role,
     /// The `app` of its own pods. Those who want a node without clients of GPUs wait until pods of that label are gone.
     app: &'static str,
     /// Variable that names another image.
@@ -47,8 +45,7 @@ struct Member {
 
 const MEMBERS: &[Member] = &[
     Member {
-        deploy: PLUGIN,
-        role: "device-plugin",
+        role: PLUGIN,
         app: device_plugin::NAME,
         variable: "DEVICE_PLUGIN_IMAGE",
         component: |cx| &cx.spec().device_plugin.component,
@@ -57,8 +54,7 @@ const MEMBERS: &[Member] = &[
         daemon: device_plugin::daemon,
     },
     Member {
-        deploy: "gpu-feature-discovery",
-        role: "feature-discovery",
+        role: &capstan_node::FEATURE_DISCOVERY,
         app: feature_discovery::NAME,
         variable: "GFD_IMAGE",
         component: |cx| &cx.spec().gfd,
@@ -67,8 +63,7 @@ const MEMBERS: &[Member] = &[
         daemon: feature_discovery::daemon,
     },
     Member {
-        deploy: "dcgm-exporter",
-        role: "exporter",
+        role: &capstan_node::EXPORTER,
         app: dcgm_exporter::NAME,
         variable: "DCGM_EXPORTER_IMAGE",
         component: |cx| &cx.spec().dcgm_exporter.component,
@@ -117,9 +112,9 @@ fn members(cx: &Cx<'_>) -> Outcome<Vec<&'static Member>> {
     }
 }
 
-/// Whether the operand with that deploy label is part of the shared pod.
-pub(super) fn has(cx: &Cx<'_>, deploy: &str) -> Outcome<bool> {
-    Ok(members(cx)?.iter().any(|member| member.deploy == deploy))
+/// Whether a role is part of the shared pod.
+pub(super) fn has(cx: &Cx<'_>, role: &Role) -> Outcome<bool> {
+    Ok(members(cx)?.iter().any(|member| member.role == role))
 }
 
 /// The pod and what it may do, the same for every operand that is part of it.
@@ -145,7 +140,7 @@ pub(super) fn objects(cx: &Cx<'_>) -> Outcome<Vec<Object>> {
 }
 
 fn daemon(cx: &Cx<'_>, members: &[&Member]) -> Outcome<Daemon> {
-    let mut daemon = Daemon::new(NAME, NAME, PLUGIN).constrained(NAME).with(
+    let mut daemon = Daemon::new(NAME, NAME, PLUGIN.deploy()).constrained(NAME).with(
         vec![],
         vec![container(NAME).node_name().with("FOLLOW_NODE_LABELS", "true")],
         vec![],
@@ -156,17 +151,17 @@ fn daemon(cx: &Cx<'_>, members: &[&Member]) -> Outcome<Daemon> {
     for member in members {
         let part = (member.daemon)(cx)?;
         configured |= part.pod.containers.iter().any(|one| one.name == "config-manager");
-        roles.push(member.role);
+        roles.push(member.role.name);
         daemon.take_in(part);
     }
     if configured {
         // It is a role of the same process instead of a container beside it.
-        roles.insert(0, "config-manager");
+        roles.insert(0, capstan_node::CONFIG_MANAGER.name);
         let default = cx.spec().device_plugin.config.as_ref().and_then(|config| config.default.as_deref());
         set_env(daemon.main(), "DEFAULT_CONFIG", default.unwrap_or_default());
         set_env(daemon.main(), "FALLBACK_STRATEGIES", "empty");
     }
-    let plugs = members.iter().any(|member| member.deploy == PLUGIN);
+    let plugs = members.iter().any(|member| member.role == PLUGIN);
     daemon.main().args = Some(vec!["agent".into(), "--roles".into(), roles.join(",")]);
     if plugs {
         daemon.after_driver();
@@ -177,8 +172,7 @@ fn daemon(cx: &Cx<'_>, members: &[&Member]) -> Outcome<Daemon> {
     daemon.pod_labels = daemon.selector.clone();
     daemon.pod_labels.extend(members.first().map(|member| ("app".to_owned(), member.app.to_owned())));
     daemon.pod.node_selector = None;
-    let labels: Vec<String> = members.iter().map(|member| format!("{DEPLOY}{}", member.deploy)).collect();
-    let wanted: Vec<(&str, &str)> = labels.iter().map(|label| (label.as_str(), "true")).collect();
+    let wanted: Vec<(&str, &str)> = members.iter().map(|member| (member.role.deploy_label(), "true")).collect();
     let mut affinity = on_nodes(&wanted);
     affinity.pod_anti_affinity = plugs.then(alone_with_the_kubelet);
     daemon.pod.affinity = Some(affinity);

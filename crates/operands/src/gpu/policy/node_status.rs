@@ -12,9 +12,9 @@ use super::snippets::as_root;
 use super::{Cx, Operand, Outcome};
 
 pub(super) const OPERAND: Operand = Operand {
-    name: "state-node-status-exporter",
+    name: capstan_node::NODE_STATUS_EXPORTER.operand(),
     condition: "NodeStatusExporter",
-    deploy: Some("node-status-exporter"),
+    deploy: capstan_node::NODE_STATUS_EXPORTER.deploy,
     enabled: |cx| cx.spec().node_status_exporter.enabled == Some(true),
     objects,
 };
@@ -85,10 +85,13 @@ fn daemon(cx: &Cx<'_>) -> Outcome<Daemon> {
         ..ContainerPort::default()
     }]);
     let volumes = vec![host_dir("run-nvidia", "/run/nvidia"), host("host-root", "/")];
-    let mut daemon =
-        Daemon::new(NAME, NAME, "node-status-exporter").constrained(NAME).with(vec![], vec![main], volumes);
+    let mut daemon = Daemon::new(NAME, NAME, capstan_node::NODE_STATUS_EXPORTER.deploy()).constrained(NAME).with(
+        vec![],
+        vec![main],
+        volumes,
+    );
     daemon.common(cx)?;
-    daemon.runs_role(cx, exporter, "VALIDATOR_IMAGE", "node-status-exporter")?;
+    daemon.runs_role(cx, exporter, "VALIDATOR_IMAGE", &capstan_node::NODE_STATUS_EXPORTER)?;
     daemon.finishes_as(exporter);
     as_root(daemon.main());
     Ok(daemon)

@@ -12,8 +12,8 @@ use crate::gpu::image;
 const PROGRAM: &str = "/usr/bin/capstan";
 
 /// What the validator says about the driver, as variables.
-const DRIVER_READY: &str = "/run/nvidia/validations/driver-ready";
-const TOOLKIT_READY: &str = "/run/nvidia/validations/toolkit-ready";
+const DRIVER_READY: &str = capstan_node::validation::DRIVER_FILE;
+const TOOLKIT_READY: &str = capstan_node::validation::TOOLKIT_FILE;
 
 /// Verb for the pods of checks, of which the validator in our image clears all old ones at once.
 pub(super) const CLEARS: &str = "deletecollection";
@@ -62,13 +62,13 @@ impl Daemon {
         cx: &Cx<'_>,
         component: &Component,
         variable: &str,
-        role: &str,
+        role: &capstan_node::Role,
     ) -> Outcome<bool> {
         let found = cx.found(&component.image, variable)?;
         self.runs_image(&found.path, component);
         if found.own {
             let given = component.args.iter().flatten().map(String::as_str);
-            let words: Vec<&str> = ["agent", role].into_iter().chain(given).collect();
+            let words: Vec<&str> = ["agent", role.name].into_iter().chain(given).collect();
             self.pull_own(cx);
             own(cx, &component.image, self.main(), &words);
         }
@@ -112,7 +112,7 @@ pub(super) fn own_check(cx: &Cx<'_>, image: &Image, check: &mut Container) -> Ou
     let words = check.command.iter().chain(&check.args).flatten().map(String::as_str).collect::<Vec<_>>().join(" ");
     let ready = format!("--file={TOOLKIT_READY}");
     let role: &[&str] = match words.trim_start_matches("sh -c ") {
-        "nvidia-validator" => &["agent", "validator"],
+        "nvidia-validator" => &["agent", capstan_node::VALIDATOR.name],
         UNTIL_TOOLKIT => &["agent", "after", &ready],
         _ => {
             return Err(format!(

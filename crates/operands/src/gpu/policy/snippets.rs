@@ -170,7 +170,7 @@ impl Daemon {
             container.image = Some(found.path.clone());
             pull_if_set(container, &plugin.component.image);
             if found.own {
-                super::own::own(cx, &plugin.component.image, container, &["agent", "config-manager"]);
+                super::own::own(cx, &plugin.component.image, container, &["agent", capstan_node::CONFIG_MANAGER.name]);
             }
             if let Some(resources) = resources {
                 container.resources = Some(requirements(resources));
@@ -192,7 +192,7 @@ pub(super) fn config_managers(process: &str) -> (Container, Container) {
             .with("ONESHOT", said(once))
             .with("KUBECONFIG", "")
             .node_name()
-            .with("NODE_LABEL", "nvidia.com/device-plugin.config")
+            .with("NODE_LABEL", capstan_node::labels::DEVICE_PLUGIN_CONFIG)
             .with("CONFIG_FILE_SRCDIR", "/available-configs")
             .with("CONFIG_FILE_DST", "/config/config.yaml")
             .with("DEFAULT_CONFIG", "")

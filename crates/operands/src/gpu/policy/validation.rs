@@ -14,7 +14,7 @@ use super::{Cx, Operand, Outcome, enabled};
 use crate::gpu::image;
 
 pub(super) const OPERAND: Operand = Operand {
-    name: "state-operator-validation",
+    name: capstan_node::VALIDATOR.operand(),
     condition: "Validation",
     deploy: Some("operator-validator"),
     enabled: |_| true,

@@ -1,7 +1,7 @@
 //! The journal's keys. The first group is the reference's, so that an upgrade under way can be taken over, both ways.
 
 /// Label: how far the node is.
-pub const STATE: &str = "nvidia.com/gpu-driver-upgrade-state";
+pub const STATE: &str = capstan_node::labels::UPGRADE_STATE;
 /// Label by which users keep a node out of upgrades: `true`.
 pub const SKIP: &str = "nvidia.com/gpu-driver-upgrade.skip";
 /// Label by which users keep a pod out of drains: `true`.

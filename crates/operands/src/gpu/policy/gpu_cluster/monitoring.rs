@@ -20,7 +20,7 @@ pub(super) const DCGM: Part = Part {
 };
 
 pub(super) const EXPORTER: Part = Part {
-    name: "state-dcgm-exporter",
+    name: capstan_node::EXPORTER.operand(),
     condition: "DcgmExporter",
     deploy: "dcgm-exporter-dra",
     enabled: |dra| enabled(&dra.policy.spec.dcgm_exporter.component),

@@ -1,0 +1,265 @@
+//! Runs the roles of one process, each supervised on its own: one that fails or panics is started again with backoff,
+//! and the others do not notice. How they fare is in [`Health`], and on the Node as events.
+//!
+//! A role that follows a label of the node runs while that label is `true`, as if it had a pod of its own.
+
+mod backoff;
+mod events;
+mod health;
+mod serve;
+#[cfg(test)]
+mod tests;
+
+use std::time::Duration;
+
+use futures::{Stream, StreamExt};
+use tokio::sync::watch;
+use tokio::task::{JoinError, JoinSet};
+use tracing::instrument::WithSubscriber;
+
+pub use backoff::Backoff;
+pub use health::{Failure, FailureKind, Health, Report, RoleHealth, State};
+pub use serve::serve_health;
+
+use crate::own_node::{NodeFacts, OwnNode};
+use crate::roles::Role;
+use crate::{Cx, Error, Result};
+use events::{Change, NodeEvents};
+
+/// A node whose labels are not known within this time runs its roles: GPUs matter more than a pause.
+const LABELS_TIMEOUT: Duration = Duration::from_secs(10);
+
+/// How roles are supervised.
+#[derive(Debug, Clone, Default)]
+pub struct Settings {
+    /// Name of this node, for its labels and for events about it; none without.
+    pub node_name: String,
+    /// Whether a role runs only while its own label of the node is `true`.
+    pub follow_node_labels: bool,
+    /// How a role that failed is started again.
+    pub backoff: Backoff,
+}
+
+/// Runs roles until they are told to stop, or until all have completed. No role that fails ends another.
+pub async fn supervise(roles: Vec<Role>, settings: Settings, cx: Cx) -> Result<()> {
+    if !settings.follow_node_labels {
+        return run(roles, None, settings, cx).await;
+    }
+    if settings.node_name.is_empty() {
+        return Err(OwnNode::unnamed());
+    }
+    let (sender, labels) = watch::channel(None);
+    let facts = watch_node(settings.node_name.clone(), settings.backoff, cx.clone());
+    let watched = cx.stop.clone().run_until_cancelled_owned(pass_on(facts, sender));
+    let watching = tokio::spawn(watched.with_current_subscriber());
+    let ended = run(roles, Some(labels), settings, cx).await;
+    watching.abort();
+    ended
+}
+
+/// What is known of the node; nothing before the API server answered.
+type Labels = watch::Receiver<Option<NodeFacts>>;
+
+async fn run(roles: Vec<Role>, labels: Option<Labels>, settings: Settings, cx: Cx) -> Result<()> {
+    let events = NodeEvents::start(settings.node_name.clone(), &cx);
+    let mut running = JoinSet::new();
+    for role in roles {
+        // In the order of the list, and paused until its label is known.
+        cx.health.update(role.name(), |role| role.state = State::Paused);
+        let label = capstan_node::role(role.name()).and_then(|role| role.deploy_label);
+        let wanted = label.zip(labels.clone()).map(|(label, labels)| Wanted { label, labels });
+        let supervisor = Supervisor { role, backoff: settings.backoff, events: events.clone(), cx: cx.clone() };
+        running.spawn(supervisor.run(wanted).with_current_subscriber());
+    }
+    while let Some(ended) = running.join_next().await {
+        // Roles have tasks of their own: only a fault of the supervisor itself ends up here.
+        ended.map_err(|error| Error::Outside(error.to_string()))?;
+    }
+    Ok(())
+}
+
+/// The node's own object as it changes. An API server that cannot be reached is tried again and again.
+fn watch_node(name: String, backoff: Backoff, cx: Cx) -> impl Stream<Item = Result<NodeFacts>> + Send {
+    let connect = async move {
+        let mut failures = 0;
+        loop {
+            match OwnNode::connect(&name, &cx).await {
+                Ok(node) => return node.watch(),
+                Err(error) => {
+                    failures += 1;
+                    let delay = backoff.delay(failures, fastrand::f64());
+                    tracing::warn!(%error, ?delay, "labels of this node are not known; retrying");
+                    tokio::time::sleep(delay).await;
+                }
+            }
+        }
+    };
+    futures::stream::once(connect).flatten()
+}
+
+async fn pass_on(facts: impl Stream<Item = Result<NodeFacts>>, labels: watch::Sender<Option<NodeFacts>>) {
+    let mut facts = std::pin::pin!(facts);
+    while let Some(facts) = facts.next().await {
+        match facts {
+            Ok(facts) => drop(labels.send_replace(Some(facts))),
+            Err(error) => tracing::warn!(%error, "labels of this node are not known; roles go on as they are"),
+        }
+    }
+    // Nothing new is known any more, but what was known holds.
+    std::future::pending().await
+}
+
+/// Whether the node's label lets a role run.
+struct Wanted {
+    label: &'static str,
+    labels: Labels,
+}
+
+impl Wanted {
+    fn unwanted(&self, facts: Option<&NodeFacts>) -> bool {
+        facts.is_some_and(|facts| facts.label(self.label) != Some("true"))
+    }
+
+    /// Waits a while for the first word of the API server.
+    async fn known(&mut self) {
+        let _ = tokio::time::timeout(LABELS_TIMEOUT, self.labels.wait_for(Option::is_some)).await;
+    }
+
+    fn is_paused(&self) -> bool {
+        self.unwanted(self.labels.borrow().as_ref())
+    }
+
+    /// Waits until the role is to be paused, or to run.
+    async fn until(&mut self, paused: bool) {
+        while self.is_paused() != paused {
+            if self.labels.changed().await.is_err() {
+                std::future::pending::<()>().await;
+            }
+        }
+    }
+}
+
+/// The same where no label decides.
+async fn until(wanted: &mut Option<Wanted>, paused: bool) {
+    match wanted {
+        Some(wanted) => wanted.until(paused).await,
+        None if paused => std::future::pending().await,
+        None => {}
+    }
+}
+
+/// How a run of a role ended.
+enum Ended {
+    /// The node's label says that it should not run.
+    Paused,
+    /// By itself, or because the process ends.
+    Completed,
+    Failed(FailureKind, String),
+}
+
+struct Supervisor {
+    role: Role,
+    backoff: Backoff,
+    events: NodeEvents,
+    cx: Cx,
+}
+
+impl Supervisor {
+    /// Runs the role again and again, until it completes or the process ends.
+    async fn run(self, mut wanted: Option<Wanted>) {
+        let stop = &self.cx.stop;
+        if let Some(wanted) = &mut wanted {
+            stop.run_until_cancelled(wanted.known()).await;
+        }
+        let mut failures = 0;
+        while stop.run_until_cancelled(self.paused(&mut wanted)).await.is_some() {
+            match self.run_once(&mut wanted, &mut failures).await {
+                Ended::Completed => return self.set(State::Completed),
+                Ended::Paused => {}
+                Ended::Failed(kind, message) => {
+                    failures += 1;
+                    stop.run_until_cancelled(self.back_off(kind, message, failures, &mut wanted)).await;
+                }
+            }
+        }
+    }
+
+    fn set(&self, state: State) {
+        self.cx.health.update(self.role.name(), |role| role.state = state);
+    }
+
+    /// Waits until the label lets the role run.
+    async fn paused(&self, wanted: &mut Option<Wanted>) {
+        if wanted.as_ref().is_some_and(Wanted::is_paused) {
+            tracing::info!(role = self.role.name(), "role paused: the node's label is not true");
+            self.set(State::Paused);
+            until(wanted, false).await;
+        }
+    }
+
+    /// One run of the role, in a task of its own: a panic ends that task alone.
+    async fn run_once(&self, wanted: &mut Option<Wanted>, failures: &mut u32) -> Ended {
+        self.set(State::Running);
+        let stop = self.cx.stop.child_token();
+        let (role, cx) = (self.role.clone(), Cx { stop: stop.clone(), ..self.cx.clone() });
+        // What a failed run left behind is told to end.
+        let _leftovers = stop.clone().drop_guard();
+        let mut running = tokio::spawn(async move { role.run(cx).await }.with_current_subscriber());
+        let recovered = tokio::time::sleep(self.backoff.reset_after);
+        tokio::pin!(recovered);
+        loop {
+            tokio::select! {
+                ended = &mut running => return self.ended(ended),
+                () = until(wanted, true) => break,
+                () = &mut recovered, if *failures > 0 => {
+                    *failures = 0;
+                    tracing::info!(role = self.role.name(), "role recovered");
+                    self.cx.health.update(self.role.name(), |role| role.failures = 0);
+                    self.events.report(self.role.name(), Change::Recovered);
+                }
+            }
+        }
+        stop.cancel();
+        if let Ended::Failed(_, error) = self.ended(running.await) {
+            tracing::warn!(role = self.role.name(), error, "role failed while it was paused");
+        }
+        Ended::Paused
+    }
+
+    fn ended(&self, ended: Result<Result<()>, JoinError>) -> Ended {
+        let (kind, message) = match ended {
+            Ok(Ok(())) => return Ended::Completed,
+            Ok(Err(error @ Error::Config(_))) => (FailureKind::Configuration, error.to_string()),
+            Ok(Err(error)) => (FailureKind::Error, error.to_string()),
+            Err(error) => (FailureKind::Panic, panic_message(error)),
+        };
+        if self.cx.stop.is_cancelled() {
+            tracing::warn!(role = self.role.name(), error = message, "role failed while the process ends");
+            return Ended::Completed;
+        }
+        Ended::Failed(kind, message)
+    }
+
+    /// Reports the failure, and waits until the role may start again.
+    async fn back_off(&self, kind: FailureKind, message: String, failures: u32, wanted: &mut Option<Wanted>) {
+        let (name, delay) = (self.role.name(), self.backoff.delay(failures, fastrand::f64()));
+        tracing::error!(role = name, attempt = failures, ?delay, ?kind, error = message, "role failed; restarting");
+        self.cx.health.update(name, |role| {
+            (role.state, role.failures) = (State::Backoff, failures);
+            role.last_failure = Some(Failure { kind, message: message.clone(), time: jiff::Timestamp::now() });
+        });
+        self.events.report(name, Change::Failed(failures, message));
+        tokio::select! {
+            () = tokio::time::sleep(delay) => self.cx.health.update(name, |role| role.restarts += 1),
+            () = until(wanted, true) => {}
+        }
+    }
+}
+
+/// What a panic said.
+fn panic_message(error: JoinError) -> String {
+    let Ok(panic) = error.try_into_panic() else { return "its task was aborted".into() };
+    let text = panic.downcast_ref::<&str>().map(|text| (*text).to_owned());
+    let text = text.or_else(|| panic.downcast_ref::<String>().cloned());
+    format!("panicked: {}", text.as_deref().unwrap_or("without a message"))
+}
