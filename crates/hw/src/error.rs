@@ -29,6 +29,9 @@ pub enum Error {
     /// The process may not do that.
     #[error("no permission to {0}")]
     NoPermission(&'static str),
+    /// A process uses what is to be changed.
+    #[error("{0} is in use; stop the processes that use it first")]
+    InUse(String),
     /// Anything else, with the call that failed.
     #[error("{call}: {why}")]
     Call {
@@ -45,11 +48,29 @@ pub enum Error {
         /// What is wrong with it.
         why: String,
     },
+    /// The kernel refused what was written to one of its files.
+    #[error("cannot write '{value}' to {}: {why}", path.display())]
+    Write {
+        /// The file.
+        path: PathBuf,
+        /// What was written.
+        value: String,
+        /// What the kernel said.
+        why: String,
+    },
 }
 
 impl Error {
     /// Whether the same question may get an answer later, without anyone changing the request.
     pub fn may_pass(&self) -> bool {
-        matches!(self, Self::NoLibrary { .. } | Self::NoDriver(_) | Self::VersionMismatch | Self::Call { .. })
+        matches!(
+            self,
+            Self::NoLibrary { .. }
+                | Self::NoDriver(_)
+                | Self::VersionMismatch
+                | Self::InUse(_)
+                | Self::Call { .. }
+                | Self::Write { .. }
+        )
     }
 }

@@ -3,6 +3,17 @@
 //! Every link on the way is resolved inside the root, so that a link in it can never lead to a file outside.
 
 use std::path::{Component, Path, PathBuf};
+use std::process::Command;
+
+/// A command that runs a program of a root inside that root (chroot), with the libraries that it came with.
+pub fn command_in(root: &Path, program: &str) -> Command {
+    if root == Path::new("/") {
+        return Command::new(program);
+    }
+    let mut command = Command::new("chroot");
+    command.arg(root).arg(program);
+    command
+}
 
 /// Whether a file below `root` can be run: a regular, non-empty file with an execute bit.
 pub fn executable_in(root: &Path, file: &Path) -> bool {

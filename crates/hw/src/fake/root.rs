@@ -1,9 +1,14 @@
-//! The files that a node's kernel would show for its GPUs: `/dev`, `/proc` and `/sys` below a directory.
+//! A fake root: the `/dev`, `/proc` and `/sys` of a node below a directory.
+//!
+//! [`Root`] builds the tree; [`Kernel`] changes it as a kernel would. What a kernel keeps in memory (removed devices,
+//! loadable modules) is in `.kernel`, so that a process that opens the directory later continues with the same node.
 
 use std::fmt::Write as _;
 use std::path::{Path, PathBuf};
 
+use super::{Kernel, ModuleFile, PciDevice};
 use crate::gpu::nvidia::Inventory;
+use crate::sysfs::Attributes;
 
 /// A directory that looks like a node's root to code that is told to look there.
 pub struct Root {
@@ -11,30 +16,40 @@ pub struct Root {
 }
 
 impl Root {
-    /// Writes what a node with these GPUs shows. Device nodes are plain files: no one needs to be root.
+    /// A node without any device, at a directory of the caller's.
+    pub fn new(path: impl Into<PathBuf>) -> Self {
+        Self { path: path.into() }
+    }
+
+    /// Writes what a node with these GPUs shows. Device nodes are plain files: no one needs to be root. GPUs are bound to
+    /// no driver yet: `kernel().probe(..)` binds one.
     pub fn write(path: impl Into<PathBuf>, inventory: &Inventory) -> std::io::Result<Self> {
-        let root = Self { path: path.into() };
+        let root = Self::new(path);
         for name in ["nvidiactl", "nvidia-uvm", "nvidia-uvm-tools", "nvidia-modeset"] {
             root.file(&format!("dev/{name}"), "")?;
         }
+        let version = Some(inventory.driver.clone());
+        root.module(&ModuleFile { version, drivers: vec!["nvidia".into()], ..ModuleFile::new("nvidia") })?;
+        root.module(&ModuleFile { depends: vec!["nvidia".into()], ..ModuleFile::new("nvidia_uvm") })?;
         for gpu in &inventory.gpus {
             root.file(&format!("dev/nvidia{}", gpu.minor), "")?;
-            let dir = format!("sys/bus/pci/devices/{}", gpu.pci);
-            root.file(&format!("{dir}/vendor"), "0x10de\n")?;
-            root.file(&format!("{dir}/device"), &format!("0x{:04x}\n", gpu.pci_device >> 16))?;
-            root.file(&format!("{dir}/class"), "0x030200\n")?;
-            root.file(&format!("{dir}/numa_node"), &format!("{}\n", u32::from(gpu.index >= 4)))?;
+            root.pci(&PciDevice::gpu(gpu))?;
+            root.kernel().store("sys/bus/pci/drivers/nvidia/unbind", gpu.pci.as_str())?;
         }
         root.file("proc/devices", "Character devices:\n195 nvidia\n195 nvidiactl\n234 nvidia-caps\n235 nvidia-caps-imex-channels\n510 nvidia-uvm\n\nBlock devices:\n  8 sd\n")?;
         root.file("proc/driver/nvidia-caps/mig-minors", &root.minors(inventory)?)?;
         root.file("proc/driver/nvidia/params", "ModifyDeviceFiles: 1\nDeviceFileUID: 0\n")?;
-        root.file("proc/modules", "nvidia_uvm 1 0 - Live 0x0\nnvidia 1 1 nvidia_uvm, Live 0x0\n")?;
         Ok(root)
     }
 
     /// Where it is.
     pub fn path(&self) -> &Path {
         &self.path
+    }
+
+    /// The kernel that shows these files.
+    pub fn kernel(&self) -> Kernel {
+        Kernel::open(&self.path)
     }
 
     /// Writes one file below the root.
@@ -44,6 +59,26 @@ impl Root {
             std::fs::create_dir_all(parent)?;
         }
         std::fs::write(file, text)
+    }
+
+    /// Adds a PCI device, bound to its driver.
+    pub fn pci(&self, device: &PciDevice) -> std::io::Result<()> {
+        self.kernel().plug(device)
+    }
+
+    /// Registers a PCI driver that matches devices only by override, such as `vfio-pci`.
+    pub fn driver(&self, name: &str) -> std::io::Result<()> {
+        self.kernel().register(name)
+    }
+
+    /// Adds a loaded kernel module; one of the same name is replaced.
+    pub fn module(&self, module: &ModuleFile) -> std::io::Result<()> {
+        self.kernel().replace(module)
+    }
+
+    /// Adds a kernel module that can be loaded and is not.
+    pub fn loadable_module(&self, module: &ModuleFile) -> std::io::Result<()> {
+        self.kernel().install(module)
     }
 
     /// One line for every instance that could be, as the kernel numbers them, and device files for those that are.

@@ -27,6 +27,18 @@ impl PciAddress {
         &self.0
     }
 
+    /// The address so many functions further, as virtual functions are counted from their device; `None` past the last
+    /// bus.
+    pub fn offset(&self, functions: u32) -> Option<Self> {
+        let (domain, rest) = self.0.split_once(':')?;
+        let (bus, slot) = rest.split_once(':')?;
+        let (device, function) = slot.split_once('.')?;
+        let hex = |text: &str| u32::from_str_radix(text, 16).ok();
+        let here = hex(bus)? << 8 | hex(device)? << 3 | hex(function)?;
+        let there = here.checked_add(functions)?;
+        Self::parse(&format!("{domain}:{:x}:{:x}.{}", there >> 8, there >> 3 & 0x1f, there & 7))
+    }
+
     /// As NVML and metrics name it: eight digits of domain, upper case.
     pub fn long(&self) -> String {
         let (domain, rest) = self.0.split_once(':').unwrap_or(("0", &self.0));

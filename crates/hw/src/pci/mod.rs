@@ -1,17 +1,26 @@
-//! PCI devices as sysfs shows them, below a root that tests and containers choose.
+//! PCI devices as sysfs shows them, below a root that tests and containers choose: read with [`devices`], changed through
+//! [`Bus`] and [`VirtualFunctions`].
 
 mod address;
+mod bus;
+mod sriov;
 
 use std::path::{Path, PathBuf};
 
+use crate::sysfs::{hex, link, names, number, text};
 use crate::{Error, Result};
 
 pub use address::PciAddress;
+pub use bus::Bus;
+pub use sriov::VirtualFunctions;
 
 /// NVIDIA.
 pub const NVIDIA: u16 = 0x10de;
 /// Mellanox, whose network adapters NVIDIA makes now.
 pub const MELLANOX: u16 = 0x15b3;
+
+/// Where sysfs has a directory per device.
+const DEVICES: &str = "sys/bus/pci/devices";
 
 /// One PCI device.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -26,6 +35,10 @@ pub struct Device {
     pub class: u32,
     /// Kernel driver that is bound to it.
     pub driver: Option<String>,
+    /// The only driver that may be bound to it, whatever ids that driver knows.
+    pub driver_override: Option<String>,
+    /// IOMMU group: its devices can only be assigned to a virtual machine together.
+    pub iommu_group: Option<u32>,
     /// NUMA node that it is near to.
     pub numa: Option<u32>,
     /// The functions that it could be cut into, and those that it is.
@@ -55,14 +68,9 @@ impl Device {
 
 /// All PCI devices below `<root>/sys`, by address. A machine without PCI has none.
 pub fn devices(root: &Path) -> Result<Vec<Device>> {
-    let dir = root.join("sys/bus/pci/devices");
-    let entries = match std::fs::read_dir(&dir) {
-        Ok(entries) => entries,
-        Err(error) if error.kind() == std::io::ErrorKind::NotFound => return Ok(Vec::new()),
-        Err(error) => return Err(Error::File { path: dir, why: error.to_string() }),
-    };
+    let dir = root.join(DEVICES);
     // A device may go while we look: what has no vendor any more is not there.
-    let mut devices: Vec<Device> = entries.flatten().filter_map(|entry| device(&entry.path())).collect();
+    let mut devices: Vec<Device> = names(&dir)?.iter().filter_map(|name| device(&dir.join(name))).collect();
     devices.sort_by(|a, b| a.address.cmp(&b.address));
     Ok(devices)
 }
@@ -75,25 +83,14 @@ fn device(path: &Path) -> Option<Device> {
         vendor: hex(path, "vendor")? as u16,
         device: hex(path, "device")? as u16,
         class: hex(path, "class")?,
-        driver: std::fs::read_link(path.join("driver")).ok().and_then(|to| Some(to.file_name()?.to_str()?.to_owned())),
+        driver: link(path, "driver"),
+        driver_override: text(path, "driver_override").filter(|name| !name.is_empty() && name != "(null)"),
+        iommu_group: link(path, "iommu_group").and_then(|group| group.parse().ok()),
         numa: number(path, "numa_node"),
         sriov: totals,
         virtual_function: path.join("physfn").exists(),
         path: path.to_owned(),
     })
-}
-
-fn text(path: &Path, name: &str) -> Option<String> {
-    std::fs::read_to_string(path.join(name)).ok().map(|text| text.trim().to_owned())
-}
-
-fn hex(path: &Path, name: &str) -> Option<u32> {
-    u32::from_str_radix(text(path, name)?.trim_start_matches("0x"), 16).ok()
-}
-
-/// A number that is not negative; the kernel says -1 for "none".
-fn number(path: &Path, name: &str) -> Option<u32> {
-    text(path, name)?.parse().ok()
 }
 
 #[cfg(test)]

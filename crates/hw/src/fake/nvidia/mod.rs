@@ -2,6 +2,7 @@
 //! able to fail like real ones.
 
 mod faults;
+mod mig;
 mod models;
 
 use std::collections::BTreeMap;
@@ -11,6 +12,7 @@ use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 
+use crate::gpu::nvidia::mig::GpuInstance;
 use crate::gpu::nvidia::{
     Event, EventKind, Events, Gpu, Hardware, Inventory, LostGpu, Profiling, Reading, Recovery, Topology, Watched,
 };
@@ -92,6 +94,8 @@ struct State {
     lost: Vec<String>,
     recovery: BTreeMap<String, Recovery>,
     exclusive: BTreeMap<String, bool>,
+    /// GPU instances of GPUs that were asked for them; their compute instances are the recording's MIG devices.
+    instances: BTreeMap<String, Vec<GpuInstance>>,
     processes: BTreeMap<String, Vec<(u32, u64)>>,
     activity: BTreeMap<String, Vec<(u32, u32)>>,
     listeners: Vec<Sender<Result<Event>>>,
@@ -107,6 +111,7 @@ impl Fake {
             lost: Vec::new(),
             recovery: BTreeMap::new(),
             exclusive: BTreeMap::new(),
+            instances: BTreeMap::new(),
             processes: BTreeMap::new(),
             activity: BTreeMap::new(),
             listeners: Vec::new(),
@@ -121,7 +126,10 @@ impl Fake {
 
     /// Changes what the node says from now on: GPUs added or taken, MIG layouts, sensors.
     pub fn edit(&self, change: impl FnOnce(&mut Recording)) {
-        change(&mut self.state().recording);
+        let mut state = self.state();
+        change(&mut state.recording);
+        // MIG devices may be others now: their GPU instances follow from them.
+        state.instances.clear();
     }
 
     /// The driver goes away, or comes back.

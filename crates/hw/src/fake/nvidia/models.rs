@@ -42,6 +42,11 @@ impl Model {
     /// Every model.
     pub const ALL: [Self; 7] = [Self::A100, Self::A100x80, Self::H100, Self::H200, Self::B200, Self::Gb200, Self::L40s];
 
+    /// The model of a GPU, by its PCI id.
+    pub(super) fn of(gpu: &Gpu) -> Option<Self> {
+        Self::ALL.into_iter().find(|model| u32::from(model.figures().device) == gpu.pci_device >> 16)
+    }
+
     fn figures(self) -> Figures {
         let of = |name, device, memory_mib, compute, slices, nvlinks, watts| Figures {
             name,
@@ -119,7 +124,7 @@ fn gpu(model: Model, index: u32) -> Gpu {
 }
 
 /// A made-up UUID that is the same every time.
-fn uuid(prefix: &str, model: u32, gpu: u32, part: u32) -> String {
+pub(super) fn uuid(prefix: &str, model: u32, gpu: u32, part: u32) -> String {
     format!("{prefix}-c0ffee{model:02x}-0000-4000-8000-{gpu:08x}{part:04x}")
 }
 

@@ -91,7 +91,7 @@ fn gpu(device: &Device<'_>, parts: Parts) -> Result<Gpu> {
     })
 }
 
-fn mig_mode(device: &Device<'_>) -> Result<MigMode> {
+pub(super) fn mig_mode(device: &Device<'_>) -> Result<MigMode> {
     Ok(match optional("nvmlDeviceGetMigMode", device.mig_mode())? {
         None => MigMode::Unsupported,
         Some(mode) if mode.current == 1 => MigMode::Enabled { pending_off: mode.pending == 0 },

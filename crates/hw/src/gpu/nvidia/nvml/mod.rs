@@ -4,6 +4,7 @@
 //! A [`Library`] must be dropped and opened again when the driver changes: a loaded library never talks to another
 //! version of the kernel module.
 
+mod control;
 mod events;
 mod inventory;
 mod raw;
@@ -22,6 +23,8 @@ use nvml_wrapper::{Device, Nvml};
 use crate::gpu::nvidia::driver::Roots;
 use crate::gpu::nvidia::{Hardware, Inventory, Profiling, Reading, Recovery, Relation, Topology, Watched};
 use crate::{Error, Result};
+
+pub use control::Control;
 
 /// Products that show a picture on a workstation and compute nothing: no one may see them.
 const DISPLAYS: [&str; 2] = ["DGX Display", "NVIDIA DGX Display"];
@@ -195,6 +198,10 @@ fn told(call: &'static str, error: NvmlError) -> Error {
         NvmlError::GpuLost => Error::Lost,
         NvmlError::NotSupported | NvmlError::FunctionNotFound | NvmlError::FailedToLoadSymbol(_) => Error::NotSupported,
         NvmlError::NoPermission => Error::NoPermission("ask NVML for that"),
+        NvmlError::InUse => Error::InUse(format!("the device ({call})")),
+        NvmlError::UnexpectedVariant(raw::INSUFFICIENT_RESOURCES) => {
+            Error::Call { call, why: "the GPU has not enough free slices for it".into() }
+        }
         other => Error::Call { call, why: other.to_string() },
     }
 }

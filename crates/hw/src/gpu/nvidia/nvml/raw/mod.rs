@@ -1,6 +1,8 @@
 //! Calls of NVML that its wrapper lacks, each behind a safe function. The only `unsafe` code that talks to GPUs.
 #![allow(unsafe_code)]
 
+pub(super) mod mig;
+
 use std::mem;
 use std::sync::Arc;
 use std::time::Duration;
@@ -17,6 +19,9 @@ use crate::{Error, Result};
 pub(super) const SINGLE_BIT: u64 = 0x1;
 pub(super) const DOUBLE_BIT: u64 = 0x2;
 pub(super) const XID: u64 = 0x8;
+
+/// What the wrapper has no name for.
+pub(super) const INSUFFICIENT_RESOURCES: u32 = sys::nvmlReturn_enum_NVML_ERROR_INSUFFICIENT_RESOURCES;
 
 /// A function that this version of the library may lack.
 fn symbol<T: Copy, E>(symbol: &std::result::Result<T, E>) -> Result<T> {
