@@ -28,7 +28,11 @@ const LAYERS: &[Layer] = &[
     },
     Layer { name: "capstan-apiserver", may_use: &["capstan-schema"], pure: false },
     Layer { name: "capstan-sim", may_use: &["capstan-apiserver"], pure: false },
-    Layer { name: "capstan-gpu-sim", may_use: &["capstan-node", "capstan-sim"], pure: false },
+    Layer {
+        name: "capstan-gpu-sim",
+        may_use: &["capstan-agent", "capstan-api", "capstan-hw", "capstan-kubelet", "capstan-node", "capstan-sim"],
+        pure: false,
+    },
     Layer { name: "capstan-http", may_use: &[], pure: false },
     Layer { name: "capstan-hw", may_use: &[], pure: false },
     Layer { name: "capstan-cdi", may_use: &[], pure: true },

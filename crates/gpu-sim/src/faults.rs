@@ -3,7 +3,6 @@
 
 use std::time::Duration;
 
-use capstan_hw::gpu::nvidia::Hardware;
 use capstan_node::{labels, validation};
 use capstan_sim::NodeTemplate;
 use capstan_sim::node::{Behaviour, Body, ContainerContext, ExitCode, Match, NodeHandle, PullFailure, StartFailure};
@@ -244,9 +243,8 @@ impl Fault {
         while machine.gpus().listeners() == 0 {
             tokio::time::sleep(LISTENERS_POLL_INTERVAL).await;
         }
-        let last = machine.gpus().inventory().ok().and_then(|inventory| Some(inventory.gpus.last()?.uuid.clone()));
-        if let Some(gpu) = last {
-            machine.gpus().lose(&gpu);
+        if let Some(gpu) = machine.uuids().last() {
+            machine.gpus().lose(gpu);
         }
     }
 

@@ -54,6 +54,12 @@ impl Machine {
         &self.gpus
     }
 
+    /// UUIDs of those that answer.
+    pub fn uuids(&self) -> Vec<String> {
+        let found = self.gpus.inventory().map(|inventory| inventory.gpus).unwrap_or_default();
+        found.into_iter().map(|gpu| gpu.uuid).collect()
+    }
+
     fn inventory(&self) -> io::Result<Inventory> {
         self.gpus.inventory().map_err(io::Error::other)
     }
