@@ -208,8 +208,11 @@ async fn run(trouble: Trouble) -> (Value, usize) {
     (end, writes)
 }
 
-/// What is there, without pods, whose names differ.
+/// What is there, without pods, whose names differ, and without when a node was labelled.
 async fn footprint_without_pods(world: &World) -> Vec<(String, Value)> {
-    let all = footprint(world).await;
+    let mut all = footprint(world).await;
+    for (_, about) in all.iter_mut().filter(|(name, _)| name.starts_with("Node ")) {
+        about[0].as_object_mut().unwrap().remove("nvidia.com/gfd.timestamp");
+    }
     all.into_iter().filter(|(name, _)| !name.starts_with("Pod ")).collect()
 }

@@ -12,6 +12,8 @@ use capstan_sim::node::NodeHandle;
 use k8s_openapi::api::core::v1::Node;
 use tokio::time::Instant;
 
+use crate::allocations;
+
 /// How long the devices of a plugin that went are still counted.
 const STOP_GRACE_PERIOD: Duration = Duration::from_secs(300);
 /// For as long as nothing happens.
@@ -28,7 +30,7 @@ struct Amount {
     until: Option<Instant>,
 }
 
-/// Serves device plugins, and reports what they offer.
+/// Serves device plugins: reports what they offer, and hands it out.
 pub(crate) async fn serve(node: &NodeHandle) {
     let Some(host) = node.host().path() else { return };
     let dir = host.join(paths::DEVICE_PLUGINS.trim_start_matches('/'));
@@ -39,6 +41,11 @@ pub(crate) async fn serve(node: &NodeHandle) {
             return;
         }
     };
+    tokio::join!(report_devices(node, &kubelet), allocations::hand_out(node, &kubelet));
+}
+
+/// Reports what device plugins offer.
+async fn report_devices(node: &NodeHandle, kubelet: &Kubelet) {
     let mut plugins = kubelet.watch();
     let mut amounts = node.object().map(|object| before(&object)).unwrap_or_default();
     for (resource, amount) in &amounts {

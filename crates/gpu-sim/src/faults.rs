@@ -3,14 +3,19 @@
 
 use std::time::Duration;
 
-use capstan_node::validation;
+use capstan_node::{labels, validation};
 use capstan_sim::NodeTemplate;
-use capstan_sim::node::{Behaviour, Body, ContainerContext, ExitCode, Match, PullFailure, StartFailure};
+use capstan_sim::node::{Behaviour, Body, ContainerContext, ExitCode, Match, NodeHandle, PullFailure, StartFailure};
+use k8s_openapi::api::core::v1::Node;
 use serde_json::{Value, json};
 
 use crate::HARDWARE;
 use crate::imitation::{PLUGIN, file, owner, withdraw};
+use crate::machine::Machine;
 use crate::workloads;
+
+/// How often to look whether somebody listens for faults of GPUs.
+const LISTENERS_POLL_INTERVAL: Duration = Duration::from_millis(50);
 
 /// What a fault is about.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -116,7 +121,8 @@ impl Fault {
         }
     }
 
-    fn concerns(&self, node: &str) -> bool {
+    /// Whether it is about this node.
+    pub(crate) fn concerns(&self, node: &str) -> bool {
         self.node.as_deref().is_none_or(|mine| mine == node)
     }
 
@@ -129,8 +135,8 @@ impl Fault {
             "feature-discovery" => node.labels.retain(|key, _| !key.starts_with("feature.node.kubernetes.io/")),
             "gpu-taint" => *node = std::mem::take(node).taint("dedicated", "research", "NoSchedule"),
             "mig-layout" => {
-                node.labels.insert(capstan_node::labels::MIG_CONFIG.into(), "all-9g.999gb".into());
-                node.labels.insert(capstan_node::labels::MIG_CONFIG_STATE.into(), "failed".into());
+                node.labels.insert(labels::MIG_CONFIG.into(), "all-9g.999gb".into());
+                node.labels.insert(labels::MIG_CONFIG_STATE.into(), "failed".into());
             }
             _ => {}
         }
@@ -209,6 +215,36 @@ impl Fault {
             }
             "cache-profile" => vec![(pods("*-pod"), body(Body::new(manifest)))],
             _ => Vec::new(),
+        }
+    }
+
+    /// Whether it is a fault of hardware, which a machine shows by itself.
+    pub fn is_of_hardware(&self) -> bool {
+        matches!(self.class.name, "gpus-missing" | "xid")
+    }
+
+    /// Breaks a machine before anything runs on it.
+    pub(crate) fn afflict(&self, machine: &Machine) {
+        if self.class.name == "gpus-missing" {
+            machine.gpus().edit(|recording| drop(recording.inventory.gpus.pop()));
+        }
+    }
+
+    /// Breaks a machine once its GPUs are offered.
+    pub(crate) async fn strike(&self, machine: &Machine, node: &NodeHandle) {
+        if self.class.name != "xid" {
+            return;
+        }
+        let offers = |node: &Node| {
+            let offered = node.status.as_ref().and_then(|status| status.allocatable.as_ref()?.get("nvidia.com/gpu"));
+            offered.is_some_and(|count| count.0 != "0")
+        };
+        node.until(offers).await;
+        while machine.gpus().listeners() == 0 {
+            tokio::time::sleep(LISTENERS_POLL_INTERVAL).await;
+        }
+        if let Some(gpu) = machine.uuids().last() {
+            machine.gpus().lose(gpu);
         }
     }
 

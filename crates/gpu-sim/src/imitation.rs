@@ -1,7 +1,7 @@
 //! Imitations: what the operands of a GPU node would leave behind, without their code. They are cheap enough for
 //! thousands of nodes, and stand for images that are not ours.
 
-use capstan_node::{labels, validation};
+use capstan_node::{labels, paths, validation};
 use capstan_sim::node::{Behaviour, Body, ContainerContext, Directory, ExitCode, Match};
 use k8s_openapi::api::core::v1::Node;
 
@@ -137,8 +137,11 @@ async fn driver_validation(cx: ContainerContext, pace: Pace) {
         host.wait_for(&file(validation::DRIVER_CONTAINER)).await;
     }
     tokio::time::sleep(pace.check).await;
-    let root = if own { "/" } else { "/run/nvidia/driver" };
-    host.write(&file(validation::DRIVER), format!("IS_HOST_DRIVER={own}\nNVIDIA_DRIVER_ROOT={root}\n"));
+    let (root, mounted) = if own { ("/", "/host") } else { (paths::DRIVER_ROOT, "/driver-root") };
+    let found = format!(
+        "IS_HOST_DRIVER={own}\nNVIDIA_DRIVER_ROOT={root}\nDRIVER_ROOT_CTR_PATH={mounted}\nNVIDIA_DEV_ROOT={root}\nDEV_ROOT_CTR_PATH={mounted}\n"
+    );
+    host.write(&file(validation::DRIVER), found);
 }
 
 async fn toolkit(cx: ContainerContext, pace: Pace) {
@@ -209,7 +212,7 @@ pub(crate) async fn withdraw(cx: &ContainerContext) -> ExitCode {
 /// that others see.
 async fn node_agent(cx: ContainerContext) -> ExitCode {
     let roles = cx.args.iter().skip_while(|word| *word != "--roles").nth(1);
-    if !roles.is_some_and(|roles| roles.split(',').any(|role| role == "device-plugin")) {
+    if !roles.is_some_and(|roles| roles.split(',').any(|role| role == capstan_node::DEVICE_PLUGIN.name)) {
         cx.stopped().await;
         return ExitCode::SUCCESS;
     }

@@ -15,6 +15,7 @@
 //! assert_eq!(settings.nodes.len(), 2);
 //! ```
 
+mod allocations;
 mod device_plugins;
 mod dra;
 pub mod faults;

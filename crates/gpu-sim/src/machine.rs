@@ -7,9 +7,10 @@ use std::os::unix::fs::{PermissionsExt, symlink};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use capstan_hw::fake::{Fake, Model, Recording, Root, node};
+use capstan_hw::fake::{Fake, Model, ModuleFile, PciDevice, Recording, Root, node};
 use capstan_hw::gpu::nvidia::driver::Roots;
 use capstan_hw::gpu::nvidia::{Hardware, Inventory};
+use capstan_hw::modules::Modules;
 use capstan_hw::{Error, Result};
 use k8s_openapi::api::core::v1::Node;
 
@@ -23,8 +24,8 @@ const LIBRARIES: &str = "usr/lib/x86_64-linux-gnu";
 const SONAMES: [(&str, u32); 4] =
     [("libnvidia-ml", 1), ("libcuda", 1), ("libnvidia-ptxjitcompiler", 1), ("libnvidia-nvvm", 4)];
 const PROGRAMS: [&str; 3] = ["nvidia-smi", "nvidia-persistenced", "nvidia-cuda-mps-control"];
-/// Modules that are loaded without a driver.
-const MODULES: &str = "overlay 1 0 - Live 0x0\n";
+/// Modules of the driver, in the order in which they are unloaded.
+const MODULES: [&str; 2] = ["nvidia_uvm", "nvidia"];
 
 /// The machine of one node. What is on disk and the GPUs outlive its reboots.
 pub struct Machine {
@@ -38,18 +39,25 @@ impl Machine {
         let gpus = Arc::new(Fake::new(recording(node)));
         let machine = Self { root: root.to_owned(), gpus };
         let info = node.status.as_ref().and_then(|status| status.node_info.as_ref());
-        let files = Root::write(root, &machine.inventory()?)?;
+        let files = Root::new(root);
+        machine.inventory()?.gpus.iter().try_for_each(|gpu| files.pci(&PciDevice::gpu(gpu)))?;
+        files.module(&ModuleFile::new("overlay"))?;
         files.file("proc/sys/kernel/osrelease", &info.map_or_else(String::new, |info| info.kernel_version.clone()))?;
         files.file("etc/os-release", "ID=ubuntu\nVERSION_ID=\"24.04\"\n")?;
         files.file("sys/class/dmi/id/product_name", "Virtual\n")?;
         std::fs::create_dir_all(root.join("dev/char"))?;
-        machine.unload()?;
         Ok(machine)
     }
 
     /// Its GPUs: to break and mend them.
     pub fn gpus(&self) -> &Arc<Fake> {
         &self.gpus
+    }
+
+    /// UUIDs of those that answer.
+    pub fn uuids(&self) -> Vec<String> {
+        let found = self.gpus.inventory().map(|inventory| inventory.gpus).unwrap_or_default();
+        found.into_iter().map(|gpu| gpu.uuid).collect()
     }
 
     fn inventory(&self) -> io::Result<Inventory> {
@@ -62,25 +70,23 @@ impl Machine {
             self.gpus.edit(|recording| recording.inventory.driver = version.to_owned());
         }
         let inventory = self.inventory()?;
-        let files = Root::write(&self.root, &inventory)?;
-        let version = &inventory.driver;
-        let about = format!("NVRM version: NVIDIA UNIX Open Kernel Module for x86_64  {version}  Release Build\n");
-        files.file("proc/driver/nvidia/version", &about)?;
-        files.file("sys/module/nvidia/version", &format!("{version}\n"))?;
-        self.install(&self.root.join(DRIVER_ROOT), version)
+        Root::write(&self.root, &inventory)?;
+        self.install(&self.root.join(DRIVER_ROOT), &inventory.driver)
     }
 
     /// Unloads it: its modules, device nodes and files are gone.
     pub(crate) fn unload(&self) -> io::Result<()> {
+        let kernel = Root::new(&self.root).kernel();
+        let loaded = kernel.loaded().map_err(io::Error::other)?;
+        for name in MODULES.iter().filter(|name| loaded.iter().any(|module| module.name == **name)) {
+            kernel.unload(name).map_err(io::Error::other)?;
+        }
         for entry in std::fs::read_dir(self.root.join("dev"))?.flatten() {
             if entry.file_name().to_string_lossy().starts_with("nvidia") {
                 remove(&entry.path())?;
             }
         }
-        for path in ["proc/driver", "sys/module/nvidia", "sys/module/nvidia_uvm", DRIVER_ROOT] {
-            remove(&self.root.join(path))?;
-        }
-        std::fs::write(self.root.join("proc/modules"), MODULES)
+        ["proc/driver", "proc/devices", DRIVER_ROOT].iter().try_for_each(|path| remove(&self.root.join(path)))
     }
 
     /// Puts the files of a driver below a root: stand-ins for libraries and programs, and its device nodes.

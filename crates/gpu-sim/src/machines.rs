@@ -8,6 +8,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use capstan_sim::node::{Behaviour, Body, ContainerContext, ExitCode, HostService, Match, NodeHandle, Settings};
 
+use crate::faults::Fault;
 use crate::machine::Machine;
 use crate::{Pace, device_plugins, imitation, node_features, role};
 
@@ -20,6 +21,7 @@ pub struct Machines {
 /// What containers and services share.
 pub(crate) struct Shared {
     directory: PathBuf,
+    faults: Vec<Fault>,
     machines: Mutex<HashMap<String, Arc<Machine>>>,
     containers: AtomicU64,
 }
@@ -27,10 +29,15 @@ pub(crate) struct Shared {
 impl Machines {
     /// None yet: a node gets its machine when it joins.
     pub fn new() -> io::Result<Self> {
+        Self::with_faults(Vec::new())
+    }
+
+    /// The same with machines that show these faults, as far as hardware does.
+    pub fn with_faults(faults: Vec<Fault>) -> io::Result<Self> {
         // Sockets have short paths: nothing here is longer than it has to be.
         let directory = tempfile::Builder::new().prefix("capstan-").tempdir()?;
         let path = directory.path().to_owned();
-        let shared = Shared { directory: path, machines: Mutex::default(), containers: AtomicU64::default() };
+        let shared = Shared { directory: path, faults, machines: Mutex::default(), containers: AtomicU64::default() };
         Ok(Self { shared: Arc::new(shared), _directory: directory })
     }
 
@@ -102,8 +109,13 @@ impl Shared {
         let missing = || io::Error::other("its node is unknown");
         let (root, object) = node.host().path().zip(node.object()).ok_or_else(missing)?;
         let machine = Arc::new(Machine::build(root, &object)?);
+        self.faults_of(node.name()).for_each(|fault| fault.afflict(&machine));
         machines.insert(node.name().to_owned(), machine.clone());
         Ok(machine)
+    }
+
+    fn faults_of<'a>(&'a self, node: &'a str) -> impl Iterator<Item = &'a Fault> {
+        self.faults.iter().filter(move |fault| fault.concerns(node))
     }
 
     /// A directory for the root of one more container.
@@ -116,11 +128,15 @@ impl Shared {
 /// Discovery does with what others found.
 async fn serve(shared: Arc<Shared>, node: NodeHandle) {
     node.until(|_| true).await;
-    if let Err(error) = shared.of(&node) {
-        tracing::error!(node = node.name(), %error, "cannot build the machine of a virtual node");
-        return;
-    }
-    tokio::join!(device_plugins::serve(&node), node_features::label(&node));
+    let machine = match shared.of(&node) {
+        Ok(machine) => machine,
+        Err(error) => {
+            tracing::error!(node = node.name(), %error, "cannot build the machine of a virtual node");
+            return;
+        }
+    };
+    let struck = futures::future::join_all(shared.faults_of(node.name()).map(|fault| fault.strike(&machine, &node)));
+    tokio::join!(device_plugins::serve(&node), node_features::label(&node), struck);
 }
 
 /// Loads the driver that the image names. It stays loaded when its pod goes.

@@ -5,9 +5,7 @@ use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use capstan_agent::roles::{self, Role};
-use capstan_agent::supervise::{Settings, supervise};
-use capstan_agent::{ApiAccess, Cx, Error, OpenDriver, Place, Result, Variables, after};
+use capstan_agent::{ApiAccess, Cx, Error, OpenDriver, Place, Result, Variables, after, roles, supervise};
 use capstan_hw::gpu::nvidia::Source;
 use capstan_hw::gpu::nvidia::driver::Roots;
 use capstan_node::deploy_label;
@@ -172,13 +170,12 @@ impl Process<'_> {
     /// Several roles, each while its label of the node is true where that is wanted.
     async fn roles(&self, names: &str, variables: &BTreeMap<String, String>) -> Result<()> {
         let parsed = names.split(',').map(|name| roles::parse(name, &[], variables));
-        let (all, cx) = (parsed.collect::<Result<Vec<Role>>>()?, self.context(variables));
-        let settings = Settings {
-            node_name: self.cx.node.name().to_owned(),
-            follow_node_labels: variables.get("FOLLOW_NODE_LABELS").is_some_and(|follow| follow == "true"),
-            ..Settings::default()
+        let settings = supervise::Settings {
+            node_name: variables.get("NODE_NAME").cloned().unwrap_or_default(),
+            follow_node_labels: variables.get("FOLLOW_NODE_LABELS").is_some_and(|value| value == "true"),
+            ..supervise::Settings::default()
         };
-        supervise(all, settings, cx).await
+        supervise::supervise(parsed.collect::<Result<_>>()?, settings, self.context(variables)).await
     }
 
     fn context(&self, variables: &BTreeMap<String, String>) -> Cx {

@@ -74,14 +74,20 @@ impl Kubelet {
             stop: CancellationToken::new(),
             followers: TaskTracker::new(),
         });
-        let listener = listen(&dir.join("kubelet.sock"))?;
-        let serving = serve(listener, state.clone(), state.stop.clone());
-        state.followers.spawn(async move {
+        let kubelet = Self { state };
+        kubelet.listen_on(&kubelet.socket())?;
+        Ok(kubelet)
+    }
+
+    /// Answers on one more socket, as real kubelets do to those who ask for what pods hold.
+    pub fn listen_on(&self, socket: &Path) -> std::io::Result<()> {
+        let serving = serve(listen(socket)?, self.state.clone(), self.state.stop.clone());
+        self.state.followers.spawn(async move {
             if let Err(error) = serving.await {
                 tracing::error!(%error, "the fake kubelet's socket failed");
             }
         });
-        Ok(Self { state })
+        Ok(())
     }
 
     /// Its socket.

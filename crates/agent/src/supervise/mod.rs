@@ -15,6 +15,7 @@ use std::time::Duration;
 use futures::{Stream, StreamExt};
 use tokio::sync::watch;
 use tokio::task::{JoinError, JoinSet};
+use tracing::instrument::WithSubscriber;
 
 pub use backoff::Backoff;
 pub use health::{Failure, FailureKind, Health, Report, RoleHealth, State};
@@ -49,7 +50,8 @@ pub async fn supervise(roles: Vec<Role>, settings: Settings, cx: Cx) -> Result<(
     }
     let (sender, labels) = watch::channel(None);
     let facts = watch_node(settings.node_name.clone(), settings.backoff, cx.clone());
-    let watching = tokio::spawn(cx.stop.clone().run_until_cancelled_owned(pass_on(facts, sender)));
+    let watched = cx.stop.clone().run_until_cancelled_owned(pass_on(facts, sender));
+    let watching = tokio::spawn(watched.with_current_subscriber());
     let ended = run(roles, Some(labels), settings, cx).await;
     watching.abort();
     ended
@@ -67,7 +69,7 @@ async fn run(roles: Vec<Role>, labels: Option<Labels>, settings: Settings, cx: C
         let label = capstan_node::role(role.name()).and_then(|role| role.deploy_label);
         let wanted = label.zip(labels.clone()).map(|(label, labels)| Wanted { label, labels });
         let supervisor = Supervisor { role, backoff: settings.backoff, events: events.clone(), cx: cx.clone() };
-        running.spawn(supervisor.run(wanted));
+        running.spawn(supervisor.run(wanted).with_current_subscriber());
     }
     while let Some(ended) = running.join_next().await {
         // Roles have tasks of their own: only a fault of the supervisor itself ends up here.
@@ -202,7 +204,7 @@ impl Supervisor {
         let (role, cx) = (self.role.clone(), Cx { stop: stop.clone(), ..self.cx.clone() });
         // What a failed run left behind is told to end.
         let _leftovers = stop.clone().drop_guard();
-        let mut running = tokio::spawn(async move { role.run(cx).await });
+        let mut running = tokio::spawn(async move { role.run(cx).await }.with_current_subscriber());
         let recovered = tokio::time::sleep(self.backoff.reset_after);
         tokio::pin!(recovered);
         loop {

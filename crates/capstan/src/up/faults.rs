@@ -127,7 +127,7 @@ fn forget(definition: &mut CustomResourceDefinition, field: &str) {
     }
 }
 
-async fn install(client: &Client, definition: CustomResourceDefinition) -> Result<()> {
+pub(super) async fn install(client: &Client, definition: CustomResourceDefinition) -> Result<()> {
     let name = definition.name_any();
     let api: Api<CustomResourceDefinition> = Api::all(client.clone());
     let params = PatchParams::apply("kubectl").force();

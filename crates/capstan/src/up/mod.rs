@@ -15,6 +15,7 @@ use capstan_api::gpu::cluster_policy::ClusterPolicyState;
 use capstan_api::nim::NimService;
 use capstan_apiserver::serve::{Listen, ListenError};
 use capstan_gpu_sim::faults::Fault;
+use capstan_gpu_sim::{Machines, Pace};
 use capstan_sim::{Cluster, NodeTemplate, StartError, node};
 use capstan_trial::manifests::{self, Manifest};
 use clap::ValueEnum;
@@ -32,6 +33,8 @@ use progress::View;
 
 /// Nodes of a new cluster, if nobody says.
 const NODES: u16 = 2;
+/// Nodes of the largest cluster whose nodes run the code of operands; those of a larger one imitate it.
+const MOST_MACHINES: u16 = 16;
 /// Namespace of the operator and its operands.
 const NAMESPACE: &str = "capstan";
 
@@ -100,6 +103,8 @@ struct Up {
     operator: Operator,
     cluster: Cluster,
     kubeconfig: Kubeconfig,
+    /// What the nodes run on, whose files go with it.
+    machines: Option<Machines>,
 }
 
 pub(crate) async fn run(mut args: Args) -> Result<()> {
@@ -111,9 +116,7 @@ pub(crate) async fn run(mut args: Args) -> Result<()> {
     let again = data.is_some_and(Data::is_furnished);
     let wanted = if again && args.file.is_empty() { Vec::new() } else { manifests::read(&args.file)? };
     let faults = Faults::new(&args.fault, args.nodes())?;
-    // What goes wrong behind the stages, such as a CRD that is refused, is told as it happens.
-    let log = tracing_subscriber::fmt().with_max_level(tracing_subscriber::filter::LevelFilter::WARN);
-    log.with_writer(std::io::stderr).without_time().with_target(false).init();
+    log();
     let interrupted = crate::signals::termination()?;
     let begin = Instant::now();
     let late = || anyhow!("not Ready after {} s: the last line above says what it waits for", args.timeout);
@@ -167,16 +170,11 @@ async fn start(
     view: View,
 ) -> Result<(Up, Client)> {
     let stage = view.stage("cluster");
-    let nodes = node::Settings {
-        nodes: (0..args.nodes()).map(|index| gpu_node(index, args.gpus, faults)).collect(),
-        rules: [
-            vec![(node::Match::default(), containers())],
-            operands(),
-            faults.iter().flat_map(Fault::rules).collect(),
-        ]
-        .concat(),
-        ..node::Settings::default()
-    };
+    let machines = (args.nodes() <= MOST_MACHINES && args.gpus > 0)
+        .then(|| Machines::with_faults(faults.iter().cloned().collect()))
+        .transpose()
+        .context("cannot make a directory for the files of nodes")?;
+    let nodes = nodes(args, faults, machines.as_ref());
     let address = (std::net::Ipv4Addr::LOCALHOST, args.port).into();
     let listen = Listen { address, ..Listen::default() };
     let mut builder = Cluster::builder().node_settings(nodes).listen(listen);
@@ -209,6 +207,12 @@ async fn start(
         manifests::apply(&client, &manifests::storage_class()).await?;
         manifests::apply(&client, &manifests::namespace(NAMESPACE)).await?;
     }
+    if machines.is_some() {
+        // Feature discovery says in objects of this kind what it found.
+        for entry in capstan_api::kinds().filter(|entry| entry.kind == "NodeFeature") {
+            faults::install(&client, entry.definition()).await?;
+        }
+    }
     nodes_ready(&client, view, args).await?;
 
     let operator = if args.no_operator {
@@ -217,15 +221,40 @@ async fn start(
     } else {
         Operator::start(&client, faults, view).await?
     };
-    Ok((Up { operator, cluster, kubeconfig }, client))
+    Ok((Up { operator, cluster, kubeconfig, machines }, client))
 }
 
-fn gpu_node(index: u16, gpus: u16, faults: &Faults) -> NodeTemplate {
-    let mut node = capstan_gpu_sim::gpu_node(&format!("gpu-{index}"), gpus);
-    for fault in faults.iter() {
-        fault.edit(&mut node);
-    }
-    node
+/// The nodes, and how their containers behave: on machines they run what is in our image, else all is imitated.
+fn nodes(args: &Args, faults: &Faults, machines: Option<&Machines>) -> node::Settings {
+    let (plain, pace) = (vec![(node::Match::default(), containers()), operands()], Pace::default());
+    let template: fn(&str, u16) -> NodeTemplate = match machines {
+        Some(_) => capstan_gpu_sim::bare_node,
+        None => capstan_gpu_sim::gpu_node,
+    };
+    let made = (0..args.nodes()).map(|index| {
+        let mut node = template(&format!("gpu-{index}"), args.gpus);
+        faults.iter().for_each(|fault| fault.edit(&mut node));
+        node
+    });
+    let settings = node::Settings { nodes: made.collect(), rules: plain, ..node::Settings::default() };
+    let mut settings = match machines {
+        Some(machines) => machines.run(settings, &crate::own_image(), pace),
+        None => node::Settings { rules: [settings.rules, capstan_gpu_sim::rules(pace)].concat(), ..settings },
+    };
+    let by_hardware = |fault: &&Fault| machines.is_some() && fault.is_of_hardware();
+    settings.rules.extend(faults.iter().filter(|fault| !by_hardware(fault)).flat_map(Fault::rules));
+    settings
+}
+
+/// What goes wrong behind the stages, such as a CRD that is refused, is told as it happens. What roles on nodes say is in
+/// the logs of their containers.
+fn log() {
+    use tracing_subscriber::filter::{LevelFilter, Targets};
+    use tracing_subscriber::prelude::*;
+    let roles = ["capstan_agent", "capstan_kubelet"].map(|target| (target, LevelFilter::OFF));
+    let lines = tracing_subscriber::fmt::layer().with_writer(std::io::stderr).without_time().with_target(false);
+    let told = Targets::new().with_default(LevelFilter::WARN).with_targets(roles);
+    tracing_subscriber::registry().with(lines.with_filter(told)).init();
 }
 
 /// A cluster with faults: nobody waits until it is Ready.
@@ -275,8 +304,8 @@ fn containers() -> node::Behaviour {
     }
 }
 
-/// Operands of GPU nodes wait for each other as on real ones; their images are there already.
-fn operands() -> Vec<(node::Match, node::Behaviour)> {
+/// Images of operands are there already.
+fn operands() -> (node::Match, node::Behaviour) {
     let here = node::Match { namespace: Some(NAMESPACE.into()), ..node::Match::default() };
     let soon = node::Behaviour {
         pull_time: Some(Duration::from_millis(20)),
@@ -284,7 +313,7 @@ fn operands() -> Vec<(node::Match, node::Behaviour)> {
         ready_after: Some(Duration::from_millis(20)),
         ..node::Behaviour::default()
     };
-    [vec![(here, soon)], capstan_gpu_sim::rules(capstan_gpu_sim::Pace::default())].concat()
+    (here, soon)
 }
 
 async fn nodes_ready(client: &Client, view: View, args: &Args) -> Result<()> {
@@ -395,7 +424,7 @@ fn summary(view: View, up: &Up, wanted: &[Manifest], data: Option<&Data>, took: 
 async fn end(up: Up, view: View) -> Result<()> {
     let operator = up.operator.end().await;
     up.cluster.stop();
-    drop(up.kubeconfig);
+    drop((up.machines, up.kubeconfig));
     view.say("stopped", "stopped");
     operator
 }
