@@ -97,7 +97,7 @@ pub fn refusal(conflict: &Conflict) -> String {
 enum Applied {
     Written,
     Unchanged,
-    Refused(Conflict),
+    Refused(Box<Conflict>),
 }
 
 impl Writer {
@@ -119,7 +119,7 @@ impl Writer {
             match self.execute(&diff.owner, write).await {
                 Ok(Applied::Written) => outcome.applied += 1,
                 Ok(Applied::Unchanged) => {}
-                Ok(Applied::Refused(conflict)) => outcome.conflicts.push(conflict),
+                Ok(Applied::Refused(conflict)) => outcome.conflicts.push(*conflict),
                 Err(error) => outcome.failures.push(Failure { reference, error }),
             }
         }
@@ -186,7 +186,7 @@ impl Writer {
         let Basis::Live { uid, resource_version } = &write.basis else {
             // A whole object that does not say who applied it was applied by nobody.
             let (reference, holder) = (write.object.reference.clone(), "nobody".into());
-            return Ok(Applied::Refused(Conflict { reference, holder }));
+            return Ok(Applied::Refused(Box::new(Conflict { reference, holder })));
         };
         let mut body = write.object.body.clone();
         body["metadata"]["uid"] = uid.as_str().into();
@@ -268,6 +268,6 @@ fn decided(owner: &str, write: &Write, live: &Value) -> Result<Write, Applied> {
     match decide(owner, &write.object, Some(live)) {
         Decision::Apply(write) => Ok(*write),
         Decision::Leave => Err(Applied::Unchanged),
-        Decision::Conflict(conflict) => Err(Applied::Refused(conflict)),
+        Decision::Conflict(conflict) => Err(Applied::Refused(Box::new(conflict))),
     }
 }
