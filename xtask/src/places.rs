@@ -112,7 +112,7 @@ fn is_shared(path: &str) -> bool {
         Some(rest) => rest.starts_with('/'),
         None => false,
     };
-    !exempt && SHARED.iter().any(|folder| within(folder))
+    !exempt && SHARED.iter().any(within)
 }
 
 /// Whether a text has `word`, and not only as a part of a longer one.
