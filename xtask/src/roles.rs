@@ -20,7 +20,7 @@ const HOMONYMS: &[(&str, &str, &str)] = &[
     ("snippets.rs", "config-manager", "a container, and a program of another image"),
     ("node_agent.rs", "config-manager", "a container"),
     ("gpu-sim/src/faults.rs", "feature-discovery", "a fault"),
-    ("doctor/mod.rs", "feature-discovery", "a rule"),
+    ("doctor/gpu/mod.rs", "feature-discovery", "a rule"),
 ];
 
 /// Faults of one source file.
