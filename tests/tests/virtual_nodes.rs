@@ -64,7 +64,7 @@ async fn left_behind(world: &World) -> BTreeMap<String, String> {
 #[tokio::test(start_paused = true)]
 async fn roles_and_their_imitations_leave_the_same_behind_but_for_what_is_known() {
     let real = left_behind(&World::start_with_roles(1).await).await;
-    let imitated = left_behind(&World::start_bare(1).await.with_own_image()).await;
+    let imitated = left_behind(&World::start_bare_in_virtual_time(1).await.with_own_image()).await;
     let names: BTreeSet<&String> = real.keys().chain(imitated.keys()).collect();
     let differ: Vec<&String> = names.into_iter().filter(|name| real.get(*name) != imitated.get(*name)).collect();
     let known = |name: &str| DIFFERENCES.iter().any(|(start, _)| name.starts_with(start));
