@@ -52,12 +52,13 @@ pub async fn run(options: Options, cx: Cx) -> Result<()> {
 
 /// Waits until every file is there.
 pub async fn wait(options: &Options, cx: &Cx) -> Result<()> {
-    let wanted: Vec<PathBuf> = options.files.iter().chain(&options.variables).map(|file| cx.path(file)).collect();
-    let dirs: Vec<&Path> = wanted.iter().filter_map(|file| file.parent()).collect();
+    let wanted: Vec<(&PathBuf, PathBuf)> =
+        options.files.iter().chain(&options.variables).map(|file| (file, cx.path(file))).collect();
+    let dirs: Vec<&Path> = wanted.iter().filter_map(|(_, file)| file.parent()).collect();
     loop {
         // Listening starts before the look, so that nothing falls between them.
         let mut changes = Changes::of(&dirs);
-        let Some(missing) = wanted.iter().find(|file| !file.exists()) else { return Ok(()) };
+        let Some((missing, _)) = wanted.iter().find(|(_, file)| !file.exists()) else { return Ok(()) };
         tracing::info!(file = %missing.display(), "waiting");
         tokio::select! {
             () = cx.stop.cancelled() => return Err(Error::Check("told to stop before every file was there".into())),

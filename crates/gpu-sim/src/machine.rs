@@ -9,7 +9,7 @@ use std::sync::Arc;
 
 use capstan_hw::fake::{Fake, Model, ModuleFile, PciDevice, Recording, Root, node};
 use capstan_hw::gpu::nvidia::driver::Roots;
-use capstan_hw::gpu::nvidia::{Hardware, Inventory};
+use capstan_hw::gpu::nvidia::{Gpu, Hardware, Inventory};
 use capstan_hw::modules::Modules;
 use capstan_hw::{Error, Result};
 use k8s_openapi::api::core::v1::Node;
@@ -40,7 +40,9 @@ impl Machine {
         let machine = Self { root: root.to_owned(), gpus };
         let info = node.status.as_ref().and_then(|status| status.node_info.as_ref());
         let files = Root::new(root);
-        machine.inventory()?.gpus.iter().try_for_each(|gpu| files.pci(&PciDevice::gpu(gpu)))?;
+        let inventory = machine.inventory()?;
+        inventory.gpus.iter().try_for_each(|gpu| files.pci(&PciDevice::gpu(gpu)))?;
+        machine.configure(&inventory)?;
         files.module(&ModuleFile::new("overlay"))?;
         files.file("proc/sys/kernel/osrelease", &info.map_or_else(String::new, |info| info.kernel_version.clone()))?;
         files.file("etc/os-release", "ID=ubuntu\nVERSION_ID=\"24.04\"\n")?;
@@ -71,7 +73,14 @@ impl Machine {
         }
         let inventory = self.inventory()?;
         Root::write(&self.root, &inventory)?;
+        self.configure(&inventory)?;
         self.install(&self.root.join(DRIVER_ROOT), &inventory.driver)
+    }
+
+    /// Gives GPUs a PCI configuration without capabilities: no hypervisor has made them.
+    fn configure(&self, inventory: &Inventory) -> io::Result<()> {
+        let file = |gpu: &Gpu| self.root.join(format!("sys/bus/pci/devices/{}/config", gpu.pci));
+        inventory.gpus.iter().try_for_each(|gpu| std::fs::write(file(gpu), [0; 256]))
     }
 
     /// Unloads it: its modules, device nodes and files are gone.

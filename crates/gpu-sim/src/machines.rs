@@ -34,8 +34,11 @@ impl Machines {
 
     /// The same with machines that show these faults, as far as hardware does.
     pub fn with_faults(faults: Vec<Fault>) -> io::Result<Self> {
-        // Sockets have short paths: nothing here is longer than it has to be.
-        let directory = tempfile::Builder::new().prefix("capstan-").tempdir()?;
+        // Sockets have short paths: nothing here is longer than it has to be. And nodes have thousands of small files, some
+        // of which are synced: memory is the place for them.
+        let mut builder = tempfile::Builder::new();
+        builder.prefix("capstan-");
+        let directory = builder.tempdir_in("/dev/shm").or_else(|_| builder.tempdir())?;
         let path = directory.path().to_owned();
         let shared = Shared { directory: path, faults, machines: Mutex::default(), containers: AtomicU64::default() };
         Ok(Self { shared: Arc::new(shared), _directory: directory })

@@ -15,6 +15,7 @@ use tokio::sync::{mpsc, watch};
 use tokio::task::JoinHandle;
 use tokio::time::{Instant, MissedTickBehavior};
 use tokio_util::sync::CancellationToken;
+use tracing::instrument::WithSubscriber;
 
 use super::choose::{Fallback, choose, configs};
 use super::devices::offer;
@@ -395,11 +396,12 @@ impl Life {
         let (node, kubelet) = (self.node.subscribe(), self.kubelet.subscribe());
         let kept = plugin::keep(name.clone(), self.place.clone(), node, kubelet, stop.clone());
         let failed = self.failed.0.clone();
-        let task = tokio::spawn(async move {
+        let kept = async move {
             if let Err(error) = kept.await {
                 let _ = failed.send(error);
             }
-        });
+        };
+        let task = tokio::spawn(kept.with_current_subscriber());
         (stop, task)
     }
 

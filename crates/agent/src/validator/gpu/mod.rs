@@ -7,12 +7,11 @@ mod kernels;
 use std::fmt;
 use std::time::{Duration, Instant};
 
-use capstan_hw::gpu::nvidia::Gpu;
 use capstan_hw::gpu::nvidia::cuda::{Context, Cuda, Device};
 use capstan_hw::gpu::nvidia::driver::Roots;
 
 use super::Options;
-use crate::{Cx, Error, Result};
+use crate::{Error, Result};
 
 /// How much is proven.
 #[derive(Debug, Clone, Copy)]
@@ -113,23 +112,6 @@ pub fn prove(roots: &Roots, level: &Level) -> Result<Vec<Proof>> {
         links(&cuda, &devices, &mut proofs)?;
     }
     Ok(proofs)
-}
-
-/// What GPUs of a virtual node prove: that they answer. There is nothing that could compute.
-pub fn pretend(cx: &Cx) -> Result<Vec<Proof>> {
-    let gpus = (cx.open_driver)(&cx.roots)?.whole_gpus()?.gpus;
-    if gpus.is_empty() {
-        return Err(Error::Check("CUDA sees no GPU in this container".into()));
-    }
-    let proof = |gpu: Gpu| Proof {
-        uuid: gpu.uuid,
-        name: gpu.name,
-        numbers: 0,
-        wrong: None,
-        took: Duration::ZERO,
-        verdicts: Vec::new(),
-    };
-    Ok(gpus.into_iter().map(proof).collect())
 }
 
 fn one(cuda: &Cuda, device: &Device, level: &Level) -> Result<Proof> {
