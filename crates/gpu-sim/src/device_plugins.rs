@@ -78,13 +78,14 @@ async fn report_devices(node: &NodeHandle, kubelet: &Kubelet) {
     }
 }
 
-/// What the node said before this kubelet started: nobody offers it yet.
+/// What the node offered before this kubelet started. Nobody offers it yet, but pods that run there go on with it: a
+/// kubelet remembers who has which device.
 fn before(node: &Node) -> BTreeMap<String, Amount> {
     let capacity = node.status.as_ref().and_then(|status| status.capacity.clone()).unwrap_or_default();
     let devices = capacity.into_iter().filter(|(name, _)| name.starts_with("nvidia.com/"));
     let until = Some(Instant::now() + STOP_GRACE_PERIOD);
     let counted = devices.filter_map(|(name, count)| Some((name, count.0.parse().ok()?)));
-    counted.map(|(name, capacity)| (name, Amount { capacity, allocatable: 0, until })).collect()
+    counted.map(|(name, capacity)| (name, Amount { capacity, allocatable: capacity, until })).collect()
 }
 
 fn amount(plugin: &Plugin, now: Instant) -> Amount {
