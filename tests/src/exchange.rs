@@ -13,7 +13,7 @@ use crate::normal;
 /// Longest that a server may take for one answer.
 const LIMIT: Duration = Duration::from_secs(20);
 /// Longest that something may take that a server does in its own time.
-const PATIENCE: Duration = Duration::from_secs(60);
+const CONVERGENCE_TIMEOUT: Duration = Duration::from_secs(60);
 /// How often it is asked whether that is done.
 const PAUSE: Duration = Duration::from_millis(100);
 
@@ -132,12 +132,14 @@ async fn run(side: &impl Side, step: &Step, saved: &mut BTreeMap<String, String>
     loop {
         let (mut answer, raw) = send(side.peer(), step, saved).await?;
         let done = step.until.as_ref().is_none_or(|until| until.met(answer.code, &raw));
-        if !done && begin.elapsed() < PATIENCE {
+        if !done && begin.elapsed() < CONVERGENCE_TIMEOUT {
             tokio::time::sleep(PAUSE).await;
             continue;
         }
         if !done {
-            return Err(format!("not as wanted after {} s: {} {raw}", PATIENCE.as_secs(), answer.code).into());
+            return Err(
+                format!("not as wanted after {} s: {} {raw}", CONVERGENCE_TIMEOUT.as_secs(), answer.code).into()
+            );
         }
         if step.send == "POST /api/v1/namespaces" && answer.code == 201 {
             side.furnish(raw["metadata"]["name"].as_str().unwrap_or_default()).await?;

@@ -2,7 +2,7 @@
 
 #![allow(clippy::unwrap_used, reason = "a failed unwrap is a failed test")]
 
-use capstan_agent::discovery::{FeatureObject, NodeLabels, Publisher, Said};
+use capstan_agent::discovery::{FeatureObject, NodeLabels, NodeReport, Publisher};
 use capstan_tests::world::World;
 use k8s_openapi::api::core::v1::Node;
 use kube::{Api, ResourceExt};
@@ -10,9 +10,9 @@ use serde_json::{Value, json};
 
 const GROUP: &str = "nfd.k8s-sigs.io/v1alpha1";
 
-fn said(labels: &[(&str, &str)]) -> Said {
+fn said(labels: &[(&str, &str)]) -> NodeReport {
     let labels = labels.iter().map(|(name, value)| (format!("nvidia.com/{name}"), (*value).to_owned())).collect();
-    Said { labels, node: None }
+    NodeReport { labels, node: None }
 }
 
 /// A world, and the name of one of its nodes.

@@ -26,7 +26,7 @@ use tokio_util::sync::CancellationToken;
 
 const ANCHOR: &str = "capstan-anchor";
 const API: &str = "apps.nvidia.com/v1alpha1";
-const PATIENCE: Duration = Duration::from_secs(90);
+const TIMEOUT: Duration = Duration::from_secs(90);
 
 /// A cluster with everything that the operator may meet, and its roles.
 struct Place {
@@ -113,7 +113,7 @@ impl Place {
         let client = Client::new(self.recorder.beside(streams), "default");
         let (ready, is_ready) = tokio::sync::oneshot::channel();
         tokio::spawn(capstan_operator::run(client, options, self.stop.clone(), ready));
-        let waited = tokio::time::timeout(PATIENCE, is_ready).await;
+        let waited = tokio::time::timeout(TIMEOUT, is_ready).await;
         waited.unwrap_or_else(|_| panic!("the operator is not ready; {}", self.recorder.last())).unwrap();
         address
     }
@@ -133,7 +133,7 @@ impl Place {
                 tokio::time::sleep(Duration::from_millis(50)).await;
             }
         };
-        let answer = tokio::time::timeout(PATIENCE, applied).await;
+        let answer = tokio::time::timeout(TIMEOUT, applied).await;
         answer
             .unwrap_or_else(|_| panic!("{name} is not served"))
             .unwrap_or_else(|error| panic!("apply {name}: {error}"));
@@ -163,7 +163,7 @@ impl Place {
                 tokio::time::sleep(Duration::from_millis(50)).await;
             }
         };
-        let found = tokio::time::timeout(PATIENCE, look).await;
+        let found = tokio::time::timeout(TIMEOUT, look).await;
         assert!(found.is_ok(), "{last} is not as wanted; {}", self.recorder.last());
         last
     }
@@ -560,7 +560,7 @@ async fn every_right_is_needed_and_none_is_missing() {
             tokio::time::sleep(Duration::from_millis(50)).await;
         }
     };
-    tokio::time::timeout(PATIENCE, look).await.expect("an event is counted up");
+    tokio::time::timeout(TIMEOUT, look).await.expect("an event is counted up");
 
     // The finalizer of another operator goes.
     let [cache, build] = cache_and_build();
@@ -600,7 +600,7 @@ async fn every_right_is_needed_and_none_is_missing() {
             }
         }
     };
-    let text = tokio::time::timeout(PATIENCE, scraped).await.expect("metrics are served");
+    let text = tokio::time::timeout(TIMEOUT, scraped).await.expect("metrics are served");
     assert!(text.contains("capstan_leader 1"), "{text}");
     assert_eq!(scrape(&place, metrics, &authority, UserInfo::new("eve", &[])).await, Err(403));
 
@@ -633,7 +633,7 @@ async fn without_one_right_the_operator_does_not_do_its_work() {
             tokio::time::sleep(Duration::from_millis(50)).await;
         }
     };
-    tokio::time::timeout(PATIENCE, refused).await.expect("something is refused");
+    tokio::time::timeout(TIMEOUT, refused).await.expect("something is refused");
     assert_eq!(place.recorder.refused(), [r#"patch apps/deployments "llama""#]);
     let live = place.until(&llama, |live| !live.is_null()).await;
     assert_ne!(live["status"]["state"], "Ready");

@@ -12,7 +12,7 @@ use crate::roles::{Entry, entry};
 use crate::{Cx, Error, Result};
 
 /// Longest pause between two looks, for directories that are not there yet.
-const LOOK: Duration = Duration::from_secs(5);
+const POLL_INTERVAL: Duration = Duration::from_secs(5);
 
 /// The wait in the agent's list.
 pub(crate) const AFTER: Entry =
@@ -61,8 +61,8 @@ pub async fn wait(options: &Options, cx: &Cx) -> Result<()> {
         let Some((missing, _)) = wanted.iter().find(|(_, file)| !file.exists()) else { return Ok(()) };
         tracing::info!(file = %missing.display(), "waiting");
         tokio::select! {
-            () = cx.stop.cancelled() => return Err(Error::Check("told to stop before every file was there".into())),
-            () = changes.next(LOOK) => {}
+            () = cx.stop.cancelled() => return Err(Error::Check("stopped before every file existed".into())),
+            () = changes.next(POLL_INTERVAL) => {}
         }
     }
 }

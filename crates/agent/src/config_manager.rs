@@ -16,7 +16,7 @@ use crate::roles::{Entry, entry};
 use crate::{Cx, Error, Result};
 
 /// Configs are looked at again after this long, whatever happens.
-const LOOK: Duration = Duration::from_secs(3600);
+const RESYNC_INTERVAL: Duration = Duration::from_secs(3600);
 
 /// Flags of the config manager.
 #[derive(Debug, Clone, Default, clap::Args)]
@@ -83,15 +83,15 @@ async fn follow(options: &Options, facts: impl Stream<Item = Result<NodeFacts>>,
             match copy(options, label.as_deref()) {
                 Ok(true) => signal(options, &cx.root),
                 Ok(false) => {}
-                Err(error) => tracing::warn!(%error, "the config stays as it is"),
+                Err(error) => tracing::warn!(%error, "config not applied; keeping the previous one"),
             }
         }
         tokio::select! {
             () = cx.stop.cancelled() => return Ok(()),
-            () = changes.next(LOOK) => {}
+            () = changes.next(RESYNC_INTERVAL) => {}
             Some(facts) = facts.next() => match facts {
                 Ok(facts) => (label, known) = (facts.label(&options.node_label).map(str::to_owned), true),
-                Err(error) => tracing::warn!(%error, "the node's label is not known"),
+                Err(error) => tracing::warn!(%error, "node label not read"),
             },
         }
     }
@@ -110,7 +110,7 @@ fn copy(options: &Options, label: Option<&str>) -> Result<bool> {
         return Ok(false);
     }
     files::write(&options.config_file_dst, &content)?;
-    tracing::info!(label, "wrote the config");
+    tracing::info!(label, "config written");
     Ok(true)
 }
 
@@ -121,7 +121,7 @@ fn signal(options: &Options, root: &Path) {
     }
     for pid in processes(root, name) {
         if let Err(error) = kill_process(pid, Signal::HUP) {
-            tracing::warn!(%error, process = name, "cannot tell it of the new config");
+            tracing::warn!(%error, process = name, "reload signal not sent");
         }
     }
 }
@@ -210,7 +210,7 @@ mod tests {
         let watched = async {
             let mut changes = Changes::of(&[dir.path()]);
             while std::fs::read_to_string(&dst).unwrap_or_default() != "version: v1 # shared\n" {
-                changes.next(LOOK).await;
+                changes.next(RESYNC_INTERVAL).await;
             }
             stop.cancel();
         };

@@ -148,7 +148,7 @@ async fn suffer(fake: Arc<Fake>, file: PathBuf) {
                 fake.suffer(&before, &now);
                 before = now;
             }
-            Err(why) => tracing::warn!(file = %file.display(), why, "faults stay as they are"),
+            Err(why) => tracing::warn!(file = %file.display(), why, "faults file invalid; keeping the previous faults"),
         }
         changes.next(Duration::from_secs(3600)).await;
     }

@@ -14,9 +14,9 @@ use serde_json::Value;
 /// How long a machine under load may take to show all faults of a cluster.
 const DEADLINE: Duration = Duration::from_secs(180);
 /// How long the doctor may take to name a cause that shows.
-const LOOK: Duration = Duration::from_secs(10);
+const DIAGNOSIS_TIMEOUT: Duration = Duration::from_secs(10);
 /// For so long waiting is no symptom: `--patience` of the doctor.
-const PATIENCE: Duration = Duration::from_secs(30);
+const GRACE_PERIOD: Duration = Duration::from_secs(30);
 
 /// A cluster that ends with the test.
 struct Up {
@@ -79,7 +79,7 @@ impl Up {
         let look = Instant::now();
         let (output, report) = doctor("--kubeconfig", &self.kubeconfig, more);
         eprintln!("named {} classes in {:.1} s", expected.len(), look.elapsed().as_secs_f64());
-        assert!(look.elapsed() < LOOK, "a look took {:?}", look.elapsed());
+        assert!(look.elapsed() < DIAGNOSIS_TIMEOUT, "a look took {:?}", look.elapsed());
         let found = rules(&report);
         let (missing, wrong): (Vec<_>, Vec<_>) =
             (expected.difference(&found).collect(), found.difference(&expected).collect());
@@ -96,7 +96,7 @@ impl Up {
         loop {
             let look = Instant::now();
             let (output, report) = doctor("--kubeconfig", &self.kubeconfig, more);
-            assert!(look.elapsed() < LOOK, "a look took {:?}", look.elapsed());
+            assert!(look.elapsed() < DIAGNOSIS_TIMEOUT, "a look took {:?}", look.elapsed());
             let causes = report["causes"].as_array().unwrap();
             let found = rules(&report);
             let new: Vec<_> = found.difference(&named).cloned().collect();
@@ -166,7 +166,7 @@ fn shows(snapshot: &Value, fault: &str, node: &str) -> bool {
             let taken = time(&snapshot["taken"]);
             waiting.any(|one| {
                 let since = &one["state"]["running"]["startedAt"];
-                since.is_string() && taken.duration_since(time(since)).unsigned_abs() > PATIENCE
+                since.is_string() && taken.duration_since(time(since)).unsigned_abs() > GRACE_PERIOD
             })
         }
         "gpus-missing" => gpus("capacity") == "7",

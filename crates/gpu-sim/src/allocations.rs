@@ -21,7 +21,7 @@ pub(crate) async fn hand_out(node: &NodeHandle, kubelet: &Kubelet) {
     let socket = host.join(paths::POD_RESOURCES_SOCKET.trim_start_matches('/'));
     let made = socket.parent().map_or(Ok(()), std::fs::create_dir_all);
     if let Err(error) = made.and_then(|()| kubelet.listen_on(&socket)) {
-        tracing::error!(node = node.name(), %error, "cannot say which pods hold devices");
+        tracing::error!(node = node.name(), %error, "pod-resources socket not served");
     }
     let user = UserInfo::new(format!("system:node:{}", node.name()), &["system:masters"]);
     let config = watcher::Config::default().fields(&format!("spec.nodeName={}", node.name()));
@@ -34,7 +34,7 @@ pub(crate) async fn hand_out(node: &NodeHandle, kubelet: &Kubelet) {
         for (resource, ids) in settle(&mut held, &pods, &kubelet.plugins()) {
             let ids: Vec<&str> = ids.iter().map(String::as_str).collect();
             if let Err(error) = kubelet.allocate(&resource, &ids).await {
-                tracing::warn!(node = node.name(), resource, %error, "a device plugin refuses to hand out devices");
+                tracing::warn!(node = node.name(), resource, %error, "device plugin refused allocation");
             }
         }
         kubelet.set_pods(told(&held, &pods));

@@ -37,7 +37,7 @@ pub(crate) async fn serve(node: &NodeHandle) {
     let kubelet = match std::fs::create_dir_all(&dir).and_then(|()| Kubelet::start(&dir)) {
         Ok(kubelet) => kubelet,
         Err(error) => {
-            tracing::error!(node = node.name(), %error, "cannot serve device plugins");
+            tracing::error!(node = node.name(), %error, "device plugin socket not served");
             return;
         }
     };
@@ -103,6 +103,6 @@ async fn change(node: &NodeHandle, amounts: &mut BTreeMap<String, Amount>, resou
 
 async fn report(node: &NodeHandle, resource: &str, amount: Amount) {
     if let Err(error) = node.set_devices(resource, amount.capacity, amount.allocatable).await {
-        tracing::warn!(node = node.name(), resource, %error, "cannot report devices");
+        tracing::warn!(node = node.name(), resource, %error, "device capacity not reported");
     }
 }

@@ -134,7 +134,7 @@ async fn serve(shared: Arc<Shared>, node: NodeHandle) {
     let machine = match shared.of(&node) {
         Ok(machine) => machine,
         Err(error) => {
-            tracing::error!(node = node.name(), %error, "cannot build the machine of a virtual node");
+            tracing::error!(node = node.name(), %error, "virtual node not created");
             return;
         }
     };

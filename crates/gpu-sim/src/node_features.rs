@@ -47,7 +47,7 @@ pub(crate) async fn label(node: &NodeHandle) {
         if let Some(change) = node.object().and_then(|object| change(&object, &wanted)) {
             let params = kube::api::PatchParams::default();
             if let Err(error) = nodes.patch(node.name(), &params, &kube::api::Patch::Merge(change)).await {
-                tracing::warn!(node = node.name(), %error, "cannot label a node as its NodeFeatures say");
+                tracing::warn!(node = node.name(), %error, "node not labelled from its NodeFeatures");
             }
         }
     }

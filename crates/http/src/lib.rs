@@ -25,7 +25,7 @@ use tokio_util::task::TaskTracker;
 const CONNECTIONS: usize = 256;
 
 /// A client that does not finish its handshake or its headers in this time is left.
-const PATIENCE: Duration = Duration::from_secs(10);
+const HANDSHAKE_TIMEOUT: Duration = Duration::from_secs(10);
 
 /// How long a request may go on after the end was asked for.
 const GRACE: Duration = Duration::from_secs(5);
@@ -55,10 +55,10 @@ where
                 let _permit = permit;
                 match tls {
                     None => connection(stream, &stop, handler).await,
-                    Some(tls) => match timeout(PATIENCE, tls.accept(stream)).await {
+                    Some(tls) => match timeout(HANDSHAKE_TIMEOUT, tls.accept(stream)).await {
                         Ok(Ok(stream)) => connection(stream, &stop, handler).await,
                         Ok(Err(error)) => tracing::debug!(%error, "handshake failed"),
-                        Err(_) => tracing::debug!("handshake took too long"),
+                        Err(_) => tracing::debug!("handshake timed out"),
                     },
                 }
             });
@@ -80,7 +80,7 @@ where
         async move { Ok::<_, Infallible>(answer.await) }
     });
     let mut builder = http1::Builder::new();
-    builder.timer(TokioTimer::new()).header_read_timeout(PATIENCE);
+    builder.timer(TokioTimer::new()).header_read_timeout(HANDSHAKE_TIMEOUT);
     let mut served = pin!(builder.serve_connection(TokioIo::new(stream), service));
     let result = tokio::select! {
         result = served.as_mut() => result,
@@ -90,7 +90,7 @@ where
         }
     };
     if let Err(error) = result {
-        tracing::debug!(%error, "connection ended");
+        tracing::debug!(%error, "connection closed");
     }
 }
 

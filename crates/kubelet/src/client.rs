@@ -71,7 +71,7 @@ impl Connection {
         let (sender, connection) = opened.map_err(|_| late())??;
         tokio::spawn(async move {
             if let Err(error) = connection.await {
-                tracing::debug!(%error, "a connection to a socket ended");
+                tracing::debug!(%error, "socket connection closed");
             }
         });
         Ok(Self { sender })

@@ -84,7 +84,7 @@ impl Kubelet {
         let serving = serve(listen(socket)?, self.state.clone(), self.state.stop.clone());
         self.state.followers.spawn(async move {
             if let Err(error) = serving.await {
-                tracing::error!(%error, "the fake kubelet's socket failed");
+                tracing::error!(%error, "fake kubelet socket failed");
             }
         });
         Ok(())
@@ -193,7 +193,7 @@ impl State {
                 () = stop.cancelled() => {}
                 followed = state.follow(request) => {
                     if let Err(error) = followed {
-                        tracing::warn!(%error, "the fake kubelet lost a plugin");
+                        tracing::warn!(%error, "fake kubelet lost a device plugin");
                     }
                 }
             }

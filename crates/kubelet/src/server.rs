@@ -147,7 +147,7 @@ pub async fn serve(listener: UnixListener, service: Arc<dyn Service>, stop: Canc
             });
             let connection = http2::Builder::new(TokioExecutor::new()).serve_connection(TokioIo::new(stream), answer);
             tokio::select! {
-                ended = connection => if let Err(error) = ended { tracing::debug!(%error, "a connection ended") },
+                ended = connection => if let Err(error) = ended { tracing::debug!(%error, "connection closed") },
                 () = end.cancelled() => {}
             }
         });

@@ -14,7 +14,7 @@ use tokio_util::sync::CancellationToken;
 use crate::admission::Webhook;
 use crate::controller::{Controller, Cx, reconcile};
 use crate::orchestrator::Nodes;
-use crate::questions::Asking;
+use crate::questions::QuestionSource;
 use crate::schemas::Schemas;
 use crate::states::States;
 use crate::{Options, gpu, nim};
@@ -46,7 +46,7 @@ pub(crate) struct Launch<'a> {
     pub(crate) nodes: Nodes,
     schemas: &'a Schemas,
     states: &'a States,
-    asking: Asking,
+    asking: QuestionSource,
     tasks: &'a mut JoinSet<()>,
     stop: &'a CancellationToken,
     /// Kinds whose controllers were started, with their finalizers.
@@ -64,7 +64,7 @@ impl<'a> Launch<'a> {
         tasks: &'a mut JoinSet<()>,
         stop: &'a CancellationToken,
     ) -> Self {
-        let (nodes, asking) = (Nodes::follow(&runtime.cache), Asking::new(runtime, options));
+        let (nodes, asking) = (Nodes::follow(&runtime.cache), QuestionSource::new(runtime, options));
         Self {
             runtime,
             options,

@@ -41,7 +41,7 @@ impl Ask {
 
 /// How plans find out what the caches do not tell.
 #[derive(Clone)]
-pub(crate) struct Asking {
+pub(crate) struct QuestionSource {
     /// How questions are asked.
     pub(crate) how: How,
     /// What can be told without asking anybody.
@@ -50,7 +50,7 @@ pub(crate) struct Asking {
     pub(crate) registries: bool,
 }
 
-impl Asking {
+impl QuestionSource {
     /// As the options say. Logs of pods are always read from the cluster that we work on.
     pub(crate) fn new(runtime: &Runtime, options: &Options) -> Self {
         let registries = options.registries.map(|timeout| Registries::new(runtime.client.clone(), timeout));

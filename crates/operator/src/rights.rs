@@ -30,7 +30,7 @@ pub enum Purpose {
     Crds,
     /// An admission webhook with a certificate of our own.
     Webhook,
-    /// Asking who may read metrics.
+    /// QuestionSource who may read metrics.
     Metrics,
 }
 

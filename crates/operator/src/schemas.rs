@@ -38,17 +38,17 @@ pub(crate) enum Install {
 /// The condition that users are told with.
 const CONDITION: &str = "SchemaSkew";
 
-/// Whom a schema concerns.
+/// Scope a schema concerns.
 #[derive(Clone, Copy, PartialEq, Eq)]
-enum Whom {
+enum Scope {
     /// Every object.
     All,
     /// Those whose status speaks of a schema.
-    Told,
+    WithSkewCondition,
 }
 
 /// Has a controller look at its objects again.
-type Wake = Box<dyn Fn(Whom) + Send + Sync>;
+type Wake = Box<dyn Fn(Scope) + Send + Sync>;
 
 /// How the schemas of the cluster differ from ours, by kind. Clones share one state.
 #[derive(Clone)]
@@ -102,8 +102,8 @@ impl Schemas {
     pub(crate) fn wake<K: kube::Resource<DynamicType = ()>>(&self, queue: Queue<Key>, cache: &Cache) {
         let (cache, gvk) = (cache.clone(), Gvk::of::<K>());
         let wake = move |whom| match whom {
-            Whom::All => cache.keys(&gvk).into_iter().for_each(|key| queue.add(key)),
-            Whom::Told => {
+            Scope::All => cache.keys(&gvk).into_iter().for_each(|key| queue.add(key)),
+            Scope::WithSkewCondition => {
                 let all = cache.all(&gvk);
                 all.iter().filter(|live| told(live).is_some()).for_each(|live| queue.add(Key::of(live)));
             }
@@ -122,13 +122,13 @@ impl Schemas {
         let turn = async {
             loop {
                 self.runtime.gate.opened().await;
-                match self.look(&install).await {
+                match self.reconcile(&install).await {
                     Ok(()) => {
                         self.shared.checked.send_replace(true);
                         self.shared.changed.notified().await;
                     }
                     Err(error) => {
-                        tracing::warn!(error, "cannot check the CRDs");
+                        tracing::warn!(error, "CRD check failed; retrying");
                         tokio::time::sleep(RETRY).await;
                     }
                 }
@@ -137,7 +137,7 @@ impl Schemas {
         stop.run_until_cancelled(turn).await;
     }
 
-    async fn look(&self, install: &Install) -> Result<(), String> {
+    async fn reconcile(&self, install: &Install) -> Result<(), String> {
         let owner = match install {
             Install::Tied(anchor) => anchor.reference(&self.runtime.client).await.map_err(|error| error.chain())?,
             Install::Never | Install::Kept => None,
@@ -158,7 +158,7 @@ impl Schemas {
             }
             match tasks.join_next().await {
                 Some(Ok(result)) => result.map_err(|error| error.to_string())?,
-                Some(Err(panic)) => tracing::error!(%panic, "checking a CRD panicked"),
+                Some(Err(panic)) => tracing::error!(%panic, "CRD check panicked"),
                 None => return Ok(()),
             }
         }
@@ -203,7 +203,7 @@ impl Schemas {
             self.runtime.events.record(&reference, uid, &note);
         }
         // That all is well is news for those only who were told otherwise.
-        let whom = if before.is_none() && message.is_none() { Whom::Told } else { Whom::All };
+        let whom = if before.is_none() && message.is_none() { Scope::WithSkewCondition } else { Scope::All };
         for wake in self.shared.wake.lock().unwrap_or_else(PoisonError::into_inner).iter() {
             wake(whom);
         }

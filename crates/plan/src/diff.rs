@@ -82,18 +82,18 @@ pub struct Deletion {
     /// Its resource version.
     pub resource_version: String,
     /// What becomes of what it owns.
-    pub owned: Owned,
+    pub propagation: PropagationPolicy,
 }
 
-/// What becomes of what a deleted object owns.
+/// What the API server does with the dependents of a deleted object.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Owned {
-    /// It goes afterwards.
-    Follows,
-    /// It stays.
-    Stays,
-    /// It goes first, and the object stays until then.
-    Leads,
+pub enum PropagationPolicy {
+    /// The garbage collector deletes dependents after the object.
+    Background,
+    /// Dependents stay, without their owner.
+    Orphan,
+    /// Dependents are deleted first; the object stays until they are gone.
+    Foreground,
 }
 
 /// An object in the way.
@@ -118,10 +118,10 @@ pub fn diff(owner_uid: &str, wanted: &[Object], live: &LiveObjects) -> Diff {
     let wanted_as = |reference: &Ref| wanted.iter().find(|object| object.reference == *reference).map(|one| one.policy);
     for (reference, there) in live.iter() {
         let ours = controller(there).is_some_and(|(_, _, uid)| uid == owner_uid);
-        let owned = match wanted_as(reference) {
-            None => Owned::Follows,
-            Some(Policy::Release) => Owned::Stays,
-            Some(Policy::Drain) => Owned::Leads,
+        let propagation = match wanted_as(reference) {
+            None => PropagationPolicy::Background,
+            Some(Policy::Release) => PropagationPolicy::Orphan,
+            Some(Policy::Drain) => PropagationPolicy::Foreground,
             Some(_) => continue,
         };
         if ours && !is_going(there) && !kit::holds_data(&reference.gvk.kind) {
@@ -129,7 +129,7 @@ pub fn diff(owner_uid: &str, wanted: &[Object], live: &LiveObjects) -> Diff {
                 reference: reference.clone(),
                 uid: uid(there).into(),
                 resource_version: there["metadata"]["resourceVersion"].as_str().unwrap_or_default().into(),
-                owned,
+                propagation,
             });
         }
     }
@@ -332,7 +332,7 @@ mod tests {
             reference: before.reference,
             uid: "u1".into(),
             resource_version: "7".into(),
-            owned: Owned::Follows,
+            propagation: PropagationPolicy::Background,
         };
         assert_eq!(result.delete, [seen]);
         assert!(diff("somebody", &[], &stored(&config_map("a", json!({})), "me")).is_empty());
@@ -346,7 +346,7 @@ mod tests {
         let result = diff("me", &released, &live);
         assert!(
             result.apply.is_empty()
-                && result.delete.iter().all(|one| one.owned == Owned::Stays)
+                && result.delete.iter().all(|one| one.propagation == PropagationPolicy::Orphan)
                 && result.delete.len() == 1
         );
         assert!(diff("somebody", &released, &live).delete.is_empty());

@@ -41,7 +41,7 @@ pub(crate) async fn owners(anchor: Option<&Anchor>, client: &Client) -> Option<V
     let reference = match anchor?.reference(client).await {
         Ok(reference) => reference,
         Err(error) => {
-            tracing::warn!(error = error.chain(), "cannot tie to the release: what is made now stays when it goes");
+            tracing::warn!(error = error.chain(), "owner reference to the release not set; created objects outlive it");
             None
         }
     };

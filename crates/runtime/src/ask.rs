@@ -160,13 +160,13 @@ impl Shared {
                 question.refresh()
             }
             Err(Silence::Ours(why)) => {
-                tracing::debug!(object = %key, ?question, why, "cannot ask");
+                tracing::debug!(object = %key, ?question, why, "question cannot be asked");
                 // What is known stands.
                 Some(FIRST_BACKOFF)
             }
             Err(Silence::Theirs(why)) => {
                 let times = failures.another(&why);
-                tracing::debug!(object = %key, ?question, why, times, "no answer");
+                tracing::debug!(object = %key, ?question, why, times, "question failed; retrying");
                 if times >= MAX_FAILURES
                     && let Some(answer) = question.unanswered(why)
                 {

@@ -15,7 +15,7 @@ use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::TcpStream;
 
 /// No answer takes longer than this.
-const PATIENCE: Duration = Duration::from_secs(5);
+const FETCH_TIMEOUT: Duration = Duration::from_secs(5);
 /// No answer is larger than this.
 const LIMIT: usize = 1 << 20;
 /// Certificates of services on OpenShift, then those that images come with.
@@ -29,8 +29,8 @@ const TOKEN: &str = "/var/run/secrets/kubernetes.io/serviceaccount/token";
 
 /// Status and body of the answer of `url`, or why there is none.
 pub async fn get(url: &str) -> Result<(u16, Bytes), String> {
-    let asked = tokio::time::timeout(PATIENCE, ask(url)).await;
-    asked.unwrap_or_else(|_| Err(format!("no answer within {} s", PATIENCE.as_secs())))
+    let asked = tokio::time::timeout(FETCH_TIMEOUT, ask(url)).await;
+    asked.unwrap_or_else(|_| Err(format!("no answer within {} s", FETCH_TIMEOUT.as_secs())))
 }
 
 async fn ask(url: &str) -> Result<(u16, Bytes), String> {

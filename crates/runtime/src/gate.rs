@@ -10,7 +10,7 @@ use tokio::time::{Instant, timeout_at};
 use crate::error::Error;
 
 /// No write waits longer than this for its answer.
-const PATIENCE: Duration = Duration::from_secs(30);
+const WRITE_TIMEOUT: Duration = Duration::from_secs(30);
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum State {
@@ -77,7 +77,7 @@ impl Gate {
         what: impl ToString,
         write: impl Future<Output = kube::Result<T>>,
     ) -> Result<T, Error> {
-        let patience = Instant::now() + PATIENCE;
+        let patience = Instant::now() + WRITE_TIMEOUT;
         let deadline = match *self.state.borrow() {
             State::Open => patience,
             State::Until(deadline) if deadline > Instant::now() => deadline.min(patience),

@@ -16,7 +16,7 @@ const REMEMBER: Duration = Duration::from_secs(60);
 
 /// How many answers are kept, and how long one may take.
 const REMEMBERED: usize = 256;
-const PATIENCE: Duration = Duration::from_secs(10);
+const REVIEW_TIMEOUT: Duration = Duration::from_secs(10);
 
 type Refusal = (StatusCode, &'static str);
 type Known = HashMap<String, (Instant, Result<(), Refusal>)>;
@@ -48,10 +48,10 @@ impl Guard {
         if let Some(answer) = self.remembered(token) {
             return answer;
         }
-        let answer = match timeout(PATIENCE, ask(client, token)).await {
+        let answer = match timeout(REVIEW_TIMEOUT, ask(client, token)).await {
             Ok(Ok(answer)) => answer,
             Ok(Err(error)) => {
-                tracing::debug!(%error, "cannot ask who may read metrics");
+                tracing::debug!(%error, "authorization review for metrics failed");
                 return Err((StatusCode::SERVICE_UNAVAILABLE, "cannot ask the API server"));
             }
             Err(_) => return Err((StatusCode::SERVICE_UNAVAILABLE, "the API server does not answer")),

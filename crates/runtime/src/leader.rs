@@ -92,7 +92,7 @@ pub async fn run(
 }
 
 /// A lease as we saw it.
-struct Seen {
+struct ObservedLease {
     lease: Lease,
     /// When we first saw this version of it.
     at: Instant,
@@ -105,7 +105,7 @@ struct Candidate {
     gate: Gate,
     clock: Clock,
     metrics: Metrics,
-    seen: Option<Seen>,
+    seen: Option<ObservedLease>,
     leads_until: Option<Instant>,
 }
 
@@ -118,9 +118,9 @@ impl Candidate {
                 Err(error) => {
                     failures = failures.saturating_add(1);
                     if failures == 1 && error.class() != Class::Conflict {
-                        tracing::warn!(error = error.chain(), "cannot renew the lease, trying on");
+                        tracing::warn!(error = error.chain(), "lease renewal failed; retrying");
                     } else {
-                        tracing::debug!(error = error.chain(), failures, "cannot renew the lease");
+                        tracing::debug!(error = error.chain(), failures, "lease renewal failed");
                     }
                 }
             }
@@ -145,7 +145,7 @@ impl Candidate {
             self.leads_until = None;
             self.gate.close();
             self.metrics.leading(false);
-            tracing::warn!("lost the lease, no longer leading");
+            tracing::warn!("lease expired; stopped leading");
         }
     }
 
@@ -171,7 +171,7 @@ impl Candidate {
         let Some(lease) = answer? else { return self.vanished().await };
         let version = |lease: &Lease| (lease.metadata.uid.clone(), lease.metadata.resource_version.clone());
         if self.seen.as_ref().is_none_or(|seen| version(&seen.lease) != version(&lease)) {
-            self.seen = Some(Seen { lease: lease.clone(), at: Instant::now() });
+            self.seen = Some(ObservedLease { lease: lease.clone(), at: Instant::now() });
         }
         if self.may_take(&lease) {
             return self.take(&lease).await;
@@ -180,7 +180,7 @@ impl Candidate {
         if self.leads_until.take().is_some() {
             self.gate.close();
             self.metrics.leading(false);
-            tracing::warn!(holder = holder(&lease), "somebody else holds the lease, no longer leading");
+            tracing::warn!(holder = holder(&lease), "lease held by another instance; stopped leading");
         }
         Ok(())
     }
@@ -242,7 +242,7 @@ impl Candidate {
 
     fn took(&mut self, lease: Lease, begun: Instant) {
         let until = begun + self.settings.renew;
-        self.seen = Some(Seen { lease, at: Instant::now() });
+        self.seen = Some(ObservedLease { lease, at: Instant::now() });
         if until <= Instant::now() {
             return;
         }
@@ -286,8 +286,8 @@ impl Candidate {
             released = self.release(&lease).await;
         }
         match released {
-            Ok(()) => tracing::info!("gave the lease back"),
-            Err(error) => tracing::warn!(error = error.chain(), "cannot give the lease back"),
+            Ok(()) => tracing::info!("lease released"),
+            Err(error) => tracing::warn!(error = error.chain(), "lease not released"),
         }
     }
 

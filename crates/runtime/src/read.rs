@@ -8,7 +8,7 @@ use tokio::time::timeout;
 
 use crate::Runtime;
 use crate::error::Error;
-use crate::writer::PATIENCE;
+use crate::writer::READ_TIMEOUT;
 
 impl Runtime {
     /// What the only container of a pod has printed.
@@ -31,7 +31,7 @@ impl Runtime {
         what: &Ref,
         request: impl Future<Output = Result<T, kube::Error>>,
     ) -> Result<T, Error> {
-        let answer = timeout(PATIENCE, request).await;
+        let answer = timeout(READ_TIMEOUT, request).await;
         let kind = self.cache.kind(&what.gvk).map_or("", |kind| kind.kind);
         self.metrics.request(verb, kind, matches!(answer, Ok(Ok(_))));
         match answer {

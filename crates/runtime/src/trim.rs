@@ -68,14 +68,14 @@ pub(crate) fn read(
     news: &dyn Fn(&Value) -> bool,
 ) -> serde_json::Result<Value> {
     let mut reader = serde_json::Deserializer::from_str(text);
-    let object = Sieve { parts, depth: 0, news }.deserialize(&mut reader)?;
+    let object = TrimmingVisitor { parts, depth: 0, news }.deserialize(&mut reader)?;
     reader.end()?;
     Ok(object)
 }
 
 /// Reads a value without what is not wanted of it.
 #[derive(Clone, Copy)]
-struct Sieve<'a> {
+struct TrimmingVisitor<'a> {
     parts: Option<&'static [Part]>,
     /// 0 for the object, 1 for its metadata, more for everything else.
     depth: usize,
@@ -83,7 +83,7 @@ struct Sieve<'a> {
     news: &'a dyn Fn(&Value) -> bool,
 }
 
-impl Sieve<'_> {
+impl TrimmingVisitor<'_> {
     /// How a field is read; nothing if it is not.
     fn below(self, name: &str) -> Option<Self> {
         let depth = if self.depth == 0 && name == "metadata" { 1 } else { 2 };
@@ -103,7 +103,7 @@ impl Sieve<'_> {
     }
 }
 
-impl<'de> DeserializeSeed<'de> for Sieve<'_> {
+impl<'de> DeserializeSeed<'de> for TrimmingVisitor<'_> {
     type Value = Value;
 
     fn deserialize<D: Deserializer<'de>>(self, deserializer: D) -> Result<Value, D::Error> {
@@ -111,7 +111,7 @@ impl<'de> DeserializeSeed<'de> for Sieve<'_> {
     }
 }
 
-impl<'de> Visitor<'de> for Sieve<'_> {
+impl<'de> Visitor<'de> for TrimmingVisitor<'_> {
     type Value = Value;
 
     fn expecting(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
@@ -168,10 +168,10 @@ impl<'de> Visitor<'de> for Sieve<'_> {
 }
 
 /// Reads the name of a field, which is kept only if the field is read.
-struct Name<'a>(Sieve<'a>);
+struct Name<'a>(TrimmingVisitor<'a>);
 
 impl<'de, 'a> DeserializeSeed<'de> for Name<'a> {
-    type Value = Option<(String, Sieve<'a>)>;
+    type Value = Option<(String, TrimmingVisitor<'a>)>;
 
     fn deserialize<D: Deserializer<'de>>(self, deserializer: D) -> Result<Self::Value, D::Error> {
         deserializer.deserialize_str(self)
@@ -179,7 +179,7 @@ impl<'de, 'a> DeserializeSeed<'de> for Name<'a> {
 }
 
 impl<'a> Visitor<'_> for Name<'a> {
-    type Value = Option<(String, Sieve<'a>)>;
+    type Value = Option<(String, TrimmingVisitor<'a>)>;
 
     fn expecting(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.write_str("the name of a field")

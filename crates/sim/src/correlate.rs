@@ -18,7 +18,7 @@ const REFILL: f64 = 300.0;
 const REMEMBERED: usize = 4096;
 
 /// What an event says, as far as it matters here.
-pub(crate) struct Sighting<'a> {
+pub(crate) struct ObservedEvent<'a> {
     /// Who reports it, and about which object.
     pub(crate) source: String,
     /// Part of the object.
@@ -72,7 +72,7 @@ struct Bucket {
 
 impl Correlator {
     /// What is to be written about something that was seen; nothing in a flood.
-    pub(crate) fn judge(&mut self, seen: &Sighting<'_>) -> Option<Plan> {
+    pub(crate) fn judge(&mut self, seen: &ObservedEvent<'_>) -> Option<Plan> {
         let similar = format!("{}\0{}", seen.source, seen.reason);
         let group = self.groups.entry(similar.clone());
         if since(group.last, seen.at) > INTERVAL {
@@ -150,7 +150,7 @@ mod tests {
         message: &str,
     ) -> Option<(bool, i32, Option<String>)> {
         let at = Timestamp::from_second(second).unwrap();
-        let seen = Sighting { source: "s".into(), field_path: "", reason: reason.into(), message, at };
+        let seen = ObservedEvent { source: "s".into(), field_path: "", reason: reason.into(), message, at };
         let plan = correlator.judge(&seen)?;
         correlator.wrote(plan.key, "name".into());
         Some((plan.name.is_some(), plan.count, plan.combined))

@@ -14,7 +14,7 @@ use serde_json::json;
 use tokio::sync::mpsc;
 
 use crate::context::Tasks;
-use crate::correlate::{Correlator, Plan, Sighting};
+use crate::correlate::{Correlator, ObservedEvent, Plan};
 use crate::informer::Kind;
 use crate::writer::{Writer, is_not_found};
 
@@ -146,19 +146,19 @@ async fn write_all(writer: Writer, mut reports: mpsc::Receiver<Report>) {
     while let Some(report) = reports.recv().await {
         let Some(plan) = correlator.judge(&sighting(&report)) else { continue };
         if let Err(error) = write(&writer, &mut correlator, plan, report).await {
-            tracing::debug!(%error, "event lost");
+            tracing::debug!(%error, "event dropped");
         }
         // Others have more urgent work.
         tokio::task::yield_now().await;
     }
 }
 
-fn sighting(report: &Report) -> Sighting<'_> {
+fn sighting(report: &Report) -> ObservedEvent<'_> {
     let about = &report.about;
     let text = |text: &'_ Option<String>| text.clone().unwrap_or_default();
     let [kind, namespace, name, uid, version] =
         [&about.kind, &about.namespace, &about.name, &about.uid, &about.api_version].map(text);
-    Sighting {
+    ObservedEvent {
         source: [&*report.component, &*report.host, &kind, &namespace, &name, &uid, &version].join("\0"),
         field_path: about.field_path.as_deref().unwrap_or_default(),
         reason: [report.severity.as_str(), &*report.reason].join("\0"),

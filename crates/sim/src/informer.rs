@@ -326,7 +326,7 @@ impl<K: Kind> Cache<K> {
         let mut typed: K = match object.parse_unmanaged() {
             Ok(typed) => typed,
             Err(error) => {
-                tracing::warn!(kind = K::KIND, key = %object.key(), %error, "cannot read an object");
+                tracing::warn!(kind = K::KIND, key = %object.key(), %error, "object not decodable");
                 return None;
             }
         };

@@ -24,7 +24,7 @@ pub(crate) async fn restore(server: &Server, objects: Vec<Value>) -> Result<()> 
         }
     };
     if tokio::time::timeout(SERVED, served).await.is_err() {
-        tracing::warn!("some definitions are not served; objects of their kinds are left out");
+        tracing::warn!("CRDs not served; their objects skipped");
     }
     let known: HashSet<String> = others.iter().filter_map(uid).map(str::to_owned).collect();
     for mut object in others {
@@ -32,7 +32,7 @@ pub(crate) async fn restore(server: &Server, objects: Vec<Value>) -> Result<()> 
             owners.retain(|owner| owner["uid"].as_str().is_some_and(|uid| known.contains(uid)));
         }
         if let Err(error) = server.restore(&object) {
-            tracing::debug!(%error, "an object is left out");
+            tracing::debug!(%error, "object skipped");
         }
     }
     Ok(())

@@ -175,19 +175,19 @@ impl Writer {
     }
 
     /// Adds a pod, and keeps it as the server made it: others can be cast in it.
-    pub(crate) async fn mould(&self, pod: &Pod) -> Result<Mould> {
+    pub(crate) async fn template_copy(&self, pod: &Pod) -> Result<PodTemplateCopy> {
         let target = Target::all(self.resource::<Pod>()?, pod.metadata.namespace.as_deref());
         let written = self.server.create(&self.caller, &target, to_value(pod)?.into(), &self.options).await?;
         let value = written.object.value();
         // The caches leave out its volumes.
         let light = written.object.parse_unmanaged().is_ok_and(|pod: Pod| PodInfo::new(pod.into()).is_light());
-        Ok(Mould { pattern: Pattern::new(value, &["affinity"]), pod: self.seen(written)?, light })
+        Ok(PodTemplateCopy { pattern: Pattern::new(value, &["affinity"]), pod: self.seen(written)?, light })
     }
 
-    /// Adds a pod like that of the mould, past admission, which would come to the same: only its place differs.
-    pub(crate) async fn cast(&self, mould: &Mould, place: Place<'_>) -> Result<Arc<Pod>> {
+    /// Adds a pod like that of the template_copy, past admission, which would come to the same: only its place differs.
+    pub(crate) async fn cast(&self, template_copy: &PodTemplateCopy, place: Place<'_>) -> Result<Arc<Pod>> {
         let (resource, now) = (self.resource::<Pod>()?, self.now());
-        let mut pod = Pod::clone(&mould.pod);
+        let mut pod = Pod::clone(&template_copy.pod);
         let spec = pod.spec_mut();
         let affinity = to_value(&place.affinity)?;
         spec.affinity = place.affinity;
@@ -204,7 +204,7 @@ impl Writer {
                 object["status"] = status;
             }
         };
-        let object = self.server.copy(&self.caller, &resource, &mould.pattern, edit).await?;
+        let object = self.server.copy(&self.caller, &resource, &template_copy.pattern, edit).await?;
         pod.metadata.name = Some(object.name().to_owned());
         pod.metadata.uid = Some(object.uid.to_string());
         pod.metadata.creation_timestamp = now;
@@ -293,20 +293,20 @@ impl Writer {
 }
 
 /// A pod as the server made it.
-pub(crate) struct Mould {
+pub(crate) struct PodTemplateCopy {
     pattern: Pattern,
     pod: Arc<Pod>,
     light: bool,
 }
 
-impl Mould {
+impl PodTemplateCopy {
     /// Whether a pod like it finds room on every node.
     pub(crate) fn is_light(&self) -> bool {
         self.light
     }
 }
 
-/// What differs between pods of one mould.
+/// What differs between pods of one template_copy.
 pub(crate) struct Place<'a> {
     /// Where it may go.
     pub(crate) affinity: Option<Affinity>,

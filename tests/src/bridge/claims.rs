@@ -9,7 +9,7 @@ use serde_json::json;
 const CLASS: &str = "standard";
 
 /// Makes the volumes that claims wait for, and removes those that no claim needs any more.
-pub(super) async fn look(client: &Client) -> kube::Result<()> {
+pub(super) async fn sync(client: &Client) -> kube::Result<()> {
     let claims: Api<PersistentVolumeClaim> = Api::all(client.clone());
     for claim in claims.list(&ListParams::default()).await? {
         let class = claim.spec.as_ref().and_then(|spec| spec.storage_class_name.as_deref());

@@ -27,13 +27,13 @@ use serde_json::json;
 use tokio::sync::oneshot;
 
 /// The time between two looks.
-const LOOK: Duration = Duration::from_millis(100);
+const SYNC_INTERVAL: Duration = Duration::from_millis(100);
 /// How often nodes say that they live, in looks.
 const HEARTBEAT: u64 = 80;
 /// How often claims are looked at, in looks.
 const CLAIMS: u64 = 3;
 /// How long a start may take, and how long the objects of a story may take to go.
-const PATIENCE: Duration = Duration::from_secs(90);
+const CONVERGENCE_TIMEOUT: Duration = Duration::from_secs(90);
 /// Who writes.
 pub(crate) const MANAGER: &str = "virtual-nodes";
 
@@ -59,7 +59,7 @@ impl Bridge {
             let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().expect("a runtime");
             runtime.block_on(run(config, settings, ready, is_over));
         });
-        let nodes = is_ready.recv_timeout(PATIENCE).expect("nodes can be made");
+        let nodes = is_ready.recv_timeout(CONVERGENCE_TIMEOUT).expect("nodes can be made");
         Self { nodes, end: Some(end) }
     }
 
@@ -68,7 +68,7 @@ impl Bridge {
         let (done, is_done) = mpsc::channel();
         let end = End { namespace: namespace.to_owned(), done };
         if self.end.take().is_some_and(|over| over.send(end).is_ok()) {
-            let _ = is_done.recv_timeout(PATIENCE);
+            let _ = is_done.recv_timeout(CONVERGENCE_TIMEOUT);
         }
     }
 }
@@ -85,7 +85,7 @@ async fn run(
     let (real, sim) = (Client::try_from(config).expect("a client"), cluster.client());
     cordon(&real).await.expect("other nodes can be cordoned");
     let port = logs::serve(sim.clone()).await.expect("logs can be served");
-    let mut bridge = Looks {
+    let mut bridge = Synchronizer {
         pods: [follow(Api::all(real.clone())), follow(Api::all(sim.clone()))],
         nodes: [follow(Api::all(real.clone())), follow(Api::all(sim.clone()))],
         port,
@@ -95,13 +95,13 @@ async fn run(
         count: 0,
     };
     while bridge.told.len() < cluster.nodes().names().len() {
-        bridge.look().await;
+        bridge.sync().await;
     }
     let _ = ready.send(cluster.nodes().clone());
     let end = loop {
         tokio::select! {
             end = &mut is_over => break end,
-            () = bridge.look() => {}
+            () = bridge.sync() => {}
         }
     };
     let Ok(End { namespace, done }) = end else { return };
@@ -109,10 +109,10 @@ async fn run(
     let tidy = async {
         tokio::select! {
             () = sweep::sweep(&real, &namespace) => {}
-            () = async { loop { bridge.look().await } } => {}
+            () = async { loop { bridge.sync().await } } => {}
         }
     };
-    let _ = tokio::time::timeout(PATIENCE, tidy).await;
+    let _ = tokio::time::timeout(CONVERGENCE_TIMEOUT, tidy).await;
     bridge.leave().await;
     let _ = done.send(());
 }
@@ -139,7 +139,7 @@ async fn cordon(real: &Client) -> kube::Result<()> {
 }
 
 /// What is looked at again and again.
-struct Looks {
+struct Synchronizer {
     real: Client,
     sim: Client,
     /// On the real server, and on that of the nodes.
@@ -157,10 +157,10 @@ fn key(pod: &Pod) -> (String, String) {
     (pod.namespace().unwrap_or_default(), pod.name_any())
 }
 
-impl Looks {
-    /// Looks once. What fails is seen again by the next look.
-    async fn look(&mut self) {
-        tokio::time::sleep(LOOK).await;
+impl Synchronizer {
+    /// Synchronizer once. What fails is seen again by the next look.
+    async fn sync(&mut self) {
+        tokio::time::sleep(SYNC_INTERVAL).await;
         let [real, sim] = self.nodes.each_ref().map(Store::state);
         for node in &sim {
             let _ = self.node(node).await;
@@ -173,7 +173,7 @@ impl Looks {
             let _ = self.heartbeat(&names).await;
         }
         if self.count.is_multiple_of(CLAIMS) {
-            let _ = claims::look(&self.real).await;
+            let _ = claims::sync(&self.real).await;
         }
         self.count += 1;
         let [real, sim] = self

@@ -12,7 +12,7 @@ use kube::core::WatchEvent;
 use serde_json::Value;
 
 /// The time between two looks: what is measured is as exact as this.
-pub(super) const LOOK: Duration = Duration::from_millis(20);
+pub(super) const POLL_INTERVAL: Duration = Duration::from_millis(20);
 
 /// Objects by namespace and name.
 pub(super) type Objects = BTreeMap<String, Value>;
@@ -39,7 +39,7 @@ impl Seen {
             loop {
                 // A watch that ends begins with all objects again.
                 let _ = mine.watch(&client, &path).await;
-                tokio::time::sleep(LOOK).await;
+                tokio::time::sleep(POLL_INTERVAL).await;
             }
         });
         seen
@@ -97,7 +97,7 @@ impl Seen {
             if begin.elapsed() > limit {
                 bail!("not after {} s: {what}", limit.as_secs());
             }
-            tokio::time::sleep(LOOK).await;
+            tokio::time::sleep(POLL_INTERVAL).await;
         }
     }
 

@@ -8,7 +8,7 @@ use std::time::Duration;
 use anyhow::{Context, Result, bail};
 use serde_json::{Value, json};
 
-use super::{PATIENCE, Suite, name};
+use super::{STEP_TIMEOUT, Suite, name};
 use crate::cluster::{NODE, ctr, import};
 use crate::image;
 
@@ -287,7 +287,7 @@ pub(super) fn get(address: &str, path: &str) -> Result<String> {
 /// Deletes what the files made; what the operator made of it goes as well.
 pub(super) fn delete(suite: &Suite) -> Result<String> {
     let [service, folder] = files(suite);
-    let (patience, brought) = (format!("--timeout={}s", PATIENCE.as_secs()), ours(suite)?);
+    let (patience, brought) = (format!("--timeout={}s", STEP_TIMEOUT.as_secs()), ours(suite)?);
     suite.kubectl(&["delete", "--recursive", "-f", &service, "-f", &folder, &patience, "--request-timeout=0"])?;
     let retained = |object: &&Value| object["metadata"]["annotations"]["nvidia.com/pvc-retention"] == "Retain";
     for cache in brought.iter().filter(retained) {

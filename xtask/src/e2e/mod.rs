@@ -43,7 +43,7 @@ enum Only {
 /// Namespace and name of the release.
 const RELEASE: &str = "capstan";
 /// How long anything may take that takes no longer on a healthy machine.
-const PATIENCE: Duration = Duration::from_secs(240);
+const STEP_TIMEOUT: Duration = Duration::from_secs(240);
 
 /// What steps work with.
 struct Suite {
@@ -185,7 +185,7 @@ impl Suite {
     /// Waits until something holds; an error is looked at again, as the API may be away.
     fn wait(&self, otherwise: &str, mut holds: impl FnMut() -> Result<bool>) -> Result<()> {
         let mut last = Ok(false);
-        let done = until(PATIENCE, || {
+        let done = until(STEP_TIMEOUT, || {
             last = holds();
             matches!(last, Ok(true))
         });
@@ -193,7 +193,7 @@ impl Suite {
             return Ok(());
         }
         last?;
-        bail!("{otherwise} after {} s", PATIENCE.as_secs())
+        bail!("{otherwise} after {} s", STEP_TIMEOUT.as_secs())
     }
 }
 

@@ -107,7 +107,7 @@ pub(super) fn mig(gpu: &Gpu, part: &MigDevice, minors: &str, roots: &Roots, sett
             Some(minor) => nodes.add_or(&format!("/dev/nvidia-caps/nvidia-cap{minor}"), || {
                 Some((major(&settings.root, "nvidia-caps")?, minor.into()))
             }),
-            None => tracing::warn!(device = part.uuid, key, "the kernel names no capability for this MIG device"),
+            None => tracing::warn!(device = part.uuid, key, "no capability file for MIG device"),
         }
     }
     let graphics = part.profile.contains("gfx");

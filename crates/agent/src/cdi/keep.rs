@@ -41,7 +41,7 @@ pub async fn keep(options: KeepOptions, cx: Cx) -> Result<()> {
         // Listen before looking: what happens in between is not lost.
         let dirs = watched(&cx.roots, &settings);
         let mut changes = Changes::of_names(&dirs.iter().map(PathBuf::as_path).collect::<Vec<_>>());
-        before = look(before, &options.output, &settings, &cx).await;
+        before = refresh(before, &options.output, &settings, &cx).await;
         let change = async {
             changes.next(longest).await;
             tokio::time::sleep(QUIET).await;
@@ -54,7 +54,7 @@ pub async fn keep(options: KeepOptions, cx: Cx) -> Result<()> {
 }
 
 /// Looks once, and returns the hardware that the spec is now for.
-async fn look(before: Option<Inventory>, output: &Path, settings: &Settings, cx: &Cx) -> Option<Inventory> {
+async fn refresh(before: Option<Inventory>, output: &Path, settings: &Settings, cx: &Cx) -> Option<Inventory> {
     let (source, roots) = (cx.hardware.clone(), cx.roots.clone());
     let (output, settings) = (output.to_owned(), settings.clone());
     let looked = tokio::task::spawn_blocking(move || {
@@ -98,14 +98,14 @@ fn failed(
         _ => false,
     };
     if gone {
-        tracing::warn!(%error, path = %output.display(), "no driver: the CDI spec is removed");
+        tracing::warn!(%error, path = %output.display(), "driver not found; CDI spec removed");
         if let Err(error) = remove(output) {
-            tracing::warn!(%error, "a CDI spec of a driver that is gone is left");
+            tracing::warn!(%error, "CDI spec of a removed driver not deleted");
         }
         return None;
     }
     // A GPU that does not answer for a moment is no reason to take the others away.
-    tracing::warn!(%error, "the CDI spec is kept as it is");
+    tracing::warn!(%error, "CDI spec not regenerated; keeping the previous one");
     before
 }
 

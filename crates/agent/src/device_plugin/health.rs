@@ -108,7 +108,7 @@ impl fmt::Display for Cause {
 
 /// A device that may not be handed out.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) struct Sick {
+pub(crate) struct UnhealthyDevice {
     /// Why.
     pub cause: Cause,
     /// When that was last heard.
@@ -116,7 +116,7 @@ pub(crate) struct Sick {
 }
 
 /// UUIDs of sick devices.
-pub(crate) type SickList = BTreeMap<String, Sick>;
+pub(crate) type UnhealthyDevices = BTreeMap<String, UnhealthyDevice>;
 
 /// Devices of all resources, each once.
 pub(crate) fn all(resources: &[Resource]) -> impl Iterator<Item = &Device> {
@@ -164,13 +164,13 @@ pub(crate) fn conditions(hardware: &dyn Hardware, inventory: &Inventory) -> BTre
 
 /// What the answers make of the sick list: who is sick now, who has been well for long enough.
 pub(crate) fn judge(
-    sick: &SickList,
+    sick: &UnhealthyDevices,
     resources: &[Resource],
     conditions: &BTreeMap<String, Condition>,
     now: Instant,
     quiet: Duration,
-) -> SickList {
-    let mut judged = SickList::new();
+) -> UnhealthyDevices {
+    let mut judged = UnhealthyDevices::new();
     for device in all(resources) {
         let before = sick.get(&device.id);
         let fault = conditions.get(&device.gpu).and_then(|condition| match condition.recovery {
@@ -185,7 +185,7 @@ pub(crate) fn judge(
             // A driver that does not know the question wants nothing.
             matches!(condition.recovery, Ok(Recovery::None) | Err(Error::NotSupported))
         });
-        let stays = |sick: &&Sick| match sick.cause {
+        let stays = |sick: &&UnhealthyDevice| match sick.cause {
             // Someone else takes these away.
             Cause::Driver(_) | Cause::Mps(_) => true,
             _ => !well || now.duration_since(sick.since) < quiet,
@@ -193,7 +193,7 @@ pub(crate) fn judge(
         match (fault, before) {
             // What was heard first says more than what follows from it.
             (Some(_), Some(before)) => drop(judged.insert(device.id.clone(), before.clone())),
-            (Some(cause), None) => drop(judged.insert(device.id.clone(), Sick { cause, since: now })),
+            (Some(cause), None) => drop(judged.insert(device.id.clone(), UnhealthyDevice { cause, since: now })),
             (None, before) => {
                 if let Some(before) = before.filter(stays) {
                     judged.insert(device.id.clone(), before.clone());
@@ -206,7 +206,7 @@ pub(crate) fn judge(
 
 /// What the listener heard.
 #[derive(Debug)]
-pub(crate) enum Heard {
+pub(crate) enum HealthEvent {
     /// A fault.
     Event(Event),
     /// Listening began: GPUs that refused, and GPUs that cannot report.
@@ -222,7 +222,7 @@ const WAIT: Duration = Duration::from_secs(5);
 /// makes it listen anew, to GPUs that were not there before.
 pub(crate) fn listen(
     source: Arc<Source>,
-    heard: UnboundedSender<Heard>,
+    heard: UnboundedSender<HealthEvent>,
     again: Arc<AtomicBool>,
     retry: Duration,
 ) -> std::io::Result<()> {
@@ -233,11 +233,11 @@ pub(crate) fn listen(
             let error = match source.get().and_then(|hardware| hardware.watch()) {
                 Ok(mut watched) => {
                     pause = retry.min(Duration::from_secs(1));
-                    let _ = heard.send(Heard::Listening(watched.refused, watched.silent));
+                    let _ = heard.send(HealthEvent::Listening(watched.refused, watched.silent));
                     match hear(&mut *watched.events, &heard, &again) {
                         None => None,
                         Some(error) => {
-                            tracing::warn!(%error, "waiting for faults failed; listening again");
+                            tracing::warn!(%error, "waiting for GPU events failed; resubscribing");
                             // A library that failed is not asked again: the driver may be another one now.
                             source.forget();
                             answers(&source).err()
@@ -250,7 +250,7 @@ pub(crate) fn listen(
                 }
             };
             let Some(error) = error else { continue };
-            let _ = heard.send(Heard::Down(error));
+            let _ = heard.send(HealthEvent::Down(error));
             std::thread::park_timeout(pause);
             pause = (pause * 2).min(retry);
         }
@@ -259,10 +259,10 @@ pub(crate) fn listen(
 }
 
 /// Passes events on until no one hears, until it should be listened anew, or until waiting fails.
-fn hear(events: &mut dyn Events, heard: &UnboundedSender<Heard>, again: &AtomicBool) -> Option<Error> {
+fn hear(events: &mut dyn Events, heard: &UnboundedSender<HealthEvent>, again: &AtomicBool) -> Option<Error> {
     while !heard.is_closed() && !again.swap(false, Ordering::Relaxed) {
         match events.next(WAIT) {
-            Ok(Some(event)) => drop(heard.send(Heard::Event(event))),
+            Ok(Some(event)) => drop(heard.send(HealthEvent::Event(event))),
             Ok(None) => {}
             Err(error) => return Some(error),
         }

@@ -19,10 +19,10 @@ use tracing::instrument::WithSubscriber;
 
 use super::choose::{Fallback, choose, configs};
 use super::devices::offer;
-use super::health::{self, Cause, Heard, Sick, SickList, Xids};
-use super::look::{self, Found, Looked, Seen};
+use super::health::{self, Cause, HealthEvent, UnhealthyDevice, UnhealthyDevices, Xids};
 use super::platform::Platform;
 use super::plugin::{self, Place};
+use super::probe::{self, Found, ProbeResult, WatchedFiles};
 use super::{Edges, Label, Node, Options, Settings, Wanted};
 use crate::config::{self, Flags, ResourceName, SharingStrategy};
 use crate::files::Changes;
@@ -37,7 +37,7 @@ enum Wake {
     Files,
     Tick,
     Reload,
-    Heard(Heard),
+    HealthEvent(HealthEvent),
 }
 
 struct Life {
@@ -53,9 +53,9 @@ struct Life {
     kubelet: watch::Sender<u64>,
     plugins: BTreeMap<ResourceName, (CancellationToken, JoinHandle<()>)>,
     failed: (mpsc::UnboundedSender<Error>, mpsc::UnboundedReceiver<Error>),
-    heard: Option<mpsc::UnboundedSender<Heard>>,
+    heard: Option<mpsc::UnboundedSender<HealthEvent>>,
     listen_again: Arc<AtomicBool>,
-    seen: Seen,
+    seen: WatchedFiles,
     found: Option<Found>,
 }
 
@@ -82,7 +82,7 @@ pub(super) async fn run(options: Options, cx: Cx, mut edges: Edges) -> Result<()
         wake = tokio::select! {
             () = life.cx.stop.cancelled() => break Ok(()),
             Some(error) = life.failed.1.recv() => break Err(error),
-            Some(heard) = heard.recv() => Wake::Heard(heard),
+            Some(heard) = heard.recv() => Wake::HealthEvent(heard),
             Ok(()) = label.changed() => Wake::Reload,
             _ = hangup.recv() => Wake::Reload,
             () = changes.next(EVER) => Wake::Files,
@@ -96,13 +96,13 @@ pub(super) async fn run(options: Options, cx: Cx, mut edges: Edges) -> Result<()
 }
 
 impl Life {
-    fn new(options: Options, cx: Cx, edges: Edges, heard: mpsc::UnboundedSender<Heard>) -> Result<Self> {
+    fn new(options: Options, cx: Cx, edges: Edges, heard: mpsc::UnboundedSender<HealthEvent>) -> Result<Self> {
         let said = options.flags()?;
         let fallbacks = Fallback::parse(&options.fallback_strategies)?;
         let of = |list: &Option<String>| list.clone().unwrap_or_default();
         let (xids, unknown) = Xids::parse(&of(&options.disable_healthchecks), &of(&options.enable_healthchecks));
         for word in unknown {
-            tracing::warn!(word, "neither a number of an XID nor all; ignored");
+            tracing::warn!(word, "XID not a number or 'all'; ignored");
         }
         let kubelet = Some(PathBuf::from(&options.kubelet_socket)).filter(|path| !path.as_os_str().is_empty());
         let dir = kubelet.as_deref().and_then(Path::parent).unwrap_or(Path::new(DIRECTORY)).to_owned();
@@ -112,7 +112,7 @@ impl Life {
             settings,
             resources: Vec::new(),
             topology: Topology::default(),
-            sick: SickList::new(),
+            sick: UnhealthyDevices::new(),
             channels: Vec::new(),
             classes: Vec::new(),
         };
@@ -127,7 +127,7 @@ impl Life {
             failed: mpsc::unbounded_channel(),
             heard: (xids != Xids::Off).then_some(heard),
             listen_again: Arc::default(),
-            seen: Seen::default(),
+            seen: WatchedFiles::default(),
             found: None,
             options,
             xids,
@@ -140,22 +140,22 @@ impl Life {
     async fn turn(&mut self, wake: Wake) -> Result<()> {
         let start = matches!(wake, Wake::Start);
         let mut node = Node::clone(&self.node.borrow());
-        let seen = Seen::read(&node, &self.place, &self.cx.root);
+        let seen = WatchedFiles::read(&node, &self.place, &self.cx.root);
         let text = self.config_text()?;
         let reload = start || matches!(wake, Wake::Reload) || text != self.text;
         if reload {
             (node.settings, self.text) = (self.load(&text)?, text);
-            node.roots = look::roots(&self.cx.roots, &node.settings);
+            node.roots = probe::roots(&self.cx.roots, &node.settings);
         }
         let mut ask = matches!(wake, Wake::Tick);
         let mut look = reload || ask || self.found.is_none() || seen.nodes != self.seen.nodes;
-        if let Wake::Heard(heard) = wake {
+        if let Wake::HealthEvent(heard) = wake {
             let again = self.hear(heard, &mut node);
             (ask, look) = (ask || again, look || again);
         }
         if look {
             let known = self.found.as_ref().map(|found| found.inventory.clone());
-            let looked = look::look(&self.cx, &node, known, ask).await;
+            let looked = probe::probe(&self.cx, &node, known, ask).await;
             self.decide(looked, &mut node, reload).await?;
         }
         if reload || ask || seen.started != self.seen.started {
@@ -215,35 +215,35 @@ impl Life {
     fn load(&self, text: &str) -> Result<Settings> {
         let parsed = config::parse(text)?;
         for remark in parsed.remarks {
-            tracing::warn!(remark, "config");
+            tracing::warn!(remark, "config remark");
         }
         Ok(Settings::resolve(self.said.clone(), parsed.config)?)
     }
 
     /// Takes in what the listener heard; whether the hardware should be looked at.
-    fn hear(&self, heard: Heard, node: &mut Node) -> bool {
+    fn hear(&self, heard: HealthEvent, node: &mut Node) -> bool {
         let now = Instant::now();
         let mut mark = |id: &str, cause: Cause| {
-            node.sick.insert(id.to_owned(), Sick { cause, since: now });
+            node.sick.insert(id.to_owned(), UnhealthyDevice { cause, since: now });
         };
         match heard {
-            Heard::Event(event) => {
+            HealthEvent::Event(event) => {
                 if let Some(cause) = health::verdict(&event, &self.xids) {
                     health::affected(&event, &node.resources).into_iter().for_each(|id| mark(id, cause.clone()));
                 }
                 event.kind == EventKind::DoubleBitEcc
             }
-            Heard::Down(error) => {
+            HealthEvent::Down(error) => {
                 let fit: Vec<String> = health::all(&node.resources).map(|device| device.id.clone()).collect();
                 let fit: Vec<String> = fit.into_iter().filter(|id| !node.sick.contains_key(id)).collect();
                 for id in fit {
-                    node.sick.insert(id, Sick { cause: Cause::Driver(error.to_string()), since: now });
+                    node.sick.insert(id, UnhealthyDevice { cause: Cause::Driver(error.to_string()), since: now });
                 }
                 false
             }
-            Heard::Listening(refused, silent) => {
+            HealthEvent::Listening(refused, silent) => {
                 for gpu in silent {
-                    tracing::warn!(gpu, "cannot report faults: it counts as healthy, unwatched");
+                    tracing::warn!(gpu, "GPU events not supported; health not monitored");
                 }
                 let was_down = node.sick.values().any(|sick| matches!(sick.cause, Cause::Driver(_)));
                 node.sick.retain(|_, sick| !matches!(sick.cause, Cause::Driver(_)));
@@ -255,7 +255,7 @@ impl Life {
                     let of_gpu = health::all(&node.resources).filter(|device| device.gpu == gpu);
                     let ids: Vec<String> = of_gpu.map(|device| device.id.clone()).collect();
                     for id in ids {
-                        node.sick.insert(id, Sick { cause: cause.clone(), since: now });
+                        node.sick.insert(id, UnhealthyDevice { cause: cause.clone(), since: now });
                     }
                 }
                 was_down
@@ -264,7 +264,7 @@ impl Life {
     }
 
     /// Decides what is offered from what was found.
-    async fn decide(&mut self, looked: Looked, node: &mut Node, reload: bool) -> Result<()> {
+    async fn decide(&mut self, looked: ProbeResult, node: &mut Node, reload: bool) -> Result<()> {
         let (found, conditions) = match looked {
             Ok(looked) => looked,
             Err(error) => {
@@ -272,7 +272,7 @@ impl Life {
                 if self.found.is_none() && node.settings.fail_on_init_error {
                     return Err(error.into());
                 }
-                tracing::warn!(%error, "no GPUs can be asked; trying again");
+                tracing::warn!(%error, "GPUs not readable; retrying");
                 return Ok(());
             }
         };
@@ -286,7 +286,7 @@ impl Life {
             self.build(node, reload).await?;
         }
         for id in lost.into_iter().filter(|id| health::all(&node.resources).any(|device| device.id == *id)) {
-            node.sick.entry(id).or_insert(Sick { cause: Cause::Lost, since: Instant::now() });
+            node.sick.entry(id).or_insert(UnhealthyDevice { cause: Cause::Lost, since: Instant::now() });
         }
         if !conditions.is_empty() && self.xids != Xids::Off {
             let quiet = self.edges.timing.quiet;
@@ -303,20 +303,20 @@ impl Life {
         let offered = match offered {
             Err(wrong) if strict => return Err(wrong.into()),
             Err(wrong) => {
-                tracing::error!(error = %wrong, "nothing is offered until the hardware fits the config");
+                tracing::error!(error = %wrong, "config does not match the hardware; no devices advertised");
                 super::Offer::default()
             }
             Ok(offered) => offered,
         };
         for remark in offered.remarks {
-            tracing::warn!(remark, "devices");
+            tracing::warn!(remark, "device remark");
         }
         if offered.resources.is_empty() {
-            tracing::info!("no devices to offer; waiting for some");
+            tracing::info!("no devices to advertise; waiting");
         }
         node.resources = offered.resources;
         node.sick.retain(|id, _| health::all(&node.resources).any(|device| device.id == *id));
-        node.channels = look::channels(node, &self.cx.root)?;
+        node.channels = probe::channels(node, &self.cx.root)?;
         if node.settings.cdi() && found.platform == Platform::Nvml {
             node.classes = self.write_specs(node, &found.inventory).await?;
         }
@@ -344,7 +344,7 @@ impl Life {
                 match (&answer, before) {
                     (Ok(()), Some(Cause::Mps(_))) => drop(node.sick.remove(&device.id)),
                     (Err(why), None | Some(Cause::Mps(_))) => {
-                        let sick = Sick { cause: Cause::Mps(why.clone()), since: Instant::now() };
+                        let sick = UnhealthyDevice { cause: Cause::Mps(why.clone()), since: Instant::now() };
                         node.sick.insert(device.id.clone(), sick);
                     }
                     _ => {}
@@ -357,10 +357,10 @@ impl Life {
     async fn publish(&mut self, node: Node) -> Result<()> {
         let before = self.node.borrow().clone();
         for (id, sick) in node.sick.iter().filter(|(id, _)| !before.sick.contains_key(*id)) {
-            tracing::warn!(device = id, cause = %sick.cause, "unhealthy");
+            tracing::warn!(device = id, cause = %sick.cause, "device unhealthy");
         }
         for id in before.sick.keys().filter(|id| !node.sick.contains_key(*id)) {
-            tracing::info!(device = id, "healthy again");
+            tracing::info!(device = id, "device healthy again");
             self.listen_again.store(true, Ordering::Relaxed);
         }
         let wanted: BTreeSet<ResourceName> = node.resources.iter().map(|resource| resource.name.clone()).collect();
@@ -384,7 +384,7 @@ impl Life {
         Ok(())
     }
 
-    fn listen(&self, heard: mpsc::UnboundedSender<Heard>) -> Result<()> {
+    fn listen(&self, heard: mpsc::UnboundedSender<HealthEvent>) -> Result<()> {
         let (source, again): (Arc<Source>, _) = (self.cx.hardware.clone(), self.listen_again.clone());
         again.store(false, Ordering::Relaxed);
         health::listen(source, heard, again, self.edges.timing.retry)

@@ -11,12 +11,12 @@ mod choose;
 mod devices;
 mod health;
 mod life;
-mod look;
 mod node;
 mod options;
 mod platform;
 mod plugin;
 mod prefer;
+mod probe;
 mod settings;
 mod specs;
 
@@ -107,7 +107,7 @@ fn label(node: &OwnNode, key: String, cx: &Cx) -> watch::Receiver<Label> {
             };
             match facts {
                 None => return,
-                Some(Err(error)) => tracing::warn!(%error, "the node's label is not known"),
+                Some(Err(error)) => tracing::warn!(%error, "node label not read"),
                 Some(Ok(facts)) => {
                     let value = Label::Known(facts.label(&key).map(str::to_owned));
                     said.send_if_modified(|known| {

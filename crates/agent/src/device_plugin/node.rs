@@ -7,7 +7,7 @@ use capstan_hw::gpu::nvidia::driver::Roots;
 use capstan_kubelet::device_plugin as wire;
 
 use super::devices::Resource;
-use super::health::Sick;
+use super::health::UnhealthyDevice;
 use super::settings::Settings;
 
 /// What is offered and what is wrong with it.
@@ -22,7 +22,7 @@ pub(crate) struct Node {
     /// How near GPUs are to each other.
     pub topology: Topology,
     /// Devices that may not be handed out, by UUID.
-    pub sick: BTreeMap<String, Sick>,
+    pub sick: BTreeMap<String, UnhealthyDevice>,
     /// IMEX channels that are there.
     pub channels: Vec<u32>,
     /// CDI classes beyond GPUs whose spec is there.

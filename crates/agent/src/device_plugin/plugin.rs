@@ -169,9 +169,9 @@ pub(super) async fn keep(
         };
         match ended {
             Ended::Told => return leave(file),
-            Ended::Kubelet => tracing::info!(resource = %name, "the kubelet started; registering again"),
+            Ended::Kubelet => tracing::info!(resource = %name, "kubelet restarted; registering again"),
             Ended::Failed(source) => {
-                tracing::warn!(resource = %name, error = %source, "the plugin's socket failed");
+                tracing::warn!(resource = %name, error = %source, "device plugin socket failed");
                 if restarts.too_many(Instant::now()) {
                     return Err(Error::Io { what: format!("cannot serve {}", socket.display()), source });
                 }
@@ -194,7 +194,7 @@ enum Ended {
 async fn announce(place: &Place, request: &RegisterRequest, pause: &mut Pause) {
     if let Some(kubelet) = &place.kubelet {
         while let Err(error) = register(kubelet, request.clone()).await {
-            tracing::warn!(resource = request.resource_name, %error, "not registered; trying again");
+            tracing::warn!(resource = request.resource_name, %error, "registration failed; retrying");
             pause.wait().await;
         }
         pause.reset();

@@ -11,7 +11,7 @@ use kube::api::{Api, DeleteParams, Patch, PatchParams, PostParams};
 use kube::{Client, ResourceExt};
 use serde_json::{Value, json};
 
-use super::publish::{Publisher, Said};
+use super::publish::{NodeReport, Publisher};
 use crate::{Error, Result};
 
 const MANAGER: &str = "capstan-feature-discovery";
@@ -32,7 +32,7 @@ impl FeatureObject {
             Ok(owners) if !owners.is_empty() => owners,
             Ok(_) => node_owner(&client, node).await.into_iter().collect(),
             Err(error) => {
-                tracing::warn!(%error, "the labels' object has no owner, and outlives this pod");
+                tracing::warn!(%error, "NodeFeature has no owner reference and outlives this pod");
                 Vec::new()
             }
         };
@@ -43,7 +43,7 @@ impl FeatureObject {
         format!("nvidia-features-for-{}", self.node)
     }
 
-    async fn put(&self, said: &Said) -> Result<()> {
+    async fn put(&self, said: &NodeReport) -> Result<()> {
         let wanted = wanted(&self.name(), &self.node, &self.owners, said);
         let outside = |error: kube::Error| Error::Outside(format!("NodeFeature {}: {error}", self.name()));
         let Some(live) = self.api.get_opt(&self.name()).await.map_err(outside)? else {
@@ -56,7 +56,7 @@ impl FeatureObject {
 }
 
 impl Publisher for FeatureObject {
-    fn publish<'a>(&'a self, said: &'a Said) -> BoxFuture<'a, Result<()>> {
+    fn publish<'a>(&'a self, said: &'a NodeReport) -> BoxFuture<'a, Result<()>> {
         Box::pin(self.put(said))
     }
 
@@ -71,7 +71,7 @@ impl Publisher for FeatureObject {
 }
 
 /// The object as it should be.
-pub(super) fn wanted(name: &str, node: &str, owners: &[OwnerReference], said: &Said) -> NodeFeature {
+pub(super) fn wanted(name: &str, node: &str, owners: &[OwnerReference], said: &NodeReport) -> NodeFeature {
     let features = said.node.as_ref().map(|node| node.features.clone()).unwrap_or_default();
     let spec = NodeFeatureSpec { features: Some(features), labels: Some(said.all()) };
     let mut object = NodeFeature::new(name, spec);
@@ -162,7 +162,7 @@ impl NodeLabels {
 }
 
 impl Publisher for NodeLabels {
-    fn publish<'a>(&'a self, said: &'a Said) -> BoxFuture<'a, Result<()>> {
+    fn publish<'a>(&'a self, said: &'a NodeReport) -> BoxFuture<'a, Result<()>> {
         Box::pin(self.put(said.all()))
     }
 

@@ -128,7 +128,7 @@ impl Facts<'_> {
         let mut joined = fabrics.filter(|fabric| fabric.joined && fabric.cluster != NO_CLUSTER);
         let first = joined.next()?;
         if joined.any(|other| other != first) {
-            tracing::warn!("the node's GPUs are of different NVLink cliques: no label names one");
+            tracing::warn!("GPUs are in different NVLink cliques; clique label not set");
             return None;
         }
         Some(format!("{}.{}", first.cluster, first.clique))

@@ -29,7 +29,7 @@ pub use facts::{DriverVersion, Facts, Vgpu};
 pub use labels::{Labels, labels};
 pub use node::NodeFeatures;
 pub use options::{Options, Settings, Strategy};
-pub use publish::{File, Publisher, Said, Screen};
+pub use publish::{File, NodeReport, Publisher, Screen};
 
 use crate::config::MigStrategy;
 use crate::files::Changes;
@@ -60,7 +60,7 @@ pub async fn run(options: Options, cx: Cx) -> Result<()> {
             _ = reload.recv() => Ended::Reload,
         };
         match ended {
-            Ended::Reload => tracing::info!("reading the configuration again"),
+            Ended::Reload => tracing::info!("configuration reloaded"),
             Ended::Done => return Ok(()),
             Ended::Told => {
                 let file = !settings.object && !settings.label_node && settings.interval.is_some();
@@ -134,11 +134,11 @@ async fn say(
                 Changes::of(&config.and_then(Path::parent).into_iter().collect::<Vec<_>>()),
             ),
         };
-        match look(options, settings, cx, turn).await? {
+        match discover(options, settings, cx, turn).await? {
             Some(said) => match publisher.publish(&said).await {
                 Ok(()) => turn = Turn::Later,
                 Err(error) if settings.oneshot => return Err(error),
-                Err(error) => tracing::warn!(%error, "the labels could not be written; trying again"),
+                Err(error) => tracing::warn!(%error, "labels not written; retrying"),
             },
             None if settings.oneshot => return Err(Error::Outside("the hardware did not answer".into())),
             None => {}
@@ -170,20 +170,20 @@ async fn say(
 }
 
 /// Looks once. `None` when there is no answer for the moment, and what was said shall stay.
-async fn look(options: &Options, settings: &Settings, cx: &Cx, turn: Turn) -> Result<Option<Said>> {
+async fn discover(options: &Options, settings: &Settings, cx: &Cx, turn: Turn) -> Result<Option<NodeReport>> {
     let (options, settings, cx) = (options.clone(), settings.clone(), cx.clone());
-    let looked = tokio::task::spawn_blocking(move || look_now(&options, &settings, &cx.hardware, &cx.root, turn));
+    let looked = tokio::task::spawn_blocking(move || discover_now(&options, &settings, &cx.hardware, &cx.root, turn));
     looked.await.map_err(|error| Error::Outside(error.to_string()))?
 }
 
 /// The same, on this thread.
-fn look_now(
+fn discover_now(
     options: &Options,
     settings: &Settings,
     source: &Arc<Source>,
     root: &Path,
     turn: Turn,
-) -> Result<Option<Said>> {
+) -> Result<Option<NodeReport>> {
     let devices = pci::devices(root)?;
     let passthrough = options.device_discovery_strategy == Strategy::Vfio;
     let inventory = if passthrough {
@@ -197,7 +197,7 @@ fn look_now(
         match source.get().and_then(ask) {
             // It may be back in a moment; what was said about all of them stays until then.
             Ok(inventory) if !inventory.lost.is_empty() && (turn == Turn::Later || inventory.gpus.is_empty()) => {
-                tracing::warn!(lost = ?inventory.lost, "a GPU does not answer");
+                tracing::warn!(lost = ?inventory.lost, "GPU not responding");
                 return Ok(None);
             }
             Ok(inventory) => inventory,
@@ -208,7 +208,7 @@ fn look_now(
                 if settings.fail_on_init_error && gone {
                     return Err(error.into());
                 }
-                tracing::warn!(%error, "the hardware does not answer");
+                tracing::warn!(%error, "hardware not readable; retrying");
                 if !gone {
                     return Ok(None);
                 }
@@ -227,8 +227,8 @@ fn look_now(
         passthrough,
     };
     facts.check()?;
-    let node = options.node_features.unwrap_or(false).then(|| node::look(root, &devices));
-    Ok(Some(Said { labels: labels(&facts), node }))
+    let node = options.node_features.unwrap_or(false).then(|| node::read(root, &devices));
+    Ok(Some(NodeReport { labels: labels(&facts), node }))
 }
 
 fn classes(inventory: &Inventory, devices: &[pci::Device]) -> Vec<Option<u32>> {
@@ -249,12 +249,12 @@ fn vgpu(devices: &[pci::Device]) -> Option<Vgpu> {
     let mut found = Vgpu { present: false, host: None };
     for device in devices.iter().filter(|device| device.vendor == pci::NVIDIA) {
         match vgpu::read(&device.config().unwrap_or_default()) {
-            vgpu::Seen::Physical => {}
-            vgpu::Seen::Virtual(host) => {
+            vgpu::VgpuKind::Physical => {}
+            vgpu::VgpuKind::Virtual(host) => {
                 found.present = true;
                 found.host = found.host.or(host);
             }
-            vgpu::Seen::Unknown => return None,
+            vgpu::VgpuKind::Unknown => return None,
         }
     }
     Some(found)

@@ -28,7 +28,7 @@ pub struct NodeFeatures {
 }
 
 /// Looks at a node through its files below `root`.
-pub(super) fn look(root: &Path, devices: &[pci::Device]) -> NodeFeatures {
+pub(super) fn read(root: &Path, devices: &[pci::Device]) -> NodeFeatures {
     let read = |path: &str| std::fs::read_to_string(root.join(path)).unwrap_or_default();
     let kernel = kernel(&read("proc/sys/kernel/osrelease"));
     let first = |texts: [String; 2]| texts.into_iter().find(|text| !text.is_empty()).unwrap_or_default();

@@ -117,7 +117,7 @@ impl Options {
     /// What holds, with the text of the config file and the environment.
     pub fn settings(&self, file: &str, env: impl Fn(&str) -> Option<String>) -> Result<Settings> {
         let parsed = config::parse(file)?;
-        parsed.remarks.iter().for_each(|remark| tracing::warn!(remark, "config file"));
+        parsed.remarks.iter().for_each(|remark| tracing::warn!(remark, "config file remark"));
         let interval = |text: &String| {
             let wrong = || Error::Config(format!("--sleep-interval: '{text}' is no duration; write 60s or infinite"));
             Interval::parse(text).ok_or_else(wrong)

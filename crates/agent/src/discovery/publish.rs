@@ -10,14 +10,14 @@ use crate::{Error, Result, files};
 
 /// What a node says of itself.
 #[derive(Debug, Clone, Default, PartialEq)]
-pub struct Said {
+pub struct NodeReport {
     /// Labels by full name.
     pub labels: Labels,
     /// Features besides, for rules of Node Feature Discovery.
     pub node: Option<NodeFeatures>,
 }
 
-impl Said {
+impl NodeReport {
     /// All labels together.
     pub fn all(&self) -> Labels {
         let node = self.node.iter().flat_map(|node| node.labels.clone());
@@ -28,7 +28,7 @@ impl Said {
 /// Somewhere that labels go to.
 pub trait Publisher: Send + Sync {
     /// Says this, and nothing of what was said before.
-    fn publish<'a>(&'a self, said: &'a Said) -> BoxFuture<'a, Result<()>>;
+    fn publish<'a>(&'a self, said: &'a NodeReport) -> BoxFuture<'a, Result<()>>;
     /// Says nothing any more.
     fn withdraw(&self) -> BoxFuture<'_, Result<()>>;
 }
@@ -37,7 +37,7 @@ pub trait Publisher: Send + Sync {
 pub struct File(pub PathBuf);
 
 impl Publisher for File {
-    fn publish<'a>(&'a self, said: &'a Said) -> BoxFuture<'a, Result<()>> {
+    fn publish<'a>(&'a self, said: &'a NodeReport) -> BoxFuture<'a, Result<()>> {
         Box::pin(async {
             if let Some(dir) = self.0.parent() {
                 let made = std::fs::create_dir_all(dir);
@@ -61,7 +61,7 @@ impl Publisher for File {
 pub struct Screen;
 
 impl Publisher for Screen {
-    fn publish<'a>(&'a self, said: &'a Said) -> BoxFuture<'a, Result<()>> {
+    fn publish<'a>(&'a self, said: &'a NodeReport) -> BoxFuture<'a, Result<()>> {
         Box::pin(async {
             use std::io::Write;
             let written = std::io::stdout().write_all(lines(&said.all()).as_bytes());

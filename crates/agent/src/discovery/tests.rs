@@ -280,7 +280,7 @@ fn machine() -> tempfile::TempDir {
 #[test]
 fn a_node_is_described_as_node_feature_discovery_does() {
     let dir = machine();
-    let found = node::look(dir.path(), &pci::devices(dir.path()).expect("devices"));
+    let found = node::read(dir.path(), &pci::devices(dir.path()).expect("devices"));
     insta::assert_yaml_snapshot!(found.labels);
     let instances = found.features.instances.expect("instances");
     assert_eq!(instances["pci.device"].elements.len(), 3);
@@ -316,7 +316,8 @@ fn gpus_of_virtual_machines_are_named_by_the_table() {
     let options = Options { device_discovery_strategy: options::Strategy::Vfio, ..Options::default() };
     let settings = options.settings("flags: {useNodeFeatureAPI: false}", |_| None).expect("settings");
     let broken = Arc::new(Source::new(|| Err(capstan_hw::Error::NoDriver("none".into()))));
-    let said = look_now(&options, &settings, &broken, dir.path(), Turn::First).expect("looked").expect("said").labels;
+    let said =
+        discover_now(&options, &settings, &broken, dir.path(), Turn::First).expect("looked").expect("said").labels;
     let get = |name: &str| said.get(&format!("nvidia.com/{name}")).map(String::as_str);
     assert_eq!(get("gpu.product"), Some("GH100-H100-SXM5-80GB"));
     assert_eq!(get("cuda.driver-version.full"), Some("unknown.unknown.unknown"));
@@ -343,7 +344,7 @@ impl Heard {
 }
 
 impl Publisher for Heard {
-    fn publish<'a>(&'a self, said: &'a Said) -> BoxFuture<'a, Result<()>> {
+    fn publish<'a>(&'a self, said: &'a NodeReport) -> BoxFuture<'a, Result<()>> {
         Box::pin(async {
             self.said.lock().expect("no panic").push(said.all());
             self.more.notify_waiters();
@@ -403,7 +404,7 @@ fn labels_of_all_gpus_stay_while_one_is_lost() {
     let source = cx(fake.clone(), dir.path()).hardware;
     let options = Options::default();
     let settings = options.settings("flags: {useNodeFeatureAPI: false}", |_| None).expect("settings");
-    let look = |turn| look_now(&options, &settings, &source, dir.path(), turn).expect("looked");
+    let look = |turn| discover_now(&options, &settings, &source, dir.path(), turn).expect("looked");
     fake.lose(&node(Model::H100, 8).inventory.gpus[2].uuid);
     assert_eq!(look(Turn::Later), None);
     assert_eq!(look(Turn::First).expect("said").labels["nvidia.com/gpu.count"], "7");
@@ -501,9 +502,9 @@ fn settings_come_from_flags_environment_and_file() {
     }
 }
 
-fn said(labels: &[(&str, &str)]) -> Said {
+fn said(labels: &[(&str, &str)]) -> NodeReport {
     let labels = labels.iter().map(|(name, value)| ((*name).to_owned(), (*value).to_owned())).collect();
-    Said { labels, node: None }
+    NodeReport { labels, node: None }
 }
 
 #[test]

@@ -20,7 +20,7 @@ pub struct HostDriver {
 
 /// What the configuration of a PCI device says.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) enum Seen {
+pub(super) enum VgpuKind {
     /// It is no virtual GPU.
     Physical,
     /// It is one, and maybe says whose.
@@ -30,13 +30,13 @@ pub(super) enum Seen {
 }
 
 /// Reads the configuration of a PCI device of NVIDIA.
-pub(super) fn read(config: &[u8]) -> Seen {
+pub(super) fn read(config: &[u8]) -> VgpuKind {
     if config.len() < 256 {
-        return Seen::Unknown;
+        return VgpuKind::Unknown;
     }
     match capability(config) {
-        Some(capability) if capability.get(3..5) == Some(b"VF") => Seen::Virtual(host_driver(capability)),
-        _ => Seen::Physical,
+        Some(capability) if capability.get(3..5) == Some(b"VF") => VgpuKind::Virtual(host_driver(capability)),
+        _ => VgpuKind::Physical,
     }
 }
 
@@ -100,7 +100,7 @@ mod tests {
     #[test]
     fn a_virtual_gpu_says_whose_it_is() {
         let host = HostDriver { version: "460.16".into(), branch: "r460_00".into() };
-        assert_eq!(read(&config(&virtual_gpu())), Seen::Virtual(Some(host)));
+        assert_eq!(read(&config(&virtual_gpu())), VgpuKind::Virtual(Some(host)));
     }
 
     #[test]
@@ -108,23 +108,23 @@ mod tests {
         // Its vendor capability, as read on the machine.
         let capability =
             [0x09, 0xb0, 0x14, 0x01, 0x01, 0x00, 0x13, 0x0b, 0x80, 0, 0, 0, 0xcf, 0x90, 0x1a, 0xb7, 0, 0, 0, 0];
-        assert_eq!(read(&config(&capability)), Seen::Physical);
+        assert_eq!(read(&config(&capability)), VgpuKind::Physical);
     }
 
     #[test]
     fn what_is_cut_off_is_not_guessed() {
-        assert_eq!(read(&[0; 64]), Seen::Unknown);
-        assert_eq!(read(&[0; 256]), Seen::Physical);
+        assert_eq!(read(&[0; 64]), VgpuKind::Unknown);
+        assert_eq!(read(&[0; 256]), VgpuKind::Physical);
         let mut short = virtual_gpu();
         short[2] = 12;
-        assert_eq!(read(&config(&short)), Seen::Virtual(None));
+        assert_eq!(read(&config(&short)), VgpuKind::Virtual(None));
         let mut endless = vec![0; 256];
         endless[FIRST] = 0x40;
         endless[0x40..0x42].copy_from_slice(&[0x01, 0x40]);
-        assert_eq!(read(&endless), Seen::Physical);
+        assert_eq!(read(&endless), VgpuKind::Physical);
         let mut stuck = virtual_gpu();
         stuck[6] = 0;
-        assert_eq!(read(&config(&stuck)), Seen::Virtual(None));
+        assert_eq!(read(&config(&stuck)), VgpuKind::Virtual(None));
     }
 
     proptest! {

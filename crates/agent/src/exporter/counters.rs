@@ -65,14 +65,14 @@ impl Counters {
             return Ok(());
         }
         if let Some((_, why)) = fields::ABSENT.iter().find(|(known, _)| *known == name) {
-            tracing::warn!(name, why, "no such metric here");
+            tracing::warn!(name, why, "metric not supported");
             return Ok(());
         }
         match fields::find(name) {
             Some(field) if kind == Kind::Label => self.labels.push(field),
             Some(field) => self.metrics.push(Counter { field, kind, help }),
             // A field of DCGM that NVML cannot tell: others' files list them, so they are named and left out.
-            None if name.starts_with("DCGM_FI_") => tracing::warn!(name, "NVML does not tell this metric; left out"),
+            None if name.starts_with("DCGM_FI_") => tracing::warn!(name, "metric not available from NVML; skipped"),
             None => return Err(format!("metric '{name}' is unknown")),
         }
         Ok(())

@@ -25,7 +25,7 @@ use crate::Cx;
 use crate::supervise::Health;
 
 /// How long the kubelet may take to answer.
-const PATIENCE: Duration = Duration::from_secs(10);
+const KUBELET_TIMEOUT: Duration = Duration::from_secs(10);
 /// The driver whose devices are GPUs.
 const DRIVER: &str = "gpu.nvidia.com";
 
@@ -56,7 +56,7 @@ impl Cluster {
         }
         let client = match cx.client().await {
             Ok(client) => client,
-            Err(error) => return tracing::warn!(%error, "lines carry no labels of pods and no claims"),
+            Err(error) => return tracing::warn!(%error, "pod labels and claims not exported"),
         };
         if wants_pods {
             let watch = follow_pods(client.clone(), options.clone(), self.pods.clone());
@@ -101,7 +101,7 @@ async fn follow_pods(client: Client, options: Options, known: Arc<Mutex<BTreeMap
             Ok(Event::Init) => listed.clear(),
             Ok(Event::InitApply(pod)) => drop(listed.insert(key(&pod), facts(&pod))),
             Ok(Event::InitDone) => *lock(&known) = std::mem::take(&mut listed),
-            Err(error) => tracing::debug!(%error, "pods of this node"),
+            Err(error) => tracing::debug!(%error, "listing pods of this node failed"),
         }
     }
 }
@@ -118,7 +118,7 @@ async fn follow_slices(client: Client, node: String, known: Arc<Mutex<BTreeMap<(
                 lock(&known).extend(found);
             }
             Ok(None) => return,
-            Err(error) => tracing::debug!(%error, "devices of claims"),
+            Err(error) => tracing::debug!(%error, "listing devices of claims failed"),
         }
     }
 }
@@ -135,15 +135,15 @@ pub(super) fn devices(slice: &ResourceSlice) -> Vec<((String, String), String)> 
 
 /// What the kubelet says that containers hold.
 async fn held(socket: &Path) -> Vec<Held> {
-    let asked = tokio::time::timeout(PATIENCE, pod_resources::list(socket)).await;
+    let asked = tokio::time::timeout(KUBELET_TIMEOUT, pod_resources::list(socket)).await;
     match asked {
         Ok(Ok(pods)) => pods.into_iter().flat_map(of_pod).collect(),
         Ok(Err(error)) => {
-            tracing::warn!(%error, "the kubelet does not say who holds GPUs");
+            tracing::warn!(%error, "pod-resources request failed");
             Vec::new()
         }
         Err(_) => {
-            tracing::warn!("the kubelet took too long to say who holds GPUs");
+            tracing::warn!("pod-resources request timed out");
             Vec::new()
         }
     }

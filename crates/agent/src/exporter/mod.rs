@@ -37,7 +37,7 @@ pub use selector::Selector;
 
 use pods::Attributes;
 use render::{Computed, Style, Users};
-use sample::Look;
+use sample::Scrape;
 use web::Web;
 use windows::Window;
 
@@ -54,7 +54,7 @@ pub struct Exporter {
 }
 
 struct State {
-    look: Option<Arc<Look>>,
+    look: Option<Arc<Scrape>>,
     failures: u32,
     failed: String,
     /// The last XID of each GPU.
@@ -113,7 +113,7 @@ async fn reload(exporter: Arc<Exporter>, cx: Cx) {
     loop {
         let mut changes = Changes::of(&[&dir]);
         if let Err(error) = exporter.reload() {
-            tracing::warn!(%error, "the counters file is wrong; the metrics of before go on");
+            tracing::warn!(%error, "counters file invalid; keeping the previous metrics");
         }
         let changed = changes.next(Duration::from_secs(3600));
         if cx.stop.run_until_cancelled(changed).await.is_none() {
@@ -156,7 +156,7 @@ impl Exporter {
     }
 
     /// Notes what one look saw, or why it failed.
-    pub fn saw(&self, look: Result<Look>) {
+    pub fn saw(&self, look: Result<Scrape>) {
         let mut state = self.state();
         match look {
             Ok(look) => {
@@ -220,7 +220,7 @@ impl Exporter {
     /// Looks at the GPUs once.
     fn look_at(&self, source: &capstan_hw::gpu::nvidia::Source, root: &Path) {
         let look = source.get().map_err(Error::from).and_then(|hardware| {
-            let mut look = Look::take(hardware.as_ref())?;
+            let mut look = Scrape::take(hardware.as_ref())?;
             if self.options.kubernetes_virtual_gpus {
                 look.ask_who(hardware.as_ref(), root);
             }
@@ -243,12 +243,12 @@ impl Exporter {
                         Ok(None) if stopped() => return,
                         Ok(None) => {}
                         Err(error) => {
-                            tracing::debug!(%error, "no events any more; listening anew");
+                            tracing::debug!(%error, "event stream ended; resubscribing");
                             break;
                         }
                     }
                 },
-                Err(error) => tracing::debug!(%error, "no events yet"),
+                Err(error) => tracing::debug!(%error, "event subscription failed"),
             }
             wait(Duration::from_secs(5), stopped);
         }
@@ -278,7 +278,7 @@ fn read(options: &Options) -> Result<Counters> {
     }
 }
 
-fn computed(state: &mut State, look: &Look, counters: &Counters) -> Vec<Computed> {
+fn computed(state: &mut State, look: &Scrape, counters: &Counters) -> Vec<Computed> {
     let now = Instant::now();
     let gpus = || look.inventory.gpus.iter().map(|gpu| gpu.uuid.clone());
     let attributes =

@@ -171,7 +171,7 @@ fn label(out: &mut String, key: &str, value: &str) {
 
 #[cfg(test)]
 mod tests {
-    use super::super::sample::Look;
+    use super::super::sample::Scrape;
     use super::super::selector::Selector;
     use super::*;
     use capstan_hw::fake::{Fake, Recording};
@@ -182,7 +182,7 @@ mod tests {
         pods: &BTreeMap<String, Vec<Attributes>>,
         style: &Style,
     ) -> String {
-        let look = Look::take(&Fake::new(recording)).expect("a look");
+        let look = Scrape::take(&Fake::new(recording)).expect("a look");
         let xids = BTreeMap::new();
         let mut out = String::new();
         let users = Users { pods, shares: &BTreeMap::new() };
@@ -239,7 +239,7 @@ mod tests {
             Counters::parse("DCGM_FI_DEV_GPU_UTIL, gauge, x\nDCGM_FI_DEV_FB_USED, gauge, y\n").expect("counters");
         let share = Share { busy: 42, bytes: 3 << 30 };
         let shares = BTreeMap::from([(uuid, BTreeMap::from([(("n".to_owned(), "a".to_owned()), share)]))]);
-        let look = Look::take(&Fake::new(recording)).expect("a look");
+        let look = Scrape::take(&Fake::new(recording)).expect("a look");
         let (xids, mut out) = (BTreeMap::new(), String::new());
         let style = Style { line_per_pod: true, ..Style::default() };
         let users = Users { pods: &pods, shares: &shares };

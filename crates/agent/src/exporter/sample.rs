@@ -36,7 +36,7 @@ impl Sample<'_> {
 
 /// One look.
 #[derive(Debug, Clone)]
-pub struct Look {
+pub struct Scrape {
     /// What there is.
     pub inventory: Inventory,
     /// What pods have of each device, where that was asked.
@@ -45,7 +45,7 @@ pub struct Look {
     profiling: BTreeMap<String, Profiling>,
 }
 
-impl Look {
+impl Scrape {
     /// Looks at all GPUs.
     pub fn take(hardware: &dyn Hardware) -> Result<Self> {
         let inventory = hardware.inventory()?;
@@ -75,7 +75,7 @@ impl Look {
 
     /// Also asks whose processes use each device.
     pub(super) fn ask_who(&mut self, hardware: &dyn Hardware, root: &Path) {
-        let uuids = self.readings.keys().map(|uuid| (uuid.clone(), share::look(hardware, uuid, root)));
+        let uuids = self.readings.keys().map(|uuid| (uuid.clone(), share::by_pod(hardware, uuid, root)));
         self.shares = uuids.collect();
     }
 
@@ -112,7 +112,7 @@ fn of_part(whole: &Reading, part: Reading) -> Reading {
     }
 }
 
-impl Look {
+impl Scrape {
     /// Sensors and counters of one device.
     pub fn reading(&self, uuid: &str) -> Option<&Reading> {
         self.readings.get(uuid)

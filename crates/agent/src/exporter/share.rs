@@ -23,7 +23,7 @@ pub(super) struct Share {
 pub(super) type ByPod = BTreeMap<String, Share>;
 
 /// Asks the driver who uses a device, and the kernel whose processes those are.
-pub(super) fn look(hardware: &dyn Hardware, uuid: &str, root: &Path) -> ByPod {
+pub(super) fn by_pod(hardware: &dyn Hardware, uuid: &str, root: &Path) -> ByPod {
     let mut shares = ByPod::new();
     let pod = |pid: u32| {
         let file = root.join(format!("proc/{pid}/cgroup"));
@@ -101,7 +101,7 @@ mod tests {
         let fake = Fake::new(recording);
         fake.set_processes(&gpu, vec![(10, 1 << 30), (11, 1 << 30), (12, 512 << 20), (99, 7)]);
         fake.set_activity(&gpu, vec![(10, 40), (11, 20), (99, 3)]);
-        let shares = look(&fake, &gpu, root.path());
+        let shares = by_pod(&fake, &gpu, root.path());
         assert_eq!(shares[A], Share { busy: 60, bytes: 2 << 30 });
         assert_eq!(shares[B], Share { busy: 0, bytes: 512 << 20 });
         assert_eq!(shares.len(), 2, "a process of no pod is nobody's");

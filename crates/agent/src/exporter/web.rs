@@ -92,7 +92,7 @@ impl Web {
             let mut changes = Changes::of(&dirs);
             match self.read(&file) {
                 Ok(named) => files = [file.clone()].into_iter().chain(named).collect(),
-                Err(error) => tracing::warn!(%error, "the web config is wrong; the one of before goes on"),
+                Err(error) => tracing::warn!(%error, "web config invalid; keeping the previous one"),
             }
             if stop.run_until_cancelled(changes.next(Duration::from_secs(3600))).await.is_none() {
                 return;

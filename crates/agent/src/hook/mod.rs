@@ -107,7 +107,7 @@ const KNOWN: [&str; 6] = [
 pub fn run(words: &[String], input: &mut dyn Read) -> Result<()> {
     let name = words.iter().find(|word| !word.starts_with('-'));
     let Some(name) = name.filter(|name| KNOWN.contains(&name.as_str())) else {
-        tracing::warn!(hook = ?name, "no such hook: nothing is done");
+        tracing::warn!(hook = ?name, "unknown hook; ignored");
         return Ok(());
     };
     let line = Line::try_parse_from(words).map_err(|error| Error::Config(format!("hook {name}: {error}")))?;

@@ -18,7 +18,7 @@ use crate::files::{self, Changes};
 use crate::{Cx, Error, Result};
 
 /// How long a daemon may take to answer after its start, and to end after it was told to.
-const PATIENCE: Duration = Duration::from_secs(30);
+const DAEMON_TIMEOUT: Duration = Duration::from_secs(30);
 /// How long to wait before a daemon that ended is started again, the first time.
 const FIRST_PAUSE: Duration = Duration::from_secs(1);
 /// How long it may take to answer one question.
@@ -100,8 +100,8 @@ pub(super) async fn keep(
         changed.send_replace(());
         match ran {
             Ok(()) if stop.is_cancelled() => break,
-            Ok(()) => tracing::warn!(resource = %daemon.resource, "the MPS daemon ended; starting it again"),
-            Err(error) => tracing::warn!(resource = %daemon.resource, %error, "the MPS daemon failed; trying again"),
+            Ok(()) => tracing::warn!(resource = %daemon.resource, "MPS daemon exited; restarting"),
+            Err(error) => tracing::warn!(resource = %daemon.resource, %error, "MPS daemon failed; retrying"),
         }
         if begin.elapsed() > RETRY {
             // That it failed long ago says nothing about now.
@@ -114,7 +114,7 @@ pub(super) async fn keep(
     }
     let _ = std::fs::remove_dir_all(&places.log);
     exclusive(&daemon, &cx, false).await.unwrap_or_else(|error| {
-        tracing::warn!(resource = %daemon.resource, %error, "GPUs stay in exclusive mode");
+        tracing::warn!(resource = %daemon.resource, %error, "exclusive compute mode not reset");
     });
 }
 
@@ -155,12 +155,12 @@ async fn run(
     tokio::select! {
         () = stop.cancelled() => return quit(cx, places, &mut child).await,
         status = child.wait() => return Err(ended(status)),
-        told = tokio::time::timeout(PATIENCE, answering) => match told {
+        told = tokio::time::timeout(DAEMON_TIMEOUT, answering) => match told {
             Ok(told) => told?,
             Err(_) => return Err(Error::Outside(format!("{PROGRAM} does not answer"))),
         },
     }
-    tracing::info!(resource = %daemon.resource, gpus = daemon.gpus.len(), "the MPS daemon runs");
+    tracing::info!(resource = %daemon.resource, gpus = daemon.gpus.len(), "MPS daemon started");
     up.send_replace(true);
     changed.send_replace(());
     tokio::select! {
@@ -178,8 +178,8 @@ async fn say(cx: &Cx, places: &Places, command: &str) -> Result<String> {
 /// Ends the daemon: asked first, killed when it does not go.
 async fn quit(cx: &Cx, places: &Places, child: &mut tokio::process::Child) -> Result<()> {
     if let Err(error) = say(cx, places, "quit").await {
-        tracing::warn!(%error, "the MPS daemon cannot be asked to end");
-    } else if tokio::time::timeout(PATIENCE, child.wait()).await.is_ok() {
+        tracing::warn!(%error, "MPS daemon shutdown request failed");
+    } else if tokio::time::timeout(DAEMON_TIMEOUT, child.wait()).await.is_ok() {
         return Ok(());
     }
     child.kill().await.map_err(|source| Error::Io { what: format!("cannot end {PROGRAM}"), source })

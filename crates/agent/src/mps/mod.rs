@@ -84,7 +84,7 @@ pub async fn run(options: Options, cx: Cx) -> Result<()> {
     }
     let options = Options { config_file: cx.path_of(options.config_file), ..options };
     let mut hangup = signal(SignalKind::hangup()).map_err(|source| Error::Io { what: "SIGHUP".into(), source })?;
-    let mut keeper = Keeper { cx: cx.clone(), running: BTreeMap::new(), changed: watch::Sender::new(()) };
+    let mut keeper = DaemonSupervisor { cx: cx.clone(), running: BTreeMap::new(), changed: watch::Sender::new(()) };
     let mut changed = keeper.changed.subscribe();
     let ready = cx.root.join("mps/.ready");
     loop {
@@ -92,7 +92,7 @@ pub async fn run(options: Options, cx: Cx) -> Result<()> {
         let mut changes = Changes::of(&dir.as_deref().into_iter().collect::<Vec<_>>());
         match wanted(&options, &cx).await {
             Ok(daemons) => keeper.keep(daemons).await,
-            Err(error @ Error::Hardware(_)) => tracing::warn!(%error, "no GPUs can be asked; trying again"),
+            Err(error @ Error::Hardware(_)) => tracing::warn!(%error, "GPUs not readable; retrying"),
             Err(error) => {
                 keeper.keep(Vec::new()).await;
                 return Err(error);
@@ -145,13 +145,13 @@ fn settings(options: &Options, text: &str) -> Result<Settings, Wrong> {
     };
     let parsed = config::parse(text)?;
     for remark in parsed.remarks {
-        tracing::warn!(remark, "config");
+        tracing::warn!(remark, "config remark");
     }
     Settings::resolve(said, parsed.config)
 }
 
 /// The daemons that run.
-struct Keeper {
+struct DaemonSupervisor {
     cx: Cx,
     running: BTreeMap<ResourceName, Running>,
     changed: watch::Sender<()>,
@@ -164,7 +164,7 @@ struct Running {
     task: JoinHandle<()>,
 }
 
-impl Keeper {
+impl DaemonSupervisor {
     /// Ends daemons that are not wanted or wanted otherwise, and starts those that are missing.
     async fn keep(&mut self, wanted: Vec<Daemon>) {
         let stays = |running: &Running| wanted.contains(&running.daemon);
@@ -191,7 +191,7 @@ impl Keeper {
         let all = !self.running.is_empty() && self.running.values().all(|running| *running.up.borrow());
         let told = if all { files::write(ready, b"") } else { files::remove(ready) };
         if let Err(error) = told {
-            tracing::warn!(%error, "cannot say whether MPS is ready");
+            tracing::warn!(%error, "MPS readiness file not written");
         }
     }
 }

@@ -35,7 +35,7 @@ pub(super) fn relabel(root: &Path, dir: &Path) {
     }
     let label = b"system_u:object_r:container_file_t:s0";
     if let Err(error) = rustix::fs::lsetxattr(dir, "security.selinux", label, XattrFlags::empty()) {
-        tracing::warn!(dir = %dir.display(), %error, "containers may not reach the MPS daemon: cannot relabel");
+        tracing::warn!(dir = %dir.display(), %error, "SELinux relabel failed; containers may not reach the MPS daemon");
     }
     for entry in std::fs::read_dir(dir).into_iter().flatten().flatten() {
         if entry.path().is_dir() {

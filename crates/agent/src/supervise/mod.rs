@@ -88,7 +88,7 @@ fn watch_node(name: String, backoff: Backoff, cx: Cx) -> impl Stream<Item = Resu
                 Err(error) => {
                     failures += 1;
                     let delay = backoff.delay(failures, fastrand::f64());
-                    tracing::warn!(%error, ?delay, "labels of this node are not known; retrying");
+                    tracing::warn!(%error, ?delay, "node labels not read; retrying");
                     tokio::time::sleep(delay).await;
                 }
             }
@@ -102,7 +102,7 @@ async fn pass_on(facts: impl Stream<Item = Result<NodeFacts>>, labels: watch::Se
     while let Some(facts) = facts.next().await {
         match facts {
             Ok(facts) => drop(labels.send_replace(Some(facts))),
-            Err(error) => tracing::warn!(%error, "labels of this node are not known; roles go on as they are"),
+            Err(error) => tracing::warn!(%error, "node labels not read; roles keep running"),
         }
     }
     // Nothing new is known any more, but what was known holds.
@@ -221,7 +221,7 @@ impl Supervisor {
         }
         stop.cancel();
         if let Ended::Failed(_, error) = self.ended(running.await) {
-            tracing::warn!(role = self.role.name(), error, "role failed while it was paused");
+            tracing::warn!(role = self.role.name(), error, "paused role failed");
         }
         Ended::Paused
     }
@@ -234,7 +234,7 @@ impl Supervisor {
             Err(error) => (FailureKind::Panic, panic_message(error)),
         };
         if self.cx.stop.is_cancelled() {
-            tracing::warn!(role = self.role.name(), error = message, "role failed while the process ends");
+            tracing::warn!(role = self.role.name(), error = message, "role failed during shutdown");
             return Ended::Completed;
         }
         Ended::Failed(kind, message)

@@ -55,7 +55,7 @@ pub async fn validate(world: &World) -> Result<()> {
     }
     let outcome = tokio::select! {
         outcome = attempts(check, world) => outcome?,
-        () = world.cx.stop.cancelled() => return Err(Error::Check("told to stop before the check passed".into())),
+        () = world.cx.stop.cancelled() => return Err(Error::Check("stopped before the check passed".into())),
     };
     match outcome {
         Outcome::Ready { file, content } => barrier.write(file, &content)?,
@@ -87,7 +87,7 @@ async fn attempts(check: &Check, world: &World) -> Result<Outcome> {
         }
         let reason = failure.to_string();
         if reason != told {
-            tracing::warn!(component = check.name, %reason, "not yet");
+            tracing::warn!(component = check.name, %reason, "check not passed yet; retrying");
             told = reason;
         }
         changes.next(interval).await;

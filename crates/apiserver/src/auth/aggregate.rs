@@ -20,7 +20,7 @@ pub async fn aggregate(server: Server) {
         };
         loop {
             if let Err(status) = settle(&server).await {
-                tracing::warn!(%status, "aggregating cluster roles failed");
+                tracing::warn!(%status, "ClusterRole aggregation failed");
             }
             if changes.next().await.is_none() {
                 break;

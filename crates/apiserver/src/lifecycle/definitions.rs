@@ -80,7 +80,7 @@ impl Registrar {
         if let Some(new) = crd::settle(&definition, &others, &server.clock().rfc3339()) {
             // The change comes back as an event.
             if let Err(status) = write_status(server, &self.caller, &new).await {
-                tracing::debug!(%status, crd = object.name(), "status of a CRD is written later");
+                tracing::debug!(%status, crd = object.name(), "CRD status not written; retrying");
             }
         }
         if object.deleting && finalizers(&definition).any(|one| one == crd::CLEANUP) {
@@ -179,7 +179,7 @@ async fn clean_up(server: WeakServer, caller: Caller, name: String) {
         match clean_up_once(&server, &caller, &name).await {
             Ok(true) => return,
             Ok(false) => {}
-            Err(status) => tracing::debug!(%status, crd = name, "objects of a CRD are deleted later"),
+            Err(status) => tracing::debug!(%status, crd = name, "objects of a CRD not deleted; retrying"),
         }
         drop(server);
         tokio::time::sleep(RETRY).await;

@@ -83,8 +83,8 @@ impl Collector {
             }
             while let Some(place) = self.queue.pop_front() {
                 self.queued.remove(&place);
-                if let Err(status) = self.look(&server, &place).await {
-                    tracing::debug!(%status, key = %place.1, "garbage is collected later");
+                if let Err(status) = self.process(&server, &place).await {
+                    tracing::debug!(%status, key = %place.1, "garbage collection failed; retrying");
                     self.failed.push(place);
                 }
                 tokio::task::yield_now().await;
@@ -119,7 +119,7 @@ impl Collector {
     }
 
     /// Does what is to be done about one object.
-    async fn look(&mut self, server: &Server, (table, key): &Place) -> Result<()> {
+    async fn process(&mut self, server: &Server, (table, key): &Place) -> Result<()> {
         let (namespace, name) = key.split_once('/').unwrap_or(("", key));
         let Some(object) = server.store().get(table, namespace, name) else { return Ok(()) };
         if object.deleting {

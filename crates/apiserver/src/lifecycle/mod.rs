@@ -29,7 +29,7 @@ impl Lifecycle {
     pub async fn start(server: &Server) -> Result<Self> {
         // Before anything is written, so that nothing is missed.
         let garbage = garbage::Collector::new(server);
-        let namespaces = namespace::Janitor::new(server)?;
+        let namespaces = namespace::NamespaceController::new(server)?;
         let mut definitions = definitions::Registrar::new(server)?;
         // What others do with objects depends on what is served.
         definitions.see_all(server).await;

@@ -18,13 +18,13 @@ const CONTENT: &str = "kubernetes";
 /// How soon something that failed is tried again.
 const RETRY: Duration = Duration::from_secs(1);
 
-pub(super) struct Janitor {
+pub(super) struct NamespaceController {
     server: WeakServer,
     caller: Caller,
     namespaces: Watch,
 }
 
-impl Janitor {
+impl NamespaceController {
     pub(super) fn new(server: &Server) -> Result<Self> {
         let namespaces = watch_namespaces(server)?;
         Ok(Self { server: server.downgrade(), caller: controller("namespace-controller"), namespaces })
@@ -77,7 +77,7 @@ async fn empty(server: WeakServer, caller: Caller, namespace: Arc<Object>) -> Ar
             }
             Err(status) => {
                 drop(server);
-                tracing::debug!(%status, namespace = name, "namespace is emptied later");
+                tracing::debug!(%status, namespace = name, "namespace not emptied; retrying");
                 tokio::time::sleep(RETRY).await;
             }
         }

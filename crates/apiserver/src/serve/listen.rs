@@ -121,7 +121,7 @@ async fn accept(socket: TcpListener, acceptor: TlsAcceptor, api: Api) {
                 }
                 // Too many open files, most likely: give the others time to end.
                 Err(error) => {
-                    tracing::warn!(%error, "accepting a connection failed");
+                    tracing::warn!(%error, "accept failed");
                     tokio::time::sleep(std::time::Duration::from_millis(50)).await;
                 }
             },
@@ -134,7 +134,7 @@ async fn connection(stream: TcpStream, acceptor: TlsAcceptor, api: Api) {
     let _ = stream.set_nodelay(true);
     let stream = match acceptor.accept(stream).await {
         Ok(stream) => stream,
-        Err(error) => return tracing::debug!(%error, "a TLS handshake failed"),
+        Err(error) => return tracing::debug!(%error, "TLS handshake failed"),
     };
     let service = TowerToHyperService::new(api);
     let mut builder = auto::Builder::new(TokioExecutor::new());
@@ -142,6 +142,6 @@ async fn connection(stream: TcpStream, acceptor: TlsAcceptor, api: Api) {
     builder.http2().max_concurrent_streams(1000);
     let served = builder.serve_connection_with_upgrades(TokioIo::new(stream), service).await;
     if let Err(error) = served {
-        tracing::debug!(%error, "a connection ended");
+        tracing::debug!(%error, "connection closed");
     }
 }

@@ -43,7 +43,7 @@ const RESIZE: u8 = 4;
 const CLOSE: u8 = 255;
 
 /// What is asked for.
-enum Wish {
+enum StreamRequest {
     Exec(ExecOptions),
     Attach(ExecOptions),
     Forward(Vec<u16>),
@@ -62,7 +62,7 @@ pub(super) async fn connect(inner: &Inner, call: &Call, target: &Target) -> Resu
         return Err(Status::bad_request("Upgrade request required"));
     };
     let offered = header(&call.headers, SEC_WEBSOCKET_PROTOCOL.as_str());
-    let known: &[&'static str] = if matches!(wish, Wish::Forward(_)) { &[V4] } else { &[V5, V4] };
+    let known: &[&'static str] = if matches!(wish, StreamRequest::Forward(_)) { &[V4] } else { &[V5, V4] };
     let protocol = known.iter().find(|known| offered.split(',').any(|offered| offered.trim() == **known));
     let Some(protocol) = protocol else {
         return Err(Status::new(403, "Forbidden", format!("none of the protocols is served: {offered}")));
@@ -71,9 +71,9 @@ pub(super) async fn connect(inner: &Inner, call: &Call, target: &Target) -> Resu
         let Ok(upgraded) = upgrade.await else { return };
         let socket = WebSocketStream::from_raw_socket(TokioIo::new(upgraded), Role::Server, None).await;
         match wish {
-            Wish::Exec(options) => run(socket, runtime, pod, options, false).await,
-            Wish::Attach(options) => run(socket, runtime, pod, options, true).await,
-            Wish::Forward(ports) => forward(socket, runtime, pod, ports).await,
+            StreamRequest::Exec(options) => run(socket, runtime, pod, options, false).await,
+            StreamRequest::Attach(options) => run(socket, runtime, pod, options, true).await,
+            StreamRequest::Forward(ports) => forward(socket, runtime, pod, ports).await,
         }
     });
     Ok(switching(&key, protocol))
@@ -92,13 +92,15 @@ fn switching(key: &str, protocol: &'static str) -> Response<Body> {
     response
 }
 
-fn wish(subresource: &str, call: &Call, pod: &Object) -> Result<Wish> {
+fn wish(subresource: &str, call: &Call, pod: &Object) -> Result<StreamRequest> {
     let query = &call.query;
     if subresource == "portforward" {
         let ports = query.all("ports").flat_map(|ports| ports.split(','));
         let ports: Option<Vec<u16>> = ports.map(|port| port.trim().parse().ok()).collect();
         let ports = ports.filter(|ports| !ports.is_empty() && ports.len() < 127);
-        return ports.map(Wish::Forward).ok_or_else(|| Status::bad_request("query parameter \"ports\" is required"));
+        return ports
+            .map(StreamRequest::Forward)
+            .ok_or_else(|| Status::bad_request("query parameter \"ports\" is required"));
     }
     let options = ExecOptions {
         container: runtime::container(&pod.value(), query.first("container").unwrap_or_default())?,
@@ -112,12 +114,12 @@ fn wish(subresource: &str, call: &Call, pod: &Object) -> Result<Wish> {
         return Err(Status::bad_request("you must specify at least 1 of stdin, stdout, stderr"));
     }
     if subresource == "attach" {
-        return Ok(Wish::Attach(options));
+        return Ok(StreamRequest::Attach(options));
     }
     if options.command.is_empty() {
         return Err(Status::bad_request("you must specify at least 1 command for the container"));
     }
-    Ok(Wish::Exec(options))
+    Ok(StreamRequest::Exec(options))
 }
 
 /// Runs a command until it ends or the client goes away.

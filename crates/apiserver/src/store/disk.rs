@@ -326,7 +326,7 @@ fn keep_up(path: &Path, database: &Database, changes: &mpsc::Receiver<Change>, p
             Ok(()) => progress.send_modify(|now| now.saved += batch.len() as u64),
             Err(error) => {
                 let failure = fault(path, error);
-                tracing::error!(%failure, "objects are not kept any more");
+                tracing::error!(%failure, "disk store failed; objects no longer persisted");
                 return progress.send_modify(|now| now.failure = Some(failure));
             }
         }

@@ -60,12 +60,12 @@ async fn lines(mut watch: Watch, first: Tree, format: Format) -> Result<ExitCode
             })?;
             told = Some(next);
         }
-        next = look(&mut watch).await.map(|tree| tree.verdict);
+        next = next_tree(&mut watch).await.map(|tree| tree.verdict);
     }
 }
 
 /// The cluster after the next change, not too soon after the one before. One that does not answer is no reason to end.
-async fn look(watch: &mut Watch) -> Result<Tree, String> {
+async fn next_tree(watch: &mut Watch) -> Result<Tree, String> {
     let snapshot = watch.next().await?;
     let begin = Instant::now();
     let tree = tree(snapshot);
@@ -84,7 +84,7 @@ enum Key {
 
 async fn full_screen(mut watch: Watch, first: Tree) -> Result<ExitCode> {
     let (looks, mut seen) = mpsc::channel(1);
-    let watching = tokio::spawn(async move { while looks.send(look(&mut watch).await).await.is_ok() {} });
+    let watching = tokio::spawn(async move { while looks.send(next_tree(&mut watch).await).await.is_ok() {} });
     let (keys, mut pressed) = mpsc::channel(16);
     std::thread::spawn(move || {
         while let Ok(event) = event::read() {

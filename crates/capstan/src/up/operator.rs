@@ -14,7 +14,7 @@ use super::faults::Faults;
 use super::progress::View;
 
 /// How often to look for the kinds of another operator.
-const LOOK: Duration = Duration::from_millis(200);
+const POLL_INTERVAL: Duration = Duration::from_millis(200);
 
 /// Our operator, until it is stopped. Without one, somebody else has to end theirs.
 #[derive(Default)]
@@ -59,7 +59,7 @@ impl Operator {
                     kubeconfig.display(),
                     crate::own_image()
                 ));
-                tokio::time::sleep(LOOK).await;
+                tokio::time::sleep(POLL_INTERVAL).await;
             }
         }
         stage.done("another one has installed its CRDs");

@@ -237,11 +237,11 @@ pub(crate) struct Index<'a> {
     /// Places in `pods`, by node.
     by_node: HashMap<&'a str, Vec<usize>>,
     /// What driver pods say about why they do not work, by namespace and name: five rules ask.
-    pub(super) driver_classes: OnceCell<HashMap<(&'a str, &'a str), Said<'a>>>,
+    pub(super) driver_classes: OnceCell<HashMap<(&'a str, &'a str), Classified<'a>>>,
 }
 
 /// A class, and the container and the line that it is known by.
-pub(super) type Said<'a> = Option<(Class, &'a str, &'a str)>;
+pub(super) type Classified<'a> = Option<(Class, &'a str, &'a str)>;
 
 impl<'a> Index<'a> {
     pub(super) fn new(snapshot: &'a Snapshot, grace_period: Duration) -> Self {

@@ -21,18 +21,18 @@ use crate::error::root_cause;
 use crate::{Error, Result};
 
 /// Changes come in crowds: those that follow the first within this time are taken together.
-const CROWD: Duration = Duration::from_millis(250);
+const DEBOUNCE: Duration = Duration::from_millis(250);
 /// Time passes without a change, too: a lease that nobody renews is news.
 const TICK: Duration = Duration::from_secs(5);
 
 /// What a watch of a kind said.
-type Said = (String, watcher::Result<Event<DynamicObject>>);
+type KindEvent = (String, watcher::Result<Event<DynamicObject>>);
 
 /// The cluster, as it changes.
 pub struct Watch {
     kept: Kept,
     kinds: BTreeMap<String, Kind>,
-    said: SelectAll<BoxStream<'static, Said>>,
+    said: SelectAll<BoxStream<'static, KindEvent>>,
 }
 
 impl Watch {
@@ -59,18 +59,18 @@ impl Watch {
     /// up to date.
     pub async fn next(&mut self) -> Result<&Snapshot, String> {
         let mut end = Instant::now() + TICK;
-        let mut crowd = false;
+        let mut debouncing = false;
         loop {
             match timeout_at(end, self.said.next()).await {
                 Ok(Some((name, event))) => {
                     self.hear(&name, event);
-                    if !crowd {
-                        (crowd, end) = (true, Instant::now() + CROWD);
+                    if !debouncing {
+                        (debouncing, end) = (true, Instant::now() + DEBOUNCE);
                     }
                 }
                 // Before everything is known there is nothing to tell, but that there is trouble.
                 _ if !self.kept.unknown.is_empty() && self.kept.trouble.is_none() => {
-                    (crowd, end) = (false, Instant::now() + TICK);
+                    (debouncing, end) = (false, Instant::now() + TICK);
                 }
                 _ => break,
             }

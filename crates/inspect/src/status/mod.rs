@@ -11,7 +11,7 @@ mod tree;
 #[cfg(test)]
 mod tests;
 
-pub use gpu::{Nodes, Operand, Resource, Share, Took, Upgrade, Waiting, Waits};
+pub use gpu::{Nodes, Operand, PhaseDuration, Resource, Share, Upgrade, Waiting, Waits};
 pub use nim::Model;
 pub use operator::Operator;
 pub use tree::{Tree, Verdict, tree};

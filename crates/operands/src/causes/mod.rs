@@ -2,14 +2,14 @@
 //!
 //! One place for them: conditions and events of the operator and the findings of `capstan doctor` are made of what stands
 //! here, so that a cause is called the same wherever it is read. [`pods`] names a cause from what the status of a pod says;
-//! [`told`] tells the causes of many pods together.
+//! [`diagnosis`] groups the causes of many pods.
 
+pub mod diagnosis;
 pub mod pods;
-pub mod told;
 pub mod words;
 
-pub use pods::{Part, Seen, State};
-pub use told::{BUILD, STUCK, Trouble, Troubles, notes, offers, title, troubles};
+pub use diagnosis::{BUILD, Diagnoses, Diagnosis, STUCK, diagnose, notes, offers, title};
+pub use pods::{Part, State, UnhealthyPod};
 
 /// A class of causes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]

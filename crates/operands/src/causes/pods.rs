@@ -19,7 +19,7 @@ pub enum Part {
 
 /// A pod of a node that is not well.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Seen {
+pub struct UnhealthyPod {
     /// The node.
     pub node: String,
     /// UID of the DaemonSet that it belongs to.
@@ -49,7 +49,7 @@ pub enum State {
     },
 }
 
-impl Seen {
+impl UnhealthyPod {
     /// What a cached pod says; `None` if it is well, on no node or about to go.
     pub fn of<T: Tree>(pod: &T, part: Part) -> Option<Self> {
         let (meta, status) = (pod.at("metadata"), pod.at("status"));
@@ -171,7 +171,7 @@ mod tests {
     }
 
     fn told(pod: &Value, part: Part) -> String {
-        let seen = Seen::of(pod, part).unwrap();
+        let seen = UnhealthyPod::of(pod, part).unwrap();
         assert_eq!((seen.node.as_str(), seen.owner.as_str()), ("gpu-1", "set"));
         seen.failing().map(|cause| cause.what("6.8.0")).unwrap_or_default()
     }
@@ -224,10 +224,10 @@ mod tests {
         let waits = pod("driver-validation", json!({"running": {"startedAt": "2026-01-01T00:00:00Z"}}), Value::Null);
         let since = "2026-01-01T00:00:00Z".parse().ok();
         let waiting = State::Waiting { container: "driver-validation".into(), since };
-        assert_eq!(Seen::of(&waits, Part::Validator).unwrap().state, waiting);
-        assert_eq!(Seen::of(&waits, Part::Driver).unwrap().state, State::Starting { since });
+        assert_eq!(UnhealthyPod::of(&waits, Part::Validator).unwrap().state, waiting);
+        assert_eq!(UnhealthyPod::of(&waits, Part::Driver).unwrap().state, State::Starting { since });
         let mut well = waits;
         well["status"] = json!({"phase": "Running", "containerStatuses": [{"ready": true}]});
-        assert_eq!(Seen::of(&well, Part::Validator), None);
+        assert_eq!(UnhealthyPod::of(&well, Part::Validator), None);
     }
 }

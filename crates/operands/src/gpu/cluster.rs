@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use crate::causes::Troubles;
+use crate::causes::Diagnoses;
 use crate::gpu::kernels::Unsupported;
 use crate::gpu::nodes::StartupTaint;
 use crate::gpu::upgrade::Report;
@@ -33,7 +33,7 @@ pub struct Cluster {
     /// nobody has looked.
     pub upgrades: Option<BTreeMap<String, Report>>,
     /// What is wrong with pods of drivers and of those who check them.
-    pub troubles: Troubles,
+    pub diagnoses: Diagnoses,
 }
 
 /// What matters of an OpenShift cluster.

@@ -21,7 +21,7 @@ pub enum Protocol {
 
 /// What is known about an image.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) enum Told {
+pub(super) enum RegistryAnswer {
     /// The registry was not asked, because it cannot be or need not be.
     Unasked,
     /// It was asked and has not answered yet.
@@ -54,15 +54,15 @@ pub(super) fn question<'a>(
 }
 
 /// What is known, where `question` is the one that matters.
-pub(super) fn told(facts: &Facts, question: Option<&Question>) -> Told {
-    let Some(question) = question.filter(|_| facts.registries) else { return Told::Unasked };
+pub(super) fn told(facts: &Facts, question: Option<&Question>) -> RegistryAnswer {
+    let Some(question) = question.filter(|_| facts.registries) else { return RegistryAnswer::Unasked };
     match facts.answers.get(question) {
         Some(Answer::Image(Ok(platforms))) => match protocol(platforms) {
-            Ok(protocol) => Told::As(protocol),
-            Err(why) => Told::Unknown(why),
+            Ok(protocol) => RegistryAnswer::As(protocol),
+            Err(why) => RegistryAnswer::Unknown(why),
         },
-        Some(Answer::Image(Err(why))) => Told::Unknown(why.clone()),
-        _ => Told::Pending,
+        Some(Answer::Image(Err(why))) => RegistryAnswer::Unknown(why.clone()),
+        _ => RegistryAnswer::Pending,
     }
 }
 

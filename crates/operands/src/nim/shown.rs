@@ -10,7 +10,7 @@ use serde::Serialize;
 use crate::shown;
 
 /// One condition: type, status, reason, message.
-type Said = (&'static str, bool, String, String);
+type ConditionParts = (&'static str, bool, String, String);
 
 /// What a step means to the user.
 pub(super) struct Shown {
@@ -18,7 +18,7 @@ pub(super) struct Shown {
     pub(super) state: &'static str,
     /// When to look again though nothing changed.
     pub(super) requeue: Option<Duration>,
-    conditions: Vec<Said>,
+    conditions: Vec<ConditionParts>,
     trouble: Option<usize>,
 }
 

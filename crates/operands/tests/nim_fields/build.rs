@@ -3,14 +3,14 @@
 use capstan_operands::nim::nim_build::{check, plan};
 use serde_json::{Value, json};
 
-use super::{Case, Sight, assert_alive, facts, object, ready_cache};
+use super::{Case, Observation, assert_alive, facts, object, ready_cache};
 
 #[test]
 fn every_field_of_a_build_does_something() {
-    let look = |value: &Value| {
+    let observe = |value: &Value| {
         let build = serde_json::from_value(value.clone()).unwrap();
         let plan = plan(&build, &facts([ready_cache()], &[]));
-        Sight::of(&plan, check(&build), Vec::new())
+        Observation::of(&plan, check(&build), Vec::new())
     };
     let spec = json!({
         "nimCache": {"name": "models", "profile": "p1"}, "image": {"repository": "r", "tag": "t"},
@@ -23,6 +23,6 @@ fn every_field_of_a_build_does_something() {
         samples: &[("nimCache.profile", json!("p2")), ("image.pullPolicy", json!("Always"))],
         refused: &[],
         elsewhere: &[],
-        look: &look,
+        observe: &observe,
     }]);
 }

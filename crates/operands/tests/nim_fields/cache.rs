@@ -6,15 +6,15 @@ use capstan_operands::nim::nim_cache::{check, plan};
 use capstan_plan::{Answer, Question};
 use serde_json::{Value, json};
 
-use super::{Case, Context, MANIFEST, Sight, assert_alive, facts, object};
+use super::{Case, Context, MANIFEST, Observation, assert_alive, facts, object};
 
 /// Both steps of a cache at once: a field may matter to the first pod only, or to the second.
-fn look(value: &Value) -> Sight {
+fn observe(value: &Value) -> Observation {
     let cache = serde_json::from_value(value.clone()).unwrap();
     let claim = |name: &str| json!({"apiVersion": "v1", "kind": "PersistentVolumeClaim", "metadata": {"name": name, "namespace": "nim", "uid": "u"}});
     let (products, claims) = (BTreeSet::new(), ["models-pvc", "mine"].map(claim));
     let reading = plan(&cache, &facts(claims.clone(), &[]), &products);
-    let reading = Sight::of(&reading, check(&cache), Vec::new());
+    let reading = Observation::of(&reading, check(&cache), Vec::new());
     let pod = json!({
         "apiVersion": "v1", "kind": "Pod", "metadata": {"name": "models-pod", "namespace": "nim", "uid": "u"},
         "status": {"phase": "Succeeded"},
@@ -22,7 +22,7 @@ fn look(value: &Value) -> Sight {
     let mut facts = facts(claims.into_iter().chain([pod]), &[]);
     let log = plan(&cache, &facts, &products).questions.into_iter().find(|one| matches!(one, Question::PodLog { .. }));
     facts.answers.extend(log.map(|log| (log, Answer::PodLog(Ok(MANIFEST.into())))));
-    let loading = Sight::of(&plan(&cache, &facts, &products), check(&cache), Vec::new());
+    let loading = Observation::of(&plan(&cache, &facts, &products), check(&cache), Vec::new());
     let mut both = reading.clone();
     both.plan = json!({"status": loading.plan["status"], "reading": reading.plan, "loading": loading.plan});
     both.stopped |= loading.stopped;
@@ -85,7 +85,7 @@ fn every_field_of_a_cache_does_something() {
             samples: &samples,
             refused: &["spec.certConfig"],
             elsewhere: &others(own),
-            look: &look,
+            observe: &observe,
         }]);
     }
 }

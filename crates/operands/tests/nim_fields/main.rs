@@ -25,7 +25,7 @@ use walk::{Leaf, Samples, leaves};
 
 /// What can be seen of an object.
 #[derive(Clone, Debug, Default, PartialEq)]
-struct Sight {
+struct Observation {
     /// Objects, status and questions.
     plan: Value,
     /// What admission refuses, and what it warns of.
@@ -35,7 +35,7 @@ struct Sight {
     stopped: bool,
 }
 
-impl Sight {
+impl Observation {
     fn of<S: Serialize>(plan: &Plan<S>, refused: Vec<String>, warned: Vec<String>) -> Self {
         let objects: Vec<&Value> = plan.objects.iter().flatten().map(|object| &object.body).collect();
         let mut shown =
@@ -88,7 +88,7 @@ struct Case<'a> {
     refused: &'a [&'static str],
     /// Paths of fields that the schema admits in another setting only.
     elsewhere: &'a [&'static str],
-    look: &'a dyn Fn(&Value) -> Sight,
+    observe: &'a dyn Fn(&Value) -> Observation,
 }
 
 impl Case<'_> {
@@ -113,14 +113,14 @@ impl Case<'_> {
             set(&mut base);
         }
         let without = leaf.surrounded(&base, root, self.samples);
-        let before = (self.look)(&without);
+        let before = (self.observe)(&without);
         let refusable = self.refused.iter().any(|path| leaf.is_below(path));
         if !refusable && (before.stopped || !before.refused.is_empty()) {
             return Some(format!("{}: refused without the field: {}", leaf.path(), before.why()));
         }
         let mut why = "no effect".to_owned();
         for value in leaf.candidates(&without, self.samples) {
-            let after = (self.look)(&leaf.with(&base, value.clone(), root, self.samples));
+            let after = (self.observe)(&leaf.with(&base, value.clone(), root, self.samples));
             let refused = after.stopped || !after.refused.is_empty();
             if refused && !refusable {
                 why = format!("{value} is refused: {}", after.why());

@@ -3,16 +3,16 @@
 use capstan_operands::nim::nim_pipeline::{check, plan};
 use serde_json::{Value, json};
 
-use super::{Case, Sight, assert_alive, facts, object};
+use super::{Case, Observation, assert_alive, facts, object};
 
 #[test]
 fn every_field_of_a_pipeline_does_something() {
-    let look = |value: &Value| {
+    let observe = |value: &Value| {
         let pipeline = serde_json::from_value(value.clone()).unwrap();
         let facts = facts([], &[]);
         // What is wrong with a service is the service's own test.
         let _ = check(&pipeline, &facts);
-        Sight::of(&plan(&pipeline, &facts), Vec::new(), Vec::new())
+        Observation::of(&plan(&pipeline, &facts), Vec::new(), Vec::new())
     };
     let service = json!({"name": "llm", "enabled": true, "spec": {"image": {"repository": "r", "tag": "t"}}});
     let base = object("NIMPipeline", "rag", json!({"services": [service]}));
@@ -27,6 +27,6 @@ fn every_field_of_a_pipeline_does_something() {
         samples: &[],
         refused: &[],
         elsewhere: &[],
-        look: &look,
+        observe: &observe,
     }]);
 }

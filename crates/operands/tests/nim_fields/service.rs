@@ -9,9 +9,9 @@ use k8s_openapi::api::core::v1::Secret;
 use k8s_openapi::api::resource::v1::ResourceClaimTemplate;
 use serde_json::{Value, json};
 
-use super::{Case, Context, Sight, assert_alive, facts, object, ready_cache};
+use super::{Case, Context, Observation, assert_alive, facts, object, ready_cache};
 
-fn look(value: &Value) -> Sight {
+fn observe(value: &Value) -> Observation {
     let service = serde_json::from_value(value.clone()).unwrap();
     let served = [
         Gvk::of::<HttpRoute>(),
@@ -35,7 +35,7 @@ fn look(value: &Value) -> Sight {
     let key = Question::PrivateKey { secret: Ref::of::<Secret>("nim", "llama-ssh-pk") };
     facts.answers.insert(key, Answer::PrivateKey("key".into()));
     let verdict = check(&service, None, &facts);
-    Sight::of(&plan(&service, &facts), verdict.errors, verdict.warnings)
+    Observation::of(&plan(&service, &facts), verdict.errors, verdict.warnings)
 }
 
 fn base(edit: impl FnOnce(&mut Value)) -> Value {
@@ -192,7 +192,7 @@ fn every_field_of_a_service_does_something() {
             samples: &samples,
             refused,
             elsewhere,
-            look: &look,
+            observe: &observe,
         })
         .collect();
     assert_alive(&cases);

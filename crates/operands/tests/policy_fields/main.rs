@@ -47,12 +47,12 @@ impl Setting {
             "metadata": {"name": "cluster-policy", "uid": "u1", "generation": 1}, "spec": spec,
         });
         let mut setting = Self { name, policy, cluster, usual: Value::Null };
-        setting.usual = setting.look(&setting.policy).unwrap_or_else(|| panic!("the policy of {name} is refused"));
+        setting.usual = setting.observe(&setting.policy).unwrap_or_else(|| panic!("the policy of {name} is refused"));
         setting
     }
 
     /// What can be seen of a policy; `None` when it is refused.
-    fn look(&self, object: &Value) -> Option<Value> {
+    fn observe(&self, object: &Value) -> Option<Value> {
         let policy: ClusterPolicy = serde_json::from_value(object.clone()).unwrap();
         let plan = cluster_policy::plan(&policy, &facts(), &self.cluster);
         let objects = plan.objects?;
@@ -73,9 +73,9 @@ impl Setting {
     fn shows(&self, leaf: &Leaf, root: &Value, part: &str) -> bool {
         let samples = &samples()[..];
         let without = leaf.surrounded(&self.policy, root, samples);
-        let before = if without == self.policy { Some(self.usual.clone()) } else { self.look(&without) };
+        let before = if without == self.policy { Some(self.usual.clone()) } else { self.observe(&without) };
         let Some(before) = before else { return false };
-        let with = |value: Value| self.look(&leaf.with(&self.policy, value, root, samples));
+        let with = |value: Value| self.observe(&leaf.with(&self.policy, value, root, samples));
         let differs = |after: Value| after.pointer(part) != before.pointer(part);
         leaf.candidates(&without, samples).into_iter().filter_map(with).any(differs)
     }

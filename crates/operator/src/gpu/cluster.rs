@@ -36,7 +36,7 @@ pub(super) fn cluster(cx: &Cx) -> Cluster {
         unsupported: Vec::new(),
         startup_taint: settings.readiness.taint.clone(),
         upgrades: cx.reports.current(),
-        troubles: cx.unhealthy.troubles(cache, cx.runtime.clock.now()),
+        diagnoses: cx.unhealthy.diagnoses(cache, cx.runtime.clock.now()),
     }
 }
 

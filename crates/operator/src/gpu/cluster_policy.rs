@@ -14,7 +14,7 @@ use capstan_runtime::{Cache, Change, Key, Requeue};
 use jiff::Timestamp;
 use k8s_openapi::api::core::v1::{ConfigMap, Secret};
 
-use super::{Cx, NODE_DEBOUNCE, cluster, troubles};
+use super::{Cx, NODE_DEBOUNCE, cluster, diagnoses};
 use crate::controller::Controller;
 
 pub(super) struct ClusterPolicies(pub(super) Arc<Cx>);
@@ -59,7 +59,7 @@ impl Controller for ClusterPolicies {
     fn affected(&self, cache: &Cache, change: &Change<'_>) -> Vec<Requeue> {
         let namespace = &self.0.settings.namespace;
         let all = |delay: Duration| Requeue::all(cache.keys(&Gvk::of::<ClusterPolicy>()), delay);
-        let mut affected = troubles::urgency(change, namespace).map(all).unwrap_or_default();
+        let mut affected = diagnoses::urgency(change, namespace).map(all).unwrap_or_default();
         if cluster::is_about_kernels(change) || cluster::is_recounted(change) {
             affected.extend(all(NODE_DEBOUNCE));
         } else if (change.is::<ClusterPolicy>() || change.is::<GpuCluster>()) && !change.ours {

@@ -3,12 +3,12 @@
 
 mod cluster;
 mod cluster_policy;
+mod diagnoses;
 mod gpu_cluster;
 mod metrics;
 mod namespace;
 mod nodes;
 mod nvidia_driver;
-mod troubles;
 mod upgrade;
 
 use std::collections::BTreeMap;
@@ -22,7 +22,7 @@ use capstan_runtime::Runtime;
 pub use metrics::Metrics;
 
 use self::cluster::NodeCensus;
-use self::troubles::UnhealthyPods;
+use self::diagnoses::UnhealthyPods;
 use self::upgrade::UpgradeReports;
 use crate::product::{Launch, Product};
 

@@ -10,7 +10,7 @@ use capstan_operands::gpu::nodes::{
     Decision, Evidence, FINALIZER, Node as View, NodeFacts, Wanted, claims, decide, faults, needs_claims,
 };
 use capstan_operands::gpu::nvidia_driver;
-use capstan_operands::gpu::upgrade::{Requestor, Rulers};
+use capstan_operands::gpu::upgrade::{GoverningPolicies, Requestor};
 use capstan_plan::{Gvk, Live, Ref};
 use capstan_runtime::kinds::{DRIVERS, VALIDATORS};
 use capstan_runtime::writer::Sent;
@@ -146,15 +146,15 @@ async fn reconcile(cx: Arc<Cx>, memo: Memo, key: Key) -> Result<Action, Error> {
         runtime.writer.merge(&reference, patch.to_json(version)).await?;
     }
     let Some(live) = runtime.cache.get(&reference) else { return Ok(Action::Wait) };
-    let outlook = cx.settings.readiness.outlook(&wanted, &live, &evidence, runtime.clock.now());
-    let told = match outlook.patch {
+    let condition_update = cx.settings.readiness.condition_update(&wanted, &live, &evidence, runtime.clock.now());
+    let told = match condition_update.patch {
         Some(body) => runtime.writer.merge_status(&reference, body).await? == Sent::Yes,
         None => true,
     };
-    notes.extend(outlook.note.filter(|_| told));
+    notes.extend(condition_update.note.filter(|_| told));
     let uid = live["metadata"]["uid"].as_str().unwrap_or_default();
     runtime.events.record_all(&reference, uid, &notes);
-    Ok(requeue.into_iter().chain(outlook.requeue).min().map_or(Action::Wait, Action::Again))
+    Ok(requeue.into_iter().chain(condition_update.requeue).min().map_or(Action::Wait, Action::Again))
 }
 
 /// What tells how far a node is; nothing if nobody asks.
@@ -207,10 +207,10 @@ fn drivers(cx: &Cx, node: &str) -> NodeFacts {
 }
 
 /// Whose policy rules the upgrades of which nodes.
-pub(super) fn rulers(cache: &Cache, requestor: Option<&Requestor>) -> Rulers {
+pub(super) fn governing_policies(cache: &Cache, requestor: Option<&Requestor>) -> GoverningPolicies {
     let policies: Vec<ClusterPolicy> = staying(cache);
     let clusters: Vec<GpuCluster> = staying(cache);
-    Rulers::of(active(&policies), clusters.first(), &drivers_that_count(cache), requestor)
+    GoverningPolicies::of(active(&policies), clusters.first(), &drivers_that_count(cache), requestor)
 }
 
 /// What the custom resources of the cluster want.

@@ -14,7 +14,7 @@ use capstan_runtime::{Cache, Change, Key, Requeue, cache};
 use k8s_openapi::api::core::v1::{ConfigMap, Node, Secret};
 use kube::ResourceExt;
 
-use super::{Cx, NODE_DEBOUNCE, cluster, nodes, troubles};
+use super::{Cx, NODE_DEBOUNCE, cluster, diagnoses, nodes};
 use crate::controller::{Controller, Finalizer};
 
 pub(super) struct NvidiaDrivers(pub(super) Arc<Cx>);
@@ -87,7 +87,7 @@ impl Controller for NvidiaDrivers {
     fn affected(&self, cache: &Cache, change: &Change<'_>) -> Vec<Requeue> {
         let namespace = &self.0.settings.namespace;
         let all = |delay: Duration| Requeue::all(cache.keys(&Gvk::of::<NvidiaDriver>()), delay);
-        let mut affected = troubles::urgency(change, namespace).map(all).unwrap_or_default();
+        let mut affected = diagnoses::urgency(change, namespace).map(all).unwrap_or_default();
         let ours = change.is::<ClusterPolicy>() || change.is::<GpuCluster>() || change.is::<NvidiaDriver>();
         let named = change.is::<ConfigMap>() || change.is::<Secret>();
         if cluster::is_about_kernels(change) || cluster::is_recounted(change) {

@@ -29,7 +29,7 @@ const SETTLE: Duration = Duration::from_millis(50);
 const AGAIN: [Duration; 3] = [Duration::from_secs(1), Duration::from_secs(6), Duration::from_secs(20)];
 
 /// No answer to a question about one group takes longer than this.
-const PATIENCE: Duration = Duration::from_secs(10);
+const DISCOVERY_TIMEOUT: Duration = Duration::from_secs(10);
 
 /// Keeps watches running for what the server has, until `stop`.
 pub(super) async fn run(cache: Cache, client: Client, stop: CancellationToken) {
@@ -81,15 +81,15 @@ impl Watches {
     /// Asks for the version until there is an answer: it decides how lists are read.
     async fn learn_version(&self) {
         for failures in 1.. {
-            let answer = timeout(PATIENCE, self.client.apiserver_version()).await;
+            let answer = timeout(DISCOVERY_TIMEOUT, self.client.apiserver_version()).await;
             match answer {
                 Ok(Ok(info)) => {
                     self.cache.shared.server.send_replace(Some(ServerVersion::parse(&info.git_version)));
                     return;
                 }
-                Ok(Err(error)) if failures == 1 => tracing::warn!(%error, "cannot reach the API server, trying on"),
-                Ok(Err(error)) => tracing::debug!(%error, "cannot reach the API server"),
-                Err(_) => tracing::debug!("the API server does not answer"),
+                Ok(Err(error)) if failures == 1 => tracing::warn!(%error, "API server unreachable; retrying"),
+                Ok(Err(error)) => tracing::debug!(%error, "API server unreachable"),
+                Err(_) => tracing::debug!("API server did not respond"),
             }
             sleep(Class::Unavailable.delay(failures)).await;
         }
@@ -152,12 +152,12 @@ impl Watches {
     /// The plurals that a group and version has; none if the server does not say.
     async fn ask(&self, group: &str, version: &str) -> Option<BTreeSet<String>> {
         let group_version = format!("{group}/{version}");
-        let answer = timeout(PATIENCE, self.client.list_api_group_resources(&group_version)).await.ok()?;
+        let answer = timeout(DISCOVERY_TIMEOUT, self.client.list_api_group_resources(&group_version)).await.ok()?;
         match answer {
             Ok(list) => Some(list.resources.into_iter().map(|resource| resource.name).collect()),
             Err(error) if class_of(&error) == Class::NotFound => Some(BTreeSet::new()),
             Err(error) => {
-                tracing::debug!(group_version, %error, "cannot ask what is served");
+                tracing::debug!(group_version, %error, "API discovery failed");
                 None
             }
         }
@@ -180,7 +180,7 @@ impl Watches {
     fn forget(&mut self, index: usize) {
         let feed = &self.cache.shared.tables[index];
         if self.running.remove(&index).is_some() {
-            tracing::info!(kind = %feed.table.kind, "no longer served, no longer watched");
+            tracing::info!(kind = %feed.table.kind, "kind no longer served; watch stopped");
             self.cache.changes(feed, false, || feed.table.clear());
         }
         self.cache.set_absent(feed, true);

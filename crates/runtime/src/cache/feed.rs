@@ -291,7 +291,7 @@ impl Watch<'_> {
         let kind = self.feed.table.kind;
         let (class, reason) = match ended {
             Ended::Over => {
-                tracing::debug!(%kind, "watch is over, starting again");
+                tracing::debug!(%kind, "watch ended; restarting");
                 return (Class::Unavailable, self.streak.another(Class::Unavailable));
             }
             Ended::Expired => {
@@ -302,7 +302,7 @@ impl Watch<'_> {
         };
         let failures = self.streak.another(class);
         if failures == WORTH_A_WARNING {
-            tracing::warn!(%kind, class = class.label(), reason, "cannot watch, trying on");
+            tracing::warn!(%kind, class = class.label(), reason, "watch failed; retrying");
         } else {
             tracing::debug!(%kind, class = class.label(), reason, "watch failed");
         }

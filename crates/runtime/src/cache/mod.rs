@@ -355,7 +355,7 @@ impl Cache {
             for subscriber in subscribers.iter() {
                 // A subscriber that panics must not end the watch of everybody.
                 if catch_unwind(AssertUnwindSafe(|| subscriber(&change))).is_err() {
-                    tracing::error!(kind = %feed.table.kind, object = %key, "a subscriber panicked");
+                    tracing::error!(kind = %feed.table.kind, object = %key, "cache subscriber panicked");
                 }
             }
         }
@@ -365,7 +365,7 @@ impl Cache {
     }
 
     fn poisoned(&self, poison: &Poison) {
-        tracing::warn!(object = %poison.reference, reason = poison.reason, "cannot read an object, going on without it");
+        tracing::warn!(object = %poison.reference, reason = poison.reason, "object not decodable; skipped");
         let handlers = self.shared.on_poison.read().unwrap_or_else(PoisonError::into_inner);
         handlers.iter().for_each(|handler| handler(poison));
     }

@@ -36,10 +36,10 @@ pub(super) struct Subject {
 pub(super) struct Due {
     key: Arc<str>,
     pub(super) subject: Arc<Subject>,
-    pub(super) said: Said,
+    pub(super) said: PendingEvent,
 }
 
-pub(super) struct Said {
+pub(super) struct PendingEvent {
     what: u64,
     pub(super) note: Note,
     pub(super) at: Timestamp,
@@ -59,7 +59,7 @@ pub(super) struct Backlog {
 
 /// What was said about an object.
 struct Memory {
-    told: Vec<Told>,
+    told: Vec<RecordedEvent>,
     /// What was said the last time.
     last: Vec<u64>,
     left: u32,
@@ -68,7 +68,7 @@ struct Memory {
 }
 
 /// An event that is written, or waits for it.
-struct Told {
+struct RecordedEvent {
     what: u64,
     /// As often as it was written.
     count: i32,
@@ -78,7 +78,7 @@ struct Told {
 /// What is to be written about an object, the oldest first. Never empty.
 struct Waiting {
     subject: Arc<Subject>,
-    said: VecDeque<Said>,
+    said: VecDeque<PendingEvent>,
 }
 
 /// What memory is kept under.
@@ -106,7 +106,7 @@ impl Backlog {
     }
 
     /// Which of them are news, and how many would have been if the object had not said too much already.
-    fn news(&mut self, key: &str, notes: &[Note], at: Timestamp) -> (VecDeque<Said>, u64) {
+    fn news(&mut self, key: &str, notes: &[Note], at: Timestamp) -> (VecDeque<PendingEvent>, u64) {
         let since = Instant::now();
         let memory = self.remember(key, since);
         let (mut news, mut lost) = (VecDeque::new(), 0);
@@ -129,10 +129,15 @@ impl Backlog {
             memory.left -= 1;
             match told {
                 Some(told) => told.at = since,
-                None => memory.told.push(Told { what, count: 0, at: since }),
+                None => memory.told.push(RecordedEvent { what, count: 0, at: since }),
             }
             news.reserve_exact(1);
-            news.push_back(Said { what, note: Note { message: cut(&note.message), ..note.clone() }, at, since });
+            news.push_back(PendingEvent {
+                what,
+                note: Note { message: cut(&note.message), ..note.clone() },
+                at,
+                since,
+            });
         }
         memory.last = last;
         (news, lost)
@@ -169,7 +174,7 @@ impl Backlog {
     }
 
     /// Lets notes wait. Returns how many gave way.
-    fn wait(&mut self, key: &str, subject: impl FnOnce() -> Subject, news: VecDeque<Said>) -> u64 {
+    fn wait(&mut self, key: &str, subject: impl FnOnce() -> Subject, news: VecDeque<PendingEvent>) -> u64 {
         let room = ROOM.saturating_sub(self.notes);
         self.notes += news.len();
         let Some(waiting) = self.waiting.get_mut(key) else {
@@ -243,7 +248,7 @@ impl Backlog {
         forget(self.memory.get_mut(&due.key), Some(due.said.what));
     }
 
-    fn told(&mut self, due: &Due) -> Option<&mut Told> {
+    fn told(&mut self, due: &Due) -> Option<&mut RecordedEvent> {
         self.memory.get_mut(&due.key)?.told.iter_mut().find(|told| told.what == due.said.what)
     }
 }

@@ -67,7 +67,7 @@ impl Events {
     ) -> Self {
         let (backlog, losses, said) = (Mutex::default(), Mutex::default(), Notify::new());
         let shared = Arc::new(Shared { backlog, said, losses, gate, metrics, clock });
-        let scribe = Scribe { client, instance: instance.into(), shared: shared.clone() };
+        let scribe = EventWriter { client, instance: instance.into(), shared: shared.clone() };
         tokio::spawn(async move {
             stop.run_until_cancelled(scribe.run()).await;
             scribe.stop();
@@ -113,20 +113,20 @@ impl Shared {
         let mut losses = self.losses.lock().unwrap_or_else(PoisonError::into_inner);
         losses.count += count;
         if losses.told.is_none_or(|told| told.elapsed() >= TELL) {
-            tracing::warn!(count = losses.count, %last, why, "events were not recorded");
+            tracing::warn!(count = losses.count, %last, why, "events dropped");
             *losses = Losses { count: 0, told: Some(Instant::now()) };
         }
     }
 }
 
 /// Writes what was said, one after another.
-struct Scribe {
+struct EventWriter {
     client: Client,
     instance: String,
     shared: Arc<Shared>,
 }
 
-impl Scribe {
+impl EventWriter {
     async fn run(&self) {
         let mut streak = Streak::default();
         loop {

@@ -9,7 +9,7 @@ use super::Certificate;
 use crate::error::Error;
 
 /// How often the files are looked at. Mounted Secrets change by renamed links, which watches of files miss.
-const LOOK: Duration = Duration::from_secs(10);
+const POLL_INTERVAL: Duration = Duration::from_secs(10);
 
 /// Serves `tls.crt` and `tls.key` of `directory`, and follows their changes until `stop`.
 pub async fn run(directory: &Path, certificate: Certificate, stop: CancellationToken) {
@@ -21,14 +21,18 @@ pub async fn run(directory: &Path, certificate: Certificate, stop: CancellationT
                 // Both files change one after the other: what does not fit together is read again.
                 Ok(now) => match certificate.set(&now.0, &now.1) {
                     Ok(()) => {
-                        tracing::info!(directory = %directory.display(), "serving the certificate of the directory");
+                        tracing::info!(directory = %directory.display(), "serving the certificate from files");
                         last = Some(now);
                     }
-                    Err(error) => tracing::warn!(error = error.chain(), "cannot use the certificate"),
+                    Err(error) => {
+                        tracing::warn!(error = error.chain(), "certificate invalid; keeping the previous one")
+                    }
                 },
-                Err(error) => tracing::warn!(error = error.chain(), "cannot read the certificate"),
+                Err(error) => {
+                    tracing::warn!(error = error.chain(), "certificate not readable; keeping the previous one")
+                }
             }
-            tokio::time::sleep(LOOK).await;
+            tokio::time::sleep(POLL_INTERVAL).await;
         }
     };
     stop.run_until_cancelled(follow).await;

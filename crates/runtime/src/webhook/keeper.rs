@@ -26,7 +26,7 @@ use crate::error::{Class, Error, Streak};
 use crate::writer::FIELD_MANAGER;
 
 /// How often all of it is looked at.
-const LOOK: Duration = Duration::from_secs(60);
+const RESYNC_INTERVAL: Duration = Duration::from_secs(60);
 
 /// Name of the Secret.
 pub const SECRET: &str = "capstan-webhook-cert";
@@ -55,23 +55,23 @@ pub async fn run(runtime: Runtime, settings: Settings, certificate: Certificate,
             notify.notify_one();
         }
     });
-    let mut keeper = Keeper { runtime, settings, certificate, served: None };
+    let mut keeper = CertificateReconciler { runtime, settings, certificate, served: None };
     let keep = async {
         let mut streak = Streak::default();
         loop {
-            let pause = match keeper.look().await {
+            let pause = match keeper.reconcile().await {
                 Ok(()) => {
                     streak = Streak::default();
-                    LOOK
+                    RESYNC_INTERVAL
                 }
                 Err(error) => {
                     let failures = streak.another(error.class());
                     if failures == 5 {
-                        tracing::warn!(error = error.chain(), "cannot keep our certificate, trying on");
+                        tracing::warn!(error = error.chain(), "certificate not renewed; retrying");
                     } else {
-                        tracing::debug!(error = error.chain(), "cannot keep our certificate");
+                        tracing::debug!(error = error.chain(), "certificate not renewed");
                     }
-                    error.delay(failures).min(LOOK)
+                    error.delay(failures).min(RESYNC_INTERVAL)
                 }
             };
             // Changed or time to look: the next step is the same.
@@ -81,15 +81,15 @@ pub async fn run(runtime: Runtime, settings: Settings, certificate: Certificate,
     stop.run_until_cancelled(keep).await;
 }
 
-struct Keeper {
+struct CertificateReconciler {
     runtime: Runtime,
     settings: Settings,
     certificate: Certificate,
     served: Option<String>,
 }
 
-impl Keeper {
-    async fn look(&mut self) -> Result<(), Error> {
+impl CertificateReconciler {
+    async fn reconcile(&mut self) -> Result<(), Error> {
         let secret = self.read().await?;
         let kept = secret.as_ref().and_then(bundle);
         if let Some(bundle) = &kept {

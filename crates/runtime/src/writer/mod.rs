@@ -10,7 +10,7 @@
 
 mod pods;
 mod request;
-pub(crate) use request::PATIENCE;
+pub(crate) use request::READ_TIMEOUT;
 mod status;
 
 pub use capstan_plan::FIELD_MANAGER;
@@ -20,7 +20,7 @@ pub use status::{Debounce, Sent};
 use std::collections::HashSet;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use capstan_plan::{Basis, Conflict, Decision, Deletion, Diff, Object, Owned, Ref, Write, decide, kit};
+use capstan_plan::{Basis, Conflict, Decision, Deletion, Diff, Object, PropagationPolicy, Ref, Write, decide, kit};
 use http::Request;
 use kube::Client;
 use kube::api::{DeleteParams, Patch, PatchParams, Preconditions};
@@ -227,13 +227,13 @@ impl Writer {
 
     /// Deletes an object, if it still is what was seen.
     async fn delete(&self, deletion: &Deletion) -> Result<(), Error> {
-        let Deletion { reference, uid, resource_version, owned } = deletion;
+        let Deletion { reference, uid, resource_version, propagation } = deletion;
         let kind = self.cache.kind(&reference.gvk)?;
         let preconditions = Preconditions { uid: Some(uid.clone()), resource_version: Some(resource_version.clone()) };
-        let how = match owned {
-            Owned::Follows => DeleteParams::background(),
-            Owned::Stays => DeleteParams::orphan(),
-            Owned::Leads => DeleteParams::foreground(),
+        let how = match propagation {
+            PropagationPolicy::Background => DeleteParams::background(),
+            PropagationPolicy::Orphan => DeleteParams::orphan(),
+            PropagationPolicy::Foreground => DeleteParams::foreground(),
         };
         let params = how.preconditions(preconditions);
         let request = kube::core::Request::new(kind.path(&reference.namespace)).delete(&reference.name, &params);

@@ -14,7 +14,7 @@ use crate::error::{Class, Error};
 use crate::kinds::Kind;
 
 /// No read waits longer than this for its answer.
-pub(crate) const PATIENCE: Duration = Duration::from_secs(30);
+pub(crate) const READ_TIMEOUT: Duration = Duration::from_secs(30);
 
 type Built = Result<Request<Vec<u8>>, kube::core::request::Error>;
 
@@ -51,7 +51,7 @@ pub(super) async fn get(writer: &Writer, kind: &'static Kind, what: &Ref) -> Res
     let path = kube::core::Request::new(kind.path(&what.namespace));
     let request = path.get(&what.name, &GetParams::default());
     let request = request.map_err(|error| Error::request("get", what, kube::Error::BuildRequest(error)))?;
-    let answer = timeout(PATIENCE, writer.client.request::<Value>(request)).await;
+    let answer = timeout(READ_TIMEOUT, writer.client.request::<Value>(request)).await;
     writer.metrics.request("get", kind.label(), matches!(answer, Ok(Ok(_))));
     match answer {
         Err(_) => Err(Error::Timeout { verb: "get", what: what.to_string() }),

@@ -12,7 +12,7 @@ use tokio_util::sync::CancellationToken;
 
 use crate::support::{Cluster, config_map, nim_service, runtime, until};
 
-async fn scene(services: &[&str]) -> (Cluster, Runtime, CancellationToken) {
+async fn fixture(services: &[&str]) -> (Cluster, Runtime, CancellationToken) {
     let cluster = Cluster::start().await;
     cluster.install("nimservice").await;
     for name in services {
@@ -65,7 +65,7 @@ fn failure() -> Error {
 
 #[tokio::test(start_paused = true)]
 async fn every_object_is_looked_at_once_and_again_when_it_or_what_it_controls_changes() {
-    let (cluster, runtime, stop) = scene(&["a", "b"]).await;
+    let (cluster, runtime, stop) = fixture(&["a", "b"]).await;
     let log = start(&runtime, &stop, |_, _| Ok(Action::Wait));
     until(5, "both", || log.lock().unwrap().len() == 2).await;
     let child = child(&cluster, "child").await;
@@ -82,7 +82,7 @@ async fn every_object_is_looked_at_once_and_again_when_it_or_what_it_controls_ch
 
 #[tokio::test(start_paused = true)]
 async fn children_that_change_together_are_looked_at_once() {
-    let (cluster, runtime, stop) = scene(&["a"]).await;
+    let (cluster, runtime, stop) = fixture(&["a"]).await;
     let log = start(&runtime, &stop, |_, _| Ok(Action::Wait));
     until(5, "the first", || times(&log, "a").len() == 1).await;
     for name in ["one", "two", "three"] {
@@ -94,7 +94,7 @@ async fn children_that_change_together_are_looked_at_once() {
 
 #[tokio::test(start_paused = true)]
 async fn a_status_of_ours_is_no_reason_to_look_again() {
-    let (_cluster, runtime, stop) = scene(&["a"]).await;
+    let (_cluster, runtime, stop) = fixture(&["a"]).await;
     let writer = runtime.writer.clone();
     let log = Log::default();
     let sink = log.clone();
@@ -115,7 +115,7 @@ async fn a_status_of_ours_is_no_reason_to_look_again() {
 
 #[tokio::test(start_paused = true)]
 async fn two_keys_run_at_once_and_one_key_never_twice() {
-    let (cluster, runtime, stop) = scene(&["a", "b"]).await;
+    let (cluster, runtime, stop) = fixture(&["a", "b"]).await;
     let (running, most) = (Arc::new(Mutex::new(BTreeSet::new())), Arc::new(Mutex::new(0)));
     let (inside, peak) = (running.clone(), most.clone());
     let controller = Controller::of::<NimService>("test", &runtime).concurrency(4);
@@ -146,7 +146,7 @@ async fn two_keys_run_at_once_and_one_key_never_twice() {
 
 #[tokio::test(start_paused = true)]
 async fn delays_grow_with_failures_and_start_anew_after_a_success() {
-    let (_cluster, runtime, stop) = scene(&["a"]).await;
+    let (_cluster, runtime, stop) = fixture(&["a"]).await;
     let log = start(&runtime, &stop, |_, before| match before {
         0..6 | 7.. => Err(Error::Panic("as an error of the slow kind".into())),
         6 => Ok(Action::Again(Duration::from_secs(1))),
@@ -164,7 +164,7 @@ async fn delays_grow_with_failures_and_start_anew_after_a_success() {
 
 #[tokio::test(start_paused = true)]
 async fn a_change_does_not_wait_for_the_delay() {
-    let (cluster, runtime, stop) = scene(&["a"]).await;
+    let (cluster, runtime, stop) = fixture(&["a"]).await;
     let log = start(&runtime, &stop, |_, before| match before {
         0..8 => Err(Error::Panic("again".into())),
         _ => Ok(Action::Wait),
@@ -178,7 +178,7 @@ async fn a_change_does_not_wait_for_the_delay() {
 
 #[tokio::test(start_paused = true)]
 async fn a_panic_is_an_error_of_its_key_and_of_nothing_else() {
-    let (_cluster, runtime, stop) = scene(&["bad", "good"]).await;
+    let (_cluster, runtime, stop) = fixture(&["bad", "good"]).await;
     let log = start(&runtime, &stop, |key, _| match &*key.name {
         "bad" => panic!("this object breaks us"),
         _ => Ok(Action::Again(Duration::from_secs(10))),
@@ -193,7 +193,7 @@ async fn a_panic_is_an_error_of_its_key_and_of_nothing_else() {
 async fn a_hundred_bad_objects_do_not_delay_a_good_one() {
     let bad: Vec<String> = (0..100).map(|index| format!("bad-{index}")).collect();
     let names: Vec<&str> = bad.iter().map(String::as_str).chain(["good"]).collect();
-    let (cluster, runtime, stop) = scene(&names).await;
+    let (cluster, runtime, stop) = fixture(&names).await;
     let log = start(&runtime, &stop, |key, _| match key.name.starts_with("bad") {
         true => Err(failure()),
         false => Ok(Action::Wait),
@@ -229,7 +229,7 @@ async fn nothing_runs_while_the_gate_is_closed_and_nothing_is_lost() {
 
 #[tokio::test(start_paused = true)]
 async fn the_end_waits_for_what_runs() {
-    let (_cluster, runtime, stop) = scene(&["a"]).await;
+    let (_cluster, runtime, stop) = fixture(&["a"]).await;
     let finished = Arc::new(Mutex::new(false));
     let (sink, inner) = (finished.clone(), stop.clone());
     let controller = Controller::of::<NimService>("test", &runtime);

@@ -39,7 +39,7 @@ pub(super) fn remove(root: &Path, path: &str) {
     };
     match removed {
         Err(error) if error.kind() != ErrorKind::NotFound => {
-            tracing::warn!(file = %file.display(), %error, "cannot remove a file of a virtual node");
+            tracing::warn!(file = %file.display(), %error, "file of a virtual node not removed");
         }
         _ => {}
     }

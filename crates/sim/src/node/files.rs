@@ -82,7 +82,7 @@ impl Directory {
             Place::Disk(root) => {
                 let file = root.join(path);
                 if let Err(error) = disk::write(&file, &bytes) {
-                    tracing::warn!(file = %file.display(), %error, "cannot write a file of a virtual node");
+                    tracing::warn!(file = %file.display(), %error, "file of a virtual node not written");
                 }
             }
         }

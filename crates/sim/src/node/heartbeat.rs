@@ -31,7 +31,7 @@ pub(super) fn start(nodes: &Nodes) {
             let name = inner.beats.next().await;
             if let Some(node) = inner.node(&name).filter(|node| node.is_up()) {
                 if let Err(error) = inner.beat(&node).await {
-                    tracing::debug!(node = %name, %error, "cannot renew the lease");
+                    tracing::debug!(node = %name, %error, "lease renewal failed");
                 }
                 inner.beats.add_after(name.clone(), inner.settings.heartbeat);
             }

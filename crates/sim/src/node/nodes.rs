@@ -179,7 +179,7 @@ impl Nodes {
         context.spawn(async move {
             for template in templates {
                 if let Err(error) = registering.add(template.clone()).await {
-                    tracing::warn!(node = template.name, %error, "cannot register");
+                    tracing::warn!(node = template.name, %error, "node registration failed");
                 }
             }
             registering.inner.registered.send_replace(true);

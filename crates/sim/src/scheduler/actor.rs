@@ -21,7 +21,7 @@ use crate::context::Context;
 use crate::informer::{Change, key_of};
 
 /// What happened.
-pub(super) enum News {
+pub(super) enum ClusterEvent {
     Pod {
         old: Option<Arc<Pod>>,
         new: Option<Arc<Pod>>,
@@ -59,17 +59,17 @@ pub(super) struct Inbox {
 
 #[derive(Default)]
 struct Shared {
-    news: Mutex<Vec<News>>,
+    news: Mutex<Vec<ClusterEvent>>,
     arrived: Notify,
 }
 
 impl Inbox {
-    pub(super) fn add(&self, news: News) {
+    pub(super) fn add(&self, news: ClusterEvent) {
         self.shared.news.lock().unwrap_or_else(PoisonError::into_inner).push(news);
         self.shared.arrived.notify_one();
     }
 
-    fn take(&self) -> Vec<News> {
+    fn take(&self) -> Vec<ClusterEvent> {
         std::mem::take(&mut *self.shared.news.lock().unwrap_or_else(PoisonError::into_inner))
     }
 }
@@ -109,33 +109,33 @@ fn subscribe(context: &Context, inbox: &Inbox) {
     let caches = &context.caches;
     let tell = inbox.clone();
     caches.pods.subscribe(move |change: &Change<'_, Pod>| {
-        tell.add(News::Pod { old: change.old.cloned(), new: change.new.cloned() });
+        tell.add(ClusterEvent::Pod { old: change.old.cloned(), new: change.new.cloned() });
     });
     let tell = inbox.clone();
     caches.nodes.subscribe(move |change| {
-        tell.add(News::Node { old: change.old.cloned(), new: change.new.cloned() });
+        tell.add(ClusterEvent::Node { old: change.old.cloned(), new: change.new.cloned() });
     });
     let tell = inbox.clone();
     caches.namespaces.subscribe(move |change| {
-        tell.add(News::Namespace { name: change.key.to_string(), new: change.new.cloned() });
+        tell.add(ClusterEvent::Namespace { name: change.key.to_string(), new: change.new.cloned() });
     });
     let tell = inbox.clone();
     caches.resource_slices.subscribe(move |change| {
-        tell.add(News::Slice { name: change.key.to_string(), new: change.new.cloned() });
+        tell.add(ClusterEvent::Slice { name: change.key.to_string(), new: change.new.cloned() });
     });
     let tell = inbox.clone();
     caches.resource_claims.subscribe(move |change| {
         let uid = change.last().metadata.uid.clone().unwrap_or_default();
-        tell.add(News::Claim { uid, new: change.new.cloned() });
+        tell.add(ClusterEvent::Claim { uid, new: change.new.cloned() });
     });
     let tell = inbox.clone();
-    caches.device_classes.subscribe(move |_| tell.add(News::Other(DEVICES)));
+    caches.device_classes.subscribe(move |_| tell.add(ClusterEvent::Other(DEVICES)));
     let tell = inbox.clone();
-    caches.volume_claims.subscribe(move |_| tell.add(News::Other(VOLUMES)));
+    caches.volume_claims.subscribe(move |_| tell.add(ClusterEvent::Other(VOLUMES)));
     let tell = inbox.clone();
-    caches.volumes.subscribe(move |_| tell.add(News::Other(VOLUMES)));
+    caches.volumes.subscribe(move |_| tell.add(ClusterEvent::Other(VOLUMES)));
     let tell = inbox.clone();
-    caches.storage_classes.subscribe(move |_| tell.add(News::Other(VOLUMES)));
+    caches.storage_classes.subscribe(move |_| tell.add(ClusterEvent::Other(VOLUMES)));
 }
 
 struct Actor {
@@ -184,23 +184,23 @@ impl Actor {
         for news in self.inbox.take() {
             let now = Instant::now();
             match news {
-                News::Pod { old, new } => self.pod(old.as_ref(), new.as_ref(), now),
-                News::Node { old, new } => self.node(old.as_deref(), new, now),
-                News::Namespace { name, new } => {
+                ClusterEvent::Pod { old, new } => self.pod(old.as_ref(), new.as_ref(), now),
+                ClusterEvent::Node { old, new } => self.node(old.as_deref(), new, now),
+                ClusterEvent::Namespace { name, new } => {
                     let labels = new.map(|namespace| namespace.metadata.labels.clone().unwrap_or_default());
                     self.state.set_namespace(&name, labels);
                     self.backlog.changed(Rules::of(&[Rule::InterPodAffinity]), now);
                 }
-                News::Slice { name, new } => {
+                ClusterEvent::Slice { name, new } => {
                     self.ledger.set_slice(&name, new.as_ref());
                     self.backlog.changed(DEVICES, now);
                 }
-                News::Claim { uid, new } => {
+                ClusterEvent::Claim { uid, new } => {
                     self.ledger.set_claim(&uid, new.as_deref());
                     self.backlog.changed(DEVICES, now);
                 }
-                News::Other(rules) => self.backlog.changed(rules, now),
-                News::Unbound(binding) => self.unbound(*binding, now),
+                ClusterEvent::Other(rules) => self.backlog.changed(rules, now),
+                ClusterEvent::Unbound(binding) => self.unbound(*binding, now),
             }
         }
     }

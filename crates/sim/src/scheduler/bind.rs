@@ -12,7 +12,7 @@ use serde_json::json;
 use tokio::sync::{mpsc, watch};
 
 use super::Settings;
-use super::actor::{Inbox, News};
+use super::actor::{ClusterEvent, Inbox};
 use super::cycle::Extras;
 use super::devices::Allocation;
 use super::message::cut;
@@ -24,7 +24,7 @@ use crate::events::{Recorder, Severity};
 use crate::writer::{Writer, is_conflict, is_not_found};
 
 /// How long a pod waits for its volumes.
-const VOLUME_PATIENCE: Duration = Duration::from_secs(600);
+const VOLUME_BINDING_TIMEOUT: Duration = Duration::from_secs(600);
 /// Keeps a claim from being deleted while it has devices.
 const CLAIM_FINALIZER: &str = "resource.kubernetes.io/delete-protection";
 
@@ -104,7 +104,7 @@ impl Binder {
             if let Err(error) = self.work.end(pod, node, victim).await
                 && !is_not_found(&error)
             {
-                tracing::debug!(victim = %victim.key, %error, "cannot preempt");
+                tracing::debug!(victim = %victim.key, %error, "preemption failed");
             }
         }
     }
@@ -134,7 +134,7 @@ impl Work {
                     self.recorder.event(&**pod, Severity::Warning, "FailedScheduling", cut(&error.message));
                     self.report(&binding.pod, "SchedulerError", &error.message, None).await;
                 }
-                self.inbox.add(News::Unbound(Box::new(binding)));
+                self.inbox.add(ClusterEvent::Unbound(Box::new(binding)));
             }
         }
     }
@@ -197,7 +197,7 @@ impl Work {
                 }
             }
         };
-        let waited = tokio::time::timeout(VOLUME_PATIENCE, all_bound).await;
+        let waited = tokio::time::timeout(VOLUME_BINDING_TIMEOUT, all_bound).await;
         waited.map_err(|_| Status::internal("binding volumes: context deadline exceeded"))
     }
 
@@ -284,7 +284,7 @@ impl Work {
         if let Err(error) = patched
             && !is_not_found(&error)
         {
-            tracing::debug!(pod = %pod.key, %error, "cannot report");
+            tracing::debug!(pod = %pod.key, %error, "scheduling result not reported");
         }
     }
 

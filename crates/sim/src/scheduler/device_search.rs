@@ -16,7 +16,7 @@ use capstan_semantics::node_selector::NodeTerms;
 use capstan_semantics::quantity::milli;
 
 /// Steps after which a search is given up.
-const PATIENCE: usize = 20_000;
+const MAX_STEPS: usize = 20_000;
 /// Most devices that one claim may have.
 const MOST_DEVICES: usize = 32;
 
@@ -123,7 +123,7 @@ impl<'a> Search<'a> {
         }
         for device in next.device..self.candidates.len() {
             self.steps += 1;
-            if self.steps > PATIENCE {
+            if self.steps > MAX_STEPS {
                 return Ok(false);
             }
             let taken = Taken { device, ..next };

@@ -86,7 +86,7 @@ impl Jobs {
                 }
                 count += 1;
                 if let Err(error) = writer.create(&pod(number, count, gpus)).await {
-                    tracing::debug!(%error, "a job is not created");
+                    tracing::debug!(%error, "job not created");
                 }
             }
         });

@@ -199,7 +199,7 @@ fn reboots(world: &World, choice: &Choice, budget: usize) -> Result<()> {
             let (boot, repair) = (fleet.pace.reboot.0, fleet.failures.repair);
             context.spawn(async move {
                 if let Err(error) = reboot(&node, boot, repair.map(|time| time.0).filter(|_| lost), lost).await {
-                    tracing::debug!(%error, node = node.name(), "a reboot went wrong");
+                    tracing::debug!(%error, node = node.name(), "reboot failed");
                 }
                 drop(place);
             });

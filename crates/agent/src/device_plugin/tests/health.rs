@@ -9,7 +9,9 @@ use capstan_hw::Error;
 use capstan_hw::gpu::nvidia::{Event, EventKind, Recovery};
 
 use super::*;
-use crate::device_plugin::health::{Cause, Condition, Sick, SickList, Xids, affected, judge, verdict};
+use crate::device_plugin::health::{
+    Cause, Condition, UnhealthyDevice, UnhealthyDevices, Xids, affected, judge, verdict,
+};
 
 fn event(gpu: Option<&str>, instance: Option<(u32, u32)>, kind: EventKind) -> Event {
     Event { gpu: gpu.map(str::to_owned), instance, kind }
@@ -71,9 +73,9 @@ fn memory_errors_alone_say_nothing() {
 fn judged(before: Option<(Cause, u64)>, recovery: Result<Recovery, Error>, remap_failed: bool) -> Option<Cause> {
     let resources = offered(&gpus(1).inventory, "").expect("an offer").resources;
     let now = Instant::now() + Duration::from_secs(1000);
-    let sick = before.map(|(cause, ago)| (uuid(0), Sick { cause, since: now - Duration::from_secs(ago) }));
+    let sick = before.map(|(cause, ago)| (uuid(0), UnhealthyDevice { cause, since: now - Duration::from_secs(ago) }));
     let conditions = BTreeMap::from([(uuid(0), Condition { remap_failed, recovery })]);
-    let sick: SickList = sick.into_iter().collect();
+    let sick: UnhealthyDevices = sick.into_iter().collect();
     judge(&sick, &resources, &conditions, now, Duration::from_secs(30)).remove(&uuid(0)).map(|sick| sick.cause)
 }
 

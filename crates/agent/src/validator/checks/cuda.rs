@@ -11,7 +11,7 @@ pub(super) async fn run(world: &World) -> Result<Outcome> {
         Place::Container => prove(world).await?,
         Place::VirtualNode => {
             let gpus = (world.open)(&world.cx.roots)?.whole_gpus()?.gpus.len();
-            tracing::info!(gpus, "GPUs answer; on a virtual node they compute nothing");
+            tracing::info!(gpus, "CUDA check skipped on a virtual node; GPUs respond");
         }
     }
     if world.options.with_workload && world.node.is_some() {

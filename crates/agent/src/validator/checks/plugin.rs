@@ -10,7 +10,7 @@ use crate::own_node::NodeFacts;
 use crate::{Error, Result};
 
 /// How long the device plugin may take to register.
-const PATIENCE: Duration = Duration::from_secs(150);
+const REGISTRATION_TIMEOUT: Duration = Duration::from_secs(150);
 
 pub(super) async fn run(world: &World) -> Result<Outcome> {
     capacity(world).await?;
@@ -35,5 +35,5 @@ async fn capacity(world: &World) -> Result<()> {
         let why = "the node has no nvidia.com/gpu or nvidia.com/mig-… resource: look at the device plugin's pod on it";
         Err(Error::Check(why.into()))
     };
-    tokio::time::timeout(PATIENCE, offered).await.unwrap_or_else(|_| nothing())
+    tokio::time::timeout(REGISTRATION_TIMEOUT, offered).await.unwrap_or_else(|_| nothing())
 }

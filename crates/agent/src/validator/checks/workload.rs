@@ -14,7 +14,7 @@ use crate::own_node::{NodeFacts, OwnNode};
 use crate::{Error, Result};
 
 /// How long a pod may take.
-const PATIENCE: Duration = Duration::from_secs(300);
+const POD_TIMEOUT: Duration = Duration::from_secs(300);
 /// The DaemonSet that this runs in: its owner and tolerations are the pod's too.
 const OURS: &str = "nvidia-operator-validator";
 
@@ -64,11 +64,11 @@ pub(super) async fn prove(world: &World, kind: Kind) -> Result<()> {
     let pod: Pod = serde_json::from_value(pod(world, node, kind, resource.as_deref(), &ours)).expect("a pod of ours");
     let made = pods.create(&PostParams::default(), &pod).await.map_err(|error| said("pod of this check", error))?;
     let name = made.metadata.name.unwrap_or_default();
-    match tokio::time::timeout(PATIENCE, end(&pods, &name)).await {
+    match tokio::time::timeout(POD_TIMEOUT, end(&pods, &name)).await {
         Ok(Ok(Verdict::Failed(why))) => Err(Error::Check(format!("pod {name} failed: {why}"))),
         Ok(Ok(_)) => Ok(()),
         Ok(Err(error)) => Err(said("pod of this check", error)),
-        Err(_) => Err(Error::Check(format!("pod {name} did not end in {} s", PATIENCE.as_secs()))),
+        Err(_) => Err(Error::Check(format!("pod {name} did not end in {} s", POD_TIMEOUT.as_secs()))),
     }
 }
 

@@ -171,7 +171,7 @@ fn judged(hook: &Hook, called: Result<Option<Value>, Failure>) -> Result<Option<
         Ok(object) => Ok(object),
         Err(Failure::Denied(status)) => Err(status),
         Err(Failure::Call(why)) if hook.fails_open => {
-            tracing::warn!(webhook = hook.name, why, "failed calling webhook, failing open");
+            tracing::warn!(webhook = hook.name, why, "webhook call failed; failing open");
             Ok(None)
         }
         Err(Failure::Call(why)) => Err(call::internal(&format!("failed calling webhook {:?}: {why}", hook.name))),

@@ -68,7 +68,7 @@ impl Fake {
                 (Some(gpu), Fault::Xid(number)) => self.xid(&gpu, number, None),
                 (Some(gpu), Fault::Lost) => self.lose(&gpu),
                 (Some(gpu), Fault::Reset) => self.set_recovery(&gpu, Recovery::Reset),
-                (None, _) => tracing::warn!(gpu, "there is no such GPU to break"),
+                (None, _) => tracing::warn!(gpu, "unknown GPU in faults file; ignored"),
             }
         }
     }

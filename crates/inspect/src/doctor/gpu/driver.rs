@@ -5,10 +5,10 @@ use std::collections::BTreeMap;
 use capstan_operands::causes::{Cause, Class, words};
 
 use crate::doctor::finding::Finding;
-use crate::doctor::index::{Index, Pod, Role, Said, condition, label, reference, short, text};
+use crate::doctor::index::{Classified, Index, Pod, Role, condition, label, reference, short, text};
 
 /// What a driver pod says about why it does not work: the class, and its words.
-fn class<'a>(index: &Index<'a>, pod: &Pod<'a>) -> Said<'a> {
+fn class<'a>(index: &Index<'a>, pod: &Pod<'a>) -> Classified<'a> {
     let of = |pod: &Pod<'a>| {
         words::DRIVER.iter().find_map(|(class, words)| {
             let (container, line) = index.says(pod, words)?;

@@ -31,14 +31,14 @@ const fn gpu(number: u32, means: &'static str, action: &'static str) -> Meaning 
 
 const RESET: &str = "take pods off the node and reset the GPU (nvidia-smi --gpu-reset), or reboot the node";
 const REPLACE: &str = "drain the node and reboot it; when it comes back, run dcgmi diag -r 3 and have the GPU replaced";
-const LOOK: &str =
+const DEBUG_PROGRAM: &str =
     "look at the program: compute-sanitizer shows the access; if it comes with every program, run dcgmi diag";
 
 /// The numbers that are met in practice.
 const MEANINGS: &[Meaning] = &[
-    program(13, "a program made an illegal access or an instruction failed", LOOK),
-    program(31, "a program used an address of memory that is not its own", LOOK),
-    program(32, "the commands of a program to the GPU are damaged", LOOK),
+    program(13, "a program made an illegal access or an instruction failed", DEBUG_PROGRAM),
+    program(31, "a program used an address of memory that is not its own", DEBUG_PROGRAM),
+    program(32, "the commands of a program to the GPU are damaged", DEBUG_PROGRAM),
     gpu(38, "the firmware of the driver failed", RESET),
     program(
         43,
@@ -65,8 +65,8 @@ const MEANINGS: &[Meaning] = &[
         "reset the GPU when its pods are done: only then the spare memory is used",
     ),
     gpu(64, "a bad place in memory could not be recorded: no spare memory is left", REPLACE),
-    program(68, "the video decoder failed", LOOK),
-    program(69, "the graphics engine refused what a program asked for", LOOK),
+    program(68, "the video decoder failed", DEBUG_PROGRAM),
+    program(69, "the graphics engine refused what a program asked for", DEBUG_PROGRAM),
     gpu(
         74,
         "a link between GPUs (NVLink) failed",
@@ -93,7 +93,7 @@ const MEANINGS: &[Meaning] = &[
     gpu(120, "the GPU's system processor (GSP) has failed", RESET),
     gpu(121, "the link between CPU and GPU (C2C) had an error", RESET),
     gpu(136, "training of a link between GPUs failed", RESET),
-    gpu(137, "an access over a link between GPUs could not be translated", LOOK),
+    gpu(137, "an access over a link between GPUs could not be translated", DEBUG_PROGRAM),
     gpu(140, "errors in memory could not be corrected", RESET),
     gpu(143, "the GPU could not be initialized", REPLACE),
     gpu(149, "a link between GPUs (NVLink 5) failed", RESET),

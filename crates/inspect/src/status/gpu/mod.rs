@@ -4,7 +4,7 @@ mod nodes;
 mod resources;
 mod text;
 
-pub use nodes::{Nodes, Took, Waiting, Waits};
+pub use nodes::{Nodes, PhaseDuration, Waiting, Waits};
 pub use resources::{Operand, Resource, Share, Upgrade};
 
 use super::Section;

@@ -1,4 +1,4 @@
-//! GPU nodes by how far they are, decided by the same code with which the operator decides it.
+//! GPU nodes by how progress_of they are, decided by the same code with which the operator decides it.
 
 use std::collections::BTreeMap;
 
@@ -36,7 +36,7 @@ pub struct Nodes {
     pub waiting: Vec<Waiting>,
     /// How long phases took on nodes that work.
     #[serde(skip_serializing_if = "Vec::is_empty")]
-    pub times: Vec<Took>,
+    pub times: Vec<PhaseDuration>,
     /// GPUs that pods can ask for, by resource.
     #[serde(skip_serializing_if = "BTreeMap::is_empty")]
     pub offered: BTreeMap<String, u64>,
@@ -68,7 +68,7 @@ pub struct Waiting {
 /// How long a phase took.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "camelCase")]
-pub struct Took {
+pub struct PhaseDuration {
     /// The phase.
     pub phase: &'static str,
     /// On half of the nodes at most.
@@ -94,15 +94,15 @@ pub(super) fn of(snapshot: &Snapshot) -> Nodes {
         let on = |pods: &BTreeMap<&str, Vec<_>>| pods.get(name).cloned().unwrap_or_default();
         let evidence = Evidence { drivers: on(&drivers), validators: on(&validators), faults: Some(&faults) };
         nodes.total += 1;
-        match far(&wanted, node, &evidence) {
-            Far::Works(progress) => {
+        match progress_of(&wanted, node, &evidence) {
+            NodeProgress::Works(progress) => {
                 nodes.working += 1;
                 phases(&progress).for_each(|(phase, seconds)| took.entry(phase).or_default().push(seconds));
                 for (resource, count) in offered(node) {
                     *nodes.offered.entry(resource).or_default() += count;
                 }
             }
-            Far::Waits(phase, since, why) => {
+            NodeProgress::Waits(phase, since, why) => {
                 let seconds =
                     since.zip(snapshot.taken).map(|(since, now)| (now.as_second() - since.as_second()).max(0));
                 waiting.push((phase, Waiting { name: name.into(), phase: phase.name(), seconds, why }));
@@ -165,14 +165,14 @@ fn pods<'a>(snapshot: &'a Snapshot, (label, values): (&str, &[&str])) -> BTreeMa
     by_node
 }
 
-/// How far a node is.
-enum Far {
+/// How progress_of a node is.
+enum NodeProgress {
     Works(Progress),
     /// For what, since when, and why it is not over.
     Waits(Phase, Option<Timestamp>, String),
 }
 
-fn far(wanted: &Wanted, node: &Value, evidence: &Evidence<'_>) -> Far {
+fn progress_of(wanted: &Wanted, node: &Value, evidence: &Evidence<'_>) -> NodeProgress {
     let labels = Node::of(node).labels;
     let told = progress(wanted, node, evidence);
     let began = told.as_ref().map(|progress| progress.began);
@@ -180,19 +180,23 @@ fn far(wanted: &Wanted, node: &Value, evidence: &Evidence<'_>) -> Far {
     let kubelet = conditions.find(|one| one["type"] == "Ready");
     if !kubelet.is_some_and(|one| one["status"] == "True") {
         let since = kubelet.and_then(|one| one["lastTransitionTime"].as_str()?.parse().ok());
-        return Far::Waits(Phase::Kubelet, since, "the node is not Ready".into());
+        return NodeProgress::Waits(Phase::Kubelet, since, "the node is not Ready".into());
     }
     match told {
         None => {
             let why = wanted.refusal.as_ref().map(|refusal| refusal.message.clone());
-            Far::Waits(Phase::Labels, None, why.unwrap_or_else(|| "it cannot be told what is wanted of it".into()))
+            NodeProgress::Waits(
+                Phase::Labels,
+                None,
+                why.unwrap_or_else(|| "it cannot be told what is wanted of it".into()),
+            )
         }
         Some(_) if !labels.is(keys::PRESENT, "true") => {
-            Far::Waits(Phase::Labels, began, "the operator has not labelled the node yet".into())
+            NodeProgress::Waits(Phase::Labels, began, "the operator has not labelled the node yet".into())
         }
         Some(progress) => match progress.open.clone() {
-            None => Far::Works(progress),
-            Some((phase, why)) => Far::Waits(phase, progress.over.last().map(|(_, end)| *end).or(began), why),
+            None => NodeProgress::Works(progress),
+            Some((phase, why)) => NodeProgress::Waits(phase, progress.over.last().map(|(_, end)| *end).or(began), why),
         },
     }
 }
@@ -208,10 +212,10 @@ fn phases(progress: &Progress) -> impl Iterator<Item = (Phase, i64)> {
     })
 }
 
-fn times(phase: Phase, mut seconds: Vec<i64>) -> Option<Took> {
+fn times(phase: Phase, mut seconds: Vec<i64>) -> Option<PhaseDuration> {
     seconds.sort_unstable();
     let median = *seconds.get((seconds.len().max(1) - 1) / 2)?;
-    Some(Took { phase: phase.name(), median_seconds: median, longest_seconds: *seconds.last()? })
+    Some(PhaseDuration { phase: phase.name(), median_seconds: median, longest_seconds: *seconds.last()? })
 }
 
 /// GPUs, or parts of them, that the kubelet offers.

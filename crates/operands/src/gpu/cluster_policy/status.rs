@@ -129,7 +129,7 @@ fn show(
     }
     kernels::show(&mut list, &cx.cluster.unsupported, &cx.facts.live, generation, now);
     let upgrade = upgrade::show(&mut list, cx.cluster.upgrade(""), generation, now);
-    let causes = causes::notes(&cx.cluster.troubles, &cx.facts.live, old.as_ref(), &list);
+    let causes = causes::notes(&cx.cluster.diagnoses, &cx.facts.live, old.as_ref(), &list);
     shown::remarks(&mut list, "ClusterPolicy", cx.spec(), cx.facts, generation);
     let event = match &verdict {
         Ok((reason, message)) if before.is_none_or(|status| status.state != state) => {
@@ -145,7 +145,7 @@ fn show(
         objects: None,
         status: ClusterPolicyStatus { state, namespace: Some(cx.namespace().into()), conditions: Some(list) },
         events: event.into_iter().chain(upgrade).chain(causes).collect(),
-        requeue: cx.cluster.troubles.again,
+        requeue: cx.cluster.diagnoses.again,
         questions: Vec::new(),
         transient,
     }

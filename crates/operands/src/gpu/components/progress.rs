@@ -36,7 +36,7 @@ pub(crate) fn judge(cx: &Cx<'_>, deploy: Option<&str>, part: &Outcome<Vec<Object
         (Progress::Waiting(said), Ok(objects)) => {
             let there = objects.iter().filter_map(|object| cx.facts.live.get(&object.reference));
             let owners: Vec<&str> = there.filter_map(|live| live["metadata"]["uid"].as_str()).collect();
-            Progress::Waiting(cx.cluster.troubles.add_to(said, &owners))
+            Progress::Waiting(cx.cluster.diagnoses.add_to(said, &owners))
         }
         (progress, _) => progress,
     }

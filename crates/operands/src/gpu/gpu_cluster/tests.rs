@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use capstan_api::gpu::gpu_cluster::GpuClusterState::{NotReady, Ready};
-use capstan_plan::{Gvk, Owned, Write, diff};
+use capstan_plan::{Gvk, PropagationPolicy, Write, diff};
 use jiff::Timestamp;
 
 use super::*;
@@ -314,7 +314,7 @@ fn consumers_of_claims_go_before_the_driver() {
     assert!(first.event.unwrap().message.contains("nvidia-dcgm-exporter-dra, nvidia-dra-validator"));
     let gone = diff("u1", &first.objects, &live.live).delete;
     assert_eq!(gone.len(), 2);
-    assert!(gone.iter().all(|one| one.owned == Owned::Leads));
+    assert!(gone.iter().all(|one| one.propagation == PropagationPolicy::Foreground));
     let mut later = facts();
     for (reference, body) in live.live.iter().filter(|(one, _)| !first.draining.contains(&one.name)) {
         later.live.insert(reference.clone(), body.clone());

@@ -67,11 +67,17 @@ impl Readiness {
     }
 
     /// What makes the condition of a node that is labelled what it should be.
-    pub fn outlook(&self, wanted: &Wanted, node: &Value, evidence: &Evidence<'_>, now: Timestamp) -> ready::Outlook {
+    pub fn condition_update(
+        &self,
+        wanted: &Wanted,
+        node: &Value,
+        evidence: &Evidence<'_>,
+        now: Timestamp,
+    ) -> ready::ConditionUpdate {
         match standing(wanted, node, evidence) {
-            Standing::Told(progress) if self.condition => progress.outlook(node, now),
-            Standing::AsBefore if self.condition => ready::Outlook::default(),
-            _ => ready::Outlook { patch: ready::forget(node), ..ready::Outlook::default() },
+            Standing::Told(progress) if self.condition => progress.condition_update(node, now),
+            Standing::AsBefore if self.condition => ready::ConditionUpdate::default(),
+            _ => ready::ConditionUpdate { patch: ready::forget(node), ..ready::ConditionUpdate::default() },
         }
     }
 }
@@ -111,7 +117,7 @@ fn standing(wanted: &Wanted, node: &Value, evidence: &Evidence<'_>) -> Standing 
         progress.open = Some((Phase::Kubelet, "the node is not Ready".into()));
         return Standing::Told(progress);
     }
-    look(wanted, node, evidence, &mut progress);
+    judge_pods(wanted, node, evidence, &mut progress);
     if let (Some((phase, why)), Some(faults)) = (&mut progress.open, evidence.faults)
         && let Some(fault) = faults.get(phase.condition())
     {
@@ -120,7 +126,7 @@ fn standing(wanted: &Wanted, node: &Value, evidence: &Evidence<'_>) -> Standing 
     Standing::Told(progress)
 }
 
-fn look(wanted: &Wanted, node: &Value, evidence: &Evidence<'_>, progress: &mut Progress) {
+fn judge_pods(wanted: &Wanted, node: &Value, evidence: &Evidence<'_>, progress: &mut Progress) {
     let labels = Node::of(node).labels;
     let missing = || "no pod on this node yet".to_owned();
     let (driver, validator) = (pick(node, &evidence.drivers), pick(node, &evidence.validators));

@@ -89,7 +89,7 @@ pub struct Progress {
 
 /// What to do about the condition.
 #[derive(Clone, Debug, Default, PartialEq)]
-pub struct Outlook {
+pub struct ConditionUpdate {
     /// Strategic merge patch of the node's status, whose conditions are merged by type.
     pub patch: Option<Value>,
     /// What to say once the patch, if there is one, is written.
@@ -105,12 +105,12 @@ impl Progress {
     }
 
     /// What makes the condition of `node` say this. `now` is only written on a change.
-    pub fn outlook(&self, node: &Value, now: Timestamp) -> Outlook {
+    pub fn condition_update(&self, node: &Value, now: Timestamp) -> ConditionUpdate {
         let old = condition(node);
         let was = |status: &str| old.is_some_and(|old| old["status"] == status);
         let worked = was("True") || text(old, "message").starts_with(AGAIN);
         let (status, reason, message) = match &self.open {
-            None if was("True") => return Outlook { note: lately(old, now), ..Outlook::default() },
+            None if was("True") => return ConditionUpdate { note: lately(old, now), ..ConditionUpdate::default() },
             None => ("True", "Ready".to_owned(), self.timeline(old, worked)),
             Some((phase, why)) => {
                 let before = if worked { AGAIN } else { "" };
@@ -118,13 +118,13 @@ impl Progress {
             }
         };
         if was(status) && text(old, "reason") == reason && text(old, "message") == message {
-            return Outlook::default();
+            return ConditionUpdate::default();
         }
         let told =
             text(old, "lastHeartbeatTime").parse::<Timestamp>().ok().filter(|_| was("False") && status == "False");
         let waited = told.map(|told| Duration::try_from(now.duration_since(told)).unwrap_or_default());
         if let Some(left) = waited.and_then(|waited| PACE.checked_sub(waited)).filter(|left| !left.is_zero()) {
-            return Outlook { requeue: Some(left), ..Outlook::default() };
+            return ConditionUpdate { requeue: Some(left), ..ConditionUpdate::default() };
         }
         let now = Timestamp::from_second(now.as_second()).unwrap_or(now).to_string();
         let since = Some(text(old, "lastTransitionTime")).filter(|since| was(status) && !since.is_empty());
@@ -134,7 +134,7 @@ impl Progress {
             "type": GPU_READY, "status": status, "reason": reason, "message": message,
             "lastHeartbeatTime": now, "lastTransitionTime": since.unwrap_or(&now),
         }));
-        Outlook { patch: Some(patch), note, requeue: None }
+        ConditionUpdate { patch: Some(patch), note, requeue: None }
     }
 
     /// What to say once the node works: seconds per phase. Phases that ran side by side count from the one before.

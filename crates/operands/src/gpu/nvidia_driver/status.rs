@@ -102,7 +102,7 @@ pub(super) fn observed(one: &Driver<'_>, parts: &[(&Operand, Outcome<Vec<Object>
     });
     if waits {
         let owners: Vec<&str> = live.iter().filter_map(|(_, there)| there["metadata"]["uid"].as_str()).collect();
-        let message = one.cx.cluster.troubles.add_to("Waiting for driver pod to be ready".into(), &owners);
+        let message = one.cx.cluster.diagnoses.add_to("Waiting for driver pod to be ready".into(), &owners);
         return show(one, NvidiaDriverState::NotReady, Err(("DriverNotReady", message)));
     }
     show(one, NvidiaDriverState::Ready, Ok(("Reconciled", "All resources have been successfully reconciled")))
@@ -128,7 +128,7 @@ fn show(
     let name = one.driver.metadata.name.as_deref().unwrap_or_default();
     kernels::show(&mut list, &one.cx.cluster.unsupported, &one.cx.facts.live, generation, now);
     let upgrade = upgrade::show(&mut list, one.cx.cluster.upgrade(name), generation, now);
-    let causes = causes::notes(&one.cx.cluster.troubles, &one.cx.facts.live, old.as_ref(), &list);
+    let causes = causes::notes(&one.cx.cluster.diagnoses, &one.cx.facts.live, old.as_ref(), &list);
     shown::remarks(&mut list, "NVIDIADriver", &one.driver.spec, one.cx.facts, generation);
     let event = match &verdict {
         Ok((_, message)) if before.is_none_or(|status| status.state != state) => {
@@ -144,7 +144,7 @@ fn show(
         objects: None,
         status: NvidiaDriverStatus { state, namespace: Some(one.cx.cluster.namespace.clone()), conditions: Some(list) },
         events: event.into_iter().chain(upgrade).chain(causes).collect(),
-        requeue: one.cx.cluster.troubles.again,
+        requeue: one.cx.cluster.diagnoses.again,
         questions: Vec::new(),
         transient,
     }

@@ -480,9 +480,10 @@ fn managers_of_vgpu_hosts_share_a_node_with_no_driver_and_are_upgraded_like_them
         "metadata": {"name": "r", "labels": {"controller-revision-hash": "h"}, "ownerReferences": [{"uid": "ds"}]},
         "revision": 1, "data": {"spec": {"template": set["spec"]["template"]}},
     });
-    let stock = crate::gpu::upgrade::Stock::of([&set], [&revision]);
-    let wanted =
-        |node: &Value| stock.wanted(&crate::gpu::nodes::Node::of(node)).map(|target| target.revision.to_owned());
+    let driver_revisions = crate::gpu::upgrade::DriverRevisions::of([&set], [&revision]);
+    let wanted = |node: &Value| {
+        driver_revisions.wanted(&crate::gpu::nodes::Node::of(node)).map(|target| target.revision.to_owned())
+    };
     assert_eq!(wanted(&here), None, "the node does not ask for it");
     here["metadata"]["labels"]["nvidia.com/gpu.deploy.vgpu-manager"] = "true".into();
     assert_eq!(wanted(&here).as_deref(), Some("h"));

@@ -9,11 +9,11 @@ use super::pods::{Keeper, PodView};
 use super::settings::Eviction;
 
 /// How soon, in seconds, to look at pods again, and to try an eviction that was refused.
-pub const LOOK: i64 = 15;
+pub const POLL_SECONDS: i64 = 15;
 
 /// Waits for pods, at most `until`.
-fn look_again(work: &mut Work<'_>, why: String, until: Option<i64>) -> bool {
-    let soon = work.now + LOOK;
+fn requeue(work: &mut Work<'_>, why: String, until: Option<i64>) -> bool {
+    let soon = work.now + POLL_SECONDS;
     work.wait(why, Some(until.map_or(soon, |until| until.min(soon))))
 }
 
@@ -21,18 +21,18 @@ pub(super) fn wait_for_jobs(work: &mut Work<'_>) -> bool {
     let next = if work.settings.pod_deletion.is_some() { State::PodDeletion } else { State::Drain };
     let Some(wait) = &work.settings.wait else { return work.enter(next) };
     let start = work.since();
-    let Some(pods) = work.pods() else { return look_again(work, "looks for jobs".into(), None) };
+    let Some(pods) = work.pods() else { return requeue(work, "looks for jobs".into(), None) };
     let jobs: Vec<_> = pods.iter().filter(|pod| pod.active && wait.selector.matches(pod.labels)).collect();
     if jobs.is_empty() {
         return work.enter(next);
     }
-    let Some(timeout) = wait.timeout else { return look_again(work, format!("waits for {}", names(&jobs)), None) };
+    let Some(timeout) = wait.timeout else { return requeue(work, format!("waits for {}", names(&jobs)), None) };
     let start = *work.journal.wait_start.get_or_insert(start);
     if work.now > start + timeout {
         work.say(Severity::Warning, format!("no longer waits for {}", names(&jobs)));
         return work.enter(next);
     }
-    look_again(work, format!("waits for {}", names(&jobs)), Some(start + timeout))
+    requeue(work, format!("waits for {}", names(&jobs)), Some(start + timeout))
 }
 
 /// Pods of the validator that use a GPU for a moment and end on their own.
@@ -41,12 +41,12 @@ const OWN_CHECKS: [&str; 2] = ["nvidia-cuda-validator", "nvidia-device-plugin-va
 pub(super) fn pod_deletion(work: &mut Work<'_>) -> bool {
     let Some(eviction) = work.settings.pod_deletion else { return work.enter(State::Drain) };
     work.since();
-    let Some(pods) = work.pods() else { return look_again(work, "looks for pods that use GPUs".into(), None) };
+    let Some(pods) = work.pods() else { return requeue(work, "looks for pods that use GPUs".into(), None) };
     let check = |pod: &PodView<'_>| pod.labels.get("app").is_some_and(|app| OWN_CHECKS.contains(&app));
     let pods: Vec<_> = pods.iter().filter(|pod| pod.active && pod.gpu && !check(pod)).collect();
     match evict(work, &pods, &eviction, "podDeletion") {
         Evicted::All => work.enter(State::PodRestart),
-        Evicted::Waiting(why, until) => look_again(work, why, until),
+        Evicted::Waiting(why, until) => requeue(work, why, until),
         Evicted::Failed(why) if work.settings.drain.is_some() => {
             work.say(Severity::Warning, format!("drains the node, as pods that use GPUs could not be evicted: {why}"));
             work.enter(State::Drain)
@@ -58,13 +58,13 @@ pub(super) fn pod_deletion(work: &mut Work<'_>) -> bool {
 pub(super) fn drain(work: &mut Work<'_>) -> bool {
     let Some(drain) = &work.settings.drain else { return work.enter(State::PodRestart) };
     work.since();
-    let Some(pods) = work.pods() else { return look_again(work, "looks for pods to evict".into(), None) };
+    let Some(pods) = work.pods() else { return requeue(work, "looks for pods to evict".into(), None) };
     let here = |pod: &&PodView<'_>| !matches!(pod.keeper, Keeper::DaemonSet | Keeper::Kubelet);
     let selected = |pod: &&PodView<'_>| drain.selector.as_ref().is_some_and(|selector| selector.matches(pod.labels));
     let pods: Vec<_> = pods.iter().filter(|pod| pod.active).filter(here).filter(selected).collect();
     match evict(work, &pods, &drain.eviction, "drain") {
         Evicted::All => work.enter(State::PodRestart),
-        Evicted::Waiting(why, until) => look_again(work, why, until),
+        Evicted::Waiting(why, until) => requeue(work, why, until),
         Evicted::Failed(why) => work.fail(Failure::DrainFailed, &why),
     }
 }

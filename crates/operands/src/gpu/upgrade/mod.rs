@@ -6,19 +6,19 @@
 //!
 //! Who acts must do what a [`Step`] says in its order: the patch, and only if that went through the rest.
 
+mod driver_revisions;
 mod evict;
 mod failure;
+mod governing_policies;
 mod journal;
 pub mod keys;
 mod node;
 mod pods;
 mod report;
 mod requestor;
-mod rulers;
 mod selector;
 mod settings;
 mod slots;
-mod stock;
 mod summary;
 mod view;
 
@@ -30,17 +30,17 @@ use std::sync::Arc;
 use capstan_plan::Note;
 use jiff::Timestamp;
 
-pub use evict::LOOK;
+pub use driver_revisions::{DriverRevisions, Note as RevisionNote, REJECTED, hold_back, is_driver, kept_revisions};
+pub use evict::POLL_SECONDS;
 pub use failure::Failure;
+pub use governing_policies::GoverningPolicies;
 pub use journal::{State, abandon};
 pub use pods::{Keeper, PodView, claims_in_use, uses_gpu};
 pub use report::{CONDITION, Report, is_under_way, show};
 pub use requestor::{Maintenance, MaintenanceAction, Requestor, release};
-pub use rulers::Rulers;
 pub use selector::Selector;
 pub use settings::{Amount, Canary, Drain, Eviction, PREFIX, Settings, Wait, drain_selector};
 pub use slots::Fleet;
-pub use stock::{Note as StockNote, REJECTED, Stock, hold_back, is_driver, kept_revisions};
 pub use summary::{Counts, Example, Summary, Unfinished};
 pub use view::{DriverPod, Health, NodeView, PodName, Target, Validator, digest};
 

@@ -24,7 +24,7 @@ use kube::{Resource, ResourceExt};
 use source::Source;
 use status::Step;
 
-use super::layout::{self, Protocol, Told};
+use super::layout::{self, Protocol, RegistryAnswer};
 use super::manifest::{self, Manifest};
 use super::profiles;
 use crate::pods;
@@ -93,7 +93,7 @@ impl<'a> Cx<'a> {
     fn type_(&self) -> &'static str {
         let before = self.status().and_then(|status| status.type_.as_deref()).unwrap_or_default();
         match self.told() {
-            Told::As(Protocol::Native) => NATIVE,
+            RegistryAnswer::As(Protocol::Native) => NATIVE,
             _ if before == NATIVE => NATIVE,
             _ if before == MODEL_FREE => MODEL_FREE,
             _ if self.printed_manifest().is_some_and(manifest_pod::has_none) => MODEL_FREE,
@@ -113,7 +113,7 @@ impl<'a> Cx<'a> {
     }
 
     /// What the registry says about the image.
-    fn told(&self) -> Told {
+    fn told(&self) -> RegistryAnswer {
         layout::told(self.facts, self.question().as_ref())
     }
 
@@ -171,7 +171,7 @@ fn advance(cx: &Cx<'_>, objects: &mut Vec<Object>) -> Step {
     if manifest.is_none() && cx.type_().is_empty() {
         let pod = cx.facts.live.typed::<Pod>(&cx.namespace, &names::pod(cx));
         // With a pod that was decided on before, maybe by who led before us: it goes on.
-        if cx.told() == Told::Pending && pod.is_none() {
+        if cx.told() == RegistryAnswer::Pending && pod.is_none() {
             return Step::Inspect(source.image().to_owned());
         }
         if !pod.as_ref().is_some_and(manifest_pod::is_spent) {

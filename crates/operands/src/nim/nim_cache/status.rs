@@ -10,7 +10,7 @@ use jiff::Timestamp;
 use k8s_openapi::api::batch::v1::Job;
 use k8s_openapi::api::core::v1::Pod;
 
-use super::super::layout::Told;
+use super::super::layout::RegistryAnswer;
 use super::super::manifest::Manifest;
 use super::super::shown::{About, Shown};
 use super::{Cx, claim_name, has_claim, job, names};
@@ -30,7 +30,7 @@ const RECONCILE_FAILED: &str = "NIM_CACHE_RECONCILE_FAILED";
 /// How long the manifest pod may take before the cache counts as failed. It is waited for all the same.
 const MANIFEST: Duration = Duration::from_secs(900);
 /// When to look at nodes again, which do not wake the controller.
-const LOOK: Duration = Duration::from_secs(60);
+const NODE_RESYNC: Duration = Duration::from_secs(60);
 
 /// What a cache is at.
 pub(super) enum Step {
@@ -70,7 +70,7 @@ pub(super) fn show(cx: &Cx<'_>, step: Step) -> Plan<NimCacheStatus> {
             format!("PersistentVolumeClaim {name} is not there: create it, or set spec.storage.pvc.create: true"),
         ),
         Step::BadManifest(message) => stuck("BadManifest", message),
-        Step::NoProfile(message) => stuck("NoProfileSelected", message).again(LOOK),
+        Step::NoProfile(message) => stuck("NoProfileSelected", message).again(NODE_RESYNC),
         Step::Inspect(image) => {
             let state = if has_claim(cx) { "PVC-Created" } else { NOT_READY };
             let message = format!("asking the registry how image {image} gets its model");
@@ -101,7 +101,7 @@ fn manifest(cx: &Cx<'_>, pod: Option<&Pod>) -> Shown {
     if waited >= MANIFEST {
         let why = trouble.unwrap_or_else(|| format!("pod {name} has not ended"));
         let message = format!("the list of profiles could not be read for {} minutes: {why}", waited.as_secs() / 60);
-        return Shown::new(FAILED).trouble(RECONCILE_FAILED, "ManifestTimeout", message).again(LOOK);
+        return Shown::new(FAILED).trouble(RECONCILE_FAILED, "ManifestTimeout", message).again(NODE_RESYNC);
     }
     let message = trouble.unwrap_or_else(|| format!("waiting for pod {name} to print the list of profiles"));
     Shown::new(state).with(JOB_PENDING, true, "WaitingForManifest", message).again(MANIFEST - waited)
@@ -211,9 +211,9 @@ fn write(cx: &Cx<'_>, shown: &Shown, profiles: Vec<NimProfile>) -> Plan<NimCache
         conditions::set(list, wanted, generation, now);
     }
     let unknown = match cx.told() {
-        Told::Unknown(why) => Some(format!("{why}; the image counts as one with a manifest")),
+        RegistryAnswer::Unknown(why) => Some(format!("{why}; the image counts as one with a manifest")),
         // Whoever led before us was told so.
-        Told::Pending => conditions::said(Some(list), IMAGE_UNKNOWN, generation),
+        RegistryAnswer::Pending => conditions::said(Some(list), IMAGE_UNKNOWN, generation),
         _ => None,
     };
     match unknown {

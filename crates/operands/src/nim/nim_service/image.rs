@@ -9,7 +9,7 @@ use capstan_plan::{Object, Question, Ref};
 use k8s_openapi::api::apps::v1::Deployment;
 use serde_json::Value;
 
-use super::super::layout::{self, Protocol, Told};
+use super::super::layout::{self, Protocol, RegistryAnswer};
 use super::parts::Stop;
 use super::{Cx, containers, storage};
 
@@ -36,7 +36,7 @@ pub(super) fn question(cx: &Cx<'_>) -> Option<Question> {
 /// Whether the image has the newer layout.
 pub(super) fn is_native(cx: &Cx<'_>) -> bool {
     let protocol = remembered(cx).or_else(|| match layout::told(cx.facts, question(cx).as_ref()) {
-        Told::As(protocol) => Some(protocol),
+        RegistryAnswer::As(protocol) => Some(protocol),
         _ => None,
     });
     protocol.map_or_else(|| runs_native(cx), |protocol| protocol == Protocol::Native)
@@ -44,7 +44,7 @@ pub(super) fn is_native(cx: &Cx<'_>) -> bool {
 
 /// What keeps the workload from being decided on: nothing where one with this image runs.
 pub(super) fn waits(cx: &Cx<'_>) -> Option<Stop> {
-    let pending = layout::told(cx.facts, question(cx).as_ref()) == Told::Pending && live(cx).is_none();
+    let pending = layout::told(cx.facts, question(cx).as_ref()) == RegistryAnswer::Pending && live(cx).is_none();
     let image = containers::reference(&cx.spec().image);
     pending.then(|| Stop::wait(INSPECTING, format!("asking the registry how image {image} gets its model")))
 }
@@ -52,9 +52,9 @@ pub(super) fn waits(cx: &Cx<'_>) -> Option<Stop> {
 /// Why the registry does not say.
 pub(super) fn unknown(cx: &Cx<'_>) -> Option<String> {
     match layout::told(cx.facts, question(cx).as_ref()) {
-        Told::Unknown(why) => Some(format!("{why}; the model is laid out as for images that do not say")),
+        RegistryAnswer::Unknown(why) => Some(format!("{why}; the model is laid out as for images that do not say")),
         // Whoever led before us was told so.
-        Told::Pending => cx.said(UNKNOWN),
+        RegistryAnswer::Pending => cx.said(UNKNOWN),
         _ => None,
     }
 }
@@ -62,7 +62,7 @@ pub(super) fn unknown(cx: &Cx<'_>) -> Option<String> {
 /// The workload, with what was said about its image.
 pub(super) fn remember(cx: &Cx<'_>, object: Object) -> Object {
     let told = match layout::told(cx.facts, question(cx).as_ref()) {
-        Told::As(protocol) => Some(protocol),
+        RegistryAnswer::As(protocol) => Some(protocol),
         _ => remembered(cx),
     };
     match told {

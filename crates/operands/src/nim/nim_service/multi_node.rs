@@ -25,7 +25,7 @@ use super::{Cx, containers, devices, env as environments, mpi, names, pod, refer
 /// Annotation by which Volcano finds the group of a pod.
 const GROUP: &str = "scheduling.k8s.io/group-name";
 /// Seconds within which all nodes must be up, when the user names none.
-const PATIENCE: i64 = 300;
+const STARTUP_TIMEOUT_SECONDS: i64 = 300;
 
 /// What keeps the group from being made.
 pub(super) fn waits(cx: &Cx<'_>) -> Option<Stop> {
@@ -156,7 +156,7 @@ fn pod_annotations(cx: &Cx<'_>, gang: bool) -> BTreeMap<String, String> {
 }
 
 fn leader(cx: &Cx<'_>, spread: &MultiNode) -> Container {
-    let patience = spread.mpi.as_ref().map_or(PATIENCE, |mpi| mpi.mpi_start_timeout);
+    let patience = spread.mpi.as_ref().map_or(STARTUP_TIMEOUT_SECONDS, |mpi| mpi.mpi_start_timeout);
     let own = vec![
         env("NIM_LEADER_ROLE", "1"),
         env("OMPI_MCA_orte_keep_fqdn_hostnames", "true"),

@@ -290,7 +290,7 @@ fn finish(cx: &Cx<'_>, outcome: Outcome, reason: &str, message: &str, notices: N
     }
     status.state = Some(state.into());
     let severity = if outcome == Outcome::Failed { Severity::Warning } else { Severity::Normal };
-    // Told on a transition only; what is failing for a new reason is one. That a new service is not ready yet is no news.
+    // RegistryAnswer on a transition only; what is failing for a new reason is one. That a new service is not ready yet is no news.
     let another = match before.as_deref().filter(|before| !before.is_empty()) {
         Some(before) => before != state,
         None => outcome != Outcome::NotReady,

@@ -2,7 +2,7 @@
 //! once.
 
 use capstan_api::foreign::NodeMaintenance;
-use capstan_operands::gpu::upgrade::{MaintenanceAction, REJECTED, Step, StockNote};
+use capstan_operands::gpu::upgrade::{MaintenanceAction, REJECTED, RevisionNote, Step};
 use capstan_plan::Ref;
 use capstan_runtime::kinds::{DRIVERS, KINDS, Kind};
 use capstan_runtime::writer::{Evicted, Sent};
@@ -23,11 +23,11 @@ pub(super) async fn act(
     cx: &Cx,
     draining: &DrainingPods,
     steps: Vec<Step>,
-    notes: Vec<StockNote>,
+    notes: Vec<RevisionNote>,
     releases: Vec<MaintenanceAction>,
 ) -> Result<bool, Error> {
     let mut failed = None;
-    for StockNote { daemon_set, rejected } in notes {
+    for RevisionNote { daemon_set, rejected } in notes {
         let set = Ref::of::<DaemonSet>(&cx.settings.namespace, &daemon_set);
         let body = json!({"metadata": {"annotations": {REJECTED: rejected}}});
         failed = failed.or(cx.runtime.writer.merge(&set, body).await.err());

@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use capstan_operands::gpu::upgrade::LOOK;
+use capstan_operands::gpu::upgrade::POLL_SECONDS;
 use capstan_plan::Live;
 use capstan_runtime::Runtime;
 use capstan_runtime::cache::Followed;
@@ -14,7 +14,7 @@ use capstan_runtime::writer::Evicted;
 use tokio::time::Instant;
 
 /// An answer counts for so long; then the eviction is tried again.
-const COUNTS: Duration = Duration::from_secs(LOOK.unsigned_abs());
+const COUNTS: Duration = Duration::from_secs(POLL_SECONDS.unsigned_abs());
 
 /// What is remembered between two passes.
 #[derive(Default)]

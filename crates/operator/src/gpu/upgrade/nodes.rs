@@ -4,7 +4,9 @@
 use std::collections::{BTreeMap, BTreeSet, HashSet};
 use std::sync::{Arc, Mutex, PoisonError};
 
-use capstan_operands::gpu::upgrade::{DriverPod, Health, NodeView, PodName, Rulers, State, Stock, Validator, keys};
+use capstan_operands::gpu::upgrade::{
+    DriverPod, DriverRevisions, GoverningPolicies, Health, NodeView, PodName, State, Validator, keys,
+};
 use capstan_plan::{Gvk, Live, Packed, Tree};
 use capstan_runtime::kinds::{DRIVERS, VALIDATORS};
 use capstan_runtime::{Cache, Change, Key};
@@ -34,11 +36,11 @@ impl ChangedNodes {
 
 /// What is known of the nodes.
 pub(super) struct KnownNodes {
-    pub(super) rulers: Rulers,
+    pub(super) governing_policies: GoverningPolicies,
     sets: Vec<Live>,
     revisions: Vec<Live>,
     /// Nodes that have to be looked at.
-    pub(super) awake: BTreeMap<Arc<str>, Seen>,
+    pub(super) awake: BTreeMap<Arc<str>, UpgradeNode>,
     /// Nodes that need only be counted, by who rules them.
     resting: BTreeMap<String, BTreeSet<Arc<str>>>,
 }
@@ -46,57 +48,68 @@ pub(super) struct KnownNodes {
 impl Default for KnownNodes {
     fn default() -> Self {
         let (awake, resting) = (BTreeMap::new(), BTreeMap::new());
-        Self { rulers: Rulers::Nobody, sets: Vec::new(), revisions: Vec::new(), awake, resting }
+        Self { governing_policies: GoverningPolicies::Nobody, sets: Vec::new(), revisions: Vec::new(), awake, resting }
     }
 }
 
 impl KnownNodes {
     /// Takes in what changed. If other drivers are wanted, or others rule, that is everything.
-    pub(super) fn update(&mut self, cache: &Cache, namespace: &str, rulers: Rulers, news: &ChangedNodes) {
+    pub(super) fn update(
+        &mut self,
+        cache: &Cache,
+        namespace: &str,
+        governing_policies: GoverningPolicies,
+        news: &ChangedNodes,
+    ) {
         let sets = cache.in_namespace(&Gvk::of::<DaemonSet>(), namespace);
         let revisions = cache.in_namespace(&Gvk::of::<ControllerRevision>(), namespace);
         let mut changed = news.take();
-        if rulers != self.rulers || stock(&sets, &revisions) != self.stock() {
+        if governing_policies != self.governing_policies
+            || driver_revisions(&sets, &revisions) != self.driver_revisions()
+        {
             self.awake.clear();
             self.resting.clear();
             changed = cache.keys(&Gvk::of::<Node>()).into_iter().map(|key| key.name).collect();
         }
-        (self.rulers, self.sets, self.revisions) = (rulers, sets, revisions);
+        (self.governing_policies, self.sets, self.revisions) = (governing_policies, sets, revisions);
         for node in changed {
             self.awake.remove(&node);
             for nodes in self.resting.values_mut() {
                 nodes.remove(&node);
             }
-            if let Some(seen) = Seen::read(cache, namespace, &node) {
+            if let Some(seen) = UpgradeNode::read(cache, namespace, &node) {
                 self.sort_in(node, seen);
             }
         }
     }
 
-    fn sort_in(&mut self, node: Arc<str>, seen: Seen) {
-        let view = seen.view(&self.stock());
-        let ruler = self.rulers.of_node(&view.node);
-        if let Some(ruler) = ruler.filter(|_| view.rests()) {
-            let ruler = ruler.to_owned();
-            self.resting.entry(ruler).or_default().insert(node);
-        } else if ruler.is_some() && has_driver(&view) || asks(&view) {
+    fn sort_in(&mut self, node: Arc<str>, seen: UpgradeNode) {
+        let view = seen.view(&self.driver_revisions());
+        let governing_policy = self.governing_policies.of_node(&view.node);
+        if let Some(governing_policy) = governing_policy.filter(|_| view.rests()) {
+            let governing_policy = governing_policy.to_owned();
+            self.resting.entry(governing_policy).or_default().insert(node);
+        } else if governing_policy.is_some() && has_driver(&view) || asks(&view) {
             self.awake.insert(node, seen);
         }
     }
 
     /// The DaemonSets of drivers.
-    pub(super) fn stock(&self) -> Stock<'_> {
-        stock(&self.sets, &self.revisions)
+    pub(super) fn driver_revisions(&self) -> DriverRevisions<'_> {
+        driver_revisions(&self.sets, &self.revisions)
     }
 
     /// How many nodes rest, by who rules them.
     pub(super) fn resting(&self) -> impl Iterator<Item = (&str, usize)> {
-        self.resting.iter().filter(|(_, nodes)| !nodes.is_empty()).map(|(ruler, nodes)| (ruler.as_str(), nodes.len()))
+        self.resting
+            .iter()
+            .filter(|(_, nodes)| !nodes.is_empty())
+            .map(|(governing_policy, nodes)| (governing_policy.as_str(), nodes.len()))
     }
 }
 
-fn stock<'a>(sets: &'a [Live], revisions: &'a [Live]) -> Stock<'a> {
-    Stock::of(sets.iter().map(|one| &**one), revisions.iter().map(|one| &**one))
+fn driver_revisions<'a>(sets: &'a [Live], revisions: &'a [Live]) -> DriverRevisions<'a> {
+    DriverRevisions::of(sets.iter().map(|one| &**one), revisions.iter().map(|one| &**one))
 }
 
 /// Whether a node has a driver, should have one, or is on its way to another.
@@ -111,13 +124,13 @@ pub(super) fn asks(view: &NodeView<'_>) -> bool {
 }
 
 /// One node, and what of its pods is about its driver.
-pub(super) struct Seen {
+pub(super) struct UpgradeNode {
     node: Packed,
     driver: Option<Packed>,
     validators: Vec<Packed>,
 }
 
-impl Seen {
+impl UpgradeNode {
     fn read(cache: &Cache, namespace: &str, name: &Arc<str>) -> Option<Self> {
         let key = Key { namespace: "".into(), name: name.clone() };
         let node = cache.packed_one(&Gvk::of::<Node>(), &key).filter(stays)?;
@@ -133,9 +146,9 @@ impl Seen {
     }
 
     /// As the upgrade sees it; what is known only of nodes under way is to be filled in.
-    pub(super) fn view<'a>(&'a self, stock: &Stock<'a>) -> NodeView<'a> {
+    pub(super) fn view<'a>(&'a self, driver_revisions: &DriverRevisions<'a>) -> NodeView<'a> {
         let mut view = NodeView::of(&self.node);
-        view.wanted = stock.wanted(&view.node);
+        view.wanted = driver_revisions.wanted(&view.node);
         view.driver = self.driver.as_ref().map(DriverPod::of);
         view
     }

@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet, HashMap};
 
 use capstan_api::foreign::NodeMaintenance;
 use capstan_operands::gpu::upgrade::{
-    self, Counts, Maintenance, MaintenanceAction, NodeView, PodView, Report, Requestor, State, Step, StockNote,
+    self, Counts, Maintenance, MaintenanceAction, NodeView, PodView, Report, Requestor, RevisionNote, State, Step,
 };
 use capstan_plan::{Gvk, Live};
 use capstan_runtime::Cache;
@@ -22,7 +22,7 @@ pub(super) struct Decided {
     /// What to do on nodes.
     pub(super) steps: Vec<Step>,
     /// What to remember on DaemonSets.
-    pub(super) notes: Vec<StockNote>,
+    pub(super) notes: Vec<RevisionNote>,
     /// Requests for maintenance that nobody needs any more.
     pub(super) releases: Vec<MaintenanceAction>,
     /// Nodes whose pods have to be known.
@@ -45,13 +45,13 @@ pub(super) fn decide(
 ) -> Decided {
     let (cache, namespace) = (&cx.runtime.cache, cx.settings.namespace.as_str());
     let requestor = cx.settings.requestor.as_ref();
-    let rulers = nodes::rulers(cache, requestor);
+    let governing_policies = nodes::governing_policies(cache, requestor);
     let maintenances = maintenances(cache, requestor);
-    if rulers == upgrade::Rulers::Nobody && maintenances.is_empty() {
+    if governing_policies == upgrade::GoverningPolicies::Nobody && maintenances.is_empty() {
         return Decided::default();
     }
-    fleet.update(cache, namespace, rulers, changed);
-    let (rulers, stock) = (&fleet.rulers, fleet.stock());
+    fleet.update(cache, namespace, governing_policies, changed);
+    let (governing_policies, driver_revisions) = (&fleet.governing_policies, fleet.driver_revisions());
     let pods = Pods::of(draining);
     let claims = pods.claims(cache);
     let claims: HashMap<_, _> = claims.iter().map(|claim| (name_of(claim), &**claim)).collect();
@@ -59,14 +59,16 @@ pub(super) fn decide(
     let mut decided = Decided::default();
     let mut counts = Counts::default();
     let mut groups: BTreeMap<&str, (Vec<NodeView<'_>>, usize)> =
-        fleet.resting().map(|(ruler, count)| (ruler, (Vec::new(), count))).collect();
+        fleet.resting().map(|(governing_policy, count)| (governing_policy, (Vec::new(), count))).collect();
     let mut asked_for: BTreeSet<&str> = BTreeSet::new();
     for seen in fleet.awake.values() {
-        let mut view = seen.view(&stock);
+        let mut view = seen.view(&driver_revisions);
         if known::asks(&view) {
             asked_for.insert(view.node.name);
         }
-        let Some(ruler) = rulers.of_node(&view.node).filter(|_| known::has_driver(&view)) else { continue };
+        let Some(governing_policy) = governing_policies.of_node(&view.node).filter(|_| known::has_driver(&view)) else {
+            continue;
+        };
         let state = State::of(view.node.labels);
         if state.needs_pods() {
             decided.to_empty.insert(view.node.name.into());
@@ -77,20 +79,20 @@ pub(super) fn decide(
         }
         view.pods = pods.workload(view.node.name, &claims);
         view.maintenance = maintenances.get(view.node.name).map(Maintenance::of);
-        groups.entry(ruler).or_default().0.push(view);
+        groups.entry(governing_policy).or_default().0.push(view);
     }
-    for (ruler, (views, resting)) in &groups {
-        let Some(settings) = rulers.settings(ruler) else { continue };
+    for (governing_policy, (views, resting)) in &groups {
+        let Some(settings) = governing_policies.settings(governing_policy) else { continue };
         let pass = upgrade::step(settings, views, *resting, now);
-        let held_back: Vec<&str> = stock.held_back(ruler).collect();
-        decided.reports.insert((*ruler).into(), Report::of(&pass, settings, &held_back));
+        let held_back: Vec<&str> = driver_revisions.held_back(governing_policy).collect();
+        decided.reports.insert((*governing_policy).into(), Report::of(&pass, settings, &held_back));
         counts += pass.counts;
-        decided.notes.extend(pass.roll_back_to.as_deref().and_then(|back_to| stock.reject(back_to)));
+        decided.notes.extend(pass.roll_back_to.as_deref().and_then(|back_to| driver_revisions.reject(back_to)));
         decided.wake = decided.wake.into_iter().chain(pass.wake).min();
         decided.steps.extend(pass.steps);
     }
-    decided.counts = (*rulers != upgrade::Rulers::Nobody).then_some(counts);
-    decided.notes.extend(stock.forgive());
+    decided.counts = (*governing_policies != upgrade::GoverningPolicies::Nobody).then_some(counts);
+    decided.notes.extend(driver_revisions.forgive());
     if let Some(us) = requestor {
         let idle = maintenances.iter().filter(|(node, _)| !asked_for.contains(node.as_str()));
         decided.releases =

@@ -11,31 +11,31 @@ use super::super::common::uid_of;
 use super::{Step, place};
 use crate::Pod;
 use crate::informer::Cache;
-use crate::writer::{Mould, Place};
+use crate::writer::{Place, PodTemplateCopy};
 
 /// Of each set, by its UID, the generation and a pod of it.
-type Kept = HashMap<String, (Option<i64>, Arc<Mould>)>;
+type Kept = HashMap<String, (Option<i64>, Arc<PodTemplateCopy>)>;
 
 /// What copies are made of.
-pub(super) struct Moulds {
+pub(super) struct PodTemplates {
     /// Whether pods are copied at all.
     copies: bool,
     kept: Mutex<Kept>,
 }
 
-impl Moulds {
+impl PodTemplates {
     /// Keeps them as long as there are their sets.
     pub(super) fn keep(sets: &Cache<DaemonSet>, copies: bool) -> Arc<Self> {
-        let moulds = Arc::new(Self { copies, kept: Mutex::default() });
-        let told = Arc::downgrade(&moulds);
+        let template_copies = Arc::new(Self { copies, kept: Mutex::default() });
+        let told = Arc::downgrade(&template_copies);
         sets.subscribe(move |change| {
             if change.new.is_none()
-                && let Some(moulds) = told.upgrade()
+                && let Some(template_copies) = told.upgrade()
             {
-                moulds.kept().remove(uid_of(&**change.last()));
+                template_copies.kept().remove(uid_of(&**change.last()));
             }
         });
-        moulds
+        template_copies
     }
 
     fn kept(&self) -> MutexGuard<'_, Kept> {
@@ -47,7 +47,7 @@ impl Step<'_> {
     /// Creates pods for nodes. Answers why there are not all of them.
     pub(super) async fn create(&self, nodes: &[Arc<str>]) -> Option<Status> {
         // A quota counts pods one by one.
-        if !self.moulds.copies || !self.this.context.caches.resource_quotas.is_empty() {
+        if !self.template_copies.copies || !self.this.context.caches.resource_quotas.is_empty() {
             let pods = nodes.iter().map(|node| self.pod_for(node)).collect();
             return self.this.create_pods(&*self.set, pods).await.1;
         }
@@ -64,7 +64,7 @@ impl Step<'_> {
     /// Deletes a pod.
     pub(super) async fn delete(&self, pod: &Pod) -> Result<()> {
         // What is wrong, the longer way tells.
-        let marked = self.moulds.copies && self.this.writer.mark(pod).await.unwrap_or(false);
+        let marked = self.template_copies.copies && self.this.writer.mark(pod).await.unwrap_or(false);
         if marked { Ok(()) } else { self.this.delete_pod(&*self.set, pod).await }
     }
 
@@ -76,14 +76,14 @@ impl Step<'_> {
     /// on their nodes at once.
     async fn copy(&self, node: &str) -> Result<()> {
         let (uid, generation) = (uid_of(&*self.set), self.set.metadata.generation);
-        let kept = self.moulds.kept().get(uid).filter(|(of, _)| *of == generation).cloned();
-        if let Some((_, mould)) = kept {
+        let kept = self.template_copies.kept().get(uid).filter(|(of, _)| *of == generation).cloned();
+        if let Some((_, template_copy)) = kept {
             let affinity = place::affinity_for(&self.set, node);
-            let place = Place { affinity, node: mould.is_light().then_some(node) };
-            return self.this.writer.cast(&mould, place).await.map(drop);
+            let place = Place { affinity, node: template_copy.is_light().then_some(node) };
+            return self.this.writer.cast(&template_copy, place).await.map(drop);
         }
-        let mould = self.this.writer.mould(&self.pod_for(node)).await?;
-        self.moulds.kept().insert(uid.to_owned(), (generation, Arc::new(mould)));
+        let template_copy = self.this.writer.template_copy(&self.pod_for(node)).await?;
+        self.template_copies.kept().insert(uid.to_owned(), (generation, Arc::new(template_copy)));
         Ok(())
     }
 }

@@ -3,8 +3,8 @@
 mod copies;
 mod place;
 mod rollout;
+mod set_index;
 mod status;
-mod survey;
 
 use std::collections::HashSet;
 use std::sync::Arc;
@@ -22,9 +22,9 @@ use super::revision::{Found, History, REVISION_HASH, Revised};
 use crate::Pod;
 use crate::context::Context;
 use crate::informer::key_of;
-use copies::Moulds;
+use copies::PodTemplates;
 use place::{Place, Places, taints};
-use survey::{Held, Survey, Surveys};
+use set_index::{Held, SetIndex, SetIndexes};
 
 /// Most pods that one reconcile creates or deletes.
 const BURST: usize = 250;
@@ -38,23 +38,23 @@ pub(crate) fn start(context: &Context, copies: bool) {
     let controller = Controller::new(context, "daemon-set-controller", "daemonset-controller");
     let caches = &context.caches;
     // What changed must be known to have before anybody is told to look.
-    let surveys = Surveys::keep(context);
+    let set_indexes = SetIndexes::keep(context);
     controller.watch(&caches.daemon_sets);
     controller.watch_owned::<DaemonSet, _>(&caches.pods);
     controller.watch_owned::<DaemonSet, _>(&caches.controller_revisions);
-    watch_nodes(&controller, &surveys);
+    watch_nodes(&controller, &set_indexes);
     let failures = Arc::new(Failures::new(Duration::from_secs(1), Duration::from_secs(15 * 60)));
-    let moulds = Moulds::keep(&caches.daemon_sets, copies);
+    let template_copies = PodTemplates::keep(&caches.daemon_sets, copies);
     controller.run(2, move |this, key| {
-        let (failures, moulds, surveys) = (failures.clone(), moulds.clone(), surveys.clone());
-        async move { reconcile(&this, &failures, &moulds, &surveys, &key).await }
+        let (failures, template_copies, set_indexes) = (failures.clone(), template_copies.clone(), set_indexes.clone());
+        async move { reconcile(&this, &failures, &template_copies, &set_indexes, &key).await }
     });
 }
 
 /// A node that comes, goes or changes concerns the sets whose pods may or may no longer run on it. With many nodes they wait
 /// for more of them to change: each set looks at all.
-fn watch_nodes(controller: &Controller, surveys: &Arc<Surveys>) {
-    let (caches, surveys) = (&controller.context.caches, surveys.clone());
+fn watch_nodes(controller: &Controller, set_indexes: &Arc<SetIndexes>) {
+    let (caches, set_indexes) = (&controller.context.caches, set_indexes.clone());
     let (queue, sets, nodes) = (controller.queue.clone(), caches.daemon_sets.clone(), caches.nodes.downgrade());
     controller.context.caches.nodes.subscribe(move |change| {
         if let (Some(old), Some(new)) = (change.old, change.new)
@@ -62,7 +62,7 @@ fn watch_nodes(controller: &Controller, surveys: &Arc<Surveys>) {
         {
             return;
         }
-        surveys.note_node(change.key);
+        set_indexes.note_node(change.key);
         for set in sets.list() {
             let places = Places::of(&set);
             let [old, new] = [change.old, change.new].map(|node| node.map(|node| places.judge(node)));
@@ -81,8 +81,8 @@ fn suits_the_same(old: &Node, new: &Node) -> bool {
 async fn reconcile(
     this: &Controller,
     failures: &Failures,
-    moulds: &Moulds,
-    surveys: &Surveys,
+    template_copies: &PodTemplates,
+    set_indexes: &SetIndexes,
     key: &str,
 ) -> Reconciled {
     let Some(set) = this.context.caches.daemon_sets.get(key) else { return Ok(Outcome::Done) };
@@ -95,9 +95,9 @@ async fn reconcile(
         return Ok(Outcome::Done);
     }
     let Some(history) = find_history(this, &set).await? else { return Ok(Outcome::After(Duration::ZERO)) };
-    let mut step = Step::new(this, moulds, surveys, set, &history);
+    let mut step = Step::new(this, template_copies, set_indexes, set, &history);
     let outcome = step.run(failures, &history).await;
-    surveys.put(&step.set, step.survey);
+    set_indexes.put(&step.set, step.set_index);
     outcome
 }
 
@@ -124,15 +124,15 @@ async fn find_history(this: &Controller, set: &Arc<DaemonSet>) -> Result<Option<
 /// One reconcile of a daemon set.
 struct Step<'a> {
     this: &'a Controller,
-    moulds: &'a Moulds,
-    surveys: &'a Surveys,
+    template_copies: &'a PodTemplates,
+    set_indexes: &'a SetIndexes,
     set: Arc<DaemonSet>,
     /// When it began.
     now: Time,
     /// The hash of the current revision.
     hash: String,
     /// All nodes, what they are to the set, and its pods.
-    survey: Survey,
+    set_index: SetIndex,
     /// Most nodes with a pod more, and most nodes without a pod, during a rollout.
     bounds: (usize, usize),
     /// When to look again, if something is to be seen only by then.
@@ -142,16 +142,16 @@ struct Step<'a> {
 impl<'a> Step<'a> {
     fn new(
         this: &'a Controller,
-        moulds: &'a Moulds,
-        surveys: &'a Surveys,
+        template_copies: &'a PodTemplates,
+        set_indexes: &'a SetIndexes,
         set: Arc<DaemonSet>,
         history: &History,
     ) -> Self {
         let labels = history.current.metadata.labels.as_ref();
         let hash = labels.and_then(|labels| labels.get(REVISION_HASH)).cloned().unwrap_or_default();
-        let survey = surveys.take(&set, &hash, &this.context.caches);
-        let bounds = rollout::bounds(&set, survey.nodes().filter(|(_, place, _)| *place == Place::Wanted).count());
-        Self { this, moulds, surveys, set, now: this.now(), hash, survey, bounds, wait: None }
+        let set_index = set_indexes.take(&set, &hash, &this.context.caches);
+        let bounds = rollout::bounds(&set, set_index.nodes().filter(|(_, place, _)| *place == Place::Wanted).count());
+        Self { this, template_copies, set_indexes, set, now: this.now(), hash, set_index, bounds, wait: None }
     }
 
     async fn run(&mut self, failures: &Failures, history: &History) -> Reconciled {
@@ -169,7 +169,7 @@ impl<'a> Step<'a> {
 
     /// Takes in pods that nobody controls, and lets go of those that the set no longer selects.
     async fn claim(&mut self) -> Result<()> {
-        let (cache, strangers) = (&self.this.context.caches.pods, self.survey.strangers());
+        let (cache, strangers) = (&self.this.context.caches.pods, self.set_index.strangers());
         for stranger in strangers.iter().filter_map(|key| cache.get(key)) {
             self.this.release(&*self.set, &stranger).await?;
         }
@@ -181,7 +181,7 @@ impl<'a> Step<'a> {
     }
 
     fn refresh(&mut self) {
-        self.surveys.refresh(&mut self.survey, &self.set, &self.this.context.caches);
+        self.set_indexes.refresh(&mut self.set_index, &self.set, &self.this.context.caches);
     }
 
     /// The pods under these keys, as far as they are still there.
@@ -201,7 +201,7 @@ impl<'a> Step<'a> {
     /// Brings pods to nodes that lack one and takes away those that are too many. Answers when to look at failed pods.
     async fn manage(&mut self, failures: &Failures) -> Result<Option<Duration>> {
         let (mut missing, mut surplus, mut soon, mut crowded) = (Vec::new(), Vec::new(), None, Vec::new());
-        for (node, place, pods) in self.survey.nodes() {
+        for (node, place, pods) in self.set_index.nodes() {
             match (place, pods) {
                 (Place::Wanted, []) => missing.push(node.clone()),
                 (Place::Refused, pods) => surplus.extend(self.staying(pods)),
@@ -215,7 +215,7 @@ impl<'a> Step<'a> {
             surplus.extend(self.surplus_on(&node, pods, failures, &mut soon));
         }
         // Pods that no scheduler could bring to a node that is gone.
-        let lost = self.survey.spots.values().filter(|spot| spot.place.is_none());
+        let lost = self.set_index.spots.values().filter(|spot| spot.place.is_none());
         let lost = lost.flat_map(|spot| self.staying(&spot.pods));
         surplus.extend(lost.filter(|pod| pods::node_name(pod).is_empty()));
         self.sync(surplus, missing).await?;
@@ -266,7 +266,7 @@ impl<'a> Step<'a> {
 
     /// With a surge, an old and a new pod share a node until the new one is available.
     fn surplus_of_surge(&mut self, running: Vec<Arc<Pod>>) -> Vec<Arc<Pod>> {
-        let (new, old): (Vec<_>, Vec<_>) = running.into_iter().partition(|pod| self.survey.is_updated(pod));
+        let (new, old): (Vec<_>, Vec<_>) = running.into_iter().partition(|pod| self.set_index.is_updated(pod));
         let mut surplus: Vec<_> = new.iter().skip(1).chain(old.iter().skip(1)).cloned().collect();
         if let (Some(new), Some(old)) = (new.first(), old.first()) {
             let left = pods::until_available(new, self.set.spec.min_ready_seconds, &self.now);
@@ -311,7 +311,7 @@ impl<'a> Step<'a> {
         if !history.is_longer_than(keep) {
             return Ok(());
         }
-        let staying = self.staying(self.survey.pods());
+        let staying = self.staying(self.set_index.pods());
         let hashes = staying.iter().filter_map(|pod| pod.metadata.labels.as_ref()?.get(REVISION_HASH));
         let hashes: HashSet<&String> = hashes.collect();
         let used = hashes.into_iter().map(|hash| format!("{}-{hash}", name_of(&*self.set))).collect();

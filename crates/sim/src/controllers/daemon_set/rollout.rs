@@ -6,7 +6,7 @@ use k8s_openapi::api::apps::v1::DaemonSet;
 use super::super::common::{Round, scaled};
 use super::Step;
 use super::place::Place;
-use super::survey::Held;
+use super::set_index::Held;
 
 /// The pods on a node that are not being deleted: at most one old and one new.
 struct Pair<'a> {
@@ -48,7 +48,7 @@ impl Step<'_> {
 
     async fn roll_down(&mut self, max_unavailable: usize) -> Result<()> {
         let (mut unavailable, mut replaced, mut candidates) = (0, Vec::new(), Vec::new());
-        for spot in self.survey.spots.values().filter(|spot| !spot.pods.is_empty()) {
+        for spot in self.set_index.spots.values().filter(|spot| !spot.pods.is_empty()) {
             match Pair::of(&spot.pods) {
                 Some(Pair { new: None, old: Some(old) }) if self.is_available(old) => candidates.push(&old.key),
                 Some(Pair { new: None, old: Some(old) }) => {
@@ -68,7 +68,7 @@ impl Step<'_> {
 
     async fn roll_up(&mut self, max_surge: usize) -> Result<()> {
         let (mut surging, mut surplus, mut missing, mut candidates) = (0, Vec::new(), Vec::new(), Vec::new());
-        for (node, place, pods) in self.survey.nodes() {
+        for (node, place, pods) in self.set_index.nodes() {
             match Pair::of(pods) {
                 None => surging += 1,
                 Some(Pair { old: None, .. }) => {}

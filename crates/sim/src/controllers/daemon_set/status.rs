@@ -20,7 +20,7 @@ impl Step<'_> {
             ..DaemonSetStatus::default()
         };
         let (mut available, mut updated, mut wait) = (0, 0, None::<Duration>);
-        for (_, place, pods) in self.survey.nodes() {
+        for (_, place, pods) in self.set_index.nodes() {
             if place != Place::Wanted {
                 status.number_misscheduled += i32::from(!pods.is_empty());
                 continue;

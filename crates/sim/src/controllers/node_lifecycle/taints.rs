@@ -16,7 +16,7 @@ const UNSCHEDULABLE: &str = "node.kubernetes.io/unschedulable";
 const NO_SCHEDULE: &str = "NoSchedule";
 const NO_EXECUTE: &str = "NoExecute";
 /// Seconds between a node being seen to be silent and its pods having to leave.
-const PATIENCE: i64 = 5;
+const EVICTION_DELAY_SECONDS: i64 = 5;
 
 /// Conditions, the status that is bad news, and the taint for it.
 const RULES: [(&str, &str, &str); 6] = [
@@ -68,7 +68,7 @@ fn turn(this: &Controller, memory: &Memory, node: &Node, given_up: bool) -> Turn
     // Nodes that fall silent together are first all seen to be.
     let since = condition(node, "Ready").and_then(|ready| ready.last_transition_time.as_ref());
     let since = since.map_or(0, |time| time.0.as_second());
-    let left = since + PATIENCE - this.now().0.as_second();
+    let left = since + EVICTION_DELAY_SECONDS - this.now().0.as_second();
     if left > 0 {
         return Turn::After(Duration::from_secs(u64::try_from(left).unwrap_or(0)));
     }

@@ -106,7 +106,7 @@ fn drivers_that_nvidia_drivers_take_over_leave_their_pods_behind() {
     let after = super::plan(&policy(json!({"driver": {"useNvidiaDriverCRD": true}})), &before, &cluster);
     let gone = diff("u1", objects(&after), &before.live).delete;
     let driver = gone.iter().find(|one| one.reference.name == "nvidia-driver-daemonset").unwrap();
-    assert_eq!(driver.owned, capstan_plan::Owned::Stays);
+    assert_eq!(driver.propagation, capstan_plan::PropagationPolicy::Orphan);
 }
 
 #[test]

@@ -57,7 +57,7 @@ fn gpus() -> Value {
 fn told(wanted: &Wanted, node: &Value, evidence: &Evidence<'_>) -> [String; 3] {
     let readiness = Readiness { condition: true, taint: None };
     let now = "2026-01-01T00:02:00Z".parse::<Timestamp>().unwrap();
-    let patch = readiness.outlook(wanted, node, evidence, now).patch.unwrap_or_default();
+    let patch = readiness.condition_update(wanted, node, evidence, now).patch.unwrap_or_default();
     let condition = &patch["status"]["conditions"][0];
     ["status", "reason", "message"].map(|field| condition[field].as_str().unwrap_or_default().to_owned())
 }
@@ -136,8 +136,8 @@ fn a_kubelet_that_falls_silent_changes_nothing() {
     let known = json!({"type": "GPUReady", "status": "True", "reason": "Ready", "message": "GPUs can be used"});
     silent["status"]["conditions"].as_array_mut().unwrap().push(known);
     let readiness = Readiness { condition: true, taint: Some(StartupTaint::parse("k").unwrap()) };
-    let outlook = readiness.outlook(&wanted, &silent, &Evidence::default(), Timestamp::UNIX_EPOCH);
-    assert_eq!(outlook, crate::gpu::nodes::ready::Outlook::default());
+    let condition_update = readiness.condition_update(&wanted, &silent, &Evidence::default(), Timestamp::UNIX_EPOCH);
+    assert_eq!(condition_update, crate::gpu::nodes::ready::ConditionUpdate::default());
     let (running, finished) = (pod("driver", true), done());
     let evidence = Evidence { drivers: vec![&running], validators: vec![&finished], faults: None };
     silent["spec"]["taints"] = json!([{"key": "k", "effect": "NoSchedule"}]);
@@ -155,7 +155,7 @@ fn nodes_that_are_none_of_ours_say_nothing() {
     let on = Readiness { condition: true, taint: None };
     let nothing = Wanted::of(None, None, &[]);
     let gone = |readiness: &Readiness, wanted: &Wanted, node: &Value| {
-        let patch = readiness.outlook(wanted, node, &Evidence::default(), Timestamp::UNIX_EPOCH).patch;
+        let patch = readiness.condition_update(wanted, node, &Evidence::default(), Timestamp::UNIX_EPOCH).patch;
         patch.is_some_and(|patch| patch["status"]["conditions"][0]["$patch"] == "delete")
     };
     assert!(gone(&off, &policy(json!({})), &node), "nobody asks for it any more");

@@ -21,7 +21,7 @@ fn works(over: &[(Phase, i64)]) -> Progress {
 
 /// The node after a patch of its status that has to be made.
 fn told(progress: &Progress, node: &Value, now: i64) -> Value {
-    progress.outlook(node, at(now)).patch.unwrap()
+    progress.condition_update(node, at(now)).patch.unwrap()
 }
 
 #[test]
@@ -37,8 +37,8 @@ fn the_condition_names_the_operand_and_what_it_waits_for() {
 #[test]
 fn another_word_about_a_node_that_waits_is_written_twice_a_minute_at_most() {
     let first = told(&waits(Phase::Driver, "a"), &json!({}), 200);
-    assert_eq!(waits(Phase::Driver, "a").outlook(&first, at(900)), Outlook::default());
-    let soon = waits(Phase::Toolkit, "b").outlook(&first, at(210));
+    assert_eq!(waits(Phase::Driver, "a").condition_update(&first, at(900)), ConditionUpdate::default());
+    let soon = waits(Phase::Toolkit, "b").condition_update(&first, at(210));
     assert_eq!((soon.patch, soon.requeue), (None, Some(Duration::from_secs(20))));
     let later = told(&waits(Phase::Toolkit, "b"), &first, 230);
     assert_eq!(later["status"]["conditions"][0]["reason"], "ContainerToolkitNotReady");
@@ -51,12 +51,12 @@ fn another_word_about_a_node_that_waits_is_written_twice_a_minute_at_most() {
 fn the_timeline_has_seconds_per_phase() {
     let waiting = told(&waits(Phase::Driver, "a"), &json!({}), 101);
     let phases = [(Phase::Driver, 161), (Phase::Toolkit, 150), (Phase::Validation, 190)];
-    let note = works(&phases).outlook(&waiting, at(190)).note.unwrap();
+    let note = works(&phases).condition_update(&waiting, at(190)).note.unwrap();
     assert_eq!(
         note.message,
         "GPUs can be used after 90 s: labels 1 s, driver 60 s, container toolkit 0 s, validation 29 s"
     );
-    assert_eq!(waits(Phase::Driver, "b").outlook(&waiting, at(190)).note, None);
+    assert_eq!(waits(Phase::Driver, "b").condition_update(&waiting, at(190)).note, None);
 }
 
 #[test]
@@ -64,13 +64,14 @@ fn a_node_that_works_again_counts_from_when_it_stopped() {
     let ready = told(&works(&[]), &told(&waits(Phase::Driver, "a"), &json!({}), 101), 190);
     let stopped = told(&waits(Phase::Driver, "b"), &ready, 500);
     assert_eq!(stopped["status"]["conditions"][0]["message"], "GPUs worked before: waits for driver: b");
-    let note = works(&[(Phase::Driver, 520), (Phase::Validation, 530)]).outlook(&stopped, at(530)).note.unwrap();
+    let note =
+        works(&[(Phase::Driver, 520), (Phase::Validation, 530)]).condition_update(&stopped, at(530)).note.unwrap();
     assert_eq!(note.message, "GPUs can be used again after 30 s: driver 20 s, validation 10 s");
 }
 
 #[test]
 fn a_node_that_was_ready_all_the_time_is_no_news() {
-    let first = works(&[(Phase::Validation, 50)]).outlook(&json!({}), at(500));
+    let first = works(&[(Phase::Validation, 50)]).condition_update(&json!({}), at(500));
     assert_eq!(first.note, None);
     assert_eq!(first.patch.unwrap()["status"]["conditions"][0]["message"], "GPUs can be used");
 }
@@ -79,13 +80,17 @@ fn a_node_that_was_ready_all_the_time_is_no_news() {
 fn a_timeline_whose_event_may_be_lost_is_told_again_for_a_while() {
     let waiting = told(&waits(Phase::Driver, "a"), &json!({}), 101);
     let works = works(&[(Phase::Driver, 161), (Phase::Validation, 190)]);
-    let first = works.outlook(&waiting, at(190));
+    let first = works.condition_update(&waiting, at(190));
     let ready = first.patch.unwrap();
-    let again = works.outlook(&ready, at(400));
+    let again = works.condition_update(&ready, at(400));
     assert_eq!((again.patch, again.note), (None, first.note));
-    assert_eq!(works.outlook(&ready, at(491)), Outlook::default(), "old news is none");
+    assert_eq!(works.condition_update(&ready, at(491)), ConditionUpdate::default(), "old news is none");
     let quiet = told(&works, &json!({}), 190);
-    assert_eq!(works.outlook(&quiet, at(191)), Outlook::default(), "a node that was not seen waiting is no news");
+    assert_eq!(
+        works.condition_update(&quiet, at(191)),
+        ConditionUpdate::default(),
+        "a node that was not seen waiting is no news"
+    );
 }
 
 #[test]

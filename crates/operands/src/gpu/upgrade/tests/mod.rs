@@ -1,15 +1,15 @@
 //! A node that can be changed, and what most tests share.
 
+mod driver_revisions;
 mod fleet;
 mod gates;
+mod governing_policies;
 mod laws;
 mod pods;
 mod requestor;
-mod rulers;
 mod scale;
 mod settings;
 mod slots;
-mod stock;
 mod taking_over;
 mod transitions;
 

@@ -24,7 +24,7 @@ pub fn is_driver(object: &Value) -> bool {
 
 /// The DaemonSets of drivers.
 #[derive(Clone, Debug, Default, PartialEq)]
-pub struct Stock<'a> {
+pub struct DriverRevisions<'a> {
     sets: Vec<Set<'a>>,
 }
 
@@ -49,7 +49,7 @@ pub struct Note {
     pub rejected: Option<String>,
 }
 
-impl<'a> Stock<'a> {
+impl<'a> DriverRevisions<'a> {
     /// From what a cache holds in one namespace.
     pub fn of(
         sets: impl IntoIterator<Item = &'a Value>,

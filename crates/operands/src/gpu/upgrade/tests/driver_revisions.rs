@@ -38,40 +38,43 @@ fn revision(number: i64, hash: &str, digest: &str) -> Value {
 #[test]
 fn a_node_gets_the_newest_revision_of_the_daemon_set_that_selects_it() {
     let (sets, revisions) = ([set("2", None)], [revision(2, "new", "2"), revision(1, "old", "1")]);
-    let stock = Stock::of(&sets, &revisions);
+    let driver_revisions = DriverRevisions::of(&sets, &revisions);
     let node = |os: &str| json!({"metadata": {"labels": {"os": os}}});
     let target = Target { daemon_set: "ds", revision: "new", digest: "2" };
-    assert_eq!(stock.wanted(&Node::of(&node("a"))), Some(target));
-    assert_eq!(stock.wanted(&Node::of(&node("b"))), None);
+    assert_eq!(driver_revisions.wanted(&Node::of(&node("a"))), Some(target));
+    assert_eq!(driver_revisions.wanted(&Node::of(&node("b"))), None);
     let other = json!({"metadata": {"labels": {"app": "x"}, "uid": "ds"}});
-    assert_eq!(Stock::of([&other], &revisions).wanted(&Node::of(&node("a"))), None, "no driver");
+    assert_eq!(DriverRevisions::of([&other], &revisions).wanted(&Node::of(&node("a"))), None, "no driver");
 }
 
 #[test]
 fn a_driver_that_failed_is_noted_once_and_forgotten_with_the_next_one() {
     let revisions = [revision(1, "old", "1"), revision(2, "new", "2")];
-    let note = StockNote { daemon_set: "drivers".into(), rejected: Some("2 drivers-old".into()) };
-    assert_eq!(Stock::of(&[set("2", None)], &revisions).reject("old"), Some(note));
+    let note = RevisionNote { daemon_set: "drivers".into(), rejected: Some("2 drivers-old".into()) };
+    assert_eq!(DriverRevisions::of(&[set("2", None)], &revisions).reject("old"), Some(note));
     let noted = [set("2", Some("2 drivers-old"))];
-    let stock = Stock::of(&noted, &revisions);
-    assert_eq!((stock.reject("old"), stock.forgive()), (None, vec![]));
-    assert_eq!(stock.held_back("").count(), 0, "it is on its way back");
+    let driver_revisions = DriverRevisions::of(&noted, &revisions);
+    assert_eq!((driver_revisions.reject("old"), driver_revisions.forgive()), (None, vec![]));
+    assert_eq!(driver_revisions.held_back("").count(), 0, "it is on its way back");
 
     let back = [revision(3, "old", "1"), revision(2, "new", "2")];
-    let stock = Stock::of(&noted, &back);
-    assert_eq!((stock.held_back("nvd").collect::<Vec<_>>(), stock.forgive()), (vec!["drivers"], vec![]));
-    assert_eq!(stock.held_back("other").count(), 0);
+    let driver_revisions = DriverRevisions::of(&noted, &back);
+    assert_eq!(
+        (driver_revisions.held_back("nvd").collect::<Vec<_>>(), driver_revisions.forgive()),
+        (vec!["drivers"], vec![])
+    );
+    assert_eq!(driver_revisions.held_back("other").count(), 0);
 
     let third = [revision(3, "old", "1"), revision(2, "new", "2"), revision(4, "next", "3")];
-    let forgiven = StockNote { daemon_set: "drivers".into(), rejected: None };
-    assert_eq!(Stock::of(&noted, &third).forgive(), [forgiven]);
+    let forgiven = RevisionNote { daemon_set: "drivers".into(), rejected: None };
+    assert_eq!(DriverRevisions::of(&noted, &third).forgive(), [forgiven]);
 }
 
 #[test]
 fn the_same_driver_in_another_pod_is_nothing_to_go_back_to() {
     let revisions = [revision(1, "old", "2"), revision(2, "new", "2")];
-    assert_eq!(Stock::of(&[set("2", None)], &revisions).reject("old"), None);
-    assert_eq!(Stock::of(&[set("2", None)], &revisions).reject("gone"), None);
+    assert_eq!(DriverRevisions::of(&[set("2", None)], &revisions).reject("old"), None);
+    assert_eq!(DriverRevisions::of(&[set("2", None)], &revisions).reject("gone"), None);
 }
 
 #[test]

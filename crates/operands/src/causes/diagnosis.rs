@@ -7,7 +7,7 @@ use capstan_plan::{LiveObjects, Note, Severity, Tree};
 use jiff::Timestamp;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
 
-use super::{Cause, Class, Part, Seen, State, words};
+use super::{Cause, Class, Part, State, UnhealthyPod, words};
 
 /// A driver may take this long to be built.
 pub const BUILD: Duration = Duration::from_secs(20 * 60);
@@ -22,7 +22,7 @@ const MANY: usize = 20;
 
 /// A cause, and the nodes that it shows at.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Trouble {
+pub struct Diagnosis {
     /// UID of the DaemonSet whose pods show it.
     pub owner: String,
     /// Its class.
@@ -33,20 +33,20 @@ pub struct Trouble {
 
 /// All of them.
 #[derive(Clone, Debug, Default)]
-pub struct Troubles {
-    list: Vec<Trouble>,
-    /// When a wait becomes a trouble, if nothing happens until then.
+pub struct Diagnoses {
+    list: Vec<Diagnosis>,
+    /// When a wait becomes a diagnosis, if nothing happens until then.
     pub again: Option<Duration>,
 }
 
 /// Tells the causes of pods that are not well. `kernel` tells that of a node, `offers` whether pods there can ask for GPUs.
-pub fn troubles<'a>(
-    seen: impl IntoIterator<Item = &'a Seen>,
+pub fn diagnose<'a>(
+    seen: impl IntoIterator<Item = &'a UnhealthyPod>,
     now: Timestamp,
     kernel: impl Fn(&str) -> String,
     offers: impl Fn(&str) -> bool,
-) -> Troubles {
-    let seen: Vec<&Seen> = seen.into_iter().collect();
+) -> Diagnoses {
+    let seen: Vec<&UnhealthyPod> = seen.into_iter().collect();
     let drivers = seen.iter().filter(|one| one.part == Part::Driver);
     let drivers: BTreeMap<&str, &State> = drivers.map(|one| (one.node.as_str(), &one.state)).collect();
     let mut found: BTreeMap<(&str, Class, String), BTreeSet<&str>> = BTreeMap::new();
@@ -79,12 +79,12 @@ pub fn troubles<'a>(
         let what = cause.what(&kernel(&one.node));
         found.entry((one.owner.as_str(), cause.class, what)).or_default().insert(one.node.as_str());
     }
-    let tell = |((owner, class, what), nodes): ((&str, Class, String), BTreeSet<&str>)| Trouble {
+    let tell = |((owner, class, what), nodes): ((&str, Class, String), BTreeSet<&str>)| Diagnosis {
         owner: owner.into(),
         class,
         title: title(&what, &nodes.into_iter().collect::<Vec<_>>()),
     };
-    Troubles { list: found.into_iter().map(tell).collect(), again }
+    Diagnoses { list: found.into_iter().map(tell).collect(), again }
 }
 
 /// Whether pods can ask the kubelet of a cached node for GPUs, or for parts of them.
@@ -120,15 +120,15 @@ fn count(number: usize) -> String {
     format!("at least {}", number / step * step)
 }
 
-impl Troubles {
+impl Diagnoses {
     /// Those that pods of one of these DaemonSets show, by their UIDs.
-    fn of<'a>(&'a self, owners: &'a [&str]) -> impl Iterator<Item = &'a Trouble> {
-        self.list.iter().filter(|trouble| owners.contains(&trouble.owner.as_str()))
+    fn of<'a>(&'a self, owners: &'a [&str]) -> impl Iterator<Item = &'a Diagnosis> {
+        self.list.iter().filter(|diagnosis| owners.contains(&diagnosis.owner.as_str()))
     }
 
     /// `said`, and what is wrong with the pods of these DaemonSets.
     pub fn add_to(&self, said: String, owners: &[&str]) -> String {
-        let titles: Vec<&str> = self.of(owners).map(|trouble| trouble.title.as_str()).collect();
+        let titles: Vec<&str> = self.of(owners).map(|diagnosis| diagnosis.title.as_str()).collect();
         let more = titles.len().saturating_sub(CAUSES);
         let more = (more > 0).then(|| format!("and {more} more causes"));
         let parts = [said.as_str()].into_iter().chain(titles.into_iter().take(CAUSES)).chain(more.as_deref());
@@ -137,16 +137,21 @@ impl Troubles {
 }
 
 /// Events about what conditions tell now and did not tell before.
-pub fn notes(troubles: &Troubles, live: &LiveObjects, before: Option<&Vec<Condition>>, now: &[Condition]) -> Vec<Note> {
+pub fn notes(
+    diagnoses: &Diagnoses,
+    live: &LiveObjects,
+    before: Option<&Vec<Condition>>,
+    now: &[Condition],
+) -> Vec<Note> {
     let owners: Vec<&str> = live.iter().filter_map(|(_, object)| object["metadata"]["uid"].as_str()).collect();
     let tells = |list: &[Condition], title: &str| list.iter().any(|one| one.message.contains(title));
-    let news = troubles
-        .of(&owners)
-        .filter(|trouble| tells(now, &trouble.title) && !before.is_some_and(|before| tells(before, &trouble.title)));
-    let note = |trouble: &Trouble| Note {
+    let news = diagnoses.of(&owners).filter(|diagnosis| {
+        tells(now, &diagnosis.title) && !before.is_some_and(|before| tells(before, &diagnosis.title))
+    });
+    let note = |diagnosis: &Diagnosis| Note {
         severity: Severity::Warning,
-        reason: trouble.class.reason(),
-        message: trouble.title.clone(),
+        reason: diagnosis.class.reason(),
+        message: diagnosis.title.clone(),
     };
     news.map(note).collect()
 }
@@ -155,12 +160,12 @@ pub fn notes(troubles: &Troubles, live: &LiveObjects, before: Option<&Vec<Condit
 mod tests {
     use super::*;
 
-    fn seen(node: &str, part: Part, state: State) -> Seen {
+    fn seen(node: &str, part: Part, state: State) -> UnhealthyPod {
         let owner = if part == Part::Driver { "drivers" } else { "validators" };
-        Seen { node: node.into(), owner: owner.into(), part, state }
+        UnhealthyPod { node: node.into(), owner: owner.into(), part, state }
     }
 
-    fn failing(node: &str, part: Part, class: Class) -> Seen {
+    fn failing(node: &str, part: Part, class: Class) -> UnhealthyPod {
         seen(node, part, State::Failing(Cause::of(class, "plugin-validation")))
     }
 
@@ -168,19 +173,19 @@ mod tests {
         Timestamp::from_second(second).unwrap()
     }
 
-    fn waiting(node: &str, container: &str) -> Seen {
+    fn waiting(node: &str, container: &str) -> UnhealthyPod {
         seen(node, Part::Validator, State::Waiting { container: container.into(), since: Some(at(0)) })
     }
 
-    fn told(seen: &[Seen], second: i64) -> (Vec<String>, Option<u64>) {
-        let troubles = troubles(seen, at(second), |_| "6.8.0".into(), |node| node == "offers");
-        let titles = troubles.list.into_iter().map(|trouble| trouble.title).collect();
-        (titles, troubles.again.map(|again| again.as_secs()))
+    fn told(seen: &[UnhealthyPod], second: i64) -> (Vec<String>, Option<u64>) {
+        let diagnoses = diagnose(seen, at(second), |_| "6.8.0".into(), |node| node == "offers");
+        let titles = diagnoses.list.into_iter().map(|diagnosis| diagnosis.title).collect();
+        (titles, diagnoses.again.map(|again| again.as_secs()))
     }
 
     #[test]
     fn one_cause_on_many_nodes_is_told_once() {
-        let pods: Vec<Seen> =
+        let pods: Vec<UnhealthyPod> =
             (0..4).map(|node| failing(&format!("gpu-{node}"), Part::Driver, Class::Headers)).collect();
         let what = "the headers of kernel 6.8.0 cannot be had, so the driver cannot be built";
         assert_eq!(told(&pods, 0).0, [format!("{what}: 4 nodes, such as gpu-0, gpu-1, gpu-2")]);
@@ -226,10 +231,10 @@ mod tests {
     fn conditions_name_some_causes_and_count_the_rest() {
         let classes =
             [Class::Headers, Class::Nouveau, Class::SecureBoot, Class::InUse, Class::Kernel, Class::DriverCrashes];
-        let pods: Vec<Seen> = classes.iter().map(|class| failing("a", Part::Driver, *class)).collect();
-        let troubles = troubles(&pods, at(0), |_| String::new(), |_| false);
-        let text = troubles.add_to("1 of 2 nodes".into(), &["drivers"]);
+        let pods: Vec<UnhealthyPod> = classes.iter().map(|class| failing("a", Part::Driver, *class)).collect();
+        let diagnoses = diagnose(&pods, at(0), |_| String::new(), |_| false);
+        let text = diagnoses.add_to("1 of 2 nodes".into(), &["drivers"]);
         assert!(text.starts_with("1 of 2 nodes; node a: ") && text.ends_with("; and 1 more causes"), "{text}");
-        assert_eq!(troubles.add_to("1 of 2 nodes".into(), &["others"]), "1 of 2 nodes");
+        assert_eq!(diagnoses.add_to("1 of 2 nodes".into(), &["others"]), "1 of 2 nodes");
     }
 }

@@ -17,7 +17,7 @@ use crate::{Cx, Result, mps};
 
 /// What files showed at the last look.
 #[derive(Default, PartialEq, Eq)]
-pub(super) struct Seen {
+pub(super) struct WatchedFiles {
     /// Which file the kubelet's socket is: another one when the kubelet started again.
     pub(super) kubelet: Option<(u64, i64, i64)>,
     /// Device nodes of GPUs.
@@ -26,7 +26,7 @@ pub(super) struct Seen {
     pub(super) started: BTreeSet<String>,
 }
 
-impl Seen {
+impl WatchedFiles {
     /// Looks at the files.
     pub(super) fn read(node: &Node, place: &Place, root: &Path) -> Self {
         let kubelet = place.kubelet.as_ref().and_then(|socket| socket.metadata().ok());
@@ -57,10 +57,10 @@ pub(super) struct Found {
 }
 
 /// What the hardware said, and how the GPUs are.
-pub(super) type Looked = capstan_hw::Result<(Found, BTreeMap<String, Condition>)>;
+pub(super) type ProbeResult = capstan_hw::Result<(Found, BTreeMap<String, Condition>)>;
 
 /// Looks at the hardware, and asks the GPUs how they are where that is wanted.
-pub(super) async fn look(cx: &Cx, node: &Node, known: Option<Inventory>, ask: bool) -> Looked {
+pub(super) async fn probe(cx: &Cx, node: &Node, known: Option<Inventory>, ask: bool) -> ProbeResult {
     let (source, roots, root) = (cx.hardware.clone(), node.roots.clone(), cx.root.clone());
     let discovery = node.settings.discovery;
     // Naming MIG devices takes its time; where they are neither offered nor part of a spec, nobody needs to know.
@@ -133,7 +133,7 @@ pub(super) fn channels(node: &Node, root: &Path) -> Result<Vec<u32>> {
                 let why = format!("has no device node {path}; create it, or set imex.required to false");
                 return Err(Wrong::new("imex.channelIDs", channel, why).into());
             }
-            (false, false) => tracing::warn!(channel, path, "no such IMEX channel; containers do not get it"),
+            (false, false) => tracing::warn!(channel, path, "IMEX channel not found; not injected"),
         }
     }
     Ok(there)

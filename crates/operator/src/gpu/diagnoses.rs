@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use capstan_operands::causes::{self, Part, STUCK, Seen, Troubles};
+use capstan_operands::causes::{self, Diagnoses, Part, STUCK, UnhealthyPod};
 use capstan_operands::gpu::kernels::kernel_of;
 use capstan_plan::{Gvk, Live};
 use capstan_runtime::kinds::{DRIVERS, VALIDATORS};
@@ -27,7 +27,7 @@ fn part(slice: &str) -> Option<Part> {
 /// The pods that are not well. Clones share one state.
 #[derive(Clone, Default)]
 pub(super) struct UnhealthyPods {
-    pods: Arc<Mutex<BTreeMap<(Part, Key), Seen>>>,
+    pods: Arc<Mutex<BTreeMap<(Part, Key), UnhealthyPod>>>,
 }
 
 impl UnhealthyPods {
@@ -37,7 +37,7 @@ impl UnhealthyPods {
         let (pods, namespace) = (unhealthy.pods.clone(), namespace.to_owned());
         cache.subscribe(move |change| {
             let Some(part) = part(change.kind.slice).filter(|_| *change.key.namespace == *namespace) else { return };
-            let seen = change.new.and_then(|pod| Seen::of(&**pod, part));
+            let seen = change.new.and_then(|pod| UnhealthyPod::of(&**pod, part));
             let mut pods = pods.lock().unwrap_or_else(PoisonError::into_inner);
             match seen {
                 Some(seen) => drop(pods.insert((part, change.key.clone()), seen)),
@@ -48,25 +48,25 @@ impl UnhealthyPods {
     }
 
     /// What is wrong with them. No requests.
-    pub(super) fn troubles(&self, cache: &Cache, now: Timestamp) -> Troubles {
+    pub(super) fn diagnoses(&self, cache: &Cache, now: Timestamp) -> Diagnoses {
         let find = |node: &str| cache.packed_one(&Gvk::of::<Node>(), &Key::new("", node));
         let kernel = |node: &str| find(node).as_ref().and_then(kernel_of).unwrap_or_else(|| "of the node".into());
         let offers = |node: &str| find(node).as_ref().is_some_and(causes::offers);
-        causes::troubles(self.pods().values(), now, kernel, offers)
+        causes::diagnose(self.pods().values(), now, kernel, offers)
     }
 
-    fn pods(&self) -> MutexGuard<'_, BTreeMap<(Part, Key), Seen>> {
+    fn pods(&self) -> MutexGuard<'_, BTreeMap<(Part, Key), UnhealthyPod>> {
         self.pods.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
-/// How soon whoever tells of troubles should look again: at once when a pod fails or no longer does, and when a wait that
+/// How soon whoever tells of diagnoses should look again: at once when a pod fails or no longer does, and when a wait that
 /// begins would be too long.
 pub(super) fn urgency(change: &Change<'_>, namespace: &str) -> Option<Duration> {
     let part = part(change.kind.slice).filter(|_| *change.key.namespace == *namespace)?;
-    let seen = |pod: Option<&Live>| pod.and_then(|pod| Seen::of(&**pod, part));
+    let seen = |pod: Option<&Live>| pod.and_then(|pod| UnhealthyPod::of(&**pod, part));
     let (old, new) = (seen(change.old), seen(change.new));
-    let cause = |seen: &Option<Seen>| seen.as_ref().and_then(|seen| seen.failing().cloned());
+    let cause = |seen: &Option<UnhealthyPod>| seen.as_ref().and_then(|seen| seen.failing().cloned());
     match () {
         () if cause(&old) != cause(&new) => Some(NODE_DEBOUNCE),
         () if old != new && new.is_some() => Some(STUCK),

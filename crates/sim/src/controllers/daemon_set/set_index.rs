@@ -1,7 +1,7 @@
 //! What a daemon set has on the nodes, kept from one reconcile to the next.
 //!
 //! A set has a pod on each of thousands of nodes, and few of them change between two looks. Everything here follows from
-//! the caches: what changed in them since the last look is read again before anything is decided, and a survey that is
+//! the caches: what changed in them since the last look is read again before anything is decided, and a set_index that is
 //! missing, or of another template, is made anew from all of it.
 
 use std::collections::{BTreeMap, HashMap, HashSet};
@@ -68,7 +68,7 @@ pub(super) struct Spot {
     pub(super) pods: Vec<Held>,
 }
 
-/// What a survey depends on beside nodes and pods.
+/// What a set_index depends on beside nodes and pods.
 #[derive(Clone, Debug, PartialEq, Eq)]
 struct Basis {
     generation: Option<i64>,
@@ -94,7 +94,7 @@ impl Basis {
 }
 
 /// What a set has on the nodes.
-pub(super) struct Survey {
+pub(super) struct SetIndex {
     basis: Basis,
     /// By the names of the nodes: all there are, and those that pods are meant for though they are gone.
     pub(super) spots: BTreeMap<Arc<str>, Spot>,
@@ -104,21 +104,21 @@ pub(super) struct Survey {
     strangers: HashSet<Arc<str>>,
 }
 
-impl Survey {
+impl SetIndex {
     fn new(set: &DaemonSet, basis: Basis, caches: &Caches) -> Self {
         let (spots, targets, strangers) = (BTreeMap::new(), HashMap::new(), HashSet::new());
-        let mut survey = Self { basis, spots, targets, strangers };
+        let mut set_index = Self { basis, spots, targets, strangers };
         let places = Places::of(set);
         for node in caches.nodes.list() {
-            survey.judge(&places, &key_of(&node.metadata), Some(&node));
+            set_index.judge(&places, &key_of(&node.metadata), Some(&node));
         }
         for pod in caches.pods.controlled_by(uid_of(set)) {
-            survey.count(set, key_of(&pod.metadata), &pod);
+            set_index.count(set, key_of(&pod.metadata), &pod);
         }
-        survey
+        set_index
     }
 
-    fn refresh(&mut self, set: &DaemonSet, news: News, caches: &Caches) {
+    fn refresh(&mut self, set: &DaemonSet, news: ChangedKeys, caches: &Caches) {
         if !news.nodes.is_empty() {
             let places = Places::of(set);
             for name in news.nodes {
@@ -191,9 +191,9 @@ impl Survey {
     }
 }
 
-/// What changed in the caches since a survey was made, by keys.
+/// What changed in the caches since a set_index was made, by keys.
 #[derive(Default)]
-struct News {
+struct ChangedKeys {
     nodes: HashSet<Arc<str>>,
     pods: HashSet<Arc<str>>,
 }
@@ -201,46 +201,47 @@ struct News {
 #[derive(Default)]
 struct Kept {
     /// Nothing while a reconcile works with it.
-    survey: Option<Survey>,
-    news: News,
+    set_index: Option<SetIndex>,
+    news: ChangedKeys,
 }
 
 impl Kept {
     /// How many pods it knows.
     fn len(&self) -> usize {
-        self.news.pods.len() + self.survey.as_ref().map_or(0, |survey| survey.targets.len() + survey.strangers.len())
+        self.news.pods.len()
+            + self.set_index.as_ref().map_or(0, |set_index| set_index.targets.len() + set_index.strangers.len())
     }
 }
 
-/// The surveys of all sets, by their UIDs.
+/// The set_indexes of all sets, by their UIDs.
 #[derive(Default)]
-pub(super) struct Surveys(Mutex<HashMap<String, Kept>>);
+pub(super) struct SetIndexes(Mutex<HashMap<String, Kept>>);
 
-impl Surveys {
+impl SetIndexes {
     /// Keeps them as long as there are their sets.
     pub(super) fn keep(context: &Context) -> Arc<Self> {
-        let (caches, surveys) = (&context.caches, Arc::new(Self::default()));
-        let counted = Arc::downgrade(&surveys);
-        let count = move || counted.upgrade().map_or(0, |surveys| surveys.kept().values().map(Kept::len).sum());
-        context.gauges.add("daemon sets: pods of surveys", count);
-        let told = Arc::downgrade(&surveys);
+        let (caches, set_indexes) = (&context.caches, Arc::new(Self::default()));
+        let counted = Arc::downgrade(&set_indexes);
+        let count = move || counted.upgrade().map_or(0, |set_indexes| set_indexes.kept().values().map(Kept::len).sum());
+        context.gauges.add("daemon sets: pods of set_indexes", count);
+        let told = Arc::downgrade(&set_indexes);
         caches.daemon_sets.subscribe(move |change| {
-            let Some(surveys) = told.upgrade() else { return };
+            let Some(set_indexes) = told.upgrade() else { return };
             let [old, new] = [change.old, change.new].map(|set| set.map(|set| uid_of(&**set)));
             if let Some(gone) = old.filter(|_| old != new) {
-                surveys.kept().remove(gone);
+                set_indexes.kept().remove(gone);
             }
             if let Some(new) = new.filter(|_| old != new) {
-                surveys.kept().entry(new.to_owned()).or_default();
+                set_indexes.kept().entry(new.to_owned()).or_default();
             }
         });
-        let told = Arc::downgrade(&surveys);
+        let told = Arc::downgrade(&set_indexes);
         caches.pods.subscribe(move |change| {
-            if let Some(surveys) = told.upgrade() {
-                surveys.note_pod(change);
+            if let Some(set_indexes) = told.upgrade() {
+                set_indexes.note_pod(change);
             }
         });
-        surveys
+        set_indexes
     }
 
     /// A node came, went, or suits others than before.
@@ -264,37 +265,37 @@ impl Surveys {
         }
     }
 
-    /// The survey of a set, as the caches are now. It is to be [brought back](Self::put).
-    pub(super) fn take(&self, set: &DaemonSet, hash: &str, caches: &Caches) -> Survey {
+    /// The set_index of a set, as the caches are now. It is to be [brought back](Self::put).
+    pub(super) fn take(&self, set: &DaemonSet, hash: &str, caches: &Caches) -> SetIndex {
         let basis = Basis::of(set, hash);
         let (last, news) = {
             let mut kept = self.kept();
             let kept = kept.get_mut(uid_of(set));
-            kept.map(|kept| (kept.survey.take(), std::mem::take(&mut kept.news))).unwrap_or_default()
+            kept.map(|kept| (kept.set_index.take(), std::mem::take(&mut kept.news))).unwrap_or_default()
         };
         match last.filter(|last| last.basis == basis) {
             Some(mut last) => {
                 last.refresh(set, news, caches);
                 last
             }
-            None => Survey::new(set, basis, caches),
+            None => SetIndex::new(set, basis, caches),
         }
     }
 
-    /// Brings a survey up to the caches.
-    pub(super) fn refresh(&self, survey: &mut Survey, set: &DaemonSet, caches: &Caches) {
+    /// Brings a set_index up to the caches.
+    pub(super) fn refresh(&self, set_index: &mut SetIndex, set: &DaemonSet, caches: &Caches) {
         let news = self.kept().get_mut(uid_of(set)).map(|kept| std::mem::take(&mut kept.news));
         match news {
-            Some(news) => survey.refresh(set, news, caches),
+            Some(news) => set_index.refresh(set, news, caches),
             // The set is gone, and nobody is told of its pods.
-            None => *survey = Survey::new(set, survey.basis.clone(), caches),
+            None => *set_index = SetIndex::new(set, set_index.basis.clone(), caches),
         }
     }
 
-    /// Brings a survey back.
-    pub(super) fn put(&self, set: &DaemonSet, survey: Survey) {
+    /// Brings a set_index back.
+    pub(super) fn put(&self, set: &DaemonSet, set_index: SetIndex) {
         if let Some(kept) = self.kept().get_mut(uid_of(set)) {
-            kept.survey = Some(survey);
+            kept.set_index = Some(set_index);
         }
     }
 

@@ -12,7 +12,7 @@ use super::bucket;
 
 /// Where drivers are upgraded automatically, and how.
 #[derive(Clone, Debug, PartialEq)]
-pub enum Rulers {
+pub enum GoverningPolicies {
     /// Nowhere.
     Nobody,
     /// Everywhere, as the ClusterPolicy says.
@@ -21,7 +21,7 @@ pub enum Rulers {
     Drivers(BTreeMap<String, Settings>),
 }
 
-impl Rulers {
+impl GoverningPolicies {
     /// What the custom resources say. An NVIDIADriver that is being deleted rules the nodes that leave it for no other.
     pub fn of(
         policy: Option<&ClusterPolicy>,
@@ -59,7 +59,7 @@ impl Rulers {
         }
     }
 
-    /// The ruler of a node: the name of an NVIDIADriver, empty for the ClusterPolicy.
+    /// The governing_policy of a node: the name of an NVIDIADriver, empty for the ClusterPolicy.
     pub fn of_node<'a>(&self, node: &Node<'a>) -> Option<&'a str> {
         match self {
             Self::Nobody => None,
@@ -72,7 +72,7 @@ impl Rulers {
         }
     }
 
-    /// The settings of a ruler.
+    /// The settings of a governing_policy.
     pub fn settings(&self, name: &str) -> Option<&Settings> {
         match self {
             Self::Nobody => None,

@@ -22,30 +22,34 @@ fn driver(name: &str, upgrade: Value) -> NvidiaDriver {
 #[test]
 fn a_policy_upgrades_only_if_it_says_so() {
     let on = json!({"autoUpgrade": true});
-    let rules = |driver: Value, sandboxes| Rulers::of(Some(&policy(driver, sandboxes)), None, &[], None);
-    assert!(matches!(rules(json!({"upgradePolicy": on}), false), Rulers::Policy(_)));
+    let rules = |driver: Value, sandboxes| GoverningPolicies::of(Some(&policy(driver, sandboxes)), None, &[], None);
+    assert!(matches!(rules(json!({"upgradePolicy": on}), false), GoverningPolicies::Policy(_)));
     for (driver, sandboxes) in [
         (json!({}), false),
         (json!({"upgradePolicy": {}}), false),
         (json!({"upgradePolicy": on}), true),
         (json!({"upgradePolicy": on, "enabled": false}), false),
     ] {
-        assert_eq!(rules(driver.clone(), sandboxes), Rulers::Nobody, "{driver}");
+        assert_eq!(rules(driver.clone(), sandboxes), GoverningPolicies::Nobody, "{driver}");
     }
     let cluster: GpuCluster =
         serde_json::from_value(json!({"metadata": {"name": "c"}, "spec": {"draDriver": {}}})).unwrap();
     let policy = policy(json!({"upgradePolicy": on}), false);
-    assert_eq!(Rulers::of(Some(&policy), Some(&cluster), &[], None), Rulers::Nobody, "it cannot be told");
-    assert_eq!(Rulers::of(None, None, &[driver("a", json!({}))], None), Rulers::Nobody);
+    assert_eq!(
+        GoverningPolicies::of(Some(&policy), Some(&cluster), &[], None),
+        GoverningPolicies::Nobody,
+        "it cannot be told"
+    );
+    assert_eq!(GoverningPolicies::of(None, None, &[driver("a", json!({}))], None), GoverningPolicies::Nobody);
 }
 
 #[test]
 fn a_driver_rules_the_nodes_it_owns_or_is_about_to_unless_it_is_switched_off() {
     let apart = policy(json!({"useNvidiaDriverCRD": true}), false);
     let drivers = [driver("a", Value::Null), driver("b", json!({"autoUpgrade": false}))];
-    let rulers = Rulers::of(Some(&apart), None, &drivers, None);
+    let governing_policies = GoverningPolicies::of(Some(&apart), None, &drivers, None);
     let node = |owner: &str, next: Option<&str>| json!({"metadata": {"labels": {OWNER: owner}, "annotations": {keys::NEXT_OWNER: next}}});
-    let of = |node: &Value| rulers.of_node(&Node::of(node)).map(str::to_owned);
+    let of = |node: &Value| governing_policies.of_node(&Node::of(node)).map(str::to_owned);
     assert_eq!(of(&node("a", None)).as_deref(), Some("a"));
     assert_eq!(of(&node("b", None)), None);
     assert_eq!(of(&node("b", Some("a"))).as_deref(), Some("a"));
