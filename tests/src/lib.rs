@@ -12,6 +12,7 @@ pub mod exchange;
 pub mod gpu;
 pub mod nim;
 pub mod normal;
+pub mod programs;
 pub mod real;
 pub mod recorded;
 pub mod rendered;

@@ -29,6 +29,8 @@ const DEADLINE: Duration = Duration::from_secs(600);
 const REAL_DEADLINE: Duration = Duration::from_secs(120);
 /// How long nothing is written when everything is done, in virtual time.
 const CALM: Duration = Duration::from_secs(60);
+/// So often in a row it may write again before that counts as a reconcile that never ends.
+const ROUNDS: usize = 120;
 /// The same in real time: the longest pause between two writes is a backoff of some seconds.
 const REAL_CALM: Duration = Duration::from_secs(6);
 
@@ -415,14 +417,19 @@ impl World {
         }
     }
 
-    /// Waits until `operator` has not written for a while, and says how many writes it made by then.
+    /// Waits until `operator` has not written for a while, and says how many writes it made by then. One that never stops
+    /// writing, or that does not run, fails the story.
     pub async fn settled(&self, operator: &Operator) -> usize {
         let mut before = usize::MAX;
-        while before != operator.wire.writes() {
+        for _ in 0..ROUNDS {
+            assert!(!operator.stop.is_cancelled(), "an operator that was stopped has nothing to settle");
+            if before == operator.wire.writes() {
+                return before;
+            }
             before = operator.wire.writes();
             tokio::time::sleep(self.choose(CALM, REAL_CALM)).await;
         }
-        before
+        panic!("the operator still writes: {before} writes, {:#?}", operator.wire.requests());
     }
 
     /// Waits long enough for everything that is still on its way.

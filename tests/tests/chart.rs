@@ -1,8 +1,7 @@
 //! The chart: values that are misspelt are refused, those of other charts are taken, every object is accepted by a
 //! server, and the roles are those that the operator says it needs.
 //!
-//! Looks for helm in `$KUBEBUILDER_ASSETS`, in `PATH` and where `cargo xtask cluster` keeps it; without one there is
-//! nothing to test, and it says so. With `TEST_CLUSTER=real` there must be one.
+//! Needs helm; [`capstan_tests::programs`] says where it is looked for, and what happens without it.
 
 #![allow(clippy::unwrap_used, reason = "a failed unwrap is a failed test")]
 
@@ -12,6 +11,7 @@ use std::process::Command;
 use capstan_apiserver::serve::Listen;
 use capstan_operator::rights::{Release, rights};
 use capstan_sim::Cluster;
+use capstan_tests::programs;
 use kube::Client;
 use kube::api::{Api, DynamicObject, Patch, PatchParams};
 use kube::core::GroupVersionKind;
@@ -20,23 +20,6 @@ use serde_json::{Value, json};
 
 const NAMESPACE: &str = "capstan-system";
 const CASES: [&str; 6] = ["", "everything", "gpu-operator", "network-operator", "nim-operator", "secret"];
-
-fn helm() -> Option<PathBuf> {
-    let assets = std::env::var_os("KUBEBUILDER_ASSETS").map(PathBuf::from);
-    let path = std::env::var_os("PATH").unwrap_or_default();
-    let cache = std::env::var_os("XDG_CACHE_HOME").map(PathBuf::from);
-    let cache = cache.or_else(|| Some(PathBuf::from(std::env::var_os("HOME")?).join(".cache")));
-    let built = cache.and_then(|cache| std::fs::read_dir(cache.join("capstan/tools")).ok());
-    let built = built.into_iter().flatten().filter_map(|entry| Some(entry.ok()?.path()));
-    let mut folders = assets.into_iter().chain(std::env::split_paths(&path)).chain(built);
-    let found = folders.find_map(|folder| Some(folder.join("helm")).filter(|file| file.is_file()));
-    if found.is_none() {
-        let real = std::env::var("TEST_CLUSTER").is_ok_and(|kind| kind == "real");
-        assert!(!real, "there is no helm: `cargo xtask cluster up` builds it");
-        println!("no helm in $KUBEBUILDER_ASSETS, PATH or ~/.cache/capstan/tools: nothing to test");
-    }
-    found
-}
 
 fn root() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).parent().unwrap().to_owned()
@@ -73,7 +56,7 @@ fn of_kind<'a>(objects: &'a [Value], kind: &str) -> Vec<&'a Value> {
 
 #[test]
 fn misspelt_values_are_refused_by_name() {
-    let Some(helm) = helm() else { return };
+    let Some(helm) = programs::find("helm", "chart::misspelt_values_are_refused_by_name") else { return };
     run(&helm, &["lint", "--strict", "charts/capstan"]).unwrap();
     let cases = [
         ("operator.replcas=3", "at '/operator': additional properties 'replcas' not allowed"),
@@ -176,7 +159,7 @@ fn without_effect(file: &str) -> Vec<String> {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn every_object_is_accepted_and_goes_again() {
-    let Some(helm) = helm() else { return };
+    let Some(helm) = programs::find("helm", "chart::every_object_is_accepted_and_goes_again") else { return };
     let place = Place::start().await;
     let strict = PatchParams::apply("test").force().validation_strict().dry_run();
     for case in CASES {
@@ -210,7 +193,7 @@ async fn every_object_is_accepted_and_goes_again() {
 
 #[test]
 fn the_roles_are_what_the_operator_needs() {
-    let Some(helm) = helm() else { return };
+    let Some(helm) = programs::find("helm", "chart::the_roles_are_what_the_operator_needs") else { return };
     let objects = objects(&template(&helm, "", &[]).unwrap());
     let names = Release { namespace: NAMESPACE.into(), ..capstan_tests::rights::release() };
     let expected = capstan_tests::rights::roles(&rights(&names), "capstan", "capstan");
@@ -231,7 +214,11 @@ fn the_roles_are_what_the_operator_needs() {
 
 #[test]
 fn what_nodes_are_told_and_who_takes_them_out_of_use_reach_the_operator() {
-    let Some(helm) = helm() else { return };
+    let Some(helm) =
+        programs::find("helm", "chart::what_nodes_are_told_and_who_takes_them_out_of_use_reach_the_operator")
+    else {
+        return;
+    };
     let container = |case: &str| {
         let objects = objects(&template(&helm, case, &[]).unwrap());
         of_kind(&objects, "Deployment").remove(0)["spec"]["template"]["spec"]["containers"][0].clone()
@@ -258,7 +245,7 @@ fn what_nodes_are_told_and_who_takes_them_out_of_use_reach_the_operator() {
 
 #[test]
 fn values_that_say_no_are_no_in_the_custom_resources() {
-    let Some(helm) = helm() else { return };
+    let Some(helm) = programs::find("helm", "chart::values_that_say_no_are_no_in_the_custom_resources") else { return };
     let no = [
         "clusterPolicy.deployCR=true",
         "operator.use_ocp_driver_toolkit=false",
@@ -281,7 +268,7 @@ fn values_that_say_no_are_no_in_the_custom_resources() {
 
 #[test]
 fn pods_are_restricted_and_spread() {
-    let Some(helm) = helm() else { return };
+    let Some(helm) = programs::find("helm", "chart::pods_are_restricted_and_spread") else { return };
     let objects = objects(&template(&helm, "", &[]).unwrap());
     let deployment = of_kind(&objects, "Deployment").remove(0);
     let pod = &deployment["spec"]["template"]["spec"];

@@ -1,6 +1,6 @@
 //! The real kubectl on the embedded cluster: every command that people use, and what it prints.
 //!
-//! Looks for kubectl in `$KUBEBUILDER_ASSETS` and `PATH`; without one there is nothing to test, and it says so.
+//! Needs kubectl; [`capstan_tests::programs`] says where it is looked for, and what happens without it.
 
 #![allow(clippy::unwrap_used, reason = "a failed unwrap is a failed test")]
 
@@ -11,6 +11,7 @@ use std::time::Duration;
 use capstan_apiserver::serve::Listen;
 use capstan_sim::node::{Behaviour, Match};
 use capstan_sim::{Cluster, node};
+use capstan_tests::programs;
 use tokio::io::{AsyncBufReadExt, AsyncWriteExt, BufReader};
 use tokio::process::Command;
 
@@ -118,13 +119,6 @@ const COMMANDS: &[(&str, &str, &str)] = &[
     ("get deployment web", "", "!NotFound"),
 ];
 
-fn kubectl() -> Option<PathBuf> {
-    let assets = std::env::var_os("KUBEBUILDER_ASSETS").map(PathBuf::from);
-    let path = std::env::var_os("PATH").unwrap_or_default();
-    let mut folders = assets.into_iter().chain(std::env::split_paths(&path));
-    folders.find_map(|folder| Some(folder.join("kubectl")).filter(|file| file.is_file()))
-}
-
 async fn run(kubectl: &Path, kubeconfig: &Path, command: &str, input: &str) -> (bool, String) {
     let mut child = Command::new(kubectl)
         .arg("--kubeconfig")
@@ -145,10 +139,7 @@ async fn run(kubectl: &Path, kubeconfig: &Path, command: &str, input: &str) -> (
 
 #[tokio::test(flavor = "multi_thread")]
 async fn kubectl_works_as_on_a_real_cluster() {
-    let Some(kubectl) = kubectl() else {
-        println!("no kubectl in $KUBEBUILDER_ASSETS or PATH: nothing to test");
-        return;
-    };
+    let Some(kubectl) = programs::find("kubectl", "kubectl::kubectl_works_as_on_a_real_cluster") else { return };
     let (cluster, kubeconfig) = start("commands").await;
     let mut wrong = Vec::new();
     for (command, input, wanted) in COMMANDS {
@@ -190,10 +181,7 @@ async fn start(name: &str) -> (Cluster, PathBuf) {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn kubectl_follows_what_happens() {
-    let Some(kubectl) = kubectl() else {
-        println!("no kubectl in $KUBEBUILDER_ASSETS or PATH: nothing to test");
-        return;
-    };
+    let Some(kubectl) = programs::find("kubectl", "kubectl::kubectl_follows_what_happens") else { return };
     let (cluster, kubeconfig) = start("follows").await;
     for (follow, change, wanted) in [
         ("get configmaps -w -o name", "create configmap fresh", "configmap/fresh"),

@@ -7,14 +7,17 @@ mod cluster;
 mod compare;
 mod e2e;
 mod image;
+mod layers;
 mod pages;
 mod places;
+mod protocol;
 mod rbac;
 mod reference;
 mod roles;
 mod tidy;
 mod values;
 mod webhooks;
+mod words;
 
 use std::path::{Path, PathBuf};
 use std::process::{Command, ExitCode};
@@ -36,6 +39,8 @@ enum Task {
     Cluster(cluster::Action),
     /// Compare the embedded API server with a real one, request by request
     Compare(compare::Args),
+    /// Record the kubelet's published messages, which tests compare ours with
+    Protocol,
     /// Write a container image, without Docker
     Image(image::Args),
     /// Link the program with the functions first that run: what the compiler calls for an image
@@ -67,6 +72,7 @@ fn run(task: Task, root: &Path) -> Result<()> {
         Task::Tidy => tidy::run(root),
         Task::Cluster(action) => cluster::run(root, &action),
         Task::Compare(args) => compare::run(root, &args),
+        Task::Protocol => protocol::run(root),
         Task::Image(args) => image::run(root, &args),
         Task::Link(args) => image::order::link(&args),
         Task::E2e(args) => e2e::run(root, &args),
@@ -76,7 +82,7 @@ fn run(task: Task, root: &Path) -> Result<()> {
             cargo(root, &["clippy", "--workspace", "--all-targets", "--quiet", "--", "-D", "warnings"])?;
             tidy::run(root)?;
             fresh(root)?;
-            println!("check: fmt, clippy, tidy and generated files are fine");
+            println!("check: fmt, clippy, tidy and generated files are fine; {}", deny(root)?);
             Ok(())
         }
     }
@@ -108,6 +114,16 @@ fn cargo(root: &Path, args: &[&str]) -> Result<()> {
     Ok(())
 }
 
+/// Licences, bans and sources of dependencies, where cargo-deny is installed. Advisories need their database.
+fn deny(root: &Path) -> Result<&'static str> {
+    let installed = plain_cargo(root).args(["deny", "--version"]).output()?.status.success();
+    if !installed {
+        return Ok("licences NOT CHECKED: cargo-deny is not installed");
+    }
+    cargo(root, &["deny", "--log-level", "error", "--locked", "--offline", "check", "licenses", "bans", "sources"])?;
+    Ok("so are licences, bans and sources")
+}
+
 /// Folders that hold nothing but generated files.
 const GENERATED: &[&str] = &["docs/reference", "charts/capstan/crds"];
 
@@ -116,6 +132,8 @@ fn generated(root: &Path) -> Result<Vec<Generated>> {
     let mut files = reference::pages();
     files.push(rbac::template());
     files.push(webhooks::file()?);
+    files.extend(layers::pages(root)?);
+    files.push(("crates/api/src/crds.txt".into(), capstan_api::crd::generated()));
     files.extend(values::files(root)?);
     Ok(files)
 }

@@ -56,7 +56,7 @@ fn index() -> String {
 
 fn page(kind: &Entry) -> String {
     let schema = kind.described();
-    let crd = kind.definition();
+    let crd = kind.generate();
     let mut text = format!("# {}\n\n{}\n\n", kind.kind, first_line(&schema));
     let _ = writeln!(text, "- API version: `{}/{}`", kind.group, kind.version);
     let _ = writeln!(text, "- Scope: {}", crd.spec.scope);

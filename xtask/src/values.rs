@@ -38,7 +38,7 @@ pub(crate) fn files(root: &Path) -> Result<Vec<Generated>> {
         ("docs/reference/values.md".into(), page(&rows, &values)),
     ];
     for kind in &IN_CHART {
-        let text = serde_saphyr::to_string(&kind.definition()).context("cannot write YAML")?;
+        let text = serde_saphyr::to_string(&kind.generate()).context("cannot write YAML")?;
         files.push((format!("charts/capstan/crds/{}.yaml", kind.crd_name()).into(), text));
     }
     Ok(files)
@@ -68,7 +68,7 @@ fn schema(mut base: Value) -> Value {
 
 /// The parts of a ClusterPolicy's spec, by name.
 fn sections() -> Vec<(String, Value)> {
-    let crd = serde_json::to_value(Entry::of::<ClusterPolicySpec>().definition()).expect("a CRD is JSON");
+    let crd = serde_json::to_value(Entry::of::<ClusterPolicySpec>().generate()).expect("a CRD is JSON");
     let spec = &crd["spec"]["versions"][0]["schema"]["openAPIV3Schema"]["properties"]["spec"]["properties"];
     let fields = spec.as_object().into_iter().flatten();
     fields

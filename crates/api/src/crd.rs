@@ -1,16 +1,12 @@
 //! CustomResourceDefinitions, generated from the types.
 
-use std::any::TypeId;
+use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
+#[cfg(feature = "schemas")]
+use serde_json::Value;
 
-use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::{
-    CustomResourceColumnDefinition, CustomResourceDefinition, CustomResourceDefinitionNames,
-    CustomResourceDefinitionSpec, CustomResourceDefinitionVersion, CustomResourceSubresourceStatus,
-    CustomResourceSubresources, CustomResourceValidation,
-};
-use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
-use serde_json::{Value, json};
-
-use crate::resource::{Handling, Kind, Layout, NoStatus, Scope};
+#[cfg(feature = "schemas")]
+use crate::from_types;
+use crate::resource::{Handling, Kind, Scope};
 
 /// One custom resource of ours: what [`crate::KINDS`] lists.
 #[derive(Clone, Copy, Debug)]
@@ -29,6 +25,14 @@ pub struct Entry {
     pub namespaced: bool,
     /// What the operator does with its objects.
     pub handling: Handling,
+    #[cfg(feature = "schemas")]
+    from_types: FromTypes,
+}
+
+/// What only the types know.
+#[cfg(feature = "schemas")]
+#[derive(Clone, Copy, Debug)]
+struct FromTypes {
     definition: fn() -> CustomResourceDefinition,
     described: fn() -> Value,
     decode: fn(Value) -> Result<Value, serde_json::Error>,
@@ -45,9 +49,12 @@ impl Entry {
             short_names: K::SHORT_NAMES,
             namespaced: K::Scope::NAMESPACED,
             handling: K::HANDLING,
-            definition: definition::<K>,
-            described: || schema::<K>(capstan_schema::Types::Named),
-            decode: |value| serde_json::to_value(serde_json::from_value::<crate::resource::Resource<K>>(value)?),
+            #[cfg(feature = "schemas")]
+            from_types: FromTypes {
+                definition: from_types::definition::<K>,
+                described: || from_types::schema::<K>(capstan_schema::Types::Named),
+                decode: |value| serde_json::to_value(serde_json::from_value::<crate::resource::Resource<K>>(value)?),
+            },
         }
     }
 
@@ -65,101 +72,42 @@ impl Entry {
         format!("{}.{}", self.plural, self.group)
     }
 
-    /// Its CustomResourceDefinition.
+    /// Its CustomResourceDefinition, as `cargo xtask gen` made it from the types.
     pub fn definition(&self) -> CustomResourceDefinition {
-        (self.definition)()
+        let name = self.crd_name();
+        let text = GENERATED.lines().find_map(|line| line.strip_prefix(&name)?.strip_prefix(' '));
+        let text = text.expect("`cargo xtask gen` writes a line for every kind");
+        serde_json::from_str(text).expect("`cargo xtask gen` writes CRDs")
+    }
+
+    /// Its CustomResourceDefinition, made from the types now.
+    #[cfg(feature = "schemas")]
+    pub fn generate(&self) -> CustomResourceDefinition {
+        (self.from_types.definition)()
     }
 
     /// Its schema with the names of embedded Kubernetes types kept (`x-type`), for the reference docs.
+    #[cfg(feature = "schemas")]
     pub fn described(&self) -> Value {
-        (self.described)()
+        (self.from_types.described)()
     }
 
     /// Decodes an object into the typed form and encodes it again.
+    #[cfg(feature = "schemas")]
     pub fn round_trip(&self, object: Value) -> Result<Value, serde_json::Error> {
-        (self.decode)(object)
+        (self.from_types.decode)(object)
     }
 }
 
-fn definition<K: Kind>() -> CustomResourceDefinition {
-    let singular = K::KIND.to_lowercase();
-    let columns = K::COLUMNS.iter().map(|column| CustomResourceColumnDefinition {
-        name: column.name.into(),
-        type_: column.type_.into(),
-        json_path: column.path.into(),
-        format: column.format.map(Into::into),
-        ..CustomResourceColumnDefinition::default()
-    });
-    let schema = schema::<K>(capstan_schema::Types::Anonymous);
-    let version = CustomResourceDefinitionVersion {
-        name: K::VERSION.into(),
-        served: true,
-        storage: true,
-        additional_printer_columns: Some(columns.collect()).filter(|columns: &Vec<_>| !columns.is_empty()),
-        schema: Some(CustomResourceValidation {
-            open_api_v3_schema: Some(serde_json::from_value(schema).expect("our schemas are valid JSON schemas")),
-        }),
-        subresources: K::STATUS_SUBRESOURCE.then(|| CustomResourceSubresources {
-            status: Some(CustomResourceSubresourceStatus(json!({}))),
-            scale: None,
-        }),
-        ..CustomResourceDefinitionVersion::default()
+/// A line for each kind: the name of its CRD, and the CRD as JSON.
+const GENERATED: &str = include_str!("crds.txt");
+
+/// What [`GENERATED`] has to be, from the types.
+#[cfg(feature = "schemas")]
+pub fn generated() -> String {
+    let line = |entry: &Entry| {
+        let crd = serde_json::to_string(&entry.generate()).expect("a CRD is JSON");
+        format!("{} {crd}\n", entry.crd_name())
     };
-    CustomResourceDefinition {
-        metadata: ObjectMeta { name: Some(format!("{}.{}", K::PLURAL, K::GROUP)), ..ObjectMeta::default() },
-        spec: CustomResourceDefinitionSpec {
-            group: K::GROUP.into(),
-            names: CustomResourceDefinitionNames {
-                kind: K::KIND.into(),
-                list_kind: Some(format!("{}List", K::KIND)),
-                plural: K::PLURAL.into(),
-                singular: Some(singular),
-                short_names: Some(K::SHORT_NAMES.iter().map(|name| (*name).into()).collect())
-                    .filter(|names: &Vec<String>| !names.is_empty()),
-                categories: None,
-            },
-            scope: K::Scope::NAME.into(),
-            versions: vec![version],
-            ..CustomResourceDefinitionSpec::default()
-        },
-        status: None,
-    }
-}
-
-fn schema<K: Kind>(types: capstan_schema::Types) -> Value {
-    let fields = capstan_schema::of::<K>(types);
-    let mut root = json!({
-        "type": "object",
-        "properties": {
-            "apiVersion": {"type": "string", "description": "Version of the schema that this object is written in."},
-            "kind": {"type": "string", "description": "Kind of this object."},
-            "metadata": {"type": "object"},
-        },
-    });
-    if let Some(description) = fields.get("description") {
-        root["description"] = description.clone();
-    }
-    match K::LAYOUT {
-        Layout::Flat => {
-            for (name, field) in fields["properties"].as_object().into_iter().flatten() {
-                root["properties"][name] = field.clone();
-            }
-            if let Some(required) = fields.get("required") {
-                root["required"] = required.clone();
-            }
-        }
-        Layout::Spec => root["properties"]["spec"] = fields,
-        Layout::SpecRequired => {
-            root["properties"]["spec"] = fields;
-            root["required"] = json!(["spec"]);
-        }
-    }
-    if TypeId::of::<K::Status>() != TypeId::of::<NoStatus>() {
-        root["properties"]["status"] = capstan_schema::of::<K::Status>(types);
-    }
-    if !K::RULES.is_empty() {
-        let rules = K::RULES.iter().map(|(rule, message)| json!({"rule": rule, "message": message}));
-        root["x-kubernetes-validations"] = rules.collect();
-    }
-    root
+    crate::kinds().map(line).collect()
 }

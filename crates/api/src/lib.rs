@@ -8,8 +8,11 @@ pub mod common;
 pub mod compute_domain;
 pub mod crd;
 pub mod foreign;
+#[cfg(feature = "schemas")]
+mod from_types;
 pub mod gpu;
 pub mod ignored;
+pub mod json_schema;
 pub mod nemo;
 pub mod network;
 pub mod nfd;

@@ -75,7 +75,12 @@ impl<'de> Deserializer<'de> for Lenient {
             Value::Object(fields) => {
                 visitor.visit_map(Fields { rest: fields.into_iter(), name: String::new(), value: None })
             }
-            scalar => Ok(scalar.deserialize_any(visitor)?),
+            // Not `Value::deserialize_any`, which knows arrays and objects too: the compiler would make the code that
+            // reads them, for every type, a second time.
+            Value::Null => visitor.visit_unit(),
+            Value::Bool(value) => visitor.visit_bool(value),
+            Value::Number(value) => Ok(value.deserialize_any(visitor)?),
+            Value::String(value) => visitor.visit_string(value),
         }
     }
 

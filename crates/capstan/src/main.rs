@@ -27,7 +27,7 @@ use kube::config::{KubeConfigOptions, Kubeconfig};
 use kube::{Client, Config};
 
 #[derive(Parser)]
-#[command(name = "capstan", version, about = "One operator for AI clusters on Kubernetes")]
+#[command(name = "capstan", version = env!("CAPSTAN_VERSION"), about = "One operator for AI clusters on Kubernetes")]
 struct Cli {
     #[command(subcommand)]
     command: Command,

@@ -2,9 +2,9 @@
 
 use std::collections::BTreeMap;
 
+use crate::json_schema::JsonSchema;
 use k8s_openapi::api::core::v1::LocalObjectReference;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
-use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use serde_with::skip_serializing_none;
 

@@ -1,8 +1,8 @@
 //! Kernel driver of AMD GPUs: where it comes from, how it is loaded, how nodes move to a new version.
 
+use crate::json_schema::JsonSchema;
 use k8s_openapi::api::core::v1::{LocalObjectReference, Toleration};
 use k8s_openapi::apimachinery::pkg::util::intstr::IntOrString;
-use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use serde_with::skip_serializing_none;
 

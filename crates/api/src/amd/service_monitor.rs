@@ -3,7 +3,9 @@
 use std::borrow::Cow;
 use std::collections::BTreeMap;
 
-use schemars::{JsonSchema, Schema, SchemaGenerator};
+use crate::json_schema::JsonSchema;
+#[cfg(feature = "schemas")]
+use schemars::{Schema, SchemaGenerator};
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 use serde_with::skip_serializing_none;
@@ -56,6 +58,7 @@ pub struct ServiceMonitor {
 /// Schema of a [`RelabelConfig`] as AMD's API has it: label names of the old alphabet, any modulus.
 struct AsciiRelabelConfig;
 
+#[cfg(feature = "schemas")]
 impl JsonSchema for AsciiRelabelConfig {
     fn schema_name() -> Cow<'static, str> {
         "AsciiRelabelConfig".into()

@@ -4,7 +4,7 @@
 
 use std::collections::BTreeMap;
 
-use schemars::JsonSchema;
+use crate::json_schema::JsonSchema;
 use serde::{Deserialize, Serialize};
 use serde_with::skip_serializing_none;
 

@@ -1,6 +1,6 @@
 //! Container images: that of a NIM or NeMo kind, and when images are pulled.
 
-use schemars::JsonSchema;
+use crate::json_schema::JsonSchema;
 use serde::{Deserialize, Serialize};
 use serde_with::skip_serializing_none;
 

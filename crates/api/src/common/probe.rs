@@ -1,7 +1,7 @@
 //! Probes of servers.
 
+use crate::json_schema::JsonSchema;
 use k8s_openapi::api::core::v1::Probe;
-use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use serde_with::skip_serializing_none;
 

@@ -1,6 +1,6 @@
 //! Proxies of pods that download something.
 
-use schemars::JsonSchema;
+use crate::json_schema::JsonSchema;
 use serde::{Deserialize, Serialize};
 use serde_with::skip_serializing_none;
 

@@ -1,7 +1,7 @@
 //! How Prometheus scrapes: what ServiceMonitors and the kinds that describe them share.
 
+use crate::json_schema::JsonSchema;
 use k8s_openapi::api::core::v1::{ConfigMapKeySelector, SecretKeySelector};
-use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use serde_with::skip_serializing_none;
 

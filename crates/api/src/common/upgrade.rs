@@ -6,7 +6,9 @@
 
 use std::borrow::Cow;
 
-use schemars::{JsonSchema, Schema, SchemaGenerator};
+use crate::json_schema::JsonSchema;
+#[cfg(feature = "schemas")]
+use schemars::{Schema, SchemaGenerator};
 use serde::{Deserialize, Serialize};
 use serde_with::skip_serializing_none;
 
@@ -47,6 +49,7 @@ pub struct Drain {
 #[derive(Clone, Copy, Debug)]
 pub struct DrainByDefault;
 
+#[cfg(feature = "schemas")]
 impl JsonSchema for DrainByDefault {
     fn schema_name() -> Cow<'static, str> {
         "DrainByDefault".into()
@@ -58,6 +61,7 @@ impl JsonSchema for DrainByDefault {
 }
 
 /// `schema`, with `true` as the default of its boolean property `field`.
+#[cfg(feature = "schemas")]
 pub(crate) fn on_by_default(mut schema: Schema, field: &str) -> Schema {
     if let Some(default) = schema.pointer_mut(&format!("/properties/{field}/default")) {
         *default = true.into();

@@ -1,6 +1,6 @@
 //! ComputeDomainClique: where the daemons of one domain and NVLink partition find each other.
 
-use schemars::JsonSchema;
+use crate::json_schema::JsonSchema;
 use serde::{Deserialize, Serialize};
 use serde_with::skip_serializing_none;
 

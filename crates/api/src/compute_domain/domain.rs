@@ -1,6 +1,6 @@
 //! ComputeDomain: a workload's wish for GPUs of several nodes that share memory.
 
-use schemars::JsonSchema;
+use crate::json_schema::JsonSchema;
 use serde::{Deserialize, Serialize};
 use serde_with::skip_serializing_none;
 

@@ -8,7 +8,7 @@ pub mod domain;
 pub use clique::{ComputeDomainClique, ComputeDomainCliqueSpec};
 pub use domain::{ComputeDomain, ComputeDomainSpec};
 
-use schemars::JsonSchema;
+use crate::json_schema::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use crate::crd::Entry;

@@ -1,6 +1,6 @@
 //! cert-manager (cert-manager.io/v1): serving certificates of webhooks outside OpenShift.
 
-use schemars::JsonSchema;
+use crate::json_schema::JsonSchema;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 use serde_with::skip_serializing_none;

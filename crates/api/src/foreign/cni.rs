@@ -1,6 +1,6 @@
 //! Multus (k8s.cni.cncf.io/v1): NetworkAttachmentDefinition, a further network that pods may ask for.
 
-use schemars::JsonSchema;
+use crate::json_schema::JsonSchema;
 use serde::{Deserialize, Serialize};
 use serde_with::skip_serializing_none;
 

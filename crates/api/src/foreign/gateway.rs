@@ -1,6 +1,6 @@
 //! Gateway API (gateway.networking.k8s.io/v1): routes from a Gateway to a Service or InferencePool.
 
-use schemars::JsonSchema;
+use crate::json_schema::JsonSchema;
 use serde::{Deserialize, Serialize};
 use serde_with::skip_serializing_none;
 

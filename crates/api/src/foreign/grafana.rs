@@ -1,7 +1,7 @@
 //! The Grafana operator's dashboards.
 
+use crate::json_schema::JsonSchema;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::LabelSelector;
-use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use serde_with::skip_serializing_none;
 

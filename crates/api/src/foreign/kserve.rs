@@ -2,9 +2,9 @@
 
 use std::collections::BTreeMap;
 
+use crate::json_schema::JsonSchema;
 use k8s_openapi::api::apps::v1::DeploymentStrategy;
 use k8s_openapi::api::core::v1::{Container, LocalObjectReference, PodSpec, Toleration, Volume};
-use schemars::JsonSchema;
 use serde::{Deserialize, Deserializer, Serialize};
 use serde_with::skip_serializing_none;
 

@@ -1,8 +1,8 @@
 //! LeaderWorkerSet (leaderworkerset.x-k8s.io/v1): groups of pods with one leader each, for models that span nodes.
 
+use crate::json_schema::JsonSchema;
 use k8s_openapi::api::core::v1::PodTemplateSpec;
 use k8s_openapi::apimachinery::pkg::util::intstr::IntOrString;
-use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use serde_with::skip_serializing_none;
 

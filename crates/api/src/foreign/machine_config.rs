@@ -1,6 +1,6 @@
 //! OpenShift machine configuration (machineconfiguration.openshift.io/v1): what hosts are set up with, pool by pool.
 
-use schemars::JsonSchema;
+use crate::json_schema::JsonSchema;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 use serde_with::skip_serializing_none;

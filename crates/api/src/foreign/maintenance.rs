@@ -1,6 +1,6 @@
 //! NVIDIA maintenance operator (maintenance.nvidia.com/v1alpha1): NodeMaintenance, a request to take a node out of use.
 
-use schemars::JsonSchema;
+use crate::json_schema::JsonSchema;
 use serde::{Deserialize, Serialize};
 use serde_with::skip_serializing_none;
 

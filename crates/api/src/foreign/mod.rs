@@ -37,7 +37,7 @@ pub use openshift::{ApiServer, ClusterVersion, ImageStream, Infrastructure, Prox
 pub use topology::NodeResourceTopology;
 pub use volcano::{PodGroup, Queue};
 
-use schemars::JsonSchema;
+use crate::json_schema::JsonSchema;
 use serde::{Deserialize, Serialize};
 use serde_with::skip_serializing_none;
 

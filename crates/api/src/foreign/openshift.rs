@@ -1,6 +1,6 @@
 //! OpenShift: what pods may do (SecurityContextConstraints), and facts about the cluster, which are only read.
 
-use schemars::JsonSchema;
+use crate::json_schema::JsonSchema;
 use serde::{Deserialize, Serialize};
 use serde_with::skip_serializing_none;
 

@@ -1,7 +1,7 @@
 //! Node resource topology (topology.node.k8s.io/v1alpha2): free resources of a node, per NUMA zone.
 
+use crate::json_schema::JsonSchema;
 use k8s_openapi::apimachinery::pkg::api::resource::Quantity;
-use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use serde_with::skip_serializing_none;
 

@@ -1,6 +1,6 @@
 //! Parts of a driver installation that ClusterPolicy and NVIDIADriver share.
 
-use schemars::JsonSchema;
+use crate::json_schema::JsonSchema;
 use serde::{Deserialize, Serialize};
 use serde_with::skip_serializing_none;
 

@@ -3,8 +3,10 @@
 use std::borrow::Cow;
 use std::collections::BTreeMap;
 
+use crate::json_schema::JsonSchema;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
-use schemars::{JsonSchema, Schema, SchemaGenerator};
+#[cfg(feature = "schemas")]
+use schemars::{Schema, SchemaGenerator};
 use serde::{Deserialize, Serialize};
 use serde_with::skip_serializing_none;
 
@@ -67,6 +69,7 @@ pub struct DraDriver {
 /// Schema of an [`Image`] whose name may not be a complete reference.
 struct PlainImage;
 
+#[cfg(feature = "schemas")]
 impl JsonSchema for PlainImage {
     fn schema_name() -> Cow<'static, str> {
         "PlainImage".into()

@@ -2,8 +2,10 @@
 
 use std::borrow::Cow;
 
+use crate::json_schema::JsonSchema;
 use k8s_openapi::apimachinery::pkg::util::intstr::IntOrString;
-use schemars::{JsonSchema, Schema, SchemaGenerator};
+#[cfg(feature = "schemas")]
+use schemars::{Schema, SchemaGenerator};
 use serde::{Deserialize, Serialize};
 use serde_with::skip_serializing_none;
 
@@ -51,6 +53,7 @@ pub struct PodDeletion {
 #[derive(Clone, Copy, Debug)]
 pub struct AutoUpgradeByDefault;
 
+#[cfg(feature = "schemas")]
 impl JsonSchema for AutoUpgradeByDefault {
     fn schema_name() -> Cow<'static, str> {
         "AutoUpgradeByDefault".into()

@@ -1,7 +1,7 @@
 //! NemoCustomizer: fine-tunes models by running training jobs.
 
+use crate::json_schema::JsonSchema;
 use k8s_openapi::api::core::v1::PodSecurityContext;
-use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use serde_with::skip_serializing_none;
 

@@ -1,6 +1,6 @@
 //! NemoDatastore: the file store of the NeMo platform, a Gitea with large files on a volume or in an object store.
 
-use schemars::JsonSchema;
+use crate::json_schema::JsonSchema;
 use serde::{Deserialize, Serialize};
 use serde_with::skip_serializing_none;
 

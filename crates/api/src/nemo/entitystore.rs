@@ -1,6 +1,6 @@
 //! NemoEntitystore: the registry of models, datasets and projects of the NeMo platform.
 
-use schemars::JsonSchema;
+use crate::json_schema::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use super::NemoServer;

@@ -1,6 +1,6 @@
 //! NemoEvaluator: scores models by running evaluation jobs as Argo workflows.
 
-use schemars::JsonSchema;
+use crate::json_schema::JsonSchema;
 use serde::{Deserialize, Serialize};
 use serde_with::skip_serializing_none;
 

@@ -1,6 +1,6 @@
 //! NemoGuardrail: keeps the conversations with a model within rules.
 
-use schemars::JsonSchema;
+use crate::json_schema::JsonSchema;
 use serde::{Deserialize, Serialize};
 use serde_with::skip_serializing_none;
 

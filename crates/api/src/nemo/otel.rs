@@ -1,6 +1,6 @@
 //! OpenTelemetry: where a NeMo server sends traces, metrics and logs.
 
-use schemars::JsonSchema;
+use crate::json_schema::JsonSchema;
 use serde::{Deserialize, Serialize};
 use serde_with::skip_serializing_none;
 

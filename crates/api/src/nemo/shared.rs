@@ -1,6 +1,6 @@
 //! What some of the NeMo kinds share: their database, the services they call, ConfigMaps they read.
 
-use schemars::JsonSchema;
+use crate::json_schema::JsonSchema;
 use serde::{Deserialize, Serialize};
 use serde_with::skip_serializing_none;
 

@@ -1,7 +1,7 @@
 //! NicClusterPolicy: which networking components run in the cluster.
 
+use crate::json_schema::JsonSchema;
 use k8s_openapi::api::core::v1::{NodeAffinity, Toleration};
-use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use serde_with::skip_serializing_none;
 

@@ -1,6 +1,6 @@
 //! Components of a cluster policy that need little more than an image.
 
-use schemars::JsonSchema;
+use crate::json_schema::JsonSchema;
 use serde::{Deserialize, Serialize};
 use serde_with::skip_serializing_none;
 

@@ -1,7 +1,7 @@
 //! The DOCA-OFED driver: its container, and how it is upgraded node by node.
 
+use crate::json_schema::JsonSchema;
 use k8s_openapi::api::core::v1::EnvVar;
-use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use serde_with::skip_serializing_none;
 

@@ -1,6 +1,6 @@
 //! HostDeviceNetwork: a secondary network whose pods each get a device of the host.
 
-use schemars::JsonSchema;
+use crate::json_schema::JsonSchema;
 use serde::{Deserialize, Serialize};
 use serde_with::skip_serializing_none;
 

@@ -1,6 +1,6 @@
 //! IPoIBNetwork: a secondary IP network on top of an InfiniBand interface of the host.
 
-use schemars::JsonSchema;
+use crate::json_schema::JsonSchema;
 use serde::{Deserialize, Serialize};
 use serde_with::skip_serializing_none;
 

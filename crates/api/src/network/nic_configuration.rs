@@ -1,7 +1,7 @@
 //! The NIC configuration operator: firmware and settings of cards.
 
+use crate::json_schema::JsonSchema;
 use k8s_openapi::api::core::v1::EnvVar;
-use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use serde_with::skip_serializing_none;
 

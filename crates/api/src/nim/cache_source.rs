@@ -1,6 +1,6 @@
 //! Where a NIMCache gets its model from.
 
-use schemars::JsonSchema;
+use crate::json_schema::JsonSchema;
 use serde::{Deserialize, Serialize};
 use serde_with::skip_serializing_none;
 

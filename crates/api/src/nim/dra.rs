@@ -1,7 +1,7 @@
 //! Devices by dynamic resource allocation (DRA).
 
+use crate::json_schema::JsonSchema;
 use k8s_openapi::apimachinery::pkg::api::resource::Quantity;
-use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use serde_with::skip_serializing_none;
 

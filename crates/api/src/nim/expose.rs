@@ -2,8 +2,8 @@
 
 use std::collections::BTreeMap;
 
+use crate::json_schema::JsonSchema;
 use k8s_openapi::api::networking::v1::IngressSpec;
-use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use serde_with::skip_serializing_none;
 

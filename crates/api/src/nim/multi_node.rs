@@ -1,6 +1,6 @@
 //! One replica of a service spread over several nodes.
 
-use schemars::JsonSchema;
+use crate::json_schema::JsonSchema;
 use serde::{Deserialize, Serialize};
 use serde_with::skip_serializing_none;
 

@@ -1,6 +1,6 @@
 //! SriovNetwork: an Ethernet network on virtual functions, for pods to attach to.
 
-use schemars::JsonSchema;
+use crate::json_schema::JsonSchema;
 use serde::{Deserialize, Serialize};
 use serde_with::skip_serializing_none;
 

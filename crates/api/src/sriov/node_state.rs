@@ -2,7 +2,7 @@
 //!
 //! The operator writes `spec` from the policies; the daemon on the node carries it out and writes `status`.
 
-use schemars::JsonSchema;
+use crate::json_schema::JsonSchema;
 use serde::{Deserialize, Serialize};
 use serde_with::skip_serializing_none;
 

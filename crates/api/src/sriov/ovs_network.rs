@@ -1,6 +1,6 @@
 //! OVSNetwork: an Open vSwitch network on virtual functions in switchdev mode, for pods to attach to.
 
-use schemars::JsonSchema;
+use crate::json_schema::JsonSchema;
 use serde::{Deserialize, Serialize};
 use serde_with::skip_serializing_none;
 

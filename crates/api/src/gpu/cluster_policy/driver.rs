@@ -1,6 +1,6 @@
 //! ClusterPolicy's driver: one for all GPU nodes of the cluster.
 
-use schemars::JsonSchema;
+use crate::json_schema::JsonSchema;
 use serde::{Deserialize, Serialize};
 use serde_with::skip_serializing_none;
 

@@ -8,8 +8,8 @@ pub mod operator;
 pub mod sandbox;
 pub mod stack;
 
+use crate::json_schema::JsonSchema;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
-use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use serde_with::skip_serializing_none;
 

@@ -1,6 +1,6 @@
 //! ClusterPolicy's components on nodes that run containers: toolkit, device plugin, MIG, validator.
 
-use schemars::JsonSchema;
+use crate::json_schema::JsonSchema;
 use serde::{Deserialize, Serialize};
 use serde_with::skip_serializing_none;
 

@@ -168,7 +168,9 @@ async fn compare(cases: &str, answers: &str) {
         let user = UserInfo { uid: "1".into(), ..UserInfo::new("admin", &["system:masters"]) };
         let bench = Bench::new(Settings::default()).await.user(user);
         bench.create("serviceaccounts", json!({"metadata": {"name": "default"}})).await.unwrap();
-        for (step, expected) in case.steps.iter().filter(|step| !step.wait).zip(expected) {
+        let steps: Vec<&Step> = case.steps.iter().filter(|step| !step.wait).collect();
+        assert_eq!(steps.len(), expected.len(), "{}: a step without an answer, or the other way round", case.name);
+        for (step, expected) in steps.into_iter().zip(expected) {
             let (actual, expected) = (comparable(answer(&bench, step).await), comparable(expected));
             if actual != expected {
                 let (actual, expected) = (format!("{actual:#?}"), format!("{expected:#?}"));
@@ -181,6 +183,7 @@ async fn compare(cases: &str, answers: &str) {
             }
         }
     }
+    assert!(answers.is_empty(), "answers without a case: {:?}", answers.keys());
     assert!(wrong.is_empty(), "{} answers differ:\n{}", wrong.len(), wrong.join("\n"));
 }
 
