@@ -12,7 +12,7 @@ use serde_json::{Value, json};
 
 use crate::resource::{Handling, Kind, Layout, NoStatus, Scope};
 
-/// One custom resource of ours: what [`crate::KINDS`] lists.
+/// A row of [`crate::KINDS`]: one custom resource.
 #[derive(Clone, Copy, Debug)]
 pub struct Entry {
     /// Kind.
@@ -23,11 +23,11 @@ pub struct Entry {
     pub version: &'static str,
     /// Plural.
     pub plural: &'static str,
-    /// Names that `kubectl` accepts for the plural.
+    /// Short names for `kubectl`.
     pub short_names: &'static [&'static str],
-    /// Whether it lives in namespaces.
+    /// Whether it is namespaced.
     pub namespaced: bool,
-    /// What the operator does with its objects.
+    /// How the operator handles its objects.
     pub handling: Handling,
     definition: fn() -> CustomResourceDefinition,
     described: fn() -> Value,
@@ -51,7 +51,7 @@ impl Entry {
         }
     }
 
-    /// Whether a user may mean this kind by `name`: kind, singular, plural, short name or `plural.group`, any case.
+    /// Whether `name` refers to this kind: kind, singular, plural, short name or `plural.group`, case-insensitive.
     pub fn is_called(&self, name: &str) -> bool {
         let full = self.crd_name();
         [self.kind, self.plural, full.as_str()]

@@ -1,4 +1,4 @@
-//! NemoGuardrail: keeps the conversations with a model within rules.
+//! NemoGuardrail: enforces guardrails on conversations with a model.
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
