@@ -107,6 +107,6 @@ async fn labels_and_devices_are_those_of_the_hardware() {
     machine.gpus().lose(&gpu);
     world.until("v1", "Node", NODE, offers("8", "7")).await;
     assert!(offers("8", "8")(&world.until("v1", "Node", "gpu-1", |_| true).await), "the other node is well");
-    machine.gpus().find_again(&gpu);
+    machine.gpus().restore(&gpu);
     world.until("v1", "Node", NODE, offers("8", "8")).await;
 }

@@ -26,10 +26,10 @@ async fn main() -> Result<(), capstan_agent::Error> {
     tracing_subscriber::fmt().with_writer(std::io::stderr).init();
     let cli = Cli::parse();
     let stop = CancellationToken::new();
-    let told = stop.clone();
+    let signalled = stop.clone();
     tokio::spawn(async move {
         let _ = tokio::signal::ctrl_c().await;
-        told.cancel();
+        signalled.cancel();
     });
     let cx = Cx::new(Arc::new(Source::nvml(Roots::local())), Roots::local(), "/", stop);
     let result = match cli.role {

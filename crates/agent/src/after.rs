@@ -1,5 +1,5 @@
-//! What begins and ends with files that others write: wait for them, then become another command; hold them, then take
-//! them back. It stands where images with a shell have a script.
+//! Commands tied to files that other pods write: `after` waits for files, then execs another command; `hold` removes
+//! files on shutdown. They replace the shell scripts of other images.
 
 use std::collections::BTreeMap;
 use std::os::unix::process::CommandExt;
@@ -11,35 +11,35 @@ use crate::files::{self, Changes};
 use crate::roles::{Entry, entry};
 use crate::{Cx, Error, Result};
 
-/// Longest pause between two looks, for directories that are not there yet.
+/// Longest wait between two checks, for directories that do not exist yet.
 const POLL_INTERVAL: Duration = Duration::from_secs(5);
 
-/// The wait in the agent's list.
+/// The `after` command in the agent's list.
 pub(crate) const AFTER: Entry =
-    entry!("after", "Wait for files of others, then become another command of this program", Options, run);
+    entry!("after", "Wait for files, then exec another command of this program", Options, run);
 
-/// What holds files in the agent's list.
+/// The `hold` command in the agent's list.
 pub(crate) const HOLD: Entry =
-    entry!("hold", "Keep what checks have proved until told to stop, then take it back", HoldOptions, hold);
+    entry!("hold", "Hold validation files until stopped, then remove them", HoldOptions, hold);
 
-/// Flags of the wait.
+/// Flags of `after`.
 #[derive(Debug, Clone, Default, clap::Args)]
 pub struct Options {
-    /// A file that must be there
+    /// File to wait for
     #[arg(long = "file", value_name = "FILE")]
     pub files: Vec<PathBuf>,
-    /// A file that must be there, with variables for the command, one NAME=value a line
+    /// File to wait for, with variables for the command, one NAME=value per line
     #[arg(long, value_name = "FILE")]
     pub variables: Option<PathBuf>,
-    /// Variables that are true where a kernel module is loaded, unless they are set: gdrdrv:GDRCOPY_ENABLED
+    /// Variables to set to true if a kernel module is loaded, unless already set: gdrdrv:GDRCOPY_ENABLED
     #[arg(long = "when-loaded", value_name = "MODULE:NAME,…")]
     pub when_loaded: Vec<String>,
-    /// What this program does then, such as: agent device-plugin
+    /// Command to exec then, such as: agent device-plugin
     #[arg(last = true, value_name = "WORDS")]
     pub words: Vec<String>,
 }
 
-/// Waits until every file is there, and becomes the command, if there is one.
+/// Waits until every file exists, then execs the command, if any.
 pub async fn run(options: Options, cx: Cx) -> Result<()> {
     wait(&options, &cx).await?;
     if options.words.is_empty() {
@@ -50,13 +50,13 @@ pub async fn run(options: Options, cx: Cx) -> Result<()> {
     Err(Error::Io { what: format!("cannot run {}", options.words.join(" ")), source: error })
 }
 
-/// Waits until every file is there.
+/// Waits until every file exists.
 pub async fn wait(options: &Options, cx: &Cx) -> Result<()> {
     let wanted: Vec<(&PathBuf, PathBuf)> =
         options.files.iter().chain(&options.variables).map(|file| (file, cx.path(file))).collect();
     let dirs: Vec<&Path> = wanted.iter().filter_map(|(_, file)| file.parent()).collect();
     loop {
-        // Listening starts before the look, so that nothing falls between them.
+        // Watch before checking, so that no change in between is missed.
         let mut changes = Changes::of(&dirs);
         let Some((missing, _)) = wanted.iter().find(|(_, file)| !file.exists()) else { return Ok(()) };
         tracing::info!(file = %missing.display(), "waiting");
@@ -67,7 +67,7 @@ pub async fn wait(options: &Options, cx: &Cx) -> Result<()> {
     }
 }
 
-/// What the command gets beside its own environment.
+/// Variables that the command gets in addition to its own environment.
 pub fn variables(options: &Options, cx: &Cx) -> Result<BTreeMap<String, String>> {
     let known = |name: &str| cx.variable(name).is_some_and(|value| !value.is_empty());
     let read = |path: &Path| {
@@ -96,36 +96,36 @@ pub fn variables(options: &Options, cx: &Cx) -> Result<BTreeMap<String, String>>
     Ok(variables)
 }
 
-/// Variables as a shell would take them over, without what a shell would compute.
+/// Parses `NAME=value` lines as a shell would, without expansion.
 fn lines(text: &str) -> BTreeMap<String, String> {
     let pairs = text.lines().filter_map(|line| line.trim().split_once('='));
     let named = pairs.filter(|(name, _)| !name.is_empty() && !name.starts_with('#'));
     named.map(|(name, value)| (name.trim().to_owned(), value.trim().trim_matches(['"', '\'']).to_owned())).collect()
 }
 
-/// Flags of what holds files.
+/// Flags of `hold`.
 #[derive(Debug, Clone, clap::Args)]
 pub struct HoldOptions {
-    /// Where the files are
+    /// Directory of the files
     #[arg(long, default_value = capstan_node::validation::DIR, value_name = "FOLDER")]
     pub folder: PathBuf,
-    /// Which go at the end: those whose names end so
+    /// Suffix of the files to remove
     #[arg(long, default_value = capstan_node::validation::READY_SUFFIX, value_name = "TEXT")]
     pub suffix: String,
 }
 
-/// Waits to be told to stop, and then removes the files: what they say no longer holds.
+/// Waits for the stop token, then removes the files: their statement no longer holds.
 pub async fn hold(options: HoldOptions, cx: Cx) -> Result<()> {
     tracing::info!("every check has passed");
     cx.stop.cancelled().await;
     let folder = cx.path(&options.folder);
     let entries = std::fs::read_dir(&folder).into_iter().flatten().flatten();
     let names = entries.filter_map(|entry| entry.file_name().into_string().ok());
-    // Those with a dot belong to the driver's pod.
+    // Dot files belong to the driver pod.
     let ours = names.filter(|name| !name.starts_with('.') && name.ends_with(&options.suffix));
     let mut first = Ok(());
     for name in ours {
-        // One that cannot be removed does not keep the others.
+        // Try to remove every file; report the first error.
         first = first.and(files::remove(&folder.join(name)));
     }
     first

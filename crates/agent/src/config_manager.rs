@@ -1,6 +1,7 @@
-//! Copies the config that the node's label chooses to where programs read it, now and whenever label or configs change.
+//! Copies the config that the node label selects to the path that programs read, at start and on every change of label
+//! or configs.
 //!
-//! Our own roles notice the new file themselves; a program of others gets a signal.
+//! Our own roles watch the file; third-party programs get a signal.
 
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -15,7 +16,7 @@ use crate::own_node::{NodeFacts, OwnNode};
 use crate::roles::{Entry, entry};
 use crate::{Cx, Error, Result};
 
-/// Configs are looked at again after this long, whatever happens.
+/// Configs are re-read at this interval, even without a change event.
 const RESYNC_INTERVAL: Duration = Duration::from_secs(3600);
 
 /// Flags of the config manager.
@@ -30,35 +31,35 @@ pub struct Options {
     /// Folder with a config file per name
     #[arg(long, env = "CONFIG_FILE_SRCDIR", default_value = "/available-configs")]
     pub config_file_srcdir: PathBuf,
-    /// Where programs read the config
+    /// Destination of the config
     #[arg(long, env = "CONFIG_FILE_DST", default_value = "/config/config.yaml")]
     pub config_file_dst: PathBuf,
     /// Name of the config of a node without the label
     #[arg(long, env = "DEFAULT_CONFIG", default_value = "")]
     pub default_config: String,
-    /// What a node without label and default config gets, in this order: named, single, empty
+    /// Fallbacks for a node without label and default config, in this order: named, single, empty
     #[arg(long, env = "FALLBACK_STRATEGIES", value_delimiter = ',')]
     pub fallback_strategies: Vec<String>,
-    /// Copy once and end
+    /// Copy once, then exit
     #[arg(long, env = "ONESHOT", value_parser = boolean, num_args = 0..=1, require_equals = true, default_missing_value = "true")]
     pub oneshot: Option<bool>,
-    /// Tell a program of a new config by SIGHUP
+    /// Signal a program with SIGHUP after a change
     #[arg(long, env = "SEND_SIGNAL", value_parser = boolean, num_args = 0..=1, require_equals = true, default_missing_value = "true")]
     pub send_signal: Option<bool>,
-    /// That program: its path, or the name of its file
+    /// The program to signal: its path or file name
     #[arg(long, env = "PROCESS_TO_SIGNAL", default_value = "")]
     pub process_to_signal: String,
 }
 
-/// This role in the agent's list.
+/// This role's entry in the agent's list.
 pub(crate) const ROLE: Entry = entry!(
     capstan_node::CONFIG_MANAGER.name,
-    "Keep the config that the node's label chooses where programs read it",
+    "Copy the config that the node label selects to where programs read it",
     Options,
     run
 );
 
-/// Copies configs until told to stop, or once.
+/// Copies configs until stopped, or once with `--oneshot`.
 pub async fn run(options: Options, cx: Cx) -> Result<()> {
     let options = Options {
         config_file_srcdir: cx.path(&options.config_file_srcdir),
@@ -97,7 +98,7 @@ async fn follow(options: &Options, facts: impl Stream<Item = Result<NodeFacts>>,
     }
 }
 
-/// Copies the config; whether it is another one now.
+/// Copies the config; returns whether it changed.
 fn copy(options: &Options, label: Option<&str>) -> Result<bool> {
     let dir = &options.config_file_srcdir;
     let fallbacks = Fallback::parse(&options.fallback_strategies)?;
@@ -126,7 +127,7 @@ fn signal(options: &Options, root: &Path) {
     }
 }
 
-/// Processes that run a program: of that path, or with that name of its file.
+/// PIDs of processes whose executable has this path or file name.
 fn processes(root: &Path, program: &str) -> Vec<Pid> {
     let is = |first: &str| first == program || Path::new(first).file_name().is_some_and(|name| name == program);
     let entries = std::fs::read_dir(root.join("proc")).into_iter().flatten().flatten();

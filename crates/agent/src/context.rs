@@ -1,5 +1,5 @@
-//! What every role gets: hardware, files, variables and the API server, all of them explicit, so that several nodes can
-//! run in one process.
+//! Context of every role: hardware, file system root, environment and API server, all explicit, so that several nodes
+//! can run in one process.
 
 use std::collections::BTreeMap;
 use std::net::{Ipv4Addr, SocketAddr};
@@ -18,66 +18,66 @@ use tokio_util::sync::CancellationToken;
 use crate::supervise::Health;
 use crate::{Error, Result};
 
-/// Opens the driver below some roots.
+/// Opens the driver below the given roots.
 pub type OpenDriver = Arc<dyn Fn(&Roots) -> capstan_hw::Result<Arc<dyn Hardware>> + Send + Sync>;
 
 /// How the API server is reached.
 #[derive(Clone, Default)]
 pub enum ApiAccess {
-    /// As the environment says: a kubeconfig, or the pod's service account.
+    /// From the environment: a kubeconfig, or the pod's service account.
     #[default]
     Environment,
     /// Through this client.
     Given(Client),
 }
 
-/// Variables beside those that options read.
+/// Environment variables, besides those that clap reads.
 #[derive(Debug, Clone, Default)]
 pub enum Variables {
-    /// Those of the process.
+    /// The process environment.
     #[default]
     Process,
-    /// These and no others.
+    /// Only these.
     Given(BTreeMap<String, String>),
 }
 
 /// Where a role runs.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub enum Place {
-    /// In a container, which has a network and GPUs of its own.
+    /// In a container with its own network namespace and GPUs.
     #[default]
     Container,
-    /// On a virtual node: it shares the network of this machine with others, and its GPUs compute nothing.
+    /// On a virtual node: it shares this machine's network namespace with others, and its GPUs compute nothing.
     VirtualNode,
 }
 
-/// What every role gets.
+/// Context of a role.
 #[derive(Clone)]
 pub struct Cx {
     /// The GPUs of this node.
     pub hardware: Arc<Source>,
-    /// Opens a driver elsewhere than where [`Cx::hardware`] is from.
+    /// Opens a driver at other roots than those of [`Cx::hardware`].
     pub open_driver: OpenDriver,
-    /// Where the driver and its devices are.
+    /// Roots of the driver and of its device nodes.
     pub roots: Roots,
-    /// Root of the file system: `/`, or what a test or a virtual node made.
+    /// Root of the file system: `/`, or the directory of a test or virtual node.
     pub root: PathBuf,
-    /// Told when the role should end.
+    /// Cancelled when the role must stop.
     pub stop: CancellationToken,
     /// How the API server is reached.
     pub api: ApiAccess,
-    /// Variables beside those that options read.
+    /// Environment variables, besides those that clap reads.
     pub variables: Variables,
-    /// Who asks, for the API server: the role, or `agent`.
+    /// User agent for the API server: the role, or `agent`.
     pub role: &'static str,
-    /// How the roles of this process fare.
+    /// Health of the roles in this process.
     pub health: Arc<Health>,
-    /// Where it runs.
+    /// Container or virtual node.
     pub place: Place,
 }
 
 impl Cx {
-    /// With the API server and the variables of the process.
+    /// A context with the API access and environment of the process.
     pub fn new(hardware: Arc<Source>, roots: Roots, root: impl Into<PathBuf>, stop: CancellationToken) -> Self {
         Self {
             hardware,
@@ -93,7 +93,7 @@ impl Cx {
         }
     }
 
-    /// Listens on an address; on a virtual node on any port of loopback, as others want the same.
+    /// Binds an address; on a virtual node any loopback port, as several nodes want the same one.
     pub async fn listen(&self, address: SocketAddr) -> Result<TcpListener> {
         let address = match self.place {
             Place::Container => address,
@@ -103,7 +103,7 @@ impl Cx {
         TcpListener::bind(address).await.map_err(failed)
     }
 
-    /// A path as roles are given it, where this process finds it: an absolute one is below [`Cx::root`].
+    /// Resolves a path given to a role: an absolute path is below [`Cx::root`].
     pub fn path(&self, path: &Path) -> PathBuf {
         match path.strip_prefix("/") {
             Ok(rest) if !path.starts_with(&self.root) => self.root.join(rest),
@@ -111,12 +111,12 @@ impl Cx {
         }
     }
 
-    /// The same for a path that may be unset.
+    /// [`Cx::path`] for an optional path.
     pub fn path_of(&self, path: Option<PathBuf>) -> Option<PathBuf> {
         path.map(|path| self.path(&path))
     }
 
-    /// A variable that is set.
+    /// The value of a variable, if set.
     pub fn variable(&self, name: &str) -> Option<String> {
         match &self.variables {
             Variables::Process => std::env::var(name).ok(),
@@ -124,7 +124,7 @@ impl Cx {
         }
     }
 
-    /// A client of the API server, whose requests name this role.
+    /// A client of the API server with this role as user agent.
     pub async fn client(&self) -> Result<Client> {
         let config = match &self.api {
             ApiAccess::Given(client) => return Ok(client.clone()),
@@ -133,7 +133,7 @@ impl Cx {
         config.and_then(|config| self.connect(config)).map_err(|error| no_api_server(&error))
     }
 
-    /// The same by a kubeconfig file, unless a client is given.
+    /// A client from a kubeconfig file, unless a client was given.
     pub async fn client_by(&self, kubeconfig: &Path) -> Result<Client> {
         if let ApiAccess::Given(client) = &self.api {
             return Ok(client.clone());
@@ -151,7 +151,7 @@ impl Cx {
 }
 
 fn no_api_server(error: &dyn std::fmt::Display) -> Error {
-    Error::Outside(format!("no API server: {error}"))
+    Error::External(format!("no API server: {error}"))
 }
 
 #[cfg(test)]

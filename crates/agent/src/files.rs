@@ -1,4 +1,4 @@
-//! Files that others on the node wait for: written as a whole or not at all, and waited for without polling.
+//! Files that other processes on the node wait for: atomic writes, and waiting with inotify instead of polling.
 
 use std::io::Write;
 use std::path::Path;
@@ -14,7 +14,7 @@ fn failed(what: impl Into<String>) -> impl FnOnce(std::io::Error) -> Error {
     |source| Error::Io { what, source }
 }
 
-/// Writes a file so that a reader sees the old one or the new one, and a crash leaves either.
+/// Writes a file atomically: a reader or a crash sees the old content or the new one.
 pub fn write(path: &Path, content: &[u8]) -> Result<()> {
     let dir = path.parent().unwrap_or(Path::new("/"));
     let name = path.file_name().unwrap_or_default().to_string_lossy();
@@ -32,7 +32,7 @@ pub fn write(path: &Path, content: &[u8]) -> Result<()> {
     })
 }
 
-/// Removes a file; one that is not there is fine.
+/// Removes a file; a missing file is no error.
 pub fn remove(path: &Path) -> Result<()> {
     match std::fs::remove_file(path) {
         Err(error) if error.kind() != std::io::ErrorKind::NotFound => {
@@ -42,23 +42,23 @@ pub fn remove(path: &Path) -> Result<()> {
     }
 }
 
-/// Names that appear and go.
+/// Events of created, moved and deleted names.
 const NAMES: WatchMask =
     WatchMask::CREATE.union(WatchMask::MOVED_TO).union(WatchMask::DELETE).union(WatchMask::MOVED_FROM);
 
-/// Waits until something in one of these directories changes, or `longest` has passed. Directories that do not exist
-/// are left to the time.
+/// An inotify watch on directories: waits for a change, or until `longest` has passed. Directories that do not exist
+/// are not watched; only the timeout applies.
 pub struct Changes {
     events: Option<inotify::EventStream<Vec<u8>>>,
 }
 
 impl Changes {
-    /// Starts to listen: what happens from now on ends the next [`Changes::next`].
+    /// Starts watching: any later change completes the next [`Changes::next`].
     pub fn of(dirs: &[&Path]) -> Self {
         Self::with(dirs, NAMES | WatchMask::CLOSE_WRITE)
     }
 
-    /// The same for what appears and goes, not for what is written: in `/dev` everyone writes all the time.
+    /// Watches created and deleted names only, not writes: in `/dev` there are writes all the time.
     pub fn of_names(dirs: &[&Path]) -> Self {
         Self::with(dirs, NAMES)
     }
@@ -66,18 +66,18 @@ impl Changes {
     fn with(dirs: &[&Path], mask: WatchMask) -> Self {
         let events = Inotify::init().ok().and_then(|inotify| {
             let watched = dirs.iter().filter(|dir| inotify.watches().add(dir, mask).is_ok()).count();
-            // With the buffer of one event with the longest name.
+            // A buffer for one event with the longest name.
             (watched > 0).then(|| inotify.into_event_stream(vec![0; 4096]).ok()).flatten()
         });
         Self { events }
     }
 
-    /// Waits for time alone.
+    /// No watch: only the timeout applies.
     pub fn none() -> Self {
         Self { events: None }
     }
 
-    /// The next change.
+    /// Waits for the next change, at most `longest`.
     pub async fn next(&mut self, longest: Duration) {
         let change = async {
             match &mut self.events {
@@ -89,7 +89,7 @@ impl Changes {
     }
 }
 
-/// The kernel takes tens of milliseconds to end a watch: a thread that serves others must not wait for that.
+/// inotify takes tens of milliseconds to close: do it on another thread.
 impl Drop for Changes {
     fn drop(&mut self) {
         if let (Some(events), Ok(runtime)) = (self.events.take(), tokio::runtime::Handle::try_current()) {

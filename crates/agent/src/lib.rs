@@ -1,10 +1,9 @@
-//! What runs on a node: one folder per role, each a function that runs until it is told to stop.
+//! The node agent: one folder per role, each a function that runs until its stop token is cancelled.
 //!
-//! Roles share a process, the opened hardware ([`capstan_hw::gpu::nvidia::Source`]) and nothing else: each is supervised
-//! on its own ([`supervise`]), and one that fails does not end another. A role decides in
-//! plain functions over an [`capstan_hw::gpu::nvidia::Inventory`] and acts at its edge: sockets of the kubelet, files,
-//! the API server.
-//! It waits for events (a socket that appears, a label that changes, a fault), never in a loop with a pause.
+//! Roles share a process and the opened driver ([`capstan_hw::gpu::nvidia::Source`]), nothing else: each is supervised
+//! on its own ([`supervise`]), and a role that fails does not end another. A role decides in pure functions over an
+//! [`capstan_hw::gpu::nvidia::Inventory`] and does I/O at its edge: kubelet sockets, files, the API server.
+//! It is event-driven (inotify, watches, GPU events); it does not poll in a sleep loop.
 
 pub mod after;
 pub mod cdi;
@@ -27,7 +26,7 @@ use std::net::SocketAddr;
 
 pub use context::{ApiAccess, Cx, OpenDriver, Place, Variables};
 
-/// What an agent can be: the one list, in the order of `capstan agent --help`.
+/// Commands of the agent, in the order of `capstan agent --help`.
 pub const COMMANDS: &[roles::Entry] = &[
     device_plugin::ROLE,
     mps::ROLE,
@@ -43,37 +42,37 @@ pub const COMMANDS: &[roles::Entry] = &[
     hook::HOOK,
 ];
 
-/// An address to listen on: `:9400`, `9400` or a whole one.
+/// Parses a listen address: `:9400`, `9400` or `host:port`.
 pub fn listen_address(text: &str) -> Result<SocketAddr, String> {
     let whole = if let Some(port) = text.strip_prefix(':') { format!("[::]:{port}") } else { text.to_owned() };
     let parsed = whole.parse().or_else(|_| format!("[::]:{text}").parse());
     parsed.map_err(|_| format!("'{text}' is no address; write :9400 or 127.0.0.1:9400"))
 }
 
-/// Why a role ended other than by being told to.
+/// Why a role failed.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
-    /// What it was told is wrong: say it in a way that the person who wrote it can mend it.
+    /// Invalid configuration; the message names the field, the value and the fix.
     #[error("{0}")]
     Config(String),
-    /// The hardware did not answer, and the role cannot go on without.
+    /// A hardware call failed and the role cannot continue without it.
     #[error(transparent)]
     Hardware(#[from] capstan_hw::Error),
-    /// A check failed.
+    /// A validation check failed.
     #[error("{0}")]
     Check(String),
-    /// A file or socket.
+    /// A file or socket operation failed.
     #[error("{what}: {source}")]
     Io {
-        /// What was tried, with the path.
+        /// The failed operation, with its path.
         what: String,
-        /// What came back.
+        /// The I/O error.
         source: std::io::Error,
     },
-    /// Anything else that the outside said.
+    /// Any other external error.
     #[error("{0}")]
-    Outside(String),
+    External(String),
 }
 
-/// What a role returns.
+/// Result of a role.
 pub type Result<T, E = Error> = std::result::Result<T, E>;

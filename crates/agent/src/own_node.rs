@@ -1,4 +1,4 @@
-//! The node that this agent runs on, as the API server knows it. An agent asks about its own node alone.
+//! The Node object of the node that this agent runs on. An agent reads no other Node.
 
 use std::collections::BTreeMap;
 
@@ -10,19 +10,19 @@ use kube::{Client, ResourceExt};
 
 use crate::{Cx, Error, Result};
 
-/// What roles want to know of a node.
+/// The parts of a Node that roles read.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct NodeFacts {
     /// Its labels.
     pub labels: BTreeMap<String, String>,
-    /// What it has, by resource.
+    /// Capacity by resource.
     pub capacity: BTreeMap<String, String>,
-    /// What of that pods may have.
+    /// Allocatable by resource.
     pub allocatable: BTreeMap<String, String>,
 }
 
 impl NodeFacts {
-    /// A label's value; empty ones count as missing.
+    /// A label's value; an empty one counts as missing.
     pub fn label(&self, key: &str) -> Option<&str> {
         self.labels.get(key).map(String::as_str).filter(|value| !value.is_empty())
     }
@@ -47,17 +47,17 @@ impl From<Node> for NodeFacts {
     }
 }
 
-/// The API server, for questions about this node.
+/// Reads and watches this Node from the API server.
 #[derive(Clone)]
 pub struct OwnNode {
-    /// For what else a role asks.
+    /// Client for the role's other requests.
     pub client: Client,
-    /// Its name.
+    /// Node name.
     pub name: String,
 }
 
 impl OwnNode {
-    /// The node of this name, as the API server knows it.
+    /// Connects to the API server for the node of this name.
     pub async fn connect(name: &str, cx: &Cx) -> Result<Self> {
         if name.is_empty() {
             return Err(Self::unnamed());
@@ -65,22 +65,22 @@ impl OwnNode {
         Ok(Self { client: cx.client().await?, name: name.to_owned() })
     }
 
-    /// What is wrong without a name.
+    /// The error for a missing node name.
     pub(crate) fn unnamed() -> Error {
         Error::Config("--node-name (NODE_NAME) is empty: set it from spec.nodeName".into())
     }
 
-    /// What it is now.
+    /// Reads the Node once.
     pub async fn facts(&self) -> Result<NodeFacts> {
         let node = Api::<Node>::all(self.client.clone()).get(&self.name).await;
-        node.map(NodeFacts::from).map_err(|error| Error::Outside(format!("node {}: {error}", self.name)))
+        node.map(NodeFacts::from).map_err(|error| Error::External(format!("node {}: {error}", self.name)))
     }
 
-    /// What it is, now and whenever it changes.
+    /// Watches the Node: its current state, then every change.
     pub fn watch(&self) -> impl Stream<Item = Result<NodeFacts>> + Send + 'static + use<> {
         let config = watcher::Config::default().fields(&format!("metadata.name={}", self.name));
         let nodes = watcher(Api::<Node>::all(self.client.clone()), config).default_backoff().applied_objects();
-        nodes.map_ok(NodeFacts::from).map(|item| item.map_err(|error| Error::Outside(format!("own node: {error}"))))
+        nodes.map_ok(NodeFacts::from).map(|item| item.map_err(|error| Error::External(format!("own node: {error}"))))
     }
 }
 

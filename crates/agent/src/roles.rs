@@ -1,4 +1,4 @@
-//! The roles by name: each a command of its own, or several in one process, told by their variables.
+//! Roles by name: each a command of its own, or several in one process configured by environment variables.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -11,10 +11,10 @@ use futures::future::BoxFuture;
 
 use crate::{COMMANDS, Cx, Error, Result};
 
-/// Starts a role; one that is restarted is started again and again.
+/// Starts a role; the supervisor calls it again on restart.
 pub type Start = Arc<dyn Fn(Cx) -> BoxFuture<'static, Result<()>> + Send + Sync>;
 
-/// A command of the agent: how its options are read, and what runs with them. Made with `entry!`.
+/// A command of the agent: its options and its entry point. Built with `entry!`.
 pub struct Entry {
     /// Its name on the command line.
     pub name: &'static str,
@@ -26,7 +26,7 @@ pub struct Entry {
     pub start: fn(&ArgMatches) -> Result<Start, clap::Error>,
 }
 
-/// An [`Entry`]: name, what it does, type of its options, and the function that runs with them.
+/// Builds an [`Entry`]: name, help text, options type and entry point.
 macro_rules! entry {
     ($name:expr, $about:literal, $options:ty, $run:path) => {
         $crate::roles::Entry {
@@ -48,7 +48,7 @@ impl Entry {
     }
 }
 
-/// A role with its options, which can be run any number of times.
+/// A role with parsed options, which can be run any number of times.
 #[derive(Clone)]
 pub struct Role {
     name: &'static str,
@@ -87,13 +87,13 @@ fn find(name: &str) -> Option<&'static Entry> {
 }
 
 impl Role {
-    /// A role by name, told by the variables of the process alone.
+    /// A role by name, configured by the process environment alone.
     pub fn from_env(name: &str) -> Result<Self> {
         let entry = named(name)?;
         read(entry, entry.command(), &[])
     }
 
-    /// The same in a process with other roles: wrong options fail this role alone, when it runs.
+    /// [`Role::from_env`] for a process with other roles: invalid options fail this role when it runs, not the process.
     pub fn from_env_lenient(name: &str) -> Result<Self> {
         let entry = named(name)?;
         let failing = |error: Error| {
@@ -106,7 +106,7 @@ impl Role {
         Ok(Self::from_env(name).unwrap_or_else(failing))
     }
 
-    /// A role of any name and content, for tests and virtual nodes.
+    /// A custom role, for tests and virtual nodes.
     pub fn new(
         name: &'static str,
         start: impl Fn(Cx) -> BoxFuture<'static, Result<()>> + Send + Sync + 'static,
@@ -119,14 +119,14 @@ impl Role {
         self.name
     }
 
-    /// Runs it until it is done or told to stop.
+    /// Runs it until it ends or the stop token is cancelled.
     pub async fn run(&self, cx: Cx) -> Result<()> {
         (self.start)(Cx { role: self.name, ..cx }).await
     }
 }
 
-/// A role by name, told by arguments and these variables: those of the process do not count. Arguments come before
-/// variables, as on a command line.
+/// Parses a role by name from arguments and these variables; the process environment is ignored. Arguments take
+/// precedence over variables, as on a command line.
 pub fn parse(name: &str, args: &[String], vars: &BTreeMap<String, String>) -> Result<Role> {
     parse_entry(named(name)?, args, vars)
 }
@@ -141,11 +141,11 @@ fn parse_entry(entry: &'static Entry, args: &[String], vars: &BTreeMap<String, S
         })
         .collect();
     let closed = command.mut_args(|arg| arg.env(Resettable::Reset));
-    // What arguments say is found by clap itself: aliases, short names and all.
+    // Let clap find which arguments are set: aliases, short names and all.
     let lenient = closed.clone().mut_args(|arg| arg.required(false)).ignore_errors(true).no_binary_name(true);
-    let said = lenient.try_get_matches_from(args).ok();
+    let matches = lenient.try_get_matches_from(args).ok();
     let by_argument = |id: &clap::Id| {
-        said.as_ref().is_some_and(|said| said.value_source(id.as_str()) == Some(ValueSource::CommandLine))
+        matches.as_ref().is_some_and(|matches| matches.value_source(id.as_str()) == Some(ValueSource::CommandLine))
     };
     let flags = env.into_iter().filter(|(id, ..)| !by_argument(id));
     let words: Vec<String> = flags.map(|(_, long, value)| format!("--{long}={value}")).chain(args.to_vec()).collect();
@@ -198,8 +198,8 @@ mod tests {
         }
     }
 
-    /// What a parsed role of the test's options was told.
-    fn told(args: &[&str], vars: &[(&str, &str)]) -> Result<String, String> {
+    /// The options of the test role, as parsed.
+    fn parsed(args: &[&str], vars: &[(&str, &str)]) -> Result<String, String> {
         #[derive(Debug, Clone, clap::Args)]
         struct Options {
             #[arg(short = 'n', long, env = "PATH")]
@@ -224,10 +224,10 @@ mod tests {
 
     #[test]
     fn given_variables_stand_for_those_of_the_process() {
-        assert_eq!(told(&[], &[("PATH", "p"), ("LISTED", "a,b")]).expect("read"), r#"p ["a", "b"] true"#);
+        assert_eq!(parsed(&[], &[("PATH", "p"), ("LISTED", "a,b")]).expect("read"), r#"p ["a", "b"] true"#);
         let vars = [("PATH", "p"), ("LISTED", "a,b"), ("SWITCH", "false")];
-        assert_eq!(told(&["-n", "x", "--listed=c"], &vars).expect("read"), r#"x ["c"] false"#, "arguments win");
-        let error = told(&[], &[]).expect_err("PATH of the process does not count");
+        assert_eq!(parsed(&["-n", "x", "--listed=c"], &vars).expect("read"), r#"x ["c"] false"#, "arguments win");
+        let error = parsed(&[], &[]).expect_err("PATH of the process does not count");
         assert!(error.starts_with("role test: ") && error.contains("--name"), "{error}");
     }
 }

@@ -1,4 +1,4 @@
-//! Roles of one process that fail again and again, beside a device plugin that a kubelet relies on.
+//! Failing roles beside a device plugin, in one process.
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -16,10 +16,10 @@ use tokio_util::sync::CancellationToken;
 
 const RESOURCE: &str = "nvidia.com/gpu";
 const GPUS: u32 = 8;
-/// Each failing role is restarted at least so often.
+/// Minimum number of restarts of each failing role.
 const RESTARTS: u64 = 25;
 
-/// A node below a directory, with GPUs that are not there.
+/// A node below a directory, without GPUs.
 fn cx(root: &Path) -> Cx {
     let recording = node(Model::H200, GPUS);
     Root::write(root, &recording.inventory).expect("files of a node");
@@ -33,7 +33,7 @@ fn role(name: &str, vars: &[(&str, &str)]) -> Role {
     parse(name, &[], &vars).map_err(|error| error.to_string()).expect("options")
 }
 
-/// So soon that a test need not wait for it.
+/// A backoff short enough for tests.
 fn soon() -> Backoff {
     Backoff { initial: Duration::from_millis(1), max: Duration::from_millis(4), ..Backoff::default() }
 }

@@ -8,7 +8,7 @@ use serde_json::Value;
 use crate::from_types;
 use crate::resource::{Handling, Kind, Scope};
 
-/// One custom resource of ours: what [`crate::KINDS`] lists.
+/// A row of [`crate::KINDS`]: one custom resource.
 #[derive(Clone, Copy, Debug)]
 pub struct Entry {
     /// Kind.
@@ -19,11 +19,11 @@ pub struct Entry {
     pub version: &'static str,
     /// Plural.
     pub plural: &'static str,
-    /// Names that `kubectl` accepts for the plural.
+    /// Short names for `kubectl`.
     pub short_names: &'static [&'static str],
-    /// Whether it lives in namespaces.
+    /// Whether it is namespaced.
     pub namespaced: bool,
-    /// What the operator does with its objects.
+    /// How the operator handles its objects.
     pub handling: Handling,
     #[cfg(feature = "schemas")]
     from_types: FromTypes,
@@ -58,7 +58,7 @@ impl Entry {
         }
     }
 
-    /// Whether a user may mean this kind by `name`: kind, singular, plural, short name or `plural.group`, any case.
+    /// Whether `name` refers to this kind: kind, singular, plural, short name or `plural.group`, case-insensitive.
     pub fn is_called(&self, name: &str) -> bool {
         let full = self.crd_name();
         [self.kind, self.plural, full.as_str()]

@@ -1,16 +1,16 @@
-//! Fields that are accepted, stored and shown, but that no controller acts on yet.
+//! Fields that are accepted and stored, but not implemented yet.
 //!
-//! One table: the `IgnoredFields` condition and the reference docs both come from it. A row names a field and stands
-//! for everything below it. Whoever makes a field work removes its row or narrows it.
+//! One table: the source of the `IgnoredFields` condition and of the reference docs. A row names a field and covers
+//! everything below it. To implement a field, remove its row or narrow it.
 
 use serde_json::Value;
 
-/// One accepted field that has no effect yet.
+/// An accepted field without effect.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Ignored {
     /// Kind.
     pub kind: &'static str,
-    /// Path from the root of the object, as in `spec.driver.rdma`; lists are entered without an index.
+    /// Path from the root of the object, as in `spec.driver.rdma`; list items have no index.
     pub path: &'static str,
 }
 
@@ -71,7 +71,7 @@ pub fn is_ignored(kind: &str, path: &str) -> bool {
     IGNORED.iter().any(|row| row.kind == kind && covers(row.path, path))
 }
 
-/// The rows of the table that `object` really uses: what an `IgnoredFields` condition lists. Empty values don't count.
+/// The rows that `object` sets: the content of its `IgnoredFields` condition. Empty values do not count.
 pub fn used<'a>(kind: &'a str, object: &'a Value) -> impl Iterator<Item = &'static str> + 'a {
     IGNORED.iter().filter(move |row| row.kind == kind && is_set(object, row.path)).map(|row| row.path)
 }
@@ -80,7 +80,7 @@ fn covers(row: &str, path: &str) -> bool {
     path.strip_prefix(row).is_some_and(|rest| rest.is_empty() || rest.starts_with('.'))
 }
 
-/// Whether anything is written at `path` of `value`; a list is entered item by item.
+/// Whether a value is set at `path`; lists are searched item by item.
 pub fn is_set(value: &Value, path: &str) -> bool {
     match value {
         Value::Array(items) => items.iter().any(|item| is_set(item, path)),

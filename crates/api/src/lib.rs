@@ -1,7 +1,7 @@
 //! Custom resources of Capstan: the API groups, kinds and fields of the operators that it replaces.
 //!
-//! Start with [`resource`] for the shape that all kinds share, then open the domain you care about. [`crd`] turns the
-//! types into CustomResourceDefinitions. Pure: no I/O, no clock, no client.
+//! Start with [`resource`], the root type of all kinds, then open a domain. [`crd`] generates CustomResourceDefinitions
+//! from the types. Pure: no I/O, no clock, no client.
 
 pub mod amd;
 pub mod common;
@@ -25,7 +25,7 @@ pub mod wire;
 pub use resource::{Cluster, Column, EmptyStatus, Handling, Kind, Layout, Namespaced, NoStatus, Resource};
 
 /// Every custom resource, by domain.
-// A static, not a const: a const would be built again, with all its generic code, in every crate that uses it.
+// A static, not a const: a const is instantiated again, with all its generic code, in every crate that uses it.
 pub static KINDS: &[&[crd::Entry]] =
     &[nim::KINDS, nemo::KINDS, gpu::KINDS, compute_domain::KINDS, network::KINDS, sriov::KINDS, nfd::KINDS, amd::KINDS];
 

@@ -1,7 +1,7 @@
-//! The one shape that all custom resources share.
+//! The root type of all custom resources.
 //!
-//! kube's `CustomResource` derive is not used, for two reasons that the reference API forces on us: an object without
-//! `spec` is legal for most kinds, and numbers are legal wherever a quantity is. Both must decode. See [`crate::wire`].
+//! kube's `CustomResource` derive is not used, for two reasons of compatibility with the reference API: an object
+//! without `spec` is valid for most kinds, and numbers are valid as quantities. Both must decode. See [`crate::wire`].
 
 use std::borrow::Cow;
 
@@ -15,18 +15,18 @@ use serde_json::Value;
 
 use crate::wire;
 
-/// Where the fields of the kind's main struct sit in the object.
+/// Where the fields of the kind's main struct are in the object.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Layout {
     /// Under `spec`, which may be absent.
     Spec,
     /// Under `spec`, which must be present.
     SpecRequired,
-    /// At the top of the object, beside `metadata`.
+    /// At the top level, beside `metadata`.
     Flat,
 }
 
-/// A column that `kubectl get` prints.
+/// An additional printer column.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Column {
     /// Heading.
@@ -35,16 +35,16 @@ pub struct Column {
     pub type_: &'static str,
     /// JSON path of the value.
     pub path: &'static str,
-    /// OpenAPI format, where the type alone does not say it.
+    /// OpenAPI format, if any.
     pub format: Option<&'static str>,
 }
 
 impl Column {
-    /// `.status.state` under the heading `Status`.
+    /// `.status.state` as column `Status`.
     pub const STATE: Self = Self::new("Status", "string", ".status.state");
     /// Age, printed as a duration.
     pub const AGE: Self = Self::new("Age", "date", ".metadata.creationTimestamp");
-    /// Age, printed as the timestamp itself: what the reference prints for its older kinds.
+    /// Age, printed as the timestamp itself, as in the reference's older kinds.
     pub const AGE_AS_STRING: Self = Self::new("Age", "string", ".metadata.creationTimestamp");
 
     /// Age, printed as a duration, with the format that the inference kinds declare.
@@ -56,9 +56,9 @@ impl Column {
     }
 }
 
-/// What makes a struct the main part of a custom resource.
+/// The main struct of a custom resource.
 pub trait Kind: Clone + std::fmt::Debug + Default + PartialEq + Serialize + DeserializeOwned + JsonSchema {
-    /// Contents of `.status`; [`NoStatus`] where the kind has none.
+    /// Type of `.status`; [`NoStatus`] for a kind without one.
     type Status: Clone + std::fmt::Debug + PartialEq + Serialize + DeserializeOwned + JsonSchema + 'static;
     /// [`Namespaced`] or [`Cluster`].
     type Scope: Scope;
@@ -70,34 +70,34 @@ pub trait Kind: Clone + std::fmt::Debug + Default + PartialEq + Serialize + Dese
     const KIND: &'static str;
     /// Plural, as in URLs.
     const PLURAL: &'static str;
-    /// Names that `kubectl` accepts for the plural.
+    /// Short names for `kubectl`.
     const SHORT_NAMES: &'static [&'static str] = &[];
     /// Columns that `kubectl get` prints after the name.
     const COLUMNS: &'static [Column] = &[];
-    /// Where the fields sit.
+    /// Where the fields are.
     const LAYOUT: Layout = Layout::Spec;
     /// Whether `/status` is a subresource.
     const STATUS_SUBRESOURCE: bool = true;
     /// CEL rules on the whole object, as (rule, message).
     const RULES: &'static [(&'static str, &'static str)] = &[];
-    /// What the operator does with objects of the kind.
+    /// How the operator handles objects of the kind.
     const HANDLING: Handling = Handling::Unwatched;
 }
 
-/// What the operator does with objects of a kind. Its watches and its access rights follow from it.
+/// How the operator handles objects of a kind. Its watches and RBAC rules are derived from it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Handling {
-    /// Nothing yet.
+    /// Not handled yet.
     Unwatched,
-    /// They are watched.
+    /// Watched.
     Watched,
-    /// They are made for others.
+    /// Created for other objects.
     Made,
     /// A controller writes their status.
     Reported,
     /// A controller writes their status and finalizers.
     Reconciled,
-    /// Both: they have a controller, and another controller makes some.
+    /// A controller reconciles them, and another controller creates some.
     MadeAndReconciled,
 }
 
@@ -110,18 +110,18 @@ impl Handling {
 
 /// Scope of a kind.
 pub trait Scope: 'static {
-    /// The same, in the words of k8s-openapi.
+    /// The scope type of k8s-openapi.
     type Resource: 'static;
     /// `Namespaced` or `Cluster`, as in a CRD.
     const NAME: &'static str;
-    /// Whether the kind lives in namespaces.
+    /// Whether the kind is namespaced.
     const NAMESPACED: bool;
 }
 
-/// The kind lives in a namespace.
+/// A namespaced kind.
 #[derive(Clone, Copy, Debug)]
 pub struct Namespaced;
-/// The kind is cluster-wide.
+/// A cluster-scoped kind.
 #[derive(Clone, Copy, Debug)]
 pub struct Cluster;
 
@@ -145,19 +145,19 @@ pub struct NoStatus {}
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct EmptyStatus {}
 
-/// A custom resource: type, metadata, the kind's own fields, status.
+/// A custom resource: type, metadata, spec, status.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Resource<K: Kind> {
     /// Name, namespace, labels …
     pub metadata: ObjectMeta,
-    /// What the user wants.
+    /// Desired state.
     pub spec: K,
-    /// What is the case.
+    /// Observed state.
     pub status: Option<K::Status>,
 }
 
 impl<K: Kind> Resource<K> {
-    /// An object with a name and nothing else set but the spec.
+    /// An object with a name and a spec.
     pub fn new(name: &str, spec: K) -> Self {
         let metadata = ObjectMeta { name: Some(name.into()), ..ObjectMeta::default() };
         Self { metadata, spec, status: None }
@@ -219,7 +219,7 @@ impl<'de, K: Kind> Deserialize<'de> for Resource<K> {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
         let mut object = serde_json::Map::<String, Value>::deserialize(deserializer)?;
         for (field, want) in [("apiVersion", format!("{}/{}", K::GROUP, K::VERSION)), ("kind", K::KIND.to_owned())] {
-            // Items of a list carry neither.
+            // List items have neither.
             if let Some(found) = object.remove(field).filter(|found| *found != want) {
                 return Err(D::Error::custom(format!("{field} is {found}, expected \"{want}\"")));
             }

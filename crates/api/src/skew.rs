@@ -1,4 +1,4 @@
-//! Schema skew: which fields of a CRD the cluster and this build do not share.
+//! Schema skew: fields that the CRD in the cluster and this build do not share.
 
 use std::collections::BTreeSet;
 
@@ -10,19 +10,19 @@ use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::{
 /// How the CRD in the cluster differs from ours, as paths such as `spec.driver.rdma`.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Skew {
-    /// Fields of ours that the cluster would drop.
+    /// Our fields that the cluster would prune.
     pub missing: Vec<String>,
     /// Fields of the cluster that this build does not know.
     pub unknown: Vec<String>,
 }
 
 impl Skew {
-    /// Whether both know the same fields.
+    /// Whether there is no skew.
     pub fn is_none(&self) -> bool {
         self.missing.is_empty() && self.unknown.is_empty()
     }
 
-    /// One sentence that says what it means and what to do.
+    /// A message with the effect and the fix.
     pub fn message(&self, crd: &str) -> Option<String> {
         let some = |fields: &[String]| {
             let more = if fields.len() > 3 { format!(" and {} more", fields.len() - 3) } else { String::new() };
@@ -47,7 +47,7 @@ pub fn skew(ours: &CustomResourceDefinition, live: &CustomResourceDefinition) ->
     let (ours, live) = (fields(ours), fields(live));
     let top = |these: &BTreeSet<String>, those: &BTreeSet<String>| {
         let mut paths: Vec<String> = Vec::new();
-        // A parent speaks for its children.
+        // Report a parent instead of its children.
         for path in these.difference(those) {
             if !paths.last().is_some_and(|last| path.starts_with(&format!("{last}."))) {
                 paths.push(path.clone());

@@ -1,9 +1,8 @@
-//! Tolerant reading: what the API server stores is wider than what typed clients write.
+//! Lenient decoding: the API server stores more than typed clients write.
 //!
-//! A number is legal wherever the schema says quantity (`nvidia.com/gpu: 1`), yet k8s-openapi's `Quantity` decodes
-//! strings only. [`lenient`] decodes any type from a value and turns such numbers into strings on the way. Conditions that
-//! others wrote may lack what ours always have. Everything else follows serde's own rules, and what breaks them is named
-//! with its place.
+//! A number is valid wherever the schema has a quantity (`nvidia.com/gpu: 1`), but k8s-openapi's `Quantity` decodes
+//! strings only. [`lenient`] decodes any type from a value and converts such numbers to strings. Conditions of other
+//! writers may lack fields that ours always have. Everything else follows serde's rules, and an error names its path.
 
 use std::fmt;
 
@@ -12,24 +11,24 @@ use serde::de::{DeserializeOwned, DeserializeSeed, IntoDeserializer, MapAccess, 
 use serde::{Deserialize, Deserializer};
 use serde_json::{Map, Value};
 
-/// When a condition changed that does not say when.
-const LONG_AGO: &str = "1970-01-01T00:00:00Z";
+/// Transition time of a condition without one.
+const DEFAULT_TRANSITION_TIME: &str = "1970-01-01T00:00:00Z";
 
 /// Decodes `value` as `T`, with numbers accepted as quantities.
 pub fn lenient<T: DeserializeOwned>(value: Value) -> Result<T, Fault> {
     T::deserialize(Lenient(value))
 }
 
-/// Why a value cannot be read, and which part of it: `image.tag: invalid type: integer `1`, expected a string`.
+/// A decoding error with its path: `image.tag: invalid type: integer `1`, expected a string`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Fault {
-    /// `image.tag`, `args[2]`; empty for the value as a whole.
+    /// `image.tag`, `args[2]`; empty for the root.
     place: String,
     why: String,
 }
 
 impl Fault {
-    /// The same in the field of something larger.
+    /// Prepends a field to the path.
     pub fn within(mut self, part: &str) -> Self {
         let dot = if self.place.is_empty() || self.place.starts_with('[') { "" } else { "." };
         self.place = format!("{part}{dot}{}", self.place);
@@ -57,8 +56,8 @@ impl From<serde_json::Error> for Fault {
     }
 }
 
-/// [`lenient`] for a flattened field: `#[serde(flatten, deserialize_with = "crate::wire::flat")]`. Without it serde buffers
-/// the fields on the way, and the buffer no longer knows which numbers are quantities.
+/// [`lenient`] for a flattened field: `#[serde(flatten, deserialize_with = "crate::wire::flat")]`. Without it serde
+/// buffers the fields, and the buffer loses which numbers are quantities.
 pub(crate) fn flat<'de, T: DeserializeOwned, D: Deserializer<'de>>(fields: D) -> Result<T, D::Error> {
     let fields = serde_json::Map::deserialize(fields)?;
     lenient(Value::Object(fields)).map_err(serde::de::Error::custom)
@@ -108,7 +107,7 @@ impl<'de> Deserializer<'de> for Lenient {
         visitor: V,
     ) -> Result<V::Value, Fault> {
         if let (Value::Object(condition), "Condition") = (&mut self.0, name) {
-            complete(condition, fields);
+            fill_required(condition, fields);
         }
         self.deserialize_any(visitor)
     }
@@ -128,11 +127,11 @@ impl<'de> Deserializer<'de> for Lenient {
     }
 }
 
-/// Fills in what makes a whole object unreadable if somebody left it out of a condition.
-fn complete(condition: &mut Map<String, Value>, fields: &[&str]) {
+/// Adds required fields that a condition lacks, as they would make the whole object undecodable.
+fn fill_required(condition: &mut Map<String, Value>, fields: &[&str]) {
     let time = "lastTransitionTime";
     if fields.contains(&time) && condition.get(time).is_none_or(Value::is_null) {
-        condition.insert(time.into(), LONG_AGO.into());
+        condition.insert(time.into(), DEFAULT_TRANSITION_TIME.into());
     }
 }
 

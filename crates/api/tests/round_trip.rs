@@ -1,4 +1,4 @@
-//! What a user wrote survives decoding: objects made at random from each kind's own schema come back unchanged.
+//! Decoding loses nothing: objects generated at random from each kind's own schema survive a round trip.
 
 #![allow(clippy::unwrap_used, reason = "a failed unwrap is a failed test")]
 
@@ -7,14 +7,14 @@ use proptest::prelude::*;
 use proptest::test_runner::{RngAlgorithm, TestRng};
 use serde_json::{Map, Value, json};
 
-/// How deep optional fields are still filled in; below, only required ones are.
+/// Depth up to which optional fields are filled in; below, only required ones.
 const DEPTH: usize = 9;
 
-struct Maker {
+struct Generator {
     rng: TestRng,
 }
 
-impl Maker {
+impl Generator {
     fn new(seed: u64) -> Self {
         let mut bytes = [0; 32];
         bytes[..8].copy_from_slice(&seed.to_le_bytes());
@@ -79,7 +79,7 @@ impl Maker {
     }
 }
 
-/// Everything in `wrote` is in `read`. A number may have become the same number in quotes where a quantity is meant.
+/// Finds a path of `wrote` that `read` lacks. A number may have become a string where a quantity is meant.
 fn lost(wrote: &Value, read: &Value, path: &str) -> Option<String> {
     match (wrote, read) {
         (Value::Object(wrote), Value::Object(read)) => wrote.iter().find_map(|(name, value)| {
@@ -107,11 +107,11 @@ proptest! {
     #[test]
     fn nothing_that_a_user_wrote_is_lost(seed: u64) {
         for kind in capstan_api::kinds() {
-            let wrote = Maker::new(seed).object(kind);
+            let wrote = Generator::new(seed).object(kind);
             let read = kind.round_trip(wrote.clone());
             let read = read.map_err(|error| TestCaseError::fail(format!("{}: {error}\n{wrote:#}", kind.kind)))?;
             prop_assert_eq!(lost(&wrote, &read, kind.kind), None);
-            // A second trip changes nothing at all.
+            // A second round trip changes nothing.
             prop_assert_eq!(kind.round_trip(read.clone()).ok(), Some(read));
         }
     }
@@ -134,7 +134,7 @@ fn nulls_read_as_absent() {
         let fields = schema["properties"]["spec"]["properties"].as_object().cloned().unwrap_or_default();
         let optional = |name: &str| !required.as_array().is_some_and(|all| all.iter().any(|one| one == name));
         let nulls = fields.keys().filter(|name| optional(name)).map(|name| (name.clone(), Value::Null));
-        let mut object = Maker::new(1).object(kind);
+        let mut object = Generator::new(1).object(kind);
         if let Some(spec) = object.get_mut("spec").and_then(Value::as_object_mut) {
             spec.extend(nulls);
             assert!(kind.round_trip(object).is_ok(), "{}", kind.kind);

@@ -78,7 +78,7 @@ pub(crate) async fn run(args: Args) -> Result<()> {
         Some(text) => {
             let fake = Arc::new(Fake::new(pretended(text)?));
             if let Some(file) = args.fake_faults {
-                tokio::spawn(stop.clone().run_until_cancelled_owned(suffer(fake.clone(), file)));
+                tokio::spawn(stop.clone().run_until_cancelled_owned(apply_faults(fake.clone(), file)));
             }
             Source::of(fake)
         }
@@ -138,14 +138,14 @@ async fn until_told(stop: CancellationToken) {
 }
 
 /// Breaks and mends pretended GPUs as a file says, now and whenever it changes.
-async fn suffer(fake: Arc<Fake>, file: PathBuf) {
+async fn apply_faults(fake: Arc<Fake>, file: PathBuf) {
     let dir = file.parent().map(Path::to_owned).unwrap_or_default();
     let mut before = Faults::default();
     loop {
         let mut changes = Changes::of(&[&dir]);
         match std::fs::read_to_string(&file).unwrap_or_default().parse::<Faults>() {
             Ok(now) => {
-                fake.suffer(&before, &now);
+                fake.apply_faults(&before, &now);
                 before = now;
             }
             Err(why) => tracing::warn!(file = %file.display(), why, "faults file invalid; keeping the previous faults"),

@@ -1,12 +1,12 @@
-//! GPUs that share the host's memory coherently and GPUs that do not, as kinds of their own.
+//! Coherent and non-coherent GPUs, as separate kinds.
 
 use crate::Spec;
 
-/// The annotation of a device that says which of the two it is.
+/// Annotation of a device: whether it is coherent with host memory.
 pub const COHERENT: &str = "gpu.nvidia.com/coherent";
 
-/// Further specs with the devices of each sort: class `<class>.coherent` and `<class>.noncoherent`. None for a spec
-/// whose devices do not say.
+/// Additional specs with the devices of each sort: class `<class>.coherent` and `<class>.noncoherent`. None if the
+/// devices are not annotated.
 pub fn split_coherent(spec: &Spec) -> Vec<Spec> {
     let sorts = [("true", "coherent"), ("false", "noncoherent")];
     let part = |(value, suffix): (&str, &str)| {

@@ -1,5 +1,4 @@
-//! Putting edits together, and tidying up: nothing twice, nothing in a device that all devices have, the same order
-//! every time.
+//! Merges and normalises container edits: no duplicates, nothing in a device that is common to all, a stable order.
 
 use std::cmp::Ordering;
 use std::hash::Hash;
@@ -9,12 +8,12 @@ use crate::spec::{ContainerEdits, Device};
 use crate::{Error, Result, Spec};
 
 impl ContainerEdits {
-    /// Whether it changes nothing.
+    /// Whether it has no edits.
     pub fn is_empty(&self) -> bool {
         *self == Self::default()
     }
 
-    /// Adds what another one changes.
+    /// Appends other edits.
     pub fn append(&mut self, other: &Self) {
         self.env.extend_from_slice(&other.env);
         self.device_nodes.extend_from_slice(&other.device_nodes);
@@ -27,7 +26,7 @@ impl ContainerEdits {
         }
     }
 
-    /// Leaves out what is there twice.
+    /// Removes duplicates.
     pub fn deduplicate(&mut self) {
         unique(&mut self.env);
         unique(&mut self.device_nodes);
@@ -38,15 +37,15 @@ impl ContainerEdits {
         self.additional_gids.dedup();
     }
 
-    /// Shorter paths first, then by name, so that a directory is mounted before what is in it. Hooks stay as they are:
-    /// they run in that order.
+    /// Sorts by path length, then by name, so that a directory is mounted before its content. Hooks keep their order:
+    /// they run in it.
     pub fn sort(&mut self) {
         self.env.sort();
         self.device_nodes.sort_by(|a, b| by_path(&a.path, &b.path));
         self.mounts.sort_by(|a, b| by_path(&a.container_path, &b.container_path));
     }
 
-    /// What is left without what `common` does already.
+    /// These edits without those in `common`.
     fn without(&self, common: &Self) -> Self {
         let mut rest = self.clone();
         rest.env.retain(|one| !common.env.contains(one));
@@ -70,8 +69,8 @@ fn by_path(a: &str, b: &str) -> Ordering {
 }
 
 impl Spec {
-    /// Nothing twice, nothing in a device that all devices get anyway, everything in order. A device keeps at least
-    /// something: one without edits would be invalid.
+    /// Normalises the spec: removes duplicates and edits common to all devices, and sorts. A device keeps at least one
+    /// edit: without any it would be invalid.
     pub fn simplify(&mut self) {
         self.container_edits.deduplicate();
         self.container_edits.sort();
@@ -86,7 +85,7 @@ impl Spec {
         self.devices.sort_by(|a, b| a.name.cmp(&b.name));
     }
 
-    /// Adds a device that is all others together, unless one is called that already or there is none.
+    /// Adds a device that merges all others, unless that name exists or there are none.
     pub fn add_merged(&mut self, name: &str) -> Result<()> {
         if !is_device_name(name) {
             let why = "it starts and ends with a letter or digit";

@@ -1,8 +1,7 @@
-//! The Container Device Interface as plain data: what a spec holds, what its names may be, when it is valid, and how
-//! specs are merged, tidied up and moved to another root. No files: [`Spec::to_text`] and [`Spec::parse`] are where it
-//! ends.
+//! The Container Device Interface as plain data: spec types, names, validation, and merging, normalising and relocating
+//! specs. No file I/O: [`Spec::to_text`] and [`Spec::parse`] are the boundary.
 //!
-//! Start reading at [`Spec`]; `docs/agents.md` says what ours hold.
+//! Start reading at [`Spec`]; `docs/agents.md` describes ours.
 //! The format: <https://github.com/cncf-tags/container-device-interface/blob/main/SPEC.md>.
 
 mod coherent;
@@ -20,43 +19,43 @@ pub use root::{RelativeTo, RootMove};
 pub use spec::{ContainerEdits, Device, DeviceNode, Hook, IntelRdt, Mount, NetDevice, Spec};
 pub use text::Format;
 
-/// Where specs are that someone wrote by hand, and where those that programs keep.
+/// Directories of static and of dynamic specs.
 pub const DIRECTORIES: [&str; 2] = ["/etc/cdi", "/var/run/cdi"];
 
-/// What is wrong with a spec or a name.
+/// An invalid spec or name.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum Error {
-    /// A name that the format does not allow.
+    /// A name that the specification does not allow.
     #[error("'{value}' is no {what}: {why}")]
     Name {
-        /// What it should name.
+        /// Kind of name.
         what: &'static str,
-        /// What was given.
+        /// The name.
         value: String,
-        /// The rule that it breaks.
+        /// The violated rule.
         why: &'static str,
     },
-    /// Two devices of one name.
+    /// A duplicate device name.
     #[error("device '{0}' is there twice")]
     Duplicate(String),
-    /// A spec without devices says nothing.
+    /// A spec without devices.
     #[error("the spec has no devices")]
     NoDevices,
-    /// A device that changes nothing about a container.
+    /// A device without edits.
     #[error("device '{0}': empty device edits")]
     EmptyDevice(String),
-    /// An edit that a runtime would refuse.
+    /// An edit that a runtime would reject.
     #[error("{place}: {why}")]
     Edit {
-        /// Which edit of which device.
+        /// The device and the edit.
         place: String,
         /// What is wrong.
         why: String,
     },
-    /// Text that holds no spec.
+    /// Text that is not a spec.
     #[error("cannot read the spec: {0}")]
     Text(String),
 }
 
-/// What this crate returns.
+/// Result of this crate.
 pub type Result<T, E = Error> = std::result::Result<T, E>;

@@ -1,4 +1,4 @@
-//! Names: kinds, devices, annotations and files, and what each may be made of.
+//! Names of kinds, devices, annotations and files, with their rules.
 
 use std::fmt;
 use std::str::FromStr;
@@ -14,7 +14,7 @@ pub struct Kind {
 }
 
 impl Kind {
-    /// From its parts.
+    /// A kind from vendor and class.
     pub fn new(vendor: &str, class: &str) -> Result<Self> {
         let letters = "it starts with a letter, ends with a letter or digit, and has only those, '-', '_' and '.'";
         for (what, value) in [("vendor", vendor), ("class", class)] {
@@ -28,17 +28,17 @@ impl Kind {
         Ok(Self { vendor: vendor.to_owned(), class: class.to_owned() })
     }
 
-    /// Who makes the devices.
+    /// Vendor of the devices.
     pub fn vendor(&self) -> &str {
         &self.vendor
     }
 
-    /// What they are.
+    /// Class of the devices.
     pub fn class(&self) -> &str {
         &self.class
     }
 
-    /// A device of this kind.
+    /// A device name of this kind.
     pub fn device(&self, name: &str) -> Result<QualifiedName> {
         if !is_device_name(name) {
             let why = "it starts and ends with a letter or digit, and has only those, '-', '_', '.' and ':'";
@@ -64,12 +64,12 @@ impl fmt::Display for Kind {
     }
 }
 
-/// A device with its kind: `<vendor>/<class>=<name>`.
+/// A qualified device name: `<vendor>/<class>=<name>`.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 pub struct QualifiedName {
-    /// What it is.
+    /// Its kind.
     pub kind: Kind,
-    /// Which one.
+    /// Its name.
     pub name: String,
 }
 
@@ -89,7 +89,7 @@ impl fmt::Display for QualifiedName {
     }
 }
 
-/// Whether a device may be called that.
+/// Whether a device name is valid.
 pub fn is_device_name(name: &str) -> bool {
     let edge = |c: char| c.is_ascii_alphanumeric();
     name.starts_with(edge)
@@ -97,7 +97,7 @@ pub fn is_device_name(name: &str) -> bool {
         && name.chars().all(|c| edge(c) || matches!(c, '-' | '_' | '.' | ':'))
 }
 
-/// The annotation by which a plugin asks for devices: `<prefix><plugin>_<id>`, such as `cdi.k8s.io/plugin_0`.
+/// Annotation key with which a plugin requests devices: `<prefix><plugin>_<id>`, such as `cdi.k8s.io/plugin_0`.
 pub fn annotation_key(prefix: &str, plugin: &str, id: &str) -> Result<String> {
     let name = format!("{plugin}_{}", id.replace('/', "_"));
     let edge = |c: char| c.is_ascii_alphanumeric();
@@ -110,12 +110,12 @@ pub fn annotation_key(prefix: &str, plugin: &str, id: &str) -> Result<String> {
     Ok(format!("{prefix}{name}"))
 }
 
-/// The value of such an annotation.
+/// Annotation value with these devices.
 pub fn annotation_value(devices: &[QualifiedName]) -> String {
     devices.iter().map(ToString::to_string).collect::<Vec<_>>().join(",")
 }
 
-/// The file of a spec: `<vendor>-<class>.yaml`, or `<vendor>-<class>_<id>.yaml` for one that comes and goes.
+/// File name of a spec: `<vendor>-<class>.yaml`, or `<vendor>-<class>_<id>.yaml` for a transient one.
 pub fn file_name(kind: &Kind, id: Option<&str>, format: Format) -> String {
     let id = id.map(|id| format!("_{}", id.replace('/', "_"))).unwrap_or_default();
     format!("{}-{}{id}.{}", kind.vendor, kind.class, format.extension())

@@ -1,14 +1,14 @@
-//! Moving a spec to another root: what was found below `/driver-root` is below `/run/nvidia/driver` for a runtime.
+//! Relocates a spec to another root: files found below `/driver-root` are below `/run/nvidia/driver` for a runtime.
 //!
-//! A path counts as below a root by whole components. A hook's program is looked up where the runtime runs it, which
-//! is the container only for `startContainer`; its arguments name paths of the container it prepares.
+//! Paths are compared by components. A hook's path is on the host, except for `startContainer`, which runs in the
+//! container; its arguments are container paths.
 
 use std::path::{Path, PathBuf};
 
 use crate::Spec;
 use crate::spec::{ContainerEdits, Hook};
 
-/// Whose paths are moved.
+/// Which paths to relocate.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum RelativeTo {
     /// Paths on the host.
@@ -17,19 +17,19 @@ pub enum RelativeTo {
     Container,
 }
 
-/// From one root to another.
+/// A relocation from one root to another.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct RootMove {
-    /// Where the files are now.
+    /// Current root.
     pub from: PathBuf,
-    /// Where they will be.
+    /// New root.
     pub to: PathBuf,
-    /// Whose paths.
+    /// Which paths.
     pub relative_to: RelativeTo,
 }
 
 impl RootMove {
-    /// The spec with every path moved that is below the root.
+    /// Relocates every path of the spec that is below the root.
     pub fn apply(&self, spec: &mut Spec) {
         if self.from == self.to {
             return;
@@ -78,7 +78,7 @@ impl RootMove {
         }
     }
 
-    /// A path, moved if it is below the root.
+    /// Relocates a path, if below the root.
     fn path(&self, path: &str) -> String {
         match Path::new(path).strip_prefix(&self.from) {
             Ok(rest) if rest.as_os_str().is_empty() => self.to.to_string_lossy().into_owned(),

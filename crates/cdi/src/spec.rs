@@ -1,4 +1,4 @@
-//! The document: a kind of device, its devices, and what each changes about a container.
+//! The CDI spec document: a kind, its devices, and their container edits.
 
 use std::collections::BTreeMap;
 
@@ -8,17 +8,17 @@ use serde::{Deserialize, Serialize};
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Spec {
-    /// The oldest version of the format that has all that is used.
+    /// The minimum version of the specification that it needs.
     pub cdi_version: String,
     /// `<vendor>/<class>`.
     pub kind: String,
-    /// Anything else about the spec.
+    /// Annotations of the spec.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub annotations: BTreeMap<String, String>,
     /// The devices.
     #[serde(default)]
     pub devices: Vec<Device>,
-    /// What happens to a container that gets any of the devices.
+    /// Edits for a container with any of the devices.
     #[serde(default, skip_serializing_if = "ContainerEdits::is_empty")]
     pub container_edits: ContainerEdits,
 }
@@ -29,36 +29,36 @@ pub struct Spec {
 pub struct Device {
     /// Name, unique in its kind.
     pub name: String,
-    /// Anything else about the device.
+    /// Annotations of the device.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub annotations: BTreeMap<String, String>,
-    /// What happens to a container that gets it.
+    /// Edits for a container with this device.
     pub container_edits: ContainerEdits,
 }
 
-/// What happens to a container.
+/// Container edits.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct ContainerEdits {
     /// Environment, as `NAME=value`.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub env: Vec<String>,
-    /// Device nodes to make.
+    /// Device nodes to create.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub device_nodes: Vec<DeviceNode>,
     /// Network devices to move in.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub net_devices: Vec<NetDevice>,
-    /// Programs to run while the container is made.
+    /// OCI hooks.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub hooks: Vec<Hook>,
-    /// Files and directories to mount.
+    /// Mounts.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub mounts: Vec<Mount>,
-    /// Intel resource control.
+    /// Intel RDT.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub intel_rdt: Option<IntelRdt>,
-    /// Groups that the container's process joins.
+    /// Additional group IDs of the container's process.
     #[serde(default, rename = "additionalGids", skip_serializing_if = "Vec::is_empty")]
     pub additional_gids: Vec<u32>,
 }
@@ -67,24 +67,24 @@ pub struct ContainerEdits {
 #[derive(Debug, Clone, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct DeviceNode {
-    /// Where it is in the container.
+    /// Path in the container.
     pub path: String,
-    /// Where it is on the host, when elsewhere.
+    /// Path on the host, if different.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub host_path: Option<String>,
     /// `c`, `b`, `u` or `p`.
     #[serde(default, rename = "type", skip_serializing_if = "Option::is_none")]
     pub type_: Option<String>,
-    /// Its driver.
+    /// Major number.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub major: Option<i64>,
-    /// Its number there.
+    /// Minor number.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub minor: Option<i64>,
-    /// Who may do what, as on a file.
+    /// File mode.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub file_mode: Option<u32>,
-    /// What the container may do: some of `r`, `w`, `m`.
+    /// Cgroup permissions: some of `r`, `w`, `m`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub permissions: Option<String>,
     /// Owner.
@@ -95,7 +95,7 @@ pub struct DeviceNode {
     pub gid: Option<u32>,
 }
 
-/// A network device of the host that becomes the container's.
+/// A network device to move into the container.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct NetDevice {
@@ -105,34 +105,34 @@ pub struct NetDevice {
     pub name: String,
 }
 
-/// A program that the runtime runs.
+/// An OCI hook.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Hook {
-    /// When: one of the hooks of the OCI runtime specification.
+    /// Hook type of the OCI runtime specification.
     pub hook_name: String,
-    /// The program, on the host.
+    /// Path of the program on the host.
     pub path: String,
-    /// Its arguments, the first being its own name.
+    /// Its arguments, beginning with its name.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub args: Vec<String>,
     /// Its environment.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub env: Vec<String>,
-    /// Seconds until it is ended.
+    /// Timeout in seconds.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub timeout: Option<i64>,
 }
 
-/// A file or directory of the host in the container.
+/// A bind mount.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Mount {
-    /// Where it is on the host.
+    /// Path on the host.
     pub host_path: String,
-    /// Where it will be in the container.
+    /// Path in the container.
     pub container_path: String,
-    /// Options of the mount.
+    /// Mount options.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub options: Vec<String>,
     /// File system type.
@@ -140,28 +140,28 @@ pub struct Mount {
     pub type_: Option<String>,
 }
 
-/// Intel resource control.
+/// Intel RDT.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct IntelRdt {
     /// Class of service.
     #[serde(default, rename = "closID", skip_serializing_if = "Option::is_none")]
     pub clos_id: Option<String>,
-    /// Share of the cache.
+    /// L3 cache schema.
     #[serde(default, rename = "l3CacheSchema", skip_serializing_if = "Option::is_none")]
     pub l3_cache_schema: Option<String>,
-    /// Share of the memory bandwidth.
+    /// Memory bandwidth schema.
     #[serde(default, rename = "memBwSchema", skip_serializing_if = "Option::is_none")]
     pub mem_bw_schema: Option<String>,
-    /// Any shares.
+    /// Other schemata.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub schemata: Vec<String>,
-    /// Watches cache and bandwidth.
+    /// Enables cache and bandwidth monitoring.
     #[serde(default, rename = "enableMonitoring", skip_serializing_if = "Option::is_none")]
     pub enable_monitoring: Option<bool>,
-    /// Watches the cache.
+    /// Enables cache monitoring.
     #[serde(default, rename = "enableCMT", skip_serializing_if = "Option::is_none")]
     pub enable_cmt: Option<bool>,
-    /// Watches the memory bandwidth.
+    /// Enables memory bandwidth monitoring.
     #[serde(default, rename = "enableMBM", skip_serializing_if = "Option::is_none")]
     pub enable_mbm: Option<bool>,
 }

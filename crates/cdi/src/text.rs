@@ -1,21 +1,21 @@
-//! Specs as text, in either of the two formats that runtimes read.
+//! Serialises specs as YAML or JSON.
 
 use std::path::Path;
 use std::str::FromStr;
 
 use crate::{Error, Result, Spec};
 
-/// How a spec is written.
+/// Format of a spec file.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Format {
-    /// For people.
+    /// YAML.
     Yaml,
-    /// For programs.
+    /// JSON.
     Json,
 }
 
 impl Format {
-    /// What a file of it ends with.
+    /// File extension.
     pub fn extension(self) -> &'static str {
         match self {
             Self::Yaml => "yaml",
@@ -23,7 +23,7 @@ impl Format {
         }
     }
 
-    /// What the name of a file says about its format, if anything.
+    /// The format of a file, by its extension.
     pub fn of(path: &Path) -> Option<Self> {
         match path.extension()?.to_str()? {
             "json" => Some(Self::Json),
@@ -46,7 +46,7 @@ impl FromStr for Format {
 }
 
 impl Spec {
-    /// As text, with the version that it needs.
+    /// Serialises the spec, with its minimum version.
     pub fn to_text(&self, format: Format) -> Result<String> {
         let mut spec = self.clone();
         spec.cdi_version = self.minimum_version().to_owned();
@@ -56,7 +56,7 @@ impl Spec {
         }
     }
 
-    /// From text of either format.
+    /// Parses YAML or JSON.
     pub fn parse(text: &str) -> Result<Self> {
         if text.trim_start().starts_with('{') {
             return serde_json::from_str(text).map_err(text_error);

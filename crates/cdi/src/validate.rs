@@ -1,4 +1,4 @@
-//! When a spec is valid: what a runtime would refuse is refused here, where it was written.
+//! Validates specs, by the rules of runtimes.
 
 use std::collections::BTreeSet;
 
@@ -9,7 +9,7 @@ use crate::{Error, Result, Spec};
 const HOOKS: [&str; 6] = ["prestart", "createRuntime", "createContainer", "startContainer", "poststart", "poststop"];
 
 impl Spec {
-    /// The first thing that is wrong with it.
+    /// Validates the spec; returns the first error.
     pub fn validate(&self) -> Result<()> {
         let kind: Kind = self.kind.parse()?;
         if self.devices.is_empty() {

@@ -1,10 +1,10 @@
-//! The version that a spec needs: the oldest one that has all that it uses, so that old runtimes read what they can.
+//! The minimum version of a spec: the oldest that has all features it uses, for compatibility with old runtimes.
 
 use crate::Spec;
 use crate::spec::ContainerEdits;
 
 impl Spec {
-    /// The oldest version of the format that has all that this spec uses.
+    /// The oldest version of the specification with all features that this spec uses.
     pub fn minimum_version(&self) -> &'static str {
         let all = || std::iter::once(&self.container_edits).chain(self.devices.iter().map(|d| &d.container_edits));
         let class = self.kind.split_once('/').map_or("", |(_, class)| class);

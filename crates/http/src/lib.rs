@@ -1,4 +1,4 @@
-//! A small HTTP/1.1 server: plain or over TLS, bounded, and ended gracefully.
+//! A small HTTP/1.1 server: plain or TLS, with a connection limit and graceful shutdown.
 
 use std::convert::Infallible;
 use std::future::Future;
@@ -21,19 +21,19 @@ use tokio_rustls::TlsAcceptor;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
-/// More connections than this wait.
+/// Maximum number of connections; further ones wait.
 const CONNECTIONS: usize = 256;
 
-/// A client that does not finish its handshake or its headers in this time is left.
+/// Timeout of the TLS handshake and of request headers.
 const HANDSHAKE_TIMEOUT: Duration = Duration::from_secs(10);
 
-/// How long a request may go on after the end was asked for.
+/// Grace period of running requests at shutdown.
 const GRACE: Duration = Duration::from_secs(5);
 
-/// What a request gets.
+/// A response.
 pub type Answer = Response<Full<Bytes>>;
 
-/// Serves until `stop`. `tls` is asked for every connection, so that certificates may change.
+/// Serves until `stop`. `tls` is called for every connection, so that certificates can be rotated.
 pub async fn serve<H, F, T>(listener: TcpListener, tls: T, stop: CancellationToken, handler: H)
 where
     H: Fn(Request<Incoming>) -> F + Send + Sync + 'static,
@@ -46,7 +46,7 @@ where
         loop {
             let Ok(permit) = free.clone().acquire_owned().await else { return };
             let Ok((stream, _)) = listener.accept().await else {
-                // No file descriptors left: others must close first.
+                // Out of file descriptors: wait for others to be closed.
                 tokio::time::sleep(Duration::from_millis(100)).await;
                 continue;
             };
@@ -94,17 +94,17 @@ where
     }
 }
 
-/// The `User-Agent` of our requests: which part of which version asks, for audit logs and flow control.
+/// The `User-Agent` of our requests: role and version, for audit logs and flow control.
 pub fn user_agent(role: &str) -> String {
     format!("capstan/{} ({role})", env!("CARGO_PKG_VERSION"))
 }
 
-/// A short answer in plain text.
+/// A plain-text response.
 pub fn text(code: StatusCode, text: impl Into<String>) -> Answer {
     answer(code, "text/plain; charset=utf-8", text.into())
 }
 
-/// An answer.
+/// A response.
 pub fn answer(code: StatusCode, content_type: &'static str, body: impl Into<Bytes>) -> Answer {
     let mut answer = Response::new(Full::new(body.into()));
     *answer.status_mut() = code;

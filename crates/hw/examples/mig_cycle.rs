@@ -1,4 +1,4 @@
-//! Partitions a GPU into MIG devices and restores it, to prove the calls on real hardware:
+//! Partitions a GPU into MIG devices and restores it, to test the calls on real hardware:
 //! `cargo run -p capstan-hw --example mig_cycle [-- GPU-UUID | --fake]`, as root.
 //!
 //! Every step is a JSON line with its duration. The first step that fails ends the cycle; in any case all instances are
@@ -32,7 +32,7 @@ fn main() -> ExitCode {
     }
 }
 
-/// The hardware of this machine, or a pretended H200.
+/// The hardware of this machine, or a fake H200.
 struct Nodes {
     fake: Option<Arc<Fake>>,
 }
@@ -45,7 +45,7 @@ impl Nodes {
         }
     }
 
-    /// Opened anew for each use: an open library keeps a GPU from being reset.
+    /// Reopened for each use: an open library keeps a GPU from being reset.
     fn hardware(&self) -> Result<Arc<dyn Hardware>> {
         Ok(match &self.fake {
             Some(fake) => fake.clone(),
@@ -71,8 +71,8 @@ impl<'a> Cycle<'a> {
         if !there.is_empty() {
             return Err(Error::InUse(format!("GPU {} with {} instances", gpu.uuid, there.len())));
         }
-        let told = json!({"gpu": gpu.uuid, "name": gpu.name, "driver": inventory.driver, "mig": gpu.mig});
-        Ok((Self { nodes, control, gpu: gpu.uuid.clone(), before: gpu.mig }, told))
+        let result = json!({"gpu": gpu.uuid, "name": gpu.name, "driver": inventory.driver, "mig": gpu.mig});
+        Ok((Self { nodes, control, gpu: gpu.uuid.clone(), before: gpu.mig }, result))
     }
 
     /// All steps, or `None` after the first one that fails.
@@ -83,8 +83,8 @@ impl<'a> Cycle<'a> {
         }
         let profiles = step("list profiles", || {
             let found = control.profiles(gpu)?;
-            let told = found.iter().map(profile).collect();
-            Ok((found, told))
+            let result = found.iter().map(profile).collect();
+            Ok((found, result))
         })?;
         for slices in [3, 1] {
             let chosen = profiles.iter().find(|profile| profile.slices.gpu == slices)?;
@@ -100,8 +100,8 @@ impl<'a> Cycle<'a> {
         step("read the inventory", || {
             let found = self.nodes.hardware()?.inventory()?.gpus.into_iter().find(|it| it.uuid == gpu);
             let devices = found.map(|gpu| gpu.mig_devices).unwrap_or_default();
-            let told = json!(devices);
-            if devices.len() == 2 { Ok(((), told)) } else { Err(Error::NotFound(format!("MIG devices: {told}"))) }
+            let result = json!(devices);
+            if devices.len() == 2 { Ok(((), result)) } else { Err(Error::NotFound(format!("MIG devices: {result}"))) }
         })
     }
 
@@ -110,8 +110,8 @@ impl<'a> Cycle<'a> {
         let (control, gpu) = (&self.control, self.gpu.as_str());
         let there = step("list instances to destroy", || {
             let found = control.instances(gpu)?;
-            let told = json!(found);
-            Ok((found, told))
+            let result = json!(found);
+            Ok((found, result))
         })?;
         let mut whole = Some(());
         for instance in there {
@@ -130,8 +130,12 @@ impl<'a> Cycle<'a> {
         }
         let same = step("compare the mode", || {
             let now = control.mode(gpu)?;
-            let told = json!({"before": self.before, "now": now});
-            if now == self.before { Ok(((), told)) } else { Err(Error::NotFound(format!("mode as before: {told}"))) }
+            let result = json!({"before": self.before, "now": now});
+            if now == self.before {
+                Ok(((), result))
+            } else {
+                Err(Error::NotFound(format!("mode as before: {result}")))
+            }
         });
         same.and(whole)
     }
@@ -145,8 +149,8 @@ impl<'a> Cycle<'a> {
         }
         let now = self.control.mode(&self.gpu)?;
         let switched = matches!(now, MigMode::Enabled { .. }) == (mig == Switch::On);
-        let told = json!({"after": after, "reset": pending, "now": now});
-        if switched { Ok(((), told)) } else { Err(Error::InUse(format!("GPU {} ({told})", self.gpu))) }
+        let result = json!({"after": after, "reset": pending, "now": now});
+        if switched { Ok(((), result)) } else { Err(Error::InUse(format!("GPU {} ({result})", self.gpu))) }
     }
 }
 
@@ -160,18 +164,18 @@ fn profile(profile: &InstanceProfile) -> Value {
     })
 }
 
-/// One step: its name, what it answered or why it failed, and milliseconds.
+/// One step: its name, its result or error, and milliseconds.
 fn step<T>(name: &str, act: impl FnOnce() -> Result<(T, Value)>) -> Option<T> {
     let started = Instant::now();
     let answer = act();
-    let took = started.elapsed().as_secs_f64() * 1e3;
+    let millis = started.elapsed().as_secs_f64() * 1e3;
     match answer {
-        Ok((value, told)) => {
-            println!("{}", json!({"step": name, "ok": true, "ms": took, "answer": told}));
+        Ok((value, result)) => {
+            println!("{}", json!({"step": name, "ok": true, "ms": millis, "answer": result}));
             Some(value)
         }
         Err(error) => {
-            println!("{}", json!({"step": name, "ok": false, "ms": took, "error": error.to_string()}));
+            println!("{}", json!({"step": name, "ok": false, "ms": millis, "error": error.to_string()}));
             None
         }
     }

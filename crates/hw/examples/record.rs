@@ -1,4 +1,4 @@
-//! Prints what the GPUs of this machine say, as a recording: `cargo run -p capstan-hw --example record > node.json`.
+//! Records the GPUs of this machine: `cargo run -p capstan-hw --example record > node.json`.
 
 use std::time::{Duration, Instant};
 
@@ -24,7 +24,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
             eprintln!("activity in {:?}", started.elapsed());
         }
     }
-    // Activity is known between two looks.
+    // Profiling metrics are differences between two samples.
     std::thread::sleep(Duration::from_millis(200));
     let recording = Recording::take(&library)?;
     println!("{}", serde_json::to_string_pretty(&recording)?);

@@ -1,10 +1,10 @@
 //! The hardware of a node by device family: GPUs ([`gpu`]), PCI devices ([`pci`]), network interfaces ([`net`]), kernel
 //! modules ([`modules`]), and fakes of all of them ([`fake`]).
 //!
-//! Everything above this crate sees devices as plain data, never through a handle of a library or a file of the kernel,
-//! and changes them through small traits: [`gpu::nvidia::mig::MigControl`], [`pci::Bus`], [`pci::VirtualFunctions`],
-//! [`modules::Modules`]. What a test feeds is what a node would have said. `unsafe` is allowed in
-//! `gpu::nvidia::nvml::raw` and `gpu::nvidia::cuda::raw` alone.
+//! The rest of the workspace sees devices as plain data, never through a library handle or a kernel file, and changes
+//! them through small traits: [`gpu::nvidia::mig::MigControl`], [`pci::Bus`], [`pci::VirtualFunctions`],
+//! [`modules::Modules`]. Tests replay what a node reports. `unsafe` is allowed only in `gpu::nvidia::nvml::raw` and
+//! `gpu::nvidia::cuda::raw`.
 //!
 //! Start reading at [`gpu::nvidia::Hardware`] and [`sysfs::Attributes`].
 
@@ -19,5 +19,5 @@ pub mod sysfs;
 
 pub use error::Error;
 
-/// What this crate returns.
+/// Result of hardware calls.
 pub type Result<T, E = Error> = std::result::Result<T, E>;

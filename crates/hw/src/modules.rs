@@ -16,17 +16,17 @@ pub struct Module {
     pub references: u32,
     /// Modules that use it.
     pub holders: Vec<String>,
-    /// Its version, where it says one.
+    /// Its version, if any.
     pub version: Option<String>,
-    /// Its parameters, as far as they may be read.
+    /// Its readable parameters.
     pub parameters: BTreeMap<String, String>,
 }
 
 /// The modules of a node's kernel.
 pub trait Modules: Send + Sync {
-    /// Modules that are loaded, by name.
+    /// Loaded modules, by name.
     fn loaded(&self) -> Result<Vec<Module>>;
-    /// Loads a module and its dependencies. One that is loaded already keeps its parameters.
+    /// Loads a module and its dependencies. A loaded module keeps its parameters.
     fn load(&self, name: &str, parameters: &[(&str, &str)]) -> Result<()>;
     /// Unloads one module without references. Its dependencies stay loaded.
     fn unload(&self, name: &str) -> Result<()>;
@@ -46,7 +46,7 @@ pub fn loaded(root: &Path) -> Result<Vec<Module>> {
     Ok(modules)
 }
 
-/// From a line of `/proc/modules`: name, size, references, holders, state. What is still coming or going is not loaded.
+/// Parses a line of `/proc/modules`: name, size, references, holders, state. A module in transition is not loaded.
 fn module(root: &Path, line: &str) -> Option<Module> {
     let words: Vec<&str> = line.split_whitespace().collect();
     let [name, _size, references, holders, state, ..] = words[..] else { return None };
@@ -69,7 +69,7 @@ impl Modules for Host {
     }
 
     fn load(&self, name: &str, parameters: &[(&str, &str)]) -> Result<()> {
-        // The modprobe of the host knows its dependencies, aliases and blacklists.
+        // The host's modprobe knows dependencies, aliases and blacklists.
         let mut command = command_in(self.root(), "modprobe");
         command.arg("--").arg(name).args(parameters.iter().map(|(key, value)| format!("{key}={value}")));
         let failed = |why: String| Error::Call { call: "modprobe", why: format!("{name}: {why}") };

@@ -1,4 +1,4 @@
-//! Network interfaces as sysfs shows them, with the PCI and RDMA devices that they belong to.
+//! Network interfaces in sysfs, with their PCI and RDMA devices.
 
 use std::path::Path;
 

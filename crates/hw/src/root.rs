@@ -1,11 +1,11 @@
-//! Files below a root that is not ours: another container's, the host's, a test's.
+//! Files below another root: a container's, the host's, a test's.
 //!
-//! Every link on the way is resolved inside the root, so that a link in it can never lead to a file outside.
+//! Every symlink is resolved inside the root, so that it cannot lead outside.
 
 use std::path::{Component, Path, PathBuf};
 use std::process::Command;
 
-/// A command that runs a program of a root inside that root (chroot), with the libraries that it came with.
+/// A command for a program in a root (chroot), with its own libraries.
 pub fn command_in(root: &Path, program: &str) -> Command {
     if root == Path::new("/") {
         return Command::new(program);
@@ -15,15 +15,15 @@ pub fn command_in(root: &Path, program: &str) -> Command {
     command
 }
 
-/// Whether a file below `root` can be run: a regular, non-empty file with an execute bit.
+/// Whether a file below `root` is executable: a regular, non-empty file with an execute bit.
 pub fn executable_in(root: &Path, file: &Path) -> bool {
     use std::os::unix::fs::PermissionsExt;
     let Some(file) = resolve_in(root, file) else { return false };
     file.metadata().is_ok_and(|meta| meta.is_file() && meta.len() > 0 && meta.permissions().mode() & 0o111 != 0)
 }
 
-/// The file that a path stands for when every link on the way is taken relative to `root`; `None` when it does not
-/// exist, when `path` is not below `root`, or when links go round in circles.
+/// Resolves a path with every symlink relative to `root`; `None` if it does not exist, is not below `root`, or has a
+/// symlink loop.
 pub fn resolve_in(root: &Path, path: &Path) -> Option<PathBuf> {
     let mut todo: Vec<PathBuf> = components(path.strip_prefix(root).ok()?);
     let mut real = root.to_owned();
@@ -54,7 +54,7 @@ pub fn resolve_in(root: &Path, path: &Path) -> Option<PathBuf> {
     Some(real)
 }
 
-/// The names of a path, last one first; what leads nowhere is left out.
+/// Components of a path in reverse, without `.`.
 fn components(path: &Path) -> Vec<PathBuf> {
     let named = path.components().filter_map(|part| match part {
         Component::Normal(name) => Some(PathBuf::from(name)),

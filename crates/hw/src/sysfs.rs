@@ -1,15 +1,15 @@
-//! Attributes of sysfs below a root: read as text and numbers, and written.
+//! sysfs attributes below a root: read as text and numbers, and written.
 //!
-//! Writing an attribute is a command to the kernel. [`Attributes`] is the one place where such a command leaves this
-//! crate: [`Host`] hands it to the kernel of the node, [`crate::fake::Kernel`] carries it out on a tree of plain files.
-//! The code above it (driver binding, virtual functions) is the same for both.
+//! A write to an attribute is a command to the kernel. [`Attributes`] is the only place where such a write leaves this
+//! crate: [`Host`] passes it to the node's kernel, [`crate::fake::Kernel`] emulates it on a tree of plain files. The
+//! code above it (driver binding, VFs) is the same for both.
 
 use std::io;
 use std::path::{Path, PathBuf};
 
 use crate::{Error, Result};
 
-/// A kernel whose attributes can be read as files and written.
+/// A kernel with readable and writable attributes.
 pub trait Attributes: Send + Sync {
     /// The directory that holds `sys` and `proc`.
     fn root(&self) -> &Path;
@@ -17,7 +17,7 @@ pub trait Attributes: Send + Sync {
     fn store(&self, attribute: &str, value: &str) -> io::Result<()>;
 }
 
-/// The kernel of this node, with the node's root mounted at a directory of ours.
+/// The kernel of this node, with the node's root mounted at a directory.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Host {
     root: PathBuf,
@@ -36,13 +36,13 @@ impl Attributes for Host {
     }
 
     fn store(&self, attribute: &str, value: &str) -> io::Result<()> {
-        // Never created: an attribute that is not there is an error, and one write is one command.
+        // Never created: a missing attribute is an error, and one write is one command.
         let mut file = std::fs::OpenOptions::new().write(true).open(self.root.join(attribute))?;
         io::Write::write_all(&mut file, value.as_bytes())
     }
 }
 
-/// Writes an attribute; what fails is told with its path and value.
+/// Writes an attribute; an error names its path and value.
 pub(crate) fn store(kernel: &(impl Attributes + ?Sized), attribute: &str, value: &str) -> Result<()> {
     kernel.store(attribute, value).map_err(|error| Error::Write {
         path: kernel.root().join(attribute),
@@ -51,7 +51,7 @@ pub(crate) fn store(kernel: &(impl Attributes + ?Sized), attribute: &str, value:
     })
 }
 
-/// Text of an attribute without the line's end.
+/// Text of an attribute without the newline.
 pub(crate) fn text(dir: &Path, name: &str) -> Option<String> {
     std::fs::read_to_string(dir.join(name)).ok().map(|text| text.trim().to_owned())
 }
@@ -61,17 +61,17 @@ pub(crate) fn hex(dir: &Path, name: &str) -> Option<u32> {
     u32::from_str_radix(text(dir, name)?.trim_start_matches("0x"), 16).ok()
 }
 
-/// A number that is not negative; the kernel says -1 for "none".
+/// A non-negative number; the kernel writes -1 for "none".
 pub(crate) fn number(dir: &Path, name: &str) -> Option<u32> {
     text(dir, name)?.parse().ok()
 }
 
-/// Name of what a link leads to, whether or not that is there.
+/// Name of a symlink's target, whether or not it exists.
 pub(crate) fn link(dir: &Path, name: &str) -> Option<String> {
     std::fs::read_link(dir.join(name)).ok().and_then(|to| Some(to.file_name()?.to_str()?.to_owned()))
 }
 
-/// Names in a directory, sorted; a directory that is not there has none.
+/// Sorted names in a directory; empty if it does not exist.
 pub(crate) fn names(dir: &Path) -> Result<Vec<String>> {
     let entries = match std::fs::read_dir(dir) {
         Ok(entries) => entries,

@@ -1,6 +1,6 @@
-//! Measures how soon a device plugin offers its devices: `first_list 10 capstan agent device-plugin`.
+//! Measures how soon a device plugin sends its first device list: `first_list 10 capstan agent device-plugin`.
 //!
-//! It is the plugin's kubelet, starts it as often as asked, and prints the time from each start to the first list.
+//! Acts as the kubelet, starts the plugin this many times, and prints the time from each start to the first list.
 
 use std::path::PathBuf;
 use std::process::{Command, Stdio};

@@ -1,4 +1,4 @@
-//! One connection to a socket, and the calls over it.
+//! A gRPC client connection over a unix socket.
 
 use std::path::{Path, PathBuf};
 use std::task::{Context, Poll};
@@ -15,42 +15,42 @@ use tonic::client::Grpc;
 use tonic::{Request, Status, Streaming};
 use tonic_prost::ProstCodec;
 
-/// How long a socket may take to answer before it counts as dead.
+/// Timeout of connecting and of calls.
 pub const TIMEOUT: Duration = Duration::from_secs(5);
 
-/// The longest answer that is read: a node with hundreds of pods and devices says a few hundred kilobytes.
+/// Maximum response size: a node with hundreds of pods and devices has a few hundred kilobytes.
 const MAX_ANSWER: usize = 16 << 20;
 
-/// Why a call over a socket failed.
+/// Why a call failed.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
-    /// No one listens.
+    /// The connection was refused.
     #[error("{}: {source}", socket.display())]
     Connect {
         /// The socket.
         socket: PathBuf,
-        /// What came back.
+        /// The I/O error.
         source: std::io::Error,
     },
-    /// Someone listens and does not speak the protocol, or not in time.
+    /// The HTTP/2 handshake failed or timed out.
     #[error("{}: {why}", socket.display())]
     Handshake {
         /// The socket.
         socket: PathBuf,
-        /// What went wrong.
+        /// The error.
         why: String,
     },
-    /// The other side refused.
+    /// The server returned an error status.
     #[error("{call}: {} ({:?})", status.message(), status.code())]
     Refused {
-        /// What was asked.
+        /// The call.
         call: &'static str,
-        /// What came back.
+        /// The status.
         status: Box<Status>,
     },
 }
 
-/// A connection to a socket. It ends when the last copy is dropped, and does not come back by itself.
+/// A connection to a socket. It closes when the last clone is dropped, and does not reconnect.
 #[derive(Clone)]
 pub struct Connection {
     sender: SendRequest<Body>,
@@ -77,37 +77,37 @@ impl Connection {
         Ok(Self { sender })
     }
 
-    /// One question, one answer.
-    pub async fn unary<Q, A>(&self, call: &'static str, question: Q) -> Result<A, Error>
+    /// A unary call.
+    pub async fn unary<Q, A>(&self, call: &'static str, request: Q) -> Result<A, Error>
     where
         Q: prost::Message + 'static,
         A: prost::Message + Default + 'static,
     {
-        let asked = async {
+        let result = async {
             let mut grpc = self.grpc().await?;
             let codec = ProstCodec::<Q, A>::default();
-            Ok(grpc.unary(Request::new(question), PathAndQuery::from_static(call), codec).await?.into_inner())
+            Ok(grpc.unary(Request::new(request), PathAndQuery::from_static(call), codec).await?.into_inner())
         };
-        asked.await.map_err(|status| Error::Refused { call, status: Box::new(status) })
+        result.await.map_err(|status| Error::Refused { call, status: Box::new(status) })
     }
 
-    /// One question, answers for as long as the other side has some.
-    pub async fn stream<Q, A>(&self, call: &'static str, question: Q) -> Result<Streaming<A>, Error>
+    /// A server-streaming call.
+    pub async fn stream<Q, A>(&self, call: &'static str, request: Q) -> Result<Streaming<A>, Error>
     where
         Q: prost::Message + 'static,
         A: prost::Message + Default + 'static,
     {
-        let asked = async {
+        let result = async {
             let mut grpc = self.grpc().await?;
             let codec = ProstCodec::<Q, A>::default();
-            let answer = grpc.server_streaming(Request::new(question), PathAndQuery::from_static(call), codec).await?;
+            let answer = grpc.server_streaming(Request::new(request), PathAndQuery::from_static(call), codec).await?;
             Ok(answer.into_inner())
         };
-        asked.await.map_err(|status| Error::Refused { call, status: Box::new(status) })
+        result.await.map_err(|status| Error::Refused { call, status: Box::new(status) })
     }
 
     async fn grpc(&self) -> Result<Grpc<Self>, Status> {
-        // Over a unix socket no host is meant, but HTTP/2 wants one.
+        // HTTP/2 needs an authority, even over a unix socket.
         let mut grpc = Grpc::with_origin(self.clone(), http::Uri::from_static("http://localhost"))
             .max_decoding_message_size(MAX_ANSWER);
         grpc.ready().await.map_err(|error| Status::unavailable(error.to_string()))?;

@@ -1,4 +1,4 @@
-//! How devices are offered to the kubelet and handed to containers: the device plugin API, version `v1beta1`.
+//! The kubelet's device plugin API, version `v1beta1`.
 
 use std::collections::HashMap;
 use std::path::Path;
@@ -13,26 +13,26 @@ use crate::server::{Answer, Call, Service};
 
 /// Directory of the kubelet's socket and of the plugins'.
 pub const DIRECTORY: &str = "/var/lib/kubelet/device-plugins";
-/// The kubelet's socket in it.
+/// Socket of the kubelet.
 pub const SOCKET: &str = "/var/lib/kubelet/device-plugins/kubelet.sock";
-/// The version that is spoken.
+/// API version.
 pub const VERSION: &str = "v1beta1";
-/// A device that may be handed out.
+/// A device that may be allocated.
 pub const HEALTHY: &str = "Healthy";
-/// A device that may not.
+/// A device that may not be allocated.
 pub const UNHEALTHY: &str = "Unhealthy";
 
-/// Name of the call that registers a plugin.
+/// Registers a plugin.
 pub const REGISTER: &str = "/v1beta1.Registration/Register";
-/// Names of the calls that a plugin answers.
+/// Reads the options of a plugin.
 pub const OPTIONS: &str = "/v1beta1.DevicePlugin/GetDevicePluginOptions";
-/// Follows the devices of a plugin.
+/// Streams the devices of a plugin.
 pub const LIST_AND_WATCH: &str = "/v1beta1.DevicePlugin/ListAndWatch";
-/// Asks which devices go well together.
+/// Queries the preferred allocation.
 pub const PREFERRED: &str = "/v1beta1.DevicePlugin/GetPreferredAllocation";
-/// Hands out devices.
+/// Allocates devices.
 pub const ALLOCATE: &str = "/v1beta1.DevicePlugin/Allocate";
-/// Tells that a container is about to start.
+/// Called before a container starts.
 pub const PRE_START: &str = "/v1beta1.DevicePlugin/PreStartContainer";
 
 /// Registers a plugin with the kubelet at `socket`.
@@ -42,15 +42,15 @@ pub async fn register(socket: &Path, request: RegisterRequest) -> Result<(), Err
     Ok(())
 }
 
-/// What a device plugin decides. Calls answer at once, from what is known.
+/// A device plugin. Calls return at once, from known state.
 pub trait DevicePlugin: Send + Sync + 'static {
-    /// What it can do beyond the least.
+    /// Its optional features.
     fn options(&self) -> DevicePluginOptions;
-    /// Its devices, now and after every change.
+    /// Its devices: the current list, then one after every change.
     fn devices(&self) -> BoxStream<'static, ListAndWatchResponse>;
-    /// Which of the free devices go well together.
+    /// The preferred devices among the available ones.
     fn preferred(&self, request: PreferredAllocationRequest) -> Result<PreferredAllocationResponse, Status>;
-    /// What a container needs to use devices.
+    /// What a container needs to use its devices.
     fn allocate(&self, request: AllocateRequest) -> Result<AllocateResponse, Status>;
 }
 
@@ -73,34 +73,34 @@ impl<P: DevicePlugin> Service for Served<P> {
     }
 }
 
-/// Nothing.
+/// An empty message.
 #[derive(Clone, PartialEq, Eq, prost::Message)]
 pub struct Empty {}
 
-/// What a plugin can do beyond the least.
+/// Optional features of a plugin.
 #[derive(Clone, PartialEq, Eq, prost::Message)]
 pub struct DevicePluginOptions {
-    /// It wants to be told before a container starts.
+    /// Call PreStartContainer.
     #[prost(bool, tag = "1")]
     pub pre_start_required: bool,
-    /// It knows which devices go well together.
+    /// GetPreferredAllocation is supported.
     #[prost(bool, tag = "2")]
     pub get_preferred_allocation_available: bool,
 }
 
-/// A plugin that wants to be known.
+/// A registration.
 #[derive(Clone, PartialEq, Eq, prost::Message)]
 pub struct RegisterRequest {
-    /// What it speaks: [`VERSION`].
+    /// API version: [`VERSION`].
     #[prost(string, tag = "1")]
     pub version: String,
     /// File name of its socket.
     #[prost(string, tag = "2")]
     pub endpoint: String,
-    /// The resource that it offers.
+    /// The resource that it advertises.
     #[prost(string, tag = "3")]
     pub resource_name: String,
-    /// What it can do.
+    /// Its optional features.
     #[prost(message, optional, tag = "4")]
     pub options: Option<DevicePluginOptions>,
 }
@@ -116,21 +116,21 @@ pub struct ListAndWatchResponse {
 /// One device.
 #[derive(Clone, PartialEq, Eq, prost::Message)]
 pub struct Device {
-    /// Its name.
+    /// Its ID.
     #[prost(string, tag = "1")]
     pub id: String,
     /// [`HEALTHY`] or [`UNHEALTHY`].
     #[prost(string, tag = "2")]
     pub health: String,
-    /// Where it is in the node.
+    /// Its NUMA affinity.
     #[prost(message, optional, tag = "3")]
     pub topology: Option<TopologyInfo>,
 }
 
-/// Where a device is in the node.
+/// NUMA affinity of a device.
 #[derive(Clone, PartialEq, Eq, prost::Message)]
 pub struct TopologyInfo {
-    /// NUMA nodes that are near to it.
+    /// Its NUMA nodes.
     #[prost(message, repeated, tag = "1")]
     pub nodes: Vec<NumaNode>,
 }
@@ -143,7 +143,7 @@ pub struct NumaNode {
     pub id: i64,
 }
 
-/// Asks which devices go well together, for each container.
+/// A preferred allocation request, for each container.
 #[derive(Clone, PartialEq, Eq, prost::Message)]
 pub struct PreferredAllocationRequest {
     /// The containers.
@@ -151,21 +151,21 @@ pub struct PreferredAllocationRequest {
     pub container_requests: Vec<ContainerPreferredAllocationRequest>,
 }
 
-/// Asks which devices go well together.
+/// A preferred allocation request of a container.
 #[derive(Clone, PartialEq, Eq, prost::Message)]
 pub struct ContainerPreferredAllocationRequest {
-    /// Those that are free.
+    /// Available devices.
     #[prost(string, repeated, tag = "1")]
     pub available_device_ids: Vec<String>,
-    /// Those that must be among the chosen.
+    /// Devices that must be included.
     #[prost(string, repeated, tag = "2")]
     pub must_include_device_ids: Vec<String>,
-    /// How many are wanted.
+    /// Number of devices.
     #[prost(int32, tag = "3")]
     pub allocation_size: i32,
 }
 
-/// Which devices go well together, for each container.
+/// Preferred allocation, for each container.
 #[derive(Clone, PartialEq, Eq, prost::Message)]
 pub struct PreferredAllocationResponse {
     /// The containers.
@@ -173,7 +173,7 @@ pub struct PreferredAllocationResponse {
     pub container_responses: Vec<ContainerPreferredAllocationResponse>,
 }
 
-/// Which devices go well together.
+/// Preferred allocation of a container.
 #[derive(Clone, PartialEq, Eq, prost::Message)]
 pub struct ContainerPreferredAllocationResponse {
     /// The devices.
@@ -181,7 +181,7 @@ pub struct ContainerPreferredAllocationResponse {
     pub device_ids: Vec<String>,
 }
 
-/// Devices that containers get.
+/// An allocation, for each container.
 #[derive(Clone, PartialEq, Eq, prost::Message)]
 pub struct AllocateRequest {
     /// The containers.
@@ -189,7 +189,7 @@ pub struct AllocateRequest {
     pub container_requests: Vec<ContainerAllocateRequest>,
 }
 
-/// Devices that a container gets.
+/// An allocation of a container.
 #[derive(Clone, PartialEq, Eq, prost::Message)]
 pub struct ContainerAllocateRequest {
     /// The devices.
@@ -197,7 +197,7 @@ pub struct ContainerAllocateRequest {
     pub devices_ids: Vec<String>,
 }
 
-/// What containers need.
+/// Responses for each container.
 #[derive(Clone, PartialEq, Eq, prost::Message)]
 pub struct AllocateResponse {
     /// The containers.
@@ -208,7 +208,7 @@ pub struct AllocateResponse {
 /// What a container needs to use its devices.
 #[derive(Clone, PartialEq, Eq, prost::Message)]
 pub struct ContainerAllocateResponse {
-    /// Environment.
+    /// Environment variables.
     #[prost(map = "string, string", tag = "1")]
     pub envs: HashMap<String, String>,
     /// Mounts.
@@ -234,7 +234,7 @@ pub struct Mount {
     /// Path on the host.
     #[prost(string, tag = "2")]
     pub host_path: String,
-    /// Whether the container may not write.
+    /// Whether it is read-only.
     #[prost(bool, tag = "3")]
     pub read_only: bool,
 }
@@ -253,7 +253,7 @@ pub struct DeviceSpec {
     pub permissions: String,
 }
 
-/// A device by its CDI name.
+/// A CDI device.
 #[derive(Clone, PartialEq, Eq, prost::Message)]
 pub struct CdiDevice {
     /// `vendor/class=name`.
@@ -261,7 +261,7 @@ pub struct CdiDevice {
     pub name: String,
 }
 
-/// A container is about to start.
+/// A container that is about to start.
 #[derive(Clone, PartialEq, Eq, prost::Message)]
 pub struct PreStartContainerRequest {
     /// Its devices.
@@ -269,6 +269,6 @@ pub struct PreStartContainerRequest {
     pub devices_ids: Vec<String>,
 }
 
-/// Nothing.
+/// An empty response.
 #[derive(Clone, PartialEq, Eq, prost::Message)]
 pub struct PreStartContainerResponse {}

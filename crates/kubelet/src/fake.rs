@@ -1,5 +1,5 @@
-//! A kubelet for tests: takes registrations, follows the devices of plugins, asks for allocations, and says which
-//! pods hold what. Real sockets, real messages.
+//! A fake kubelet for tests: accepts registrations, watches the devices of plugins, requests allocations, and serves
+//! the pod-resources API. Over real sockets, with real messages.
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -24,23 +24,23 @@ use crate::pod_resources::{
 };
 use crate::server::{Answer, Call, Service, listen, serve};
 
-/// What a plugin said last.
+/// State of a plugin.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Plugin {
     /// File name of its socket.
     pub endpoint: String,
     /// Its devices.
     pub devices: Vec<Device>,
-    /// How often it registered since the kubelet started.
+    /// Registrations since the kubelet started.
     pub registrations: usize,
-    /// How many lists of devices it sent since the kubelet started.
+    /// Device lists received since the kubelet started.
     pub lists: usize,
-    /// Whether its connection ended: it may come back.
+    /// Whether its connection closed: it may register again.
     pub stopped: bool,
 }
 
 impl Plugin {
-    /// Names of its devices that may be handed out.
+    /// IDs of its healthy devices.
     pub fn healthy(&self) -> Vec<&str> {
         self.devices.iter().filter(|device| device.health == HEALTHY).map(|device| device.id.as_str()).collect()
     }
@@ -62,7 +62,7 @@ pub struct Kubelet {
 }
 
 impl Kubelet {
-    /// Starts a kubelet: like a real one, it removes what earlier plugins left in the directory.
+    /// Starts a kubelet: like a real one, it removes sockets of earlier plugins.
     pub fn start(dir: &Path) -> std::io::Result<Self> {
         for entry in std::fs::read_dir(dir)? {
             std::fs::remove_file(entry?.path())?;
@@ -79,7 +79,7 @@ impl Kubelet {
         Ok(kubelet)
     }
 
-    /// Answers on one more socket, as real kubelets do to those who ask for what pods hold.
+    /// Serves on another socket too, as real kubelets do for the pod-resources API.
     pub fn listen_on(&self, socket: &Path) -> std::io::Result<()> {
         let serving = serve(listen(socket)?, self.state.clone(), self.state.stop.clone());
         self.state.followers.spawn(async move {
@@ -95,17 +95,17 @@ impl Kubelet {
         self.state.dir.join("kubelet.sock")
     }
 
-    /// Ends it: connections to plugins are closed.
+    /// Stops it: connections to plugins are closed.
     pub async fn stop(self) {
         self.state.stop.cancel();
         self.state.followers.close();
         self.state.followers.wait().await;
     }
 
-    /// Waits until the plugin of a resource is as wanted; gives what it said then.
+    /// Waits until the plugin of a resource matches; returns its state.
     ///
     /// # Panics
-    /// When that does not come true in time: the test has failed.
+    /// On timeout: the test has failed.
     pub async fn until(&self, resource: &str, wanted: impl Fn(&Plugin) -> bool) -> Plugin {
         let mut plugins = self.state.plugins.subscribe();
         let is_so = |plugins: &Plugins| plugins.get(resource).is_some_and(&wanted);
@@ -114,7 +114,7 @@ impl Kubelet {
         found.unwrap_or_else(|| panic!("{resource} never became as wanted: {:?}", self.plugins()))
     }
 
-    /// Every plugin, by resource, now and whenever one says something.
+    /// Watches all plugins, by resource.
     pub fn watch(&self) -> watch::Receiver<BTreeMap<String, Plugin>> {
         self.state.plugins.subscribe()
     }
@@ -124,7 +124,7 @@ impl Kubelet {
         self.state.plugins.borrow().clone()
     }
 
-    /// Hands devices to a container.
+    /// Allocates devices to a container.
     pub async fn allocate(&self, resource: &str, ids: &[&str]) -> Result<ContainerAllocateResponse, Error> {
         let devices_ids = ids.iter().map(|&id| id.to_owned()).collect();
         let request = AllocateRequest { container_requests: vec![ContainerAllocateRequest { devices_ids }] };
@@ -132,7 +132,7 @@ impl Kubelet {
         Ok(answer.container_responses.into_iter().next().unwrap_or_default())
     }
 
-    /// Asks which of the free devices of a resource go well together.
+    /// Queries the preferred allocation of a resource.
     pub async fn preferred(&self, resource: &str, free: &[&str], size: i32) -> Result<Vec<String>, Error> {
         let container = ContainerPreferredAllocationRequest {
             available_device_ids: free.iter().map(|&id| id.to_owned()).collect(),
@@ -144,7 +144,7 @@ impl Kubelet {
         Ok(answer.container_responses.into_iter().next().map(|chosen| chosen.device_ids).unwrap_or_default())
     }
 
-    /// What pods hold from now on.
+    /// Sets the pods of the pod-resources API.
     pub fn set_pods(&self, pods: Vec<PodResources>) {
         *self.state.pods.lock().unwrap_or_else(PoisonError::into_inner) = pods;
     }
@@ -155,7 +155,7 @@ impl Kubelet {
     }
 }
 
-/// Its socket and its connections end with it.
+/// Closes its socket and connections.
 impl Drop for Kubelet {
     fn drop(&mut self) {
         self.state.stop.cancel();
@@ -201,7 +201,7 @@ impl State {
         Ok(Empty {})
     }
 
-    /// Asks a plugin the way a kubelet does: its options, then its devices for as long as it answers.
+    /// Handles a plugin as a kubelet does: reads its options, then streams its devices.
     async fn follow(&self, request: RegisterRequest) -> Result<(), Error> {
         let connection = Connection::open(&self.dir.join(&request.endpoint)).await?;
         let _: DevicePluginOptions = connection.unary(OPTIONS, Empty {}).await?;
@@ -220,7 +220,7 @@ impl State {
             known.endpoint.clone_from(&request.endpoint);
             mine = known.registrations;
         });
-        // What an earlier connection still says does not count once the plugin registered again.
+        // Ignore messages of an earlier connection once the plugin has registered again.
         let change = |change: &dyn Fn(&mut Plugin)| {
             self.plugins.send_if_modified(|plugins| match plugins.get_mut(&request.resource_name) {
                 Some(known) if known.registrations == mine => {

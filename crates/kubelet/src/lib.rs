@@ -1,10 +1,8 @@
-//! What is spoken with a kubelet over its unix sockets: device plugins ([`device_plugin`]), which pod holds which
-//! device ([`pod_resources`]), plugins that announce themselves ([`registration`]), and a kubelet for tests
-//! ([`fake`]).
+//! The kubelet's gRPC APIs over unix sockets: device plugins ([`device_plugin`]), pod resources ([`pod_resources`]),
+//! plugin registration ([`registration`]), and a fake kubelet ([`fake`]).
 //!
-//! The messages are written here as Rust types with their field numbers, not generated: they have not changed
-//! incompatibly in years, and nothing but Rust is needed to build them. Field names follow the protocol where they
-//! are seen by others, and Rust elsewhere; only numbers and types go over the wire.
+//! Messages are Rust types with field numbers, not generated: they have not changed incompatibly in years, and building
+//! them needs only Rust. Public field names follow the protocol; only numbers and types are on the wire.
 
 pub mod client;
 pub mod device_plugin;

@@ -1,30 +1,30 @@
-//! Which pod holds which device: the kubelet's pod-resources API, version 1.
+//! The kubelet's pod-resources API, version 1: which pod holds which device.
 
 use std::path::Path;
 
 use crate::client::{Connection, Error};
 
-/// Where the kubelet serves it.
+/// Socket of the API.
 pub const SOCKET: &str = "/var/lib/kubelet/pod-resources/kubelet.sock";
 
-/// Name of the call that lists pods.
+/// Lists the resources of pods.
 pub const LIST: &str = "/v1.PodResourcesLister/List";
-/// Name of the call that lists what pods could get.
+/// Reads the allocatable resources.
 pub const ALLOCATABLE: &str = "/v1.PodResourcesLister/GetAllocatableResources";
 
-/// All pods of the node that hold something, asked now.
+/// Lists the pods of the node with their resources.
 pub async fn list(socket: &Path) -> Result<Vec<PodResources>, Error> {
     let connection = Connection::open(socket).await?;
     let answer: ListPodResourcesResponse = connection.unary(LIST, ListPodResourcesRequest {}).await?;
     Ok(answer.pod_resources)
 }
 
-/// What the pods of the node could get, asked now.
+/// Reads the allocatable resources of the node.
 pub async fn allocatable(socket: &Path) -> Result<AllocatableResourcesResponse, Error> {
     Connection::open(socket).await?.unary(ALLOCATABLE, AllocatableResourcesRequest {}).await
 }
 
-/// Asks for all pods.
+/// Lists pods.
 #[derive(Clone, PartialEq, prost::Message)]
 pub struct ListPodResourcesRequest {}
 
@@ -36,22 +36,22 @@ pub struct ListPodResourcesResponse {
     pub pod_resources: Vec<PodResources>,
 }
 
-/// Asks what could be allocated.
+/// Reads allocatable resources.
 #[derive(Clone, PartialEq, prost::Message)]
 pub struct AllocatableResourcesRequest {}
 
-/// What could be allocated.
+/// Allocatable resources.
 #[derive(Clone, PartialEq, prost::Message)]
 pub struct AllocatableResourcesResponse {
     /// Devices, by resource.
     #[prost(message, repeated, tag = "1")]
     pub devices: Vec<ContainerDevices>,
-    /// Processors that may be pinned.
+    /// CPUs for exclusive use.
     #[prost(int64, repeated, tag = "2")]
     pub cpu_ids: Vec<i64>,
 }
 
-/// What one pod holds.
+/// Resources of a pod.
 #[derive(Clone, PartialEq, prost::Message)]
 pub struct PodResources {
     /// Name of the pod.
@@ -65,7 +65,7 @@ pub struct PodResources {
     pub containers: Vec<ContainerResources>,
 }
 
-/// What one container holds.
+/// Resources of a container.
 #[derive(Clone, PartialEq, prost::Message)]
 pub struct ContainerResources {
     /// Name of the container.
@@ -85,12 +85,12 @@ pub struct ContainerDevices {
     /// The resource, such as `nvidia.com/gpu`.
     #[prost(string, tag = "1")]
     pub resource_name: String,
-    /// Devices, as their plugin calls them.
+    /// Device IDs of the plugin.
     #[prost(string, repeated, tag = "2")]
     pub device_ids: Vec<String>,
 }
 
-/// What a resource claim gave a container.
+/// Devices of a resource claim in a container.
 #[derive(Clone, PartialEq, prost::Message)]
 pub struct DynamicResource {
     /// Name of the claim.
@@ -107,19 +107,19 @@ pub struct DynamicResource {
 /// One device of a claim.
 #[derive(Clone, PartialEq, prost::Message)]
 pub struct ClaimResource {
-    /// How the container runtime is told.
+    /// CDI names for the container runtime.
     #[prost(message, repeated, tag = "1")]
     pub cdi_devices: Vec<CdiDevice>,
-    /// Driver that owns the device, such as `gpu.nvidia.com`.
+    /// The DRA driver, such as `gpu.nvidia.com`.
     #[prost(string, tag = "2")]
     pub driver_name: String,
-    /// Its pool, most often the node's name.
+    /// Its pool, usually the node name.
     #[prost(string, tag = "3")]
     pub pool_name: String,
     /// Its name in the pool.
     #[prost(string, tag = "4")]
     pub device_name: String,
-    /// The share of it, where a device is handed out more than once.
+    /// Share ID, for a device with consumable capacity.
     #[prost(string, optional, tag = "5")]
     pub share_id: Option<String>,
 }

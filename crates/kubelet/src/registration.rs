@@ -1,5 +1,4 @@
-//! How a plugin announces itself in the kubelet's plugin directory, version 1: the kubelet finds its socket there
-//! and asks.
+//! The kubelet's plugin registration API, version 1: the kubelet finds a socket in its plugin directory and calls it.
 
 use std::sync::Arc;
 
@@ -7,19 +6,19 @@ use futures::future::BoxFuture;
 
 use crate::server::{Answer, Call, Service};
 
-/// Directory that the kubelet searches for sockets.
+/// The kubelet's plugin directory.
 pub const DIRECTORY: &str = "/var/lib/kubelet/plugins_registry";
 
-/// Name of the call that asks who we are.
+/// Reads the plugin's info.
 pub const GET_INFO: &str = "/pluginregistration.Registration/GetInfo";
-/// Name of the call that says whether we were taken.
+/// Reports whether the plugin was registered.
 pub const NOTIFY: &str = "/pluginregistration.Registration/NotifyRegistrationStatus";
 
-/// Asks who we are.
+/// Reads the plugin's info.
 #[derive(Clone, PartialEq, Eq, prost::Message)]
 pub struct InfoRequest {}
 
-/// Who we are.
+/// A plugin's info.
 #[derive(Clone, PartialEq, Eq, prost::Message)]
 pub struct PluginInfo {
     /// `DRAPlugin`, `DevicePlugin` or `CSIPlugin`.
@@ -28,7 +27,7 @@ pub struct PluginInfo {
     /// Name of the driver.
     #[prost(string, tag = "2")]
     pub name: String,
-    /// Socket that serves it; empty when it is the one that was asked.
+    /// Socket of the plugin; empty for the registration socket itself.
     #[prost(string, tag = "3")]
     pub endpoint: String,
     /// Versions of its services.
@@ -36,37 +35,37 @@ pub struct PluginInfo {
     pub supported_versions: Vec<String>,
 }
 
-/// Whether we were taken.
+/// Result of the registration.
 #[derive(Clone, PartialEq, Eq, prost::Message)]
 pub struct RegistrationStatus {
-    /// Yes or no.
+    /// Whether it was registered.
     #[prost(bool, tag = "1")]
     pub plugin_registered: bool,
-    /// Why not.
+    /// The error.
     #[prost(string, tag = "2")]
     pub error: String,
 }
 
-/// Nothing.
+/// An empty response.
 #[derive(Clone, PartialEq, Eq, prost::Message)]
 pub struct RegistrationStatusResponse {}
 
-/// Announces one plugin: says who it is, and hands on whether it was taken.
-pub struct Announcement {
-    /// Who it is.
+/// Serves the registration API of one plugin.
+pub struct RegistrationService {
+    /// Its info.
     pub info: PluginInfo,
-    /// Told what the kubelet decided, each time it does.
-    pub taken: tokio::sync::watch::Sender<Option<RegistrationStatus>>,
+    /// The kubelet's latest registration result.
+    pub status: tokio::sync::watch::Sender<Option<RegistrationStatus>>,
 }
 
-impl Service for Announcement {
+impl Service for RegistrationService {
     fn call(self: Arc<Self>, call: Call) -> BoxFuture<'static, Answer> {
         Box::pin(async move {
             match call.name() {
                 GET_INFO => call.unary(move |_: InfoRequest| Ok(self.info.clone())).await,
                 NOTIFY => {
                     call.unary(move |status: RegistrationStatus| {
-                        self.taken.send_replace(Some(status));
+                        self.status.send_replace(Some(status));
                         Ok(RegistrationStatusResponse {})
                     })
                     .await

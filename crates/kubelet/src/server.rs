@@ -1,4 +1,4 @@
-//! Serves calls on a socket: connections come and go, each call is one future.
+//! A gRPC server on a unix socket.
 
 use std::convert::Infallible;
 use std::path::{Path, PathBuf};
@@ -17,21 +17,21 @@ use tonic::body::Body;
 use tonic::{Request, Response, Status};
 use tonic_prost::ProstCodec;
 
-/// An answer on its way.
+/// A response.
 pub type Answer = http::Response<Body>;
 
-/// A call as it came in: which one, and its message still encoded.
+/// An incoming call with its encoded message.
 pub struct Call {
     request: http::Request<Incoming>,
 }
 
 impl Call {
-    /// The call's full name, such as `/v1beta1.DevicePlugin/Allocate`.
+    /// The full method name, such as `/v1beta1.DevicePlugin/Allocate`.
     pub fn name(&self) -> &str {
         self.request.uri().path()
     }
 
-    /// Answers once.
+    /// Handles a unary call.
     pub async fn unary<Q, A, F>(self, answer: F) -> Answer
     where
         Q: prost::Message + Default + Send + 'static,
@@ -45,7 +45,7 @@ impl Call {
         tonic::server::Grpc::new(ProstCodec::<A, Q>::default()).unary(service, self.request).await
     }
 
-    /// Answers once, after waiting for something.
+    /// Handles a unary call with an async handler.
     pub async fn unary_async<Q, A, F, W>(self, answer: F) -> Answer
     where
         Q: prost::Message + Default + Send + 'static,
@@ -60,7 +60,7 @@ impl Call {
         tonic::server::Grpc::new(ProstCodec::<A, Q>::default()).unary(service, self.request).await
     }
 
-    /// Answers for as long as the stream goes on.
+    /// Handles a server-streaming call.
     pub async fn stream<Q, A, S, F>(self, answers: F) -> Answer
     where
         Q: prost::Message + Default + Send + 'static,
@@ -75,19 +75,19 @@ impl Call {
         tonic::server::Grpc::new(ProstCodec::<A, Q>::default()).server_streaming(service, self.request).await
     }
 
-    /// Says that there is no such call.
+    /// Responds with UNIMPLEMENTED.
     pub fn unknown(self) -> Answer {
         Status::unimplemented(format!("no call {}", self.name())).into_http()
     }
 }
 
-/// Something that answers calls.
+/// A gRPC service.
 pub trait Service: Send + Sync + 'static {
-    /// Answers one call.
+    /// Handles one call.
     fn call(self: Arc<Self>, call: Call) -> BoxFuture<'static, Answer>;
 }
 
-/// Listens on a socket, in place of whatever file was left there by one who died.
+/// Binds a socket, replacing a stale file.
 pub fn listen(socket: &Path) -> std::io::Result<UnixListener> {
     match std::fs::remove_file(socket) {
         Err(error) if error.kind() != std::io::ErrorKind::NotFound => Err(error),
@@ -95,20 +95,20 @@ pub fn listen(socket: &Path) -> std::io::Result<UnixListener> {
     }
 }
 
-/// The file of a socket that we made. Whoever listens there after us made another one under the same name.
+/// Identity of the socket file that we created: a successor may have created another one at the same path.
 #[derive(Debug)]
-pub struct OwnFile {
+pub struct SocketFile {
     path: PathBuf,
     identity: Option<(u64, u64)>,
 }
 
-impl OwnFile {
-    /// Of the socket that was made just now.
+impl SocketFile {
+    /// The identity of the socket that was just created.
     pub fn of(socket: &Path) -> Self {
         Self { path: socket.to_owned(), identity: identity(socket) }
     }
 
-    /// Removes it, unless it is another's by now.
+    /// Removes it, unless a successor has replaced it.
     pub fn remove(&self) -> std::io::Result<()> {
         if self.identity.is_none() || identity(&self.path) != self.identity {
             return Ok(());
@@ -125,10 +125,10 @@ fn identity(path: &Path) -> Option<(u64, u64)> {
     std::fs::symlink_metadata(path).ok().map(|file| (file.dev(), file.ino()))
 }
 
-/// Serves until told to stop, then ends every connection; an error is one of the listener.
+/// Serves until stopped, then closes every connection; returns errors of the listener.
 pub async fn serve(listener: UnixListener, service: Arc<dyn Service>, stop: CancellationToken) -> std::io::Result<()> {
     let connections = TaskTracker::new();
-    // Ours alone, so that connections end too when the listener fails.
+    // A child token, so that connections close too when the listener fails.
     let end = stop.child_token();
     let failed = loop {
         let accepted = tokio::select! {

@@ -1,4 +1,4 @@
-//! Calls over real sockets, and the bytes that go over them.
+//! Calls over real sockets, and their wire format.
 
 use capstan_kubelet::device_plugin::{self, Device, NumaNode, RegisterRequest, TopologyInfo};
 use capstan_kubelet::fake::Kubelet;

@@ -1,8 +1,8 @@
-//! The contract of a node, shared by whoever deploys to it, runs on it, imitates it or looks at it.
+//! The contract of a GPU node, shared by operator, agent, simulator and inspection.
 //!
-//! [`labels`] are the keys of the Node object, [`validation`] the files by which operands tell each other how far the
-//! node is, [`paths`] the directories that they agree on, and [`ROLES`] what the agent can be. Names and values are those
-//! of the GPU Operator: images of others read and write them too. Nothing here does anything.
+//! [`labels`] are keys of the Node object, [`validation`] the files with which operands signal readiness, [`paths`]
+//! shared directories, and [`ROLES`] the agent's roles. Names and values are those of the GPU Operator: other images
+//! read and write them too. Constants only.
 
 pub mod labels;
 pub mod paths;

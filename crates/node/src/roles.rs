@@ -1,15 +1,15 @@
-//! The roles of the agent: one row each. Whoever deploys, runs or imitates a role takes its name and label from here.
+//! The roles of the agent, one row each: the only source of their names and labels.
 
-/// What the agent can be on a node.
+/// A role of the agent.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Role {
     /// Its name on the command line, `capstan agent NAME`, and in `--roles`.
     pub name: &'static str,
-    /// The operand that deploys it, as conditions and metrics call it; `None` for one that runs inside another's pod.
+    /// The operand that deploys it, as in conditions and metrics; `None` if it runs in another's pod.
     pub operand: Option<&'static str>,
     /// The name of its deploy label, without the prefix.
     pub deploy: Option<&'static str>,
-    /// The label of a node that says whether it should have the role; `None` for one that goes with the others.
+    /// The node label that enables the role; `None` if it always runs.
     pub deploy_label: Option<&'static str>,
 }
 
@@ -57,21 +57,21 @@ macro_rules! roles {
 }
 
 roles! {
-    /// Offers GPUs to the kubelet and hands them to containers.
+    /// Advertises GPUs to the kubelet and allocates them to containers.
     DEVICE_PLUGIN: "device-plugin", operand "state-device-plugin", deploy "device-plugin";
-    /// Runs the daemons that let processes share a GPU.
+    /// Runs the MPS control daemons.
     MPS_CONTROL_DAEMON: "mps-control-daemon", operand "state-mps-control-daemon";
-    /// Says in labels what the node has.
+    /// Publishes node labels.
     FEATURE_DISCOVERY: "feature-discovery", operand "gpu-feature-discovery", deploy "gpu-feature-discovery";
-    /// Keeps the CDI spec of the node true.
+    /// Maintains the node's CDI spec.
     CDI_SPECS: "cdi-specs";
-    /// Serves metrics of GPUs.
+    /// Serves GPU metrics.
     EXPORTER: "exporter", operand "state-dcgm-exporter", deploy "dcgm-exporter";
-    /// Proves that a part of the node works. It ends when that is proved.
+    /// Validates one component of the node, then exits.
     VALIDATOR: "validator", operand "state-operator-validation";
-    /// Serves how far the node is.
+    /// Serves node status metrics.
     NODE_STATUS_EXPORTER: "node-status-exporter", operand "state-node-status-exporter", deploy "node-status-exporter";
-    /// Keeps the config that the node's label chooses where programs read it.
+    /// Copies the config that the node label selects.
     CONFIG_MANAGER: "config-manager";
 }
 

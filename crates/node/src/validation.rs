@@ -1,20 +1,20 @@
-//! Files by which the parts of a node tell each other how far they are. What is proved has a file that ends in
-//! [`READY_SUFFIX`]; files that begin with a dot are written by the containers themselves.
+//! Validation files, with which the operands of a node signal readiness. Validated components have a file with the
+//! suffix [`READY_SUFFIX`]; dot files are written by the containers themselves.
 
 /// Directory of the files.
 pub const DIR: &str = "/run/nvidia/validations";
-/// How the names of files end that the validator writes.
+/// Suffix of the validator's files.
 pub const READY_SUFFIX: &str = "-ready";
 
-/// The driver answers. Holds the driver's roots, as variables.
+/// The driver works. Contains the driver's roots, as variables.
 pub const DRIVER: &str = "driver-ready";
-/// The container runtime gives containers the driver.
+/// The container runtime injects the driver.
 pub const TOOLKIT: &str = "toolkit-ready";
 /// GPUs compute.
 pub const CUDA: &str = "cuda-ready";
-/// Pods of the node can have GPUs.
+/// Pods of the node can get GPUs.
 pub const PLUGIN: &str = "plugin-ready";
-/// The network driver is loaded.
+/// The MOFED driver is loaded.
 pub const MOFED: &str = "mofed-ready";
 /// GPUDirect Storage is loaded.
 pub const NVIDIA_FS: &str = "nvidia-fs-ready";
@@ -22,24 +22,24 @@ pub const NVIDIA_FS: &str = "nvidia-fs-ready";
 pub const GDRCOPY: &str = "gdrcopy-ready";
 /// GPUDirect RDMA is loaded.
 pub const NVIDIA_PEERMEM: &str = "nvidia-peermem-ready";
-/// GPUs are bound for virtual machines.
+/// GPUs are bound to vfio-pci.
 pub const VFIO_PCI: &str = "vfio-pci-ready";
-/// The vGPU manager of a container works.
+/// The vGPU manager container works.
 pub const VGPU_MANAGER: &str = "vgpu-manager-ready";
-/// The host's own vGPU manager works.
+/// The host's vGPU manager works.
 pub const HOST_VGPU_MANAGER: &str = "host-vgpu-manager-ready";
-/// Virtual GPUs are made.
+/// vGPU devices exist.
 pub const VGPU_DEVICES: &str = "vgpu-devices-ready";
-/// The mode of confidential computing is set.
+/// The confidential computing mode is set.
 pub const CC_MANAGER: &str = "cc-manager-ready";
-/// What the node's GPUs are for, as text.
+/// Workload type of the node's GPUs, as text.
 pub const WORKLOAD_TYPE: &str = "workload-type";
 
-/// The driver's container has loaded its modules. Holds what it loaded beside the driver.
+/// The driver container has loaded its modules. Lists the additional ones.
 pub const DRIVER_CONTAINER: &str = ".driver-ctr-ready";
-/// The confidential computing manager's container is done.
+/// The confidential computing manager container is done.
 pub const CC_MANAGER_CONTAINER: &str = ".cc-manager-ctr-ready";
-/// In [`crate::paths::MOFED`]: the network driver's container has loaded its modules.
+/// In [`crate::paths::MOFED`]: the MOFED container has loaded its modules.
 pub const MOFED_CONTAINER: &str = ".driver-ready";
 
 macro_rules! file {

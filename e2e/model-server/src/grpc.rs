@@ -1,7 +1,7 @@
-//! The health service of an endpoint picker, as far as a probe asks: every call is answered with "serving".
+//! The gRPC health service of an endpoint picker, just enough for a probe: every call returns SERVING.
 //!
-//! A gRPC server in earnest would be the largest part of this program. A probe sends one call per connection and reads
-//! nothing but the answer, so what it sends is only followed frame by frame, and never decoded.
+//! A full gRPC server would be the largest part of this program. A probe makes one call per connection and reads only
+//! the response, so requests are read frame by frame and never decoded.
 
 use std::io::{Error, ErrorKind, Read, Write};
 use std::net::{TcpListener, TcpStream};
@@ -13,25 +13,25 @@ const HEADERS: u8 = 1;
 const SETTINGS: u8 = 4;
 const PING: u8 = 6;
 
-/// On settings and pings.
+/// Flag of SETTINGS and PING.
 const ACK: u8 = 1;
-/// On data and headers.
+/// Flag of DATA and HEADERS.
 const END_STREAM: u8 = 1;
-/// On headers.
+/// Flag of HEADERS.
 const END_HEADERS: u8 = 4;
 
 /// `:status: 200` and `content-type: application/grpc`.
 const BEGIN: &[u8] = b"\x88\x0f\x10\x10application/grpc";
-/// A message of two bytes: the field `status` is 1.
+/// A HealthCheckResponse with `status` 1 (SERVING), length-prefixed.
 const SERVING: &[u8] = &[0, 0, 0, 0, 2, 8, 1];
 /// `grpc-status: 0`.
 const END: &[u8] = b"\x00\x0bgrpc-status\x010";
 
-/// Answers on that port for as long as the process runs; not at all where another container has it.
+/// Serves on this port until the process exits; not if another container has bound it.
 pub(crate) fn listen(port: u16) {
     let Ok(listener) = TcpListener::bind(("0.0.0.0", port)) else { return };
     for stream in listener.incoming().flatten() {
-        // A client that goes away is no failure.
+        // A disconnecting client is no failure.
         std::thread::spawn(move || drop(serve(stream)));
     }
 }

@@ -1,8 +1,7 @@
-//! A model server without a model: answers the requests that probes and users of a NIM send. For tests only.
+//! A model server without a model: responds to the requests that probes and clients of a NIM send. For tests only.
 //!
-//! It stands in for every NIM image on a test cluster. Under the name of a program that downloads it leaves a file where
-//! the model would be, and as a builder of engines the list of what was built. It says that it is well to whoever probes an
-//! endpoint picker.
+//! It replaces every NIM image on a test cluster. Under the name of a download program it writes a file in place of the
+//! model, and as an engine builder a list of built engines. It also serves the health probe of an endpoint picker.
 
 mod grpc;
 
@@ -10,7 +9,7 @@ use std::io::{BufRead, BufReader, Write};
 use std::net::{TcpListener, TcpStream};
 use std::path::{Path, PathBuf};
 
-/// Where an endpoint picker says how it is doing.
+/// Port of the endpoint picker's health service.
 const PICKER_HEALTH: u16 = 9003;
 
 #[tokio::main(flavor = "current_thread")]
@@ -22,7 +21,7 @@ async fn main() -> std::io::Result<()> {
     if let Ok(model) = std::env::var("NIM_CUSTOM_MODEL_NAME") {
         build(&store, &model)?;
     }
-    // As the first process of a container it would ignore the signal, and every deletion would take half a minute.
+    // PID 1 ignores SIGTERM by default, and every deletion would take the full grace period.
     let mut terminated = tokio::signal::unix::signal(tokio::signal::unix::SignalKind::terminate())?;
     tokio::task::spawn_blocking(|| grpc::listen(PICKER_HEALTH));
     let server = tokio::task::spawn_blocking(listen);
@@ -38,7 +37,7 @@ fn download(store: &Path) -> std::io::Result<()> {
     Ok(())
 }
 
-/// What is left of a build: a profile that serves the model under another name.
+/// Output of a build: a profile that serves the model under another name.
 fn build(store: &Path, model: &str) -> std::io::Result<()> {
     let folder = store.join("local_cache");
     std::fs::create_dir_all(&folder)?;
@@ -51,7 +50,7 @@ fn listen() -> std::io::Result<()> {
     let address = format!("0.0.0.0:{}", port.as_deref().unwrap_or("8000"));
     let listener = match TcpListener::bind(&address) {
         Ok(listener) => listener,
-        // A sidecar: the server of this pod is another container.
+        // A sidecar: another container of this pod is the server.
         Err(error) => loop {
             println!("not listening on {address}: {error}");
             std::thread::park();
@@ -59,7 +58,7 @@ fn listen() -> std::io::Result<()> {
     };
     println!("listening on {address}");
     for stream in listener.incoming().flatten() {
-        // One thread per connection: probes are few. A client that goes away is no failure.
+        // One thread per connection: probes are few. A disconnecting client is no failure.
         std::thread::spawn(move || drop(serve(&stream)));
     }
     Ok(())
@@ -78,7 +77,7 @@ fn serve(mut stream: &TcpStream) -> std::io::Result<()> {
     )
 }
 
-/// Status and body of a GET.
+/// Status and body of a GET response.
 fn answer(path: &str) -> (&'static str, &'static str) {
     match path.split('?').next().unwrap_or_default() {
         "/v1/health/ready" | "/v1/health/live" => ("200 OK", r#"{"object":"health.response","message":"ready"}"#),

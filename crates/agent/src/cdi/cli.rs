@@ -1,4 +1,4 @@
-//! `cdi generate`, `cdi list`, `cdi transform root`: specs on the command line.
+//! The `cdi generate`, `cdi list` and `cdi transform root` commands.
 
 use std::io::{Read, Write};
 use std::path::{Path, PathBuf};
@@ -11,84 +11,84 @@ use super::settings::hook_names;
 use super::{FeatureFlags, HookName, Mode, NameStrategy, Settings, generate, write};
 use crate::{Error, Result};
 
-/// What to do with specs.
+/// A command about CDI specs.
 #[derive(Debug, Clone, clap::Subcommand)]
 pub enum Command {
     /// Print or write the spec of this machine.
     Generate(Box<Generate>),
-    /// Print the names of all devices that specs of this machine define.
+    /// List the qualified names of all CDI devices of this machine.
     List {
-        /// Directory of specs; both usual ones when not given.
+        /// Directory of specs; the default directories if not given.
         #[arg(long)]
         spec_dir: Vec<PathBuf>,
     },
-    /// Change a spec.
+    /// Transform a spec.
     Transform {
-        /// How.
+        /// The transformation.
         #[command(subcommand)]
         how: Transform,
     },
 }
 
-/// How a spec is changed.
+/// A transformation of a spec.
 #[derive(Debug, Clone, clap::Subcommand)]
 pub enum Transform {
-    /// Move paths from one root to another.
+    /// Relocate paths from one root to another.
     Root {
-        /// Root of the paths now.
+        /// Current root.
         #[arg(long)]
         from: PathBuf,
-        /// Root that they shall have.
+        /// New root.
         #[arg(long)]
         to: PathBuf,
-        /// Whose paths: `host` or `container`.
+        /// Which paths: `host` or `container`.
         #[arg(long, default_value = "host")]
         relative_to: String,
         /// The spec; `-` for standard input.
         #[arg(long, default_value = "-")]
         input: String,
-        /// Where the changed spec goes; `-` or nothing for standard output.
+        /// Output file; `-` or empty for standard output.
         #[arg(long, default_value = "-")]
         output: String,
     },
 }
 
-/// Where a generated spec goes and where the driver is.
+/// Flags of `cdi generate`.
 #[derive(Debug, Clone, clap::Args)]
 pub struct Generate {
-    /// File of the spec; standard output when empty.
+    /// Output file; standard output when empty.
     #[arg(long, env = "NVIDIA_CTK_CDI_OUTPUT_FILE_PATH", default_value = "")]
     pub output: String,
-    /// `yaml` or `json`; by the name of the file when not given.
+    /// `yaml` or `json`; by the file extension if not given.
     #[arg(long, env = "NVIDIA_CTK_CDI_OUTPUT_FORMAT", default_value = "")]
     pub format: String,
     /// Root of the driver.
     #[arg(long, env = "NVIDIA_CTK_DRIVER_ROOT", default_value = "/")]
     pub driver_root: PathBuf,
-    /// Root that holds `dev`.
+    /// Root of the device nodes.
     #[arg(long, env = "NVIDIA_CTK_DEV_ROOT")]
     pub dev_root: Option<PathBuf>,
-    /// What the spec holds.
+    /// Content of the spec.
     #[command(flatten)]
     pub options: GenerateOptions,
 }
 
-/// What a spec holds, as flags.
+/// Flags for the content of a spec.
 #[derive(Debug, Clone, clap::Args)]
 pub struct GenerateOptions {
-    /// What the spec is made from.
+    /// What the spec is generated from.
     #[arg(long, env = "NVIDIA_CTK_CDI_GENERATE_MODE", value_enum, default_value = "auto")]
     pub mode: Mode,
-    /// How devices are named; may be given several times.
+    /// Naming of devices; may be repeated.
     #[arg(long, value_enum, value_delimiter = ',', default_values = ["index", "uuid"])]
     pub device_name_strategy: Vec<NameStrategy>,
-    /// More directories of libraries.
+    /// Additional library directories.
     #[arg(long, value_delimiter = ',')]
     pub library_search_path: Vec<PathBuf>,
-    /// More directories of configuration files.
+    /// Additional configuration directories.
     #[arg(long, value_delimiter = ',')]
     pub config_search_path: Vec<PathBuf>,
-    /// Program of the hooks, on the host.
+    /// Host path of the hook binary.
     #[arg(
         long,
         env = "NVIDIA_CTK_CDI_HOOK_PATH",
@@ -96,7 +96,7 @@ pub struct GenerateOptions {
         alias = "nvidia-ctk-path"
     )]
     pub nvidia_cdi_hook_path: PathBuf,
-    /// Program that writes the loader's cache, on the host.
+    /// Host path of ldconfig.
     #[arg(long)]
     pub ldconfig_path: Option<PathBuf>,
     /// Vendor of the devices.
@@ -105,34 +105,34 @@ pub struct GenerateOptions {
     /// Class of the devices.
     #[arg(long, env = "NVIDIA_CTK_CDI_GENERATE_CLASS")]
     pub class: Option<String>,
-    /// Lists of a Tegra system.
+    /// CSV files of a Tegra system.
     #[arg(long = "csv.file", value_delimiter = ',')]
     pub csv_file: Vec<PathBuf>,
-    /// Paths of those lists to leave out.
+    /// Patterns of CSV paths to skip.
     #[arg(long = "csv.ignore-pattern", value_delimiter = ',')]
     pub csv_ignore_pattern: Vec<String>,
-    /// Where containers of a Tegra system have newer CUDA libraries.
+    /// Directory of forward compatibility libraries in Tegra containers.
     #[arg(long = "csv.compat-container-root")]
     pub csv_compat_container_root: Option<String>,
-    /// Hooks to leave out, or `all`.
+    /// Disabled hooks, or `all`.
     #[arg(long, env = "NVIDIA_CTK_CDI_GENERATE_DISABLED_HOOKS", alias = "disabled-hook", value_delimiter = ',')]
     pub disable_hook: Vec<String>,
-    /// Hooks to have even so.
+    /// Explicitly enabled hooks.
     #[arg(long, env = "NVIDIA_CTK_CDI_GENERATE_ENABLED_HOOKS", alias = "enabled-hook", value_delimiter = ',')]
     pub enable_hook: Vec<String>,
-    /// What is done otherwise.
+    /// Optional features.
     #[arg(long, env = "NVIDIA_CTK_CDI_GENERATE_FEATURE_FLAGS", alias = "feature-flags", value_delimiter = ',')]
     pub feature_flag: Vec<String>,
-    /// No device `all`.
+    /// Do not add a device `all`.
     #[arg(long)]
     pub no_all_device: bool,
-    /// Devices that the spec has.
+    /// Devices to include.
     #[arg(long, value_delimiter = ',', default_values = ["all"])]
     pub device_id: Vec<String>,
 }
 
 impl GenerateOptions {
-    /// The settings that these flags stand for, or what is wrong with them.
+    /// The settings of these flags.
     pub fn settings(&self) -> Result<Settings> {
         let enabled_hooks = hook_names(&self.enable_hook)?;
         if enabled_hooks.contains(&HookName::All) {
@@ -162,14 +162,14 @@ impl GenerateOptions {
     }
 }
 
-/// Does what a command says. `open` finds the hardware of a driver, `root` holds `/proc` and `/sys`.
+/// Runs a command. `open` opens the hardware of a driver, `root` holds `/proc` and `/sys`.
 pub fn run(command: &Command, open: &dyn Fn(&Roots) -> Source, root: &Path, out: &mut dyn Write) -> Result<()> {
     match command {
         Command::Generate(wanted) => {
             let settings = Settings { root: root.to_owned(), ..wanted.options.settings()? };
             let format = match wanted.format.as_str() {
                 "" => None,
-                text => Some(text.parse::<Format>().map_err(outside)?),
+                text => Some(text.parse::<Format>().map_err(external)?),
             };
             let roots = Roots::new(&wanted.driver_root, &wanted.driver_root, wanted.dev_root.clone());
             let spec = generate(&inventory(&settings, open(&roots))?, &roots, &settings)?;
@@ -189,20 +189,20 @@ pub fn run(command: &Command, open: &dyn Fn(&Roots) -> Source, root: &Path, out:
                 "container" => RelativeTo::Container,
                 other => return Err(Error::Config(format!("--relative-to is host or container, not '{other}'"))),
             };
-            let mut spec = Spec::parse(&text(input)?).map_err(outside)?;
+            let mut spec = Spec::parse(&text(input)?).map_err(external)?;
             RootMove { from: from.clone(), to: to.clone(), relative_to }.apply(&mut spec);
             put(&spec, if output == "-" { "" } else { output }, None, out)
         }
     }
 }
 
-/// The hardware, for modes that are about GPUs; the others do without a driver.
+/// The inventory, for modes that need NVML; empty for the others.
 fn inventory(settings: &Settings, source: Source) -> Result<Inventory> {
     let needed = matches!(settings.mode, Mode::Auto | Mode::Nvml);
     match source.get().and_then(|hardware| hardware.inventory()) {
         Ok(inventory) => Ok(inventory),
         Err(error) if needed => Err(error.into()),
-        Err(_) => Ok(Inventory::nothing()),
+        Err(_) => Ok(Inventory::empty()),
     }
 }
 
@@ -210,7 +210,7 @@ fn put(spec: &Spec, output: &str, format: Option<Format>, out: &mut dyn Write) -
     if !output.is_empty() && format.is_none_or(|format| Format::of(Path::new(output)) == Some(format)) {
         return write(spec, Path::new(output)).map(drop);
     }
-    let text = spec.to_text(format.unwrap_or(Format::Yaml)).map_err(outside)?;
+    let text = spec.to_text(format.unwrap_or(Format::Yaml)).map_err(external)?;
     if output.is_empty() {
         return out.write_all(text.as_bytes()).map_err(|source| Error::Io { what: "cannot print".into(), source });
     }
@@ -226,7 +226,7 @@ fn list(dirs: &[PathBuf], out: &mut dyn Write) -> Result<()> {
             if Format::of(&path).is_none() {
                 continue;
             }
-            match text(&path.to_string_lossy()).and_then(|text| Spec::parse(&text).map_err(outside)) {
+            match text(&path.to_string_lossy()).and_then(|text| Spec::parse(&text).map_err(external)) {
                 Ok(spec) => names.extend(spec.devices.iter().map(|device| format!("{}={}", spec.kind, device.name))),
                 Err(error) => tracing::warn!(path = %path.display(), %error, "not a CDI spec"),
             }
@@ -247,6 +247,6 @@ fn text(input: &str) -> Result<String> {
     read.map_err(|source| Error::Io { what: format!("cannot read {input}"), source })
 }
 
-fn outside(error: capstan_cdi::Error) -> Error {
+fn external(error: capstan_cdi::Error) -> Error {
     Error::Config(error.to_string())
 }

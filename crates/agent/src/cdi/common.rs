@@ -1,5 +1,4 @@
-//! What every container with a GPU gets: control nodes, libraries, programs, configuration, and the hooks that make
-//! them work inside.
+//! Edits for every GPU container: control device nodes, libraries, programs, configuration, and the hooks for them.
 
 use capstan_cdi::ContainerEdits;
 
@@ -21,7 +20,7 @@ const PROGRAMS: [&str; 8] = [
     "nvidia-xconfig",
 ];
 
-/// Graphics libraries that carry versions of their own.
+/// Graphics libraries with their own versions.
 const GRAPHICS: [&str; 5] = [
     "libnvidia-egl-gbm.so.*.*",
     "libnvidia-egl-wayland.so.*.*",
@@ -30,7 +29,7 @@ const GRAPHICS: [&str; 5] = [
     "libnvidia-egl-xlib.so.*.*",
 ];
 
-/// Libraries that name no version; on demand only, since images bring their own.
+/// Libraries without a version; optional, since images have their own.
 const UNVERSIONED: [&str; 11] = [
     "libEGL.so*",
     "libGL.so*",
@@ -66,7 +65,7 @@ const CONFIGURED: [&str; 6] = [
     "vulkan/icd.d/nvidia_icd.aarch64.json",
 ];
 
-/// Where X keeps its modules.
+/// Directories of X.Org modules.
 const XORG: [&str; 6] = [
     "usr/lib64/xorg/modules/drivers/nvidia_drv.so",
     "usr/lib/xorg/modules/drivers/nvidia_drv.so",
@@ -76,7 +75,7 @@ const XORG: [&str; 6] = [
     "usr/lib/x86_64-linux-gnu/nvidia/xorg/libglxserver_nvidia.so.VERSION",
 ];
 
-/// What every container with one of the devices gets.
+/// Container edits common to all devices.
 pub(super) fn common(driver: &Driver<'_>, settings: &Settings) -> ContainerEdits {
     let manages = settings.mode == Mode::Management;
     let mut edits = ContainerEdits::default();
@@ -118,7 +117,7 @@ pub(super) fn common(driver: &Driver<'_>, settings: &Settings) -> ContainerEdits
     edits
 }
 
-/// Links that libraries are known by: those that programs are linked to, and those that the host has.
+/// Symlinks to libraries: sonames, and those that the host has.
 fn library_links(driver: &Driver<'_>, libraries: &[std::path::PathBuf]) -> Vec<(String, String)> {
     let glx = format!("libGLX_nvidia.so.{}", driver.version);
     let known = [

@@ -1,4 +1,4 @@
-//! Tegra: a system whose files list what a container with its GPU needs, one `<kind>, <path>` a line.
+//! Tegra: CSV files list the mounts and devices of a GPU container, one `<kind>, <path>` per line.
 
 use std::path::{Path, PathBuf};
 
@@ -14,7 +14,7 @@ use crate::{Error, Result};
 
 const LISTS: &str = "etc/nvidia-container-runtime/host-files-for-container.d";
 
-/// What a line asks for.
+/// The kind of a line.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Item {
     Dev,
@@ -23,7 +23,7 @@ pub(super) enum Item {
     Sym,
 }
 
-/// The lines of a list; those that say nothing are skipped.
+/// Parses a CSV file; malformed lines are skipped.
 pub(super) fn parse(text: &str) -> Vec<(Item, String)> {
     let line = |line: &str| {
         let (kind, path) = line.trim().split_once(',')?;
@@ -40,7 +40,7 @@ pub(super) fn parse(text: &str) -> Vec<(Item, String)> {
     text.lines().filter_map(line).collect()
 }
 
-/// The integrated GPU as device `0`, and what all containers with it get.
+/// The integrated GPU as device `0`, and its common edits.
 pub(super) fn generate(roots: &Roots, settings: &Settings) -> Result<(Vec<Device>, ContainerEdits)> {
     if let Some(id) = settings.devices.iter().find(|id| !matches!(id.as_str(), "all" | "0")) {
         return Err(Error::Config(format!("this system has one GPU, '0': there is no device '{id}'")));

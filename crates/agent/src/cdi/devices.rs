@@ -1,4 +1,4 @@
-//! Device nodes: those of a GPU, of a MIG device, of anything else, with what the kernel says about each.
+//! Device nodes of GPUs, MIG devices and others, with their major and minor numbers.
 
 use std::os::unix::fs::{FileTypeExt, MetadataExt};
 use std::path::Path;
@@ -12,7 +12,7 @@ use super::Settings;
 use super::files::names;
 use super::hooks::{HookName, hook, links};
 
-/// Collects nodes and the groups that may use them.
+/// Collects device nodes and the groups that own them.
 pub(super) struct Nodes<'a> {
     roots: &'a Roots,
     settings: &'a Settings,
@@ -24,12 +24,12 @@ impl<'a> Nodes<'a> {
         Self { roots, settings, edits: ContainerEdits::default() }
     }
 
-    /// Adds a node if it is there.
+    /// Adds a node if it exists.
     pub(super) fn add(&mut self, path: &str) {
         self.add_or(path, || None);
     }
 
-    /// Adds a node if it is there, or else by the numbers that it would have.
+    /// Adds a node if it exists, or else with these numbers.
     pub(super) fn add_or(&mut self, path: &str, numbers: impl FnOnce() -> Option<(i64, i64)>) {
         let host = self.roots.dev_host.join(path.trim_start_matches('/')).to_string_lossy().into_owned();
         let mut node = DeviceNode {
@@ -53,7 +53,7 @@ impl<'a> Nodes<'a> {
                     self.edits.additional_gids.push(meta.gid());
                 }
             }
-            // Something else in its place: the runtime shall look for itself.
+            // Not a device node: let the runtime inspect it.
             Some(_) => node.permissions = None,
             None => match numbers() {
                 Some((major, minor)) => {
@@ -66,7 +66,7 @@ impl<'a> Nodes<'a> {
         self.edits.device_nodes.push(node);
     }
 
-    /// Adds every node of a directory whose name is wanted.
+    /// Adds every matching node of a directory.
     pub(super) fn add_all(&mut self, dir: &str, wanted: impl Fn(&str) -> bool) {
         let here = self.roots.dev_here.join(dir.trim_start_matches('/'));
         for (name, _) in names(&here) {
@@ -89,7 +89,7 @@ impl<'a> Nodes<'a> {
     }
 }
 
-/// What a container gets with a whole GPU.
+/// Container edits of a whole GPU.
 pub(super) fn gpu(gpu: &Gpu, roots: &Roots, settings: &Settings) -> ContainerEdits {
     let mut nodes = Nodes::new(roots, settings);
     nodes.add(&format!("/dev/nvidia{}", gpu.minor));
@@ -97,7 +97,7 @@ pub(super) fn gpu(gpu: &Gpu, roots: &Roots, settings: &Settings) -> ContainerEdi
     finish(nodes, &links, settings)
 }
 
-/// What a container gets with a MIG device: its GPU, and the right to use two instances of it.
+/// Container edits of a MIG device: the nodes of its GPU, and the capabilities of its GPU and compute instance.
 pub(super) fn mig(gpu: &Gpu, part: &MigDevice, minors: &str, roots: &Roots, settings: &Settings) -> ContainerEdits {
     let mut nodes = Nodes::new(roots, settings);
     nodes.add(&format!("/dev/nvidia{}", gpu.minor));
@@ -141,7 +141,7 @@ fn chmod(settings: &Settings, dirs: &[&str]) -> Option<capstan_cdi::Hook> {
     hook(settings, HookName::Chmod, ["--mode".to_owned(), "755".to_owned()].into_iter().chain(paths).collect())
 }
 
-/// Adds the nodes for graphics, and returns the links by which programs find them.
+/// Adds the DRM nodes, and returns the `by-path` symlinks to them.
 fn add_drm(gpu: &Gpu, nodes: &mut Nodes<'_>) -> Vec<(String, String)> {
     if gpu.integrated() {
         return Vec::new();
@@ -164,7 +164,7 @@ fn add_drm(gpu: &Gpu, nodes: &mut Nodes<'_>) -> Vec<(String, String)> {
     links
 }
 
-/// The number of a capability's node: lines of `gpu0/gi1/access 12`. What is no such line is not one.
+/// Minor number of a capability, from lines such as `gpu0/gi1/access 12`. Other lines are skipped.
 pub(super) fn minor(text: &str, key: &str) -> Option<u32> {
     text.lines().find_map(|line| {
         let mut words = line.split_whitespace();
@@ -172,7 +172,7 @@ pub(super) fn minor(text: &str, key: &str) -> Option<u32> {
     })
 }
 
-/// The same from the file of the capability itself: lines of `DeviceFileMinor: 12`.
+/// Minor number from the capability file itself: `DeviceFileMinor: 12`.
 fn capability(settings: &Settings, key: &str) -> Option<u32> {
     let (gpu, rest) = key.split_once('/')?;
     let path = settings.root.join(format!("proc/driver/nvidia/capabilities/{gpu}/mig/{rest}"));
@@ -180,7 +180,7 @@ fn capability(settings: &Settings, key: &str) -> Option<u32> {
     text.lines().find_map(|line| line.strip_prefix("DeviceFileMinor:")?.trim().parse().ok())
 }
 
-/// The number of a character driver: lines of `234 nvidia-caps`.
+/// Major number of a character driver, from lines such as `234 nvidia-caps`.
 fn major(root: &Path, name: &str) -> Option<i64> {
     let text = std::fs::read_to_string(root.join("proc/devices")).ok()?;
     text.lines().take_while(|line| !line.starts_with("Block")).find_map(|line| {

@@ -1,7 +1,7 @@
 //! A driver's files below its root: libraries, programs, configuration, firmware, sockets.
 //!
-//! Every directory is read once, and a file is only looked at when its name fits: asking the kernel about a file on a
-//! compressed image costs more than all the rest. What is missing is left out; only a driver without `libcuda` is none.
+//! Every directory is read once, and a file is only inspected when its name matches: a stat on a compressed image costs
+//! more than everything else. Missing files are skipped; only a driver without `libcuda` is an error.
 
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
@@ -14,7 +14,7 @@ use super::{Settings, ldcache};
 use crate::config::Pattern;
 use crate::{Error, Result};
 
-/// Below the driver's root, in this order.
+/// Library directories below the driver root, in order.
 const LIBRARY_DIRS: [&str; 12] = [
     "",
     "usr/lib64",
@@ -33,28 +33,28 @@ const LIBRARY_DIRS: [&str; 12] = [
 const FILE_OPTIONS: [&str; 5] = ["ro", "nosuid", "nodev", "rbind", "rprivate"];
 const SOCKET_OPTIONS: [&str; 5] = ["nosuid", "nodev", "rbind", "rprivate", "noexec"];
 
-/// A directory with libraries of the driver.
+/// A directory with driver libraries.
 #[derive(Debug)]
 pub(super) struct LibraryDir {
-    /// Where we see it, links resolved.
+    /// Its resolved path in this container.
     pub(super) path: PathBuf,
-    /// Names in it that could be libraries, in order, and whether each is a link.
+    /// Sorted names of possible libraries, and whether each is a symlink.
     pub(super) names: Vec<(String, bool)>,
 }
 
 /// The files of one driver version.
 #[derive(Debug)]
 pub(super) struct Driver<'a> {
-    /// Where it is.
+    /// Its roots.
     pub(super) roots: &'a Roots,
     /// Its version.
     pub(super) version: String,
-    /// Where its libraries are.
+    /// Its library directories.
     pub(super) dirs: Vec<LibraryDir>,
 }
 
 impl<'a> Driver<'a> {
-    /// Finds the driver of a version; of the version that its files carry when none is known.
+    /// Finds the driver of this version; empty for the version in its file names.
     pub(super) fn find(roots: &'a Roots, settings: &Settings, version: &str) -> Result<Self> {
         let fixed = LIBRARY_DIRS.iter().map(|dir| roots.here.join(dir));
         let wanted = settings.library_search_paths.iter().map(|dir| below(roots, dir));
@@ -89,13 +89,13 @@ impl<'a> Driver<'a> {
         Ok(Self { roots, version, dirs })
     }
 
-    /// Where a container sees a file of ours: the driver's root is its root.
+    /// The path of a file in the container: relative to the driver root.
     pub(super) fn in_container(&self, path: &Path) -> String {
         let rest = path.strip_prefix(&self.roots.here).unwrap_or(path);
         Path::new("/").join(rest).to_string_lossy().into_owned()
     }
 
-    /// A mount of a file where the container has it at the same place below the root.
+    /// A bind mount at the same path below the root.
     pub(super) fn mount(&self, path: &Path) -> Option<Mount> {
         self.mount_at(path, self.in_container(path))
     }
@@ -114,7 +114,7 @@ impl<'a> Driver<'a> {
         }
     }
 
-    /// Libraries whose names fit one of the patterns, each name once: the first directory that has it wins.
+    /// Libraries that match a pattern, each name once: the first directory wins.
     pub(super) fn libraries(&self, patterns: &[String]) -> Vec<PathBuf> {
         let mut names = BTreeSet::new();
         let mut found = Vec::new();
@@ -128,12 +128,12 @@ impl<'a> Driver<'a> {
         found
     }
 
-    /// The mounts of libraries. A name of the driver's version is a file; of others only links tell.
+    /// Mounts of libraries. Names with the driver version are files; others may be symlinks.
     pub(super) fn library_mounts(&self, patterns: &[String]) -> Vec<Mount> {
         self.libraries(patterns).iter().filter_map(|path| self.mount(path)).collect()
     }
 
-    /// Links to libraries of these names in their directories, as target and link: `libcuda.so.1::/…/libcuda.so`.
+    /// Symlinks to these libraries in their directories, as target and link: `libcuda.so.1::/…/libcuda.so`.
     pub(super) fn links(&self, libraries: &[PathBuf]) -> Vec<(String, String)> {
         let stem = |name: &str| name.split_once(".so").map(|(stem, _)| stem.to_owned());
         let names = libraries.iter().filter_map(|path| stem(path.file_name()?.to_str()?));
@@ -147,7 +147,7 @@ impl<'a> Driver<'a> {
                 }
                 let target = std::fs::read_link(dir.path.join(name)).ok();
                 let target = target.as_ref().and_then(|target| target.file_name()?.to_str());
-                // A library that leads elsewhere is not the one that is mounted.
+                // Skip a symlink to another library than the mounted one.
                 if let Some(target) = target.filter(|target| stem(target) == stem(name)) {
                     links.push((target.to_owned(), format!("{here}/{name}")));
                 }
@@ -156,7 +156,7 @@ impl<'a> Driver<'a> {
         links
     }
 
-    /// The directories that share a prefix with the libraries: `/usr` for `/usr/lib64`.
+    /// Prefixes of the library directories: `/usr` for `/usr/lib64`.
     fn prefixes(&self) -> Vec<PathBuf> {
         let mut found: Vec<PathBuf> = Vec::new();
         for dir in &self.dirs {
@@ -170,11 +170,11 @@ impl<'a> Driver<'a> {
         found
     }
 
-    /// Mounts of the driver's programs.
+    /// Mounts of driver programs.
     pub(super) fn programs(&self, names: &[&str]) -> Vec<Mount> {
         let prefixes = self.prefixes();
         let find = |name: &&str| {
-            // What came with the libraries is of the same version: it goes first.
+            // Programs next to the libraries have the same version: they come first.
             let beside = prefixes.iter().map(|prefix| prefix.join("bin").join(name));
             let beside = beside.into_iter().find(|path| executable_in(&self.roots.here, path));
             beside.or_else(|| self.roots.program(name)).and_then(|path| self.mount(&path))
@@ -182,8 +182,7 @@ impl<'a> Driver<'a> {
         names.iter().filter_map(find).collect()
     }
 
-    /// Mounts of files that are searched in `directories` below the root and beside the libraries, and that the
-    /// container has at `place`.
+    /// Mounts of files searched in `directories` below the root and next to the libraries, mounted at `place`.
     pub(super) fn configuration(
         &self,
         settings: &Settings,
@@ -208,7 +207,7 @@ impl<'a> Driver<'a> {
         names.iter().filter_map(find).collect()
     }
 
-    /// Mounts of the firmware that runs on the GPU itself, from the first directory that has some of this version.
+    /// Mounts of the GSP firmware, from the first directory that has this version.
     pub(super) fn firmware(&self, settings: &Settings) -> Vec<Mount> {
         let here = &self.roots.here;
         let line = |path: &str| std::fs::read_to_string(settings.root.join(path)).unwrap_or_default().trim().to_owned();
@@ -235,7 +234,7 @@ impl<'a> Driver<'a> {
         Vec::new()
     }
 
-    /// Mounts of the sockets of the driver's daemons, where they run.
+    /// Mounts of the sockets of driver daemons, if they run.
     pub(super) fn sockets(&self) -> Vec<Mount> {
         let here = &self.roots.here;
         let either = |name: &str| [format!("run/{name}"), format!("var/run/{name}")];
@@ -252,7 +251,7 @@ impl<'a> Driver<'a> {
     }
 }
 
-/// A directory that someone named, below the driver's root.
+/// A user-given directory, below the driver root.
 fn below(roots: &Roots, dir: &Path) -> PathBuf {
     if dir.starts_with(&roots.here) {
         return dir.to_owned();
@@ -271,7 +270,7 @@ fn read(roots: &Roots, dirs: impl Iterator<Item = PathBuf>, seen: &mut BTreeSet<
     }
 }
 
-/// What is in a directory, by name, and whether each is a link.
+/// Sorted names in a directory, and whether each is a symlink.
 pub(super) fn names(dir: &Path) -> Vec<(String, bool)> {
     let entries = std::fs::read_dir(dir).into_iter().flatten().flatten();
     let mut names: Vec<(String, bool)> = entries
@@ -288,7 +287,7 @@ fn has_cuda(dirs: &[LibraryDir], version: &str) -> bool {
     dirs.iter().any(|dir| dir.names.iter().any(|(found, _)| *found == name))
 }
 
-/// The version that the names of libraries carry: two dots at least tell it from that of an interface.
+/// The driver version in library names: at least two dots tell it from an ABI version.
 fn find_version(version: &mut String, dirs: &[LibraryDir]) {
     if !version.is_empty() {
         return;
@@ -303,7 +302,7 @@ fn find_version(version: &mut String, dirs: &[LibraryDir]) {
     }
 }
 
-/// Whether a name fits a pattern in which `*` stands for any text.
+/// Whether a name matches a pattern with `*`.
 pub(super) fn glob(pattern: &str, name: &str) -> bool {
     Pattern::new(pattern).matches(name)
 }

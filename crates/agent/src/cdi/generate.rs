@@ -1,4 +1,4 @@
-//! From hardware and files to a spec.
+//! Generates a CDI spec from the inventory and the driver's files.
 
 use std::collections::BTreeSet;
 
@@ -12,10 +12,10 @@ use super::files::Driver;
 use super::{Mode, NameStrategy, Settings, csv, devices, modes, wsl};
 use crate::{Error, Result};
 
-/// Devices that no one computes on.
+/// Display adapters, which are not GPUs for compute.
 const DISPLAYS: [&str; 2] = ["DGX Display", "NVIDIA DGX Display"];
 
-/// The spec of this node. Looks at files and device nodes below the roots; paths in the spec are the host's.
+/// The CDI spec of this node. Inspects files and device nodes below the roots; paths in the spec are host paths.
 pub fn generate(inventory: &Inventory, roots: &Roots, settings: &Settings) -> Result<Spec> {
     generate_if_any(inventory, roots, settings)?.ok_or_else(|| {
         let what = format!("{:?}", settings.mode).to_lowercase();
@@ -23,7 +23,7 @@ pub fn generate(inventory: &Inventory, roots: &Roots, settings: &Settings) -> Re
     })
 }
 
-/// The same, or nothing where the node has no device of that kind.
+/// [`generate`], or `None` if the node has no such device.
 pub fn generate_if_any(inventory: &Inventory, roots: &Roots, settings: &Settings) -> Result<Option<Spec>> {
     let mode = match settings.mode {
         Mode::Auto => platform(inventory, settings),
@@ -67,7 +67,7 @@ fn invalid(error: capstan_cdi::Error) -> Error {
     Error::Config(format!("the CDI spec would be invalid: {error}"))
 }
 
-/// What kind of machine this is.
+/// Detects the mode of this machine.
 fn platform(inventory: &Inventory, settings: &Settings) -> Mode {
     let root = &settings.root;
     let family = std::fs::read_to_string(root.join("sys/devices/soc0/family")).unwrap_or_default();
@@ -82,7 +82,7 @@ fn platform(inventory: &Inventory, settings: &Settings) -> Mode {
     }
 }
 
-/// A spec whose hooks cannot run makes every container fail: it is not written.
+/// Rejects a spec whose hook binary is missing: every container with it would fail.
 fn check_hook(settings: &Settings) -> Result<()> {
     match &settings.hook_here {
         Some(hook) if !executable_in(std::path::Path::new("/"), hook) => Err(Error::Check(format!(
@@ -94,7 +94,7 @@ fn check_hook(settings: &Settings) -> Result<()> {
     }
 }
 
-/// A GPU, or a part of one.
+/// A GPU or a MIG device.
 enum Unit<'a> {
     Gpu(&'a Gpu),
     Mig(&'a Gpu, &'a MigDevice),
@@ -133,13 +133,13 @@ fn no_device(id: &str) -> Error {
     Error::Config(format!("there is no device '{id}'; write all, an index such as 0 or 0:1, or a UUID"))
 }
 
-/// For a container that asks for none: it must not be left without any edit.
+/// A device for containers that request none: CDI requires an edit.
 fn empty() -> Device {
     let edits = ContainerEdits { env: vec!["NVCT_EMPTY_DEVICE=".into()], ..ContainerEdits::default() };
     Device { name: "none".into(), container_edits: edits, ..Device::default() }
 }
 
-/// What can be asked for: GPUs that are whole, and the parts of those that are not.
+/// Whole GPUs without MIG, and MIG devices.
 fn units(inventory: &Inventory) -> Vec<Unit<'_>> {
     let gpus = inventory.gpus.iter().filter(|gpu| !DISPLAYS.contains(&gpu.name.as_str()));
     let parts = |gpu| match gpu {

@@ -1,4 +1,4 @@
-//! The hooks of a spec: programs that a runtime runs while it makes a container. What they do is in [`crate::hook`].
+//! The hooks of a spec, which a runtime runs when it creates a container. Implemented in [`crate::hook`].
 
 use std::str::FromStr;
 
@@ -7,27 +7,27 @@ use capstan_cdi::Hook;
 use super::Settings;
 use crate::Error;
 
-/// A hook by its sub-command.
+/// A hook by its subcommand.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum HookName {
-    /// Makes links to libraries and device nodes.
+    /// Creates symlinks to libraries and device nodes.
     CreateSymlinks,
-    /// Lets a newer CUDA of the image work with the driver of the host.
+    /// Enables the image's CUDA forward compatibility libraries.
     EnableCudaCompat,
-    /// Tells the container's loader where the libraries are.
+    /// Updates the ldconfig cache.
     UpdateLdcache,
-    /// Keeps the driver from changing device nodes in the container.
+    /// Keeps the driver from creating device nodes in the container.
     DisableDeviceNodeModification,
-    /// Tells graphics libraries which GPUs are the container's.
+    /// Limits graphics libraries to the container's GPUs.
     UpdateApplicationProfile,
-    /// Opens directories of device nodes to everyone.
+    /// Makes directories of device nodes accessible.
     Chmod,
-    /// Every one of them; can be disabled, not enabled.
+    /// All hooks; can be disabled, not enabled.
     All,
 }
 
 impl HookName {
-    /// The sub-command.
+    /// The subcommand.
     pub fn as_str(self) -> &'static str {
         match self {
             Self::CreateSymlinks => "create-symlinks",
@@ -62,13 +62,13 @@ impl FromStr for HookName {
     }
 }
 
-/// A hook with its arguments, if it is wanted.
+/// A hook with its arguments, if enabled.
 pub(super) fn hook(settings: &Settings, name: HookName, arguments: Vec<String>) -> Option<Hook> {
     if !settings.wants(name) {
         return None;
     }
     let program = settings.hook.file_name().map(|name| name.to_string_lossy().into_owned()).unwrap_or_default();
-    // Programs that do more than hooks take them below words of their own.
+    // Programs with other commands have hooks below a subcommand.
     let below: &[&str] = match program.as_str() {
         "nvidia-ctk" => &["hook"],
         "capstan" => &["agent", "hook"],
@@ -85,7 +85,7 @@ pub(super) fn hook(settings: &Settings, name: HookName, arguments: Vec<String>) 
     })
 }
 
-/// The hook that makes links, given as target and link; none for no links.
+/// The hook that creates symlinks, given as target and link; `None` without any.
 pub(super) fn links(settings: &Settings, links: &[(String, String)]) -> Option<Hook> {
     if links.is_empty() {
         return None;

@@ -1,19 +1,19 @@
-//! Reads the loader's cache, in both formats that were ever written. It is a file of someone else: every offset in it
-//! is checked, and what it names is only a hint where to look.
+//! Reads ld.so.cache in its old and new format. The file is untrusted: every offset is checked, and its paths are only
+//! hints.
 
-/// A file that starts with the old format has the new one after it.
+/// Magic of the old format; the new format may follow it.
 const OLD: &[u8] = b"ld.so-1.7.0\0";
 const NEW: &[u8] = b"glibc-ld.so.cache1.1";
-/// Size of an entry of the old and of the new format.
+/// Entry sizes of the old and the new format.
 const OLD_ENTRY: usize = 12;
 const NEW_ENTRY: usize = 24;
-/// What entries of 64-bit machines carry in their flags.
+/// Flag bits of 64-bit entries.
 const MACHINE: u32 = 0xff00;
 const X86_64: u32 = 0x0300;
 const AARCH64: u32 = 0x0a00;
 const ELF: u32 = 0x1;
 
-/// The paths of all 64-bit libraries that the cache names, in its order. What is not a cache has none.
+/// Paths of all 64-bit libraries in the cache, in order; empty for an invalid cache.
 pub(super) fn paths(cache: &[u8]) -> Vec<String> {
     if cache.starts_with(NEW) {
         return new(cache).unwrap_or_default();
@@ -24,7 +24,7 @@ pub(super) fn paths(cache: &[u8]) -> Vec<String> {
     let start = OLD.len() + 4;
     let count = number(cache, OLD.len()).unwrap_or_default() as usize;
     let end = count.checked_mul(OLD_ENTRY).and_then(|size| size.checked_add(start)).unwrap_or(usize::MAX);
-    // The new format follows, aligned to its own numbers.
+    // The new format follows, aligned to 8 bytes.
     let aligned = end.checked_next_multiple_of(8).unwrap_or(usize::MAX);
     if let Some(rest) = cache.get(aligned..).filter(|rest| rest.starts_with(NEW)) {
         return new(rest).unwrap_or_default();
@@ -36,15 +36,15 @@ pub(super) fn paths(cache: &[u8]) -> Vec<String> {
 
 fn new(cache: &[u8]) -> Option<Vec<String>> {
     let count = number(cache, NEW.len())? as usize;
-    // Count, length of the strings, and five numbers that are reserved.
+    // Entry count, string length, and five reserved words.
     let start = NEW.len() + 4 + 4 + 5 * 4;
     let end = count.checked_mul(NEW_ENTRY)?.checked_add(start)?;
     let entries = cache.get(start..end)?;
-    // Strings are counted from the start of the header.
+    // String offsets are relative to the header.
     Some(entries.chunks_exact(NEW_ENTRY).filter_map(|entry| entry_path(entry, cache)).collect())
 }
 
-/// Flags, then where the name is, then where the path is.
+/// Flags, name offset, path offset.
 fn entry_path(entry: &[u8], strings: &[u8]) -> Option<String> {
     let flags = number(entry, 0)?;
     if flags & 0xff & ELF == 0 || !matches!(flags & MACHINE, X86_64 | AARCH64) {

@@ -1,8 +1,8 @@
-//! The CDI specs of this node: what a container gets when it asks for a GPU, and keeping that true.
+//! The CDI specs of this node: what a container with a GPU gets.
 //!
-//! [`generate`] looks at the driver's files and device nodes and returns a [`Spec`]; nothing is written. [`write()`] puts
-//! one where runtimes find it, [`keep()`] does both whenever driver, libraries or MIG layout change, and takes the spec
-//! away when the driver goes. Start reading at `generate.rs`.
+//! [`generate`] inspects the driver's files and device nodes and returns a [`Spec`]; it writes nothing. [`write()`]
+//! writes it where runtimes find it, [`maintain()`] does both whenever driver, libraries or MIG layout change, and removes
+//! the spec with the driver. Start reading at `generate.rs`.
 
 mod cli;
 mod common;
@@ -11,8 +11,8 @@ mod devices;
 mod files;
 mod generate;
 mod hooks;
-mod keep;
 mod ldcache;
+mod maintain;
 mod modes;
 mod plugin;
 mod settings;
@@ -23,7 +23,7 @@ pub use capstan_cdi::Spec;
 pub use cli::{Command, run};
 pub use generate::{generate, generate_if_any};
 pub use hooks::HookName;
-pub use keep::{KeepOptions, keep};
+pub use maintain::{MaintainOptions, maintain};
 pub use plugin::{Extras, write_for_plugin};
 pub use settings::{FeatureFlags, Mode, NameStrategy, Settings};
 pub use write::{remove, write};
@@ -36,15 +36,15 @@ use capstan_hw::gpu::nvidia::driver::Roots;
 use crate::roles::{Entry, entry};
 use crate::{Cx, Error, Result};
 
-/// What keeps the spec true, in the agent's list.
+/// This role's entry in the agent's list.
 pub(crate) const ROLE: Entry =
-    entry!(capstan_node::CDI_SPECS.name, "Keep the CDI spec of this node true", KeepOptions, keep_here);
+    entry!(capstan_node::CDI_SPECS.name, "Maintain the CDI spec of this node", MaintainOptions, maintain_here);
 
-/// The command about specs in the agent's list.
+/// The `cdi` command in the agent's list.
 pub(crate) const CDI: Entry = entry!("cdi", "Print, list or change CDI specs", CdiOptions, command);
 
-async fn keep_here(options: KeepOptions, cx: Cx) -> Result<()> {
-    keep(KeepOptions { output: cx.path(&options.output), ..options }, cx).await
+async fn maintain_here(options: MaintainOptions, cx: Cx) -> Result<()> {
+    maintain(MaintainOptions { output: cx.path(&options.output), ..options }, cx).await
 }
 
 #[derive(Debug, Clone, clap::Args)]
@@ -53,9 +53,9 @@ struct CdiOptions {
     command: Command,
 }
 
-/// A command about specs asks the driver, which may take its time: not on the executor's thread.
+/// Runs a `cdi` command on a blocking thread, since driver calls may be slow.
 async fn command(options: CdiOptions, cx: Cx) -> Result<()> {
-    let asked = tokio::task::spawn_blocking(move || {
+    let result = tokio::task::spawn_blocking(move || {
         let open = |roots: &Roots| match roots == &cx.roots {
             true => Source::shared(&cx.hardware),
             false => {
@@ -65,7 +65,7 @@ async fn command(options: CdiOptions, cx: Cx) -> Result<()> {
         };
         run(&options.command, &open, &cx.root, &mut std::io::stdout())
     });
-    asked.await.map_err(|error| Error::Outside(error.to_string()))?
+    result.await.map_err(|error| Error::External(error.to_string()))?
 }
 
 #[cfg(test)]

@@ -1,4 +1,4 @@
-//! Specs for what is not a GPU: every node for those who manage the driver, channels, storage, network, switches.
+//! Specs other than GPUs: management, IMEX channels, GDS, MOFED, GDRCopy, NVSwitch.
 
 use capstan_cdi::{ContainerEdits, Device, Mount};
 use capstan_hw::gpu::nvidia::driver::Roots;
@@ -9,11 +9,11 @@ use super::files::{glob, names};
 use super::hooks::{HookName, hook};
 use crate::{Error, Result};
 
-/// The highest channel that the kernel could have.
+/// Highest IMEX channel number.
 const MAX_CHANNEL: u32 = (1 << 20) - 1;
 const CHANNELS: &str = "/dev/nvidia-caps-imex-channels";
 
-/// All nodes as one device; no device for no node.
+/// All nodes as one device; none without nodes.
 fn all(edits: ContainerEdits) -> Vec<Device> {
     if edits.device_nodes.is_empty() {
         return Vec::new();
@@ -21,7 +21,7 @@ fn all(edits: ContainerEdits) -> Vec<Device> {
     vec![Device { name: "all".into(), container_edits: edits, ..Device::default() }]
 }
 
-/// Every NVIDIA node but those that have specs of their own.
+/// Every NVIDIA device node without a spec of its own.
 pub(super) fn management(roots: &Roots, settings: &Settings) -> Vec<Device> {
     let mut nodes = Nodes::new(roots, settings);
     let others = ["nvidia-fs*", "nvidia-nvswitch*", "nvidia-nvlink*"];
@@ -37,7 +37,7 @@ pub(super) fn management(roots: &Roots, settings: &Settings) -> Vec<Device> {
     all(edits)
 }
 
-/// One device for each channel that is asked for.
+/// One device for each requested IMEX channel.
 pub(super) fn imex(roots: &Roots, settings: &Settings) -> Result<Vec<Device>> {
     let mut wanted = Vec::new();
     for id in &settings.devices {
@@ -63,7 +63,7 @@ pub(super) fn imex(roots: &Roots, settings: &Settings) -> Result<Vec<Device>> {
     wanted.into_iter().map(device).collect()
 }
 
-/// The number of a channel from `7` or `channel7`.
+/// Parses a channel: `7` or `channel7`.
 pub(super) fn channel(id: &str) -> Result<u32> {
     let number = id.strip_prefix("channel").unwrap_or(id).parse().ok();
     number.filter(|&number| number <= MAX_CHANNEL).ok_or_else(|| {
@@ -71,7 +71,7 @@ pub(super) fn channel(id: &str) -> Result<u32> {
     })
 }
 
-/// Storage that is read straight into a GPU.
+/// GPUDirect Storage.
 pub(super) fn gds(roots: &Roots, settings: &Settings) -> (Vec<Device>, ContainerEdits) {
     let mut nodes = Nodes::new(roots, settings);
     nodes.add_all("/dev", |name| name.starts_with("nvidia-fs"));
@@ -87,17 +87,17 @@ pub(super) fn gds(roots: &Roots, settings: &Settings) -> (Vec<Device>, Container
     (all(nodes.edits()), edits)
 }
 
-/// Network adapters that reach a GPU's memory.
+/// MOFED: InfiniBand device nodes.
 pub(super) fn mofed(roots: &Roots, settings: &Settings) -> Vec<Device> {
     named(roots, settings, "/dev/infiniband", |name| name.starts_with("uverbs") || name == "rdma_cm")
 }
 
-/// Fast copies to and from a GPU.
+/// GDRCopy.
 pub(super) fn gdrcopy(roots: &Roots, settings: &Settings) -> Vec<Device> {
     named(roots, settings, "/dev", |name| name == "gdrdrv")
 }
 
-/// The switches between GPUs.
+/// NVSwitches.
 pub(super) fn nvswitch(roots: &Roots, settings: &Settings) -> Vec<Device> {
     named(roots, settings, "/dev", |name| name.starts_with("nvidia-nvswitch"))
 }

@@ -1,5 +1,4 @@
-//! The specs behind the names that the device plugin gives to the kubelet: its own vendor, so that they never meet those
-//! of the node.
+//! The CDI specs of the device plugin: a vendor of its own, so that they do not conflict with the node's specs.
 
 use std::path::{Path, PathBuf};
 
@@ -13,21 +12,21 @@ use crate::Result;
 /// Vendor of the device plugin's specs.
 const VENDOR: &str = "k8s.device-plugin.nvidia.com";
 
-/// What containers get besides GPUs.
+/// Devices to inject besides GPUs.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Extras {
     /// IMEX channels.
     pub channels: Vec<u32>,
-    /// Fast copies.
+    /// GDRCopy.
     pub gdrcopy: bool,
-    /// Storage that is read straight into a GPU.
+    /// GPUDirect Storage.
     pub gds: bool,
-    /// Network adapters.
+    /// MOFED: InfiniBand device nodes.
     pub mofed: bool,
 }
 
-/// Writes the specs of GPUs and of what else is wanted into a directory, and returns the classes beyond GPUs and channels
-/// that this node has. What is not wanted or not there has no spec afterwards.
+/// Writes the specs of GPUs and extras into a directory, and returns the classes besides GPUs and channels that this
+/// node has. Specs of disabled or missing classes are removed.
 pub fn write_for_plugin(
     inventory: &Inventory,
     roots: &Roots,

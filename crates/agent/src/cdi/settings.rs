@@ -1,4 +1,4 @@
-//! What a spec shall hold, beyond what the hardware says.
+//! Settings of a generated spec.
 
 use std::collections::BTreeSet;
 use std::path::PathBuf;
@@ -9,34 +9,34 @@ use capstan_cdi::Kind;
 use super::hooks::HookName;
 use crate::{Error, Result};
 
-/// What a spec is made from.
+/// What a spec is generated from.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, clap::ValueEnum)]
 pub enum Mode {
-    /// What fits this machine.
+    /// Detect the platform.
     #[default]
     Auto,
-    /// GPUs and MIG devices as NVML tells.
+    /// GPUs and MIG devices from NVML.
     Nvml,
-    /// Every NVIDIA device node, for those who manage the driver.
+    /// Every NVIDIA device node, for driver management.
     Management,
-    /// What the files of a Tegra system list.
+    /// The CSV files of a Tegra system.
     Csv,
-    /// The GPU of a Windows host.
+    /// The GPU of a WSL system.
     Wsl,
-    /// Channels to the memory of other nodes.
+    /// IMEX channels.
     Imex,
-    /// Storage that is read straight into a GPU.
+    /// GPUDirect Storage.
     Gds,
-    /// Network adapters that read and write a GPU's memory.
+    /// MOFED: InfiniBand device nodes.
     Mofed,
-    /// Fast copies to and from a GPU.
+    /// GDRCopy.
     Gdrcopy,
-    /// The switches between GPUs.
+    /// NVSwitches.
     Nvswitch,
 }
 
 impl Mode {
-    /// The kind of a spec that does not say another one.
+    /// Default vendor and class.
     fn kind(self) -> (&'static str, &'static str) {
         match self {
             Self::Auto | Self::Nvml | Self::Csv | Self::Wsl => ("nvidia.com", "gpu"),
@@ -50,7 +50,7 @@ impl Mode {
     }
 }
 
-/// How a device is named. Several ways give several names to one device.
+/// How a device is named. Several strategies give a device several names.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
 pub enum NameStrategy {
     /// `0`, `0:1`.
@@ -61,21 +61,21 @@ pub enum NameStrategy {
     Uuid,
 }
 
-/// What is done otherwise on demand.
+/// Optional features.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct FeatureFlags {
-    /// Takes libraries too that carry no driver version, such as `libEGL`.
+    /// Also inject libraries without a driver version, such as `libEGL`.
     pub explicit_driver_libraries: bool,
-    /// Says of each GPU whether it shares the host's memory, and makes kinds of that.
+    /// Annotate each GPU with whether it is coherent with host memory, and add kinds for that.
     pub coherent_annotations: bool,
-    /// Does not let a container's process join the groups that own device nodes.
+    /// Do not add the groups that own device nodes to the container's process.
     pub no_additional_gids: bool,
-    /// Leaves the sockets of daemons out.
+    /// Omit the sockets of daemons.
     pub no_ipc: bool,
 }
 
 impl FeatureFlags {
-    /// Reads the names that users know. Those of things that we never do are accepted and mean nothing.
+    /// Parses feature names. Names of upstream features that we never use are accepted and ignored.
     pub fn parse<S: AsRef<str>>(names: &[S]) -> Result<Self> {
         let mut flags = Self::default();
         for name in names.iter().map(|name| name.as_ref().trim()).filter(|name| !name.is_empty()) {
@@ -92,44 +92,44 @@ impl FeatureFlags {
     }
 }
 
-/// What a spec shall hold, beyond what the hardware says.
+/// Settings of a generated spec.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Settings {
-    /// What it is made from.
+    /// What it is generated from.
     pub mode: Mode,
     /// Root of `/proc` and `/sys`.
     pub root: PathBuf,
-    /// Vendor, if not the mode's own.
+    /// Vendor, if not the mode's default.
     pub vendor: Option<String>,
-    /// Class, if not the mode's own.
+    /// Class, if not the mode's default.
     pub class: Option<String>,
-    /// How devices are named.
+    /// Naming of devices.
     pub names: Vec<NameStrategy>,
-    /// Which devices: `all`, `none`, indices or UUIDs.
+    /// Devices to include: `all`, `none`, indices or UUIDs.
     pub devices: Vec<String>,
-    /// Whether there is a device `all`.
+    /// Whether to add a device `all`.
     pub all_device: bool,
-    /// The program of the hooks, on the host.
+    /// Host path of the hook binary.
     pub hook: PathBuf,
-    /// Where we see that program: a spec is refused while there is none. `None` when we cannot look.
+    /// Path of the hook binary in this container, to check that it exists; `None` if it is not mounted.
     pub hook_here: Option<PathBuf>,
-    /// The program that writes the loader's cache, on the host.
+    /// Host path of ldconfig.
     pub ldconfig: Option<PathBuf>,
-    /// Hooks to leave out.
+    /// Disabled hooks.
     pub disabled_hooks: BTreeSet<HookName>,
-    /// Hooks to have even so.
+    /// Explicitly enabled hooks.
     pub enabled_hooks: BTreeSet<HookName>,
-    /// What is done otherwise.
+    /// Optional features.
     pub flags: FeatureFlags,
-    /// More directories of libraries.
+    /// Additional library directories.
     pub library_search_paths: Vec<PathBuf>,
-    /// More directories of configuration files.
+    /// Additional configuration directories.
     pub config_search_paths: Vec<PathBuf>,
-    /// Lists of a Tegra system.
+    /// CSV files of a Tegra system.
     pub csv_files: Vec<PathBuf>,
-    /// Lines of those lists to leave out, with `*` for any text.
+    /// Patterns of CSV paths to skip.
     pub csv_ignore: Vec<String>,
-    /// Where a container of a Tegra system has its newer CUDA libraries.
+    /// Directory of forward compatibility libraries in Tegra containers.
     pub compat_root: Option<String>,
 }
 
@@ -167,14 +167,14 @@ impl Settings {
         Kind::new(vendor, class).map_err(|error| Error::Config(error.to_string()))
     }
 
-    /// Whether a hook is wanted. One that is named to be there is, whatever else is said.
+    /// Whether a hook is enabled. Explicitly enabled ones always are.
     pub(super) fn wants(&self, hook: HookName) -> bool {
         let off = self.disabled_hooks.contains(&HookName::All) || self.disabled_hooks.contains(&hook);
         self.enabled_hooks.contains(&hook) || !(off || hook == HookName::Chmod)
     }
 }
 
-/// Which hooks a list of names stands for.
+/// Parses hook names.
 pub(super) fn hook_names<S: AsRef<str>>(names: &[S]) -> Result<BTreeSet<HookName>> {
     let names = names.iter().flat_map(|name| name.as_ref().split(','));
     names.map(str::trim).filter(|name| !name.is_empty()).map(HookName::from_str).collect()

@@ -65,7 +65,7 @@ impl Machine {
         }
     }
 
-    /// As if this directory were the machine.
+    /// Roots of a machine whose root is this directory.
     fn roots_at(&self, driver: &str) -> Roots {
         let here = self.path();
         Roots {
@@ -493,7 +493,7 @@ fn what_is_wrong_on_the_command_line_is_said_before_anything_is_done() {
     assert!(Line::try_parse_from(["cdi", "generate", "--mode", "x"]).is_err());
 }
 
-/// Waits for a file to be there or not, through the same events as everyone else.
+/// Waits until a file exists or is gone, with inotify.
 async fn until(path: &Path, there: impl Fn(Option<&str>) -> bool) {
     loop {
         let mut changes = crate::files::Changes::of(&[path.parent().expect("a parent")]);
@@ -514,12 +514,12 @@ async fn a_kept_spec_follows_the_driver_and_its_mig_layout() {
     let hardware = Arc::new(Source::of(fake.clone()));
     let cx = Cx::new(hardware, machine.roots_at(""), machine.path(), stop.clone());
     #[derive(clap::Parser)]
-    struct Keep {
+    struct Cli {
         #[command(flatten)]
-        options: KeepOptions,
+        options: MaintainOptions,
     }
     let words = ["keep", "--output", output.to_str().expect("text")];
-    let task = tokio::spawn(keep(Keep::try_parse_from(words).expect("options").options, cx));
+    let task = tokio::spawn(maintain(Cli::try_parse_from(words).expect("options").options, cx));
     until(&output, |text| text.is_some_and(|text| text.contains("libcuda.so.580.159.04"))).await;
 
     let mig = Recording::h200_mig().inventory;

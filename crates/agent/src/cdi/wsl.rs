@@ -1,4 +1,4 @@
-//! Windows: the GPU of the host behind one device node, its driver in a directory that Windows mounts.
+//! WSL: the host's GPU behind one device node, its driver in a directory mounted by Windows.
 
 use std::path::PathBuf;
 
@@ -11,12 +11,12 @@ use super::files::names;
 use super::hooks::{HookName, hook, links};
 use crate::{Error, Result};
 
-/// Where Windows mounts its drivers, one directory each.
+/// Where WSL mounts the Windows driver stores.
 const STORES: &str = "usr/lib/wsl/drivers";
-/// What the driver of an NVIDIA GPU has and no other.
+/// A file that only an NVIDIA driver store has.
 const MARK: &str = "libcuda.so.1.1";
 
-/// The one GPU that there is, and its driver.
+/// The single GPU and its driver files.
 pub(super) fn generate(roots: &Roots, settings: &Settings) -> Result<(Vec<Device>, ContainerEdits)> {
     let mut nodes = Nodes::new(roots, settings);
     nodes.add("/dev/dxg");
@@ -56,7 +56,7 @@ fn store(roots: &Roots) -> Option<PathBuf> {
     names(&dir).into_iter().map(|(name, _)| dir.join(name)).find(|store| store.join(MARK).exists())
 }
 
-/// Where a container looks for the program, if it is mounted at all.
+/// The symlink to nvidia-smi on the path, if it is mounted.
 pub(super) fn smi_link(mounts: &[Mount]) -> Vec<(String, String)> {
     let found = mounts.iter().find(|mount| mount.container_path.rsplit('/').next() == Some("nvidia-smi"));
     found.map(|mount| (mount.container_path.clone(), "/usr/bin/nvidia-smi".to_owned())).into_iter().collect()

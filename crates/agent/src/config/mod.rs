@@ -1,9 +1,8 @@
-//! The config file that the device plugin, feature discovery and the MPS daemon share.
+//! The config file shared by device plugin, feature discovery and MPS daemon.
 //!
-//! Every value has four sources: command line, environment, this file, default, in that order. [`Flags`] holds what
-//! one source says, with nothing filled in; [`Flags::over`] puts one above another. Keys that no one knows are left
-//! alone and reported ([`Parsed::remarks`]), so that a newer file works with an older agent and a mistyped key is
-//! still found.
+//! Values come from command line, environment, this file and defaults, in that order of precedence. [`Flags`] holds the
+//! values of one source, without defaults; [`Flags::over`] merges two. Unknown keys are ignored and reported
+//! ([`Parsed::warnings`]), so that a newer file works with an older agent and a typo is still found.
 
 mod name;
 mod read;
@@ -20,104 +19,104 @@ pub use values::{
     one_of,
 };
 
-/// A value that cannot be: where it is, what it says and what it should say.
+/// An invalid value: the field, the value and the fix.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("{field}: {value} {why}")]
-pub struct Wrong {
+pub struct InvalidValue {
     /// The field or flag.
     pub field: String,
-    /// What it says.
+    /// The value.
     pub value: String,
-    /// What is wrong with it, and what would be right.
+    /// What is wrong with it, and how to fix it.
     pub why: String,
 }
 
-impl Wrong {
-    /// A value and the way to mend it.
+impl InvalidValue {
+    /// An invalid value of a field.
     pub fn new(field: impl Into<String>, value: impl std::fmt::Display, why: impl Into<String>) -> Self {
         Self { field: field.into(), value: value.to_string(), why: why.into() }
     }
 }
 
-impl From<Wrong> for crate::Error {
-    fn from(wrong: Wrong) -> Self {
+impl From<InvalidValue> for crate::Error {
+    fn from(wrong: InvalidValue) -> Self {
         Self::Config(wrong.to_string())
     }
 }
 
-/// What a config file says.
+/// A parsed config file.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct Config {
-    /// What could also be said on the command line.
+    /// Values that are also command-line flags.
     pub flags: Flags,
-    /// How devices are shared.
+    /// Sharing of devices.
     pub sharing: Sharing,
 }
 
-/// A config and what its author should know about it.
+/// A config with warnings for its author.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct Parsed {
     /// The config.
     pub config: Config,
-    /// Keys that have no effect, and why.
-    pub remarks: Vec<String>,
+    /// Ignored keys, with reasons.
+    pub warnings: Vec<String>,
 }
 
-/// What one source says; `None` is left to the next.
+/// Values of one source; `None` if unset.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct Flags {
-    /// How MIG devices are offered.
+    /// MIG strategy.
     pub mig_strategy: Option<MigStrategy>,
-    /// A driver that does not answer ends the process.
+    /// Exit if NVML does not initialise.
     pub fail_on_init_error: Option<bool>,
-    /// Where the driver is on the host.
+    /// Driver root on the host.
     pub driver_root: Option<PathBuf>,
-    /// Where the root of the devices is on the host.
+    /// Root of the device nodes on the host.
     pub dev_root: Option<PathBuf>,
-    /// Where the driver root is mounted for us.
+    /// Where the driver root is mounted in this container.
     pub container_driver_root: Option<PathBuf>,
-    /// Containers get GDRCopy.
+    /// Inject GDRCopy.
     pub gdrcopy: Option<bool>,
-    /// Containers get GPUDirect Storage.
+    /// Inject GPUDirect Storage.
     pub gds: Option<bool>,
-    /// Containers get the network adapters' driver.
+    /// Inject the MOFED device nodes.
     pub mofed: Option<bool>,
-    /// Where the MPS directory is on the host.
+    /// MPS directory on the host.
     pub mps_root: Option<PathBuf>,
-    /// How GPUs are found.
+    /// Device discovery strategy.
     pub discovery: Option<DiscoveryStrategy>,
-    /// Device nodes are part of the answer.
+    /// Return device nodes in the Allocate response.
     pub pass_device_specs: Option<bool>,
-    /// How containers are told their devices.
+    /// How containers learn their devices.
     pub device_list: Option<Vec<DeviceListStrategy>>,
-    /// How devices are named to containers.
+    /// How devices are identified to containers.
     pub device_id: Option<DeviceIdStrategy>,
-    /// What annotations with CDI names begin with.
+    /// Prefix of CDI annotations.
     pub cdi_annotation_prefix: Option<String>,
-    /// The hook program on the host.
+    /// Path of the CDI hook on the host.
     pub cdi_hook: Option<PathBuf>,
-    /// Which replicas are chosen first.
+    /// Allocation policy for replicas.
     pub allocation: Option<AllocationPolicy>,
-    /// IMEX channels that containers get.
+    /// IMEX channels to inject.
     pub imex_channels: Option<Vec<u32>>,
-    /// A missing channel ends the process.
+    /// Exit if an IMEX channel is missing.
     pub imex_required: Option<bool>,
-    /// Labels go into a NodeFeature object.
+    /// Publish labels in a NodeFeature object.
     pub node_feature_api: Option<bool>,
-    /// Labels are written once.
+    /// Write labels once, then exit.
     pub oneshot: Option<bool>,
-    /// No label says when they were written.
+    /// Omit the timestamp label.
     pub no_timestamp: Option<bool>,
-    /// How often labels are looked at.
+    /// Interval between two discoveries.
     pub sleep_interval: Option<Interval>,
-    /// Where labels are written.
+    /// Label file.
     pub output_file: Option<PathBuf>,
-    /// What says which machine this is.
+    /// File with the machine type.
     pub machine_type_file: Option<PathBuf>,
 }
 
 impl Flags {
-    /// What is said here, and below it what `lower` says.
+    /// Merges two sources; values of `self` take precedence over `lower`.
     #[must_use]
     pub fn over(self, lower: Self) -> Self {
         Self {
@@ -149,16 +148,16 @@ impl Flags {
     }
 }
 
-/// Reads a config file's text, YAML or JSON. An empty text is a config that says nothing.
-pub fn parse(text: &str) -> Result<Parsed, Wrong> {
+/// Parses a config file, YAML or JSON. Empty text is an empty config.
+pub fn parse(text: &str) -> Result<Parsed, InvalidValue> {
     if text.trim().is_empty() {
         return Ok(Parsed::default());
     }
     let value: serde_json::Value = serde_saphyr::from_str(text).map_err(|error| {
         let error = error.to_string();
-        Wrong::new("config file", "", format!("is no YAML: {}", error.lines().next().unwrap_or_default()))
+        InvalidValue::new("config file", "", format!("is no YAML: {}", error.lines().next().unwrap_or_default()))
     })?;
-    let mut remarks = Vec::new();
+    let mut warnings = Vec::new();
     let mut config = Config::default();
     let Some(mut top) = Field::new("", &value).table()? else { return Ok(Parsed::default()) };
     if let Some(version) = top.take("version")
@@ -167,26 +166,26 @@ pub fn parse(text: &str) -> Result<Parsed, Wrong> {
         return Err(version.wrong("is an unknown version; write v1"));
     }
     if let Some(flags) = top.take("flags") {
-        config.flags = read_flags(&flags, &mut remarks)?;
+        config.flags = read_flags(&flags, &mut warnings)?;
     }
     if top.take("resources").is_some() {
-        remarks.push("resources: reserved, has no effect; every GPU and MIG profile keeps its own name".into());
+        warnings.push("resources: reserved, has no effect; every GPU and MIG profile keeps its own name".into());
     }
     if let Some(sharing) = top.take("sharing") {
-        config.sharing = sharing::read(&sharing, &mut remarks)?;
+        config.sharing = sharing::read(&sharing, &mut warnings)?;
     }
     if let Some(imex) = top.take("imex")
         && let Some(mut imex) = imex.table()?
     {
         config.flags.imex_channels = imex.take("channelIDs").map(|field| channels(&field)).transpose()?;
         config.flags.imex_required = imex.take("required").map(|field| field.boolean()).transpose()?;
-        imex.finish(&mut remarks);
+        imex.finish(&mut warnings);
     }
-    top.finish(&mut remarks);
-    Ok(Parsed { config, remarks })
+    top.finish(&mut warnings);
+    Ok(Parsed { config, warnings })
 }
 
-fn read_flags(field: &Field<'_>, remarks: &mut Vec<String>) -> Result<Flags, Wrong> {
+fn read_flags(field: &Field<'_>, warnings: &mut Vec<String>) -> Result<Flags, InvalidValue> {
     let mut flags = Flags::default();
     let Some(mut table) = field.table()? else { return Ok(flags) };
     flags.mig_strategy = table.parsed("migStrategy", MigStrategy::CHOICES)?;
@@ -209,7 +208,7 @@ fn read_flags(field: &Field<'_>, remarks: &mut Vec<String>) -> Result<Flags, Wro
         flags.cdi_hook = plugin.path("nvidiaCTKPath")?;
         flags.container_driver_root = plugin.path("containerDriverRoot")?;
         flags.allocation = plugin.parsed("sharedDevicesAllocationPolicy", AllocationPolicy::CHOICES)?;
-        plugin.finish(remarks);
+        plugin.finish(warnings);
     }
     if let Some(gfd) = table.take("gfd")
         && let Some(mut gfd) = gfd.table()?
@@ -219,22 +218,22 @@ fn read_flags(field: &Field<'_>, remarks: &mut Vec<String>) -> Result<Flags, Wro
         flags.sleep_interval = gfd.take("sleepInterval").map(|field| interval(&field)).transpose()?;
         flags.output_file = gfd.path("outputFile")?;
         flags.machine_type_file = gfd.path("machineTypeFile")?;
-        gfd.finish(remarks);
+        gfd.finish(warnings);
     }
-    table.finish(remarks);
+    table.finish(warnings);
     Ok(flags)
 }
 
-/// One strategy, several with commas between them, or a list.
-fn device_list(field: &Field<'_>) -> Result<Vec<DeviceListStrategy>, Wrong> {
+/// One strategy, a comma-separated list, or a YAML list.
+fn device_list(field: &Field<'_>) -> Result<Vec<DeviceListStrategy>, InvalidValue> {
     let names = match field.list() {
-        Some(items) => items.iter().map(Field::text).collect::<Result<Vec<String>, Wrong>>()?.join(","),
+        Some(items) => items.iter().map(Field::text).collect::<Result<Vec<String>, InvalidValue>>()?.join(","),
         None => field.text()?,
     };
     DeviceListStrategy::list(&field.path, &names)
 }
 
-fn interval(field: &Field<'_>) -> Result<Interval, Wrong> {
+fn interval(field: &Field<'_>) -> Result<Interval, InvalidValue> {
     let fix = "is no duration; write 60s, 1m30s or infinite";
     match field.value {
         serde_json::Value::Number(number) => {
@@ -245,7 +244,7 @@ fn interval(field: &Field<'_>) -> Result<Interval, Wrong> {
     }
 }
 
-fn channels(field: &Field<'_>) -> Result<Vec<u32>, Wrong> {
+fn channels(field: &Field<'_>) -> Result<Vec<u32>, InvalidValue> {
     let fix = "is no list of channels; write [] or [0]";
     let items = field.list().ok_or_else(|| field.wrong(fix))?;
     let numbers = items.iter().map(|item| item.value.as_u64().and_then(|number| u32::try_from(number).ok()));
@@ -253,11 +252,11 @@ fn channels(field: &Field<'_>) -> Result<Vec<u32>, Wrong> {
     imex_channels(&field.path, numbers)
 }
 
-/// The channels that containers may get: none, or the first.
-pub fn imex_channels(field: &str, channels: Vec<u32>) -> Result<Vec<u32>, Wrong> {
+/// Validates IMEX channels: none, or channel 0.
+pub fn imex_channels(field: &str, channels: Vec<u32>) -> Result<Vec<u32>, InvalidValue> {
     match channels[..] {
         [] | [0] => Ok(channels),
-        _ => Err(Wrong::new(field, format!("{channels:?}"), "cannot be given to containers; write [] or [0]")),
+        _ => Err(InvalidValue::new(field, format!("{channels:?}"), "cannot be given to containers; write [] or [0]")),
     }
 }
 

@@ -1,14 +1,14 @@
-//! Names of resources, and patterns that match them.
+//! Resource names, and patterns that match them.
 
 use std::fmt;
 
-use super::Wrong;
+use super::InvalidValue;
 
-/// The longest name of a resource, prefix included.
+/// Maximum length of a resource name, prefix included.
 const LONGEST: usize = 63;
 const PREFIX: &str = "nvidia.com/";
 
-/// A resource as pods ask for it, such as `nvidia.com/gpu`.
+/// A resource name as in pod requests, such as `nvidia.com/gpu`.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct ResourceName(String);
 
@@ -18,16 +18,16 @@ impl ResourceName {
         Self(format!("{PREFIX}gpu"))
     }
 
-    /// MIG devices of a profile, which may hold a `+` where a resource may not.
+    /// MIG devices of a profile; a `+` is replaced, as resource names must not contain it.
     pub fn mig(profile: &str) -> Self {
         Self(format!("{PREFIX}mig-{}", profile.replace('+', ".")))
     }
 
-    /// From a name with or without the prefix; `field` is where it stands.
-    pub fn parse(field: &str, text: &str) -> Result<Self, Wrong> {
+    /// Parses a name with or without the prefix; `field` is for the error.
+    pub fn parse(field: &str, text: &str) -> Result<Self, InvalidValue> {
         let name = if text.starts_with(PREFIX) { text.to_owned() } else { format!("{PREFIX}{text}") };
         let part = name.split_once('/').map_or("", |(_, part)| part);
-        let wrong = |why: &str| Wrong::new(field, format!("'{text}'"), why);
+        let wrong = |why: &str| InvalidValue::new(field, format!("'{text}'"), why);
         if name.len() > LONGEST {
             return Err(wrong("is too long for a resource; use at most 63 characters, prefix included"));
         }
@@ -41,17 +41,17 @@ impl ResourceName {
         Ok(Self(name))
     }
 
-    /// All of it.
+    /// The full name.
     pub fn as_str(&self) -> &str {
         &self.0
     }
 
-    /// What follows the prefix.
+    /// The name without its prefix.
     pub fn part(&self) -> &str {
         self.0.split_once('/').map_or(&self.0, |(_, part)| part)
     }
 
-    /// The name of its shared form.
+    /// The name with the suffix for shared resources.
     pub fn shared(&self) -> Self {
         Self(format!("{}.shared", self.0))
     }
@@ -63,17 +63,17 @@ impl fmt::Display for ResourceName {
     }
 }
 
-/// A pattern in which `*` stands for anything and everything else for itself.
+/// A pattern in which `*` matches any text.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Pattern(String);
 
 impl Pattern {
-    /// From its text.
+    /// A pattern from its text.
     pub fn new(text: impl Into<String>) -> Self {
         Self(text.into())
     }
 
-    /// Whether all of a text fits.
+    /// Whether the whole text matches.
     pub fn matches(&self, text: &str) -> bool {
         let mut parts = self.0.split('*');
         let Some(mut rest) = text.strip_prefix(parts.next().unwrap_or_default()) else { return false };

@@ -1,13 +1,13 @@
-//! Reads a tree of values field by field, so that every complaint names the field and unknown keys are noticed.
+//! Reads a value tree field by field, so that every error names its field and unknown keys are reported.
 
 use std::path::PathBuf;
 
 use serde_json::{Map, Value};
 
-use super::Wrong;
+use super::InvalidValue;
 use super::values::{Choices, boolean, one_of};
 
-/// A value and where it is.
+/// A value and its path.
 pub(super) struct Field<'a> {
     pub(super) path: String,
     pub(super) value: &'a Value,
@@ -18,14 +18,14 @@ impl<'a> Field<'a> {
         Self { path: path.into(), value }
     }
 
-    /// A complaint about this value.
-    pub(super) fn wrong(&self, why: &str) -> Wrong {
+    /// An error about this value.
+    pub(super) fn wrong(&self, why: &str) -> InvalidValue {
         let path = if self.path.is_empty() { "config file" } else { &self.path };
-        Wrong::new(path, shown(self.value), why)
+        InvalidValue::new(path, shortened(self.value), why)
     }
 
-    /// Its keys; `None` when nothing is said.
-    pub(super) fn table(&self) -> Result<Option<Table<'a>>, Wrong> {
+    /// Its keys; `None` if null.
+    pub(super) fn table(&self) -> Result<Option<Table<'a>>, InvalidValue> {
         match self.value {
             Value::Null => Ok(None),
             Value::Object(map) => Ok(Some(Table { path: self.path.clone(), map, known: Vec::new() })),
@@ -33,14 +33,14 @@ impl<'a> Field<'a> {
         }
     }
 
-    /// Its items; `None` when it is no list.
+    /// Its items; `None` if it is no list.
     pub(super) fn list(&self) -> Option<Vec<Field<'a>>> {
         let items = self.value.as_array()?;
         let named = |(place, value)| Field::new(format!("{}[{place}]", self.path), value);
         Some(items.iter().enumerate().map(named).collect())
     }
 
-    pub(super) fn text(&self) -> Result<String, Wrong> {
+    pub(super) fn text(&self) -> Result<String, InvalidValue> {
         match self.value {
             Value::String(text) => Ok(text.clone()),
             Value::Number(number) => Ok(number.to_string()),
@@ -48,7 +48,7 @@ impl<'a> Field<'a> {
         }
     }
 
-    pub(super) fn boolean(&self) -> Result<bool, Wrong> {
+    pub(super) fn boolean(&self) -> Result<bool, InvalidValue> {
         match self.value {
             Value::Bool(value) => Ok(*value),
             Value::String(text) => boolean(text).map_err(|why| self.wrong(&why)),
@@ -57,8 +57,8 @@ impl<'a> Field<'a> {
     }
 }
 
-/// How a value looks in a complaint: short, on one line.
-fn shown(value: &Value) -> String {
+/// A value in an error message: short, on one line.
+fn shortened(value: &Value) -> String {
     let text = value.to_string();
     match text.char_indices().nth(60) {
         Some((end, _)) => format!("{}…", &text[..end]),
@@ -66,7 +66,7 @@ fn shown(value: &Value) -> String {
     }
 }
 
-/// Keys and values, of which each one should be asked for.
+/// A map whose keys are consumed one by one.
 pub(super) struct Table<'a> {
     path: String,
     map: &'a Map<String, Value>,
@@ -74,24 +74,28 @@ pub(super) struct Table<'a> {
 }
 
 impl<'a> Table<'a> {
-    /// The value of a key; one that is null is not there.
+    /// Consumes a key; null counts as missing.
     pub(super) fn take(&mut self, key: &'static str) -> Option<Field<'a>> {
         self.known.push(key);
         let value = self.map.get(key).filter(|value| !value.is_null())?;
         Some(Field::new(self.path_of(key), value))
     }
 
-    pub(super) fn boolean(&mut self, key: &'static str) -> Result<Option<bool>, Wrong> {
+    pub(super) fn boolean(&mut self, key: &'static str) -> Result<Option<bool>, InvalidValue> {
         self.take(key).map(|field| field.boolean()).transpose()
     }
 
-    pub(super) fn path(&mut self, key: &'static str) -> Result<Option<PathBuf>, Wrong> {
+    pub(super) fn path(&mut self, key: &'static str) -> Result<Option<PathBuf>, InvalidValue> {
         let text = self.take(key).map(|field| field.text()).transpose()?;
         Ok(text.filter(|text| !text.is_empty()).map(PathBuf::from))
     }
 
-    /// One of a few words; an empty one is not there.
-    pub(super) fn parsed<T: Copy>(&mut self, key: &'static str, choices: Choices<T>) -> Result<Option<T>, Wrong> {
+    /// Parses a value with fixed choices; an empty one counts as missing.
+    pub(super) fn parsed<T: Copy>(
+        &mut self,
+        key: &'static str,
+        choices: Choices<T>,
+    ) -> Result<Option<T>, InvalidValue> {
         let Some(field) = self.take(key) else { return Ok(None) };
         match field.text()?.as_str() {
             "" => Ok(None),
@@ -103,9 +107,9 @@ impl<'a> Table<'a> {
         if self.path.is_empty() { key.to_owned() } else { format!("{}.{key}", self.path) }
     }
 
-    /// Remarks on the keys that no one asked for.
-    pub(super) fn finish(self, remarks: &mut Vec<String>) {
+    /// Adds a warning for every key that was not consumed.
+    pub(super) fn finish(self, warnings: &mut Vec<String>) {
         let unknown = self.map.keys().filter(|key| !self.known.contains(&key.as_str()));
-        remarks.extend(unknown.map(|key| format!("{}: unknown key, has no effect", self.path_of(key))));
+        warnings.extend(unknown.map(|key| format!("{}: unknown key, has no effect", self.path_of(key))));
     }
 }

@@ -1,32 +1,32 @@
-//! How devices are shared: several containers on one GPU, in turns or through MPS.
+//! Device sharing: several containers on one GPU, by time-slicing or MPS.
 
 use std::str::FromStr;
 
 use super::read::Field;
-use super::{ResourceName, Wrong};
+use super::{InvalidValue, ResourceName};
 
-/// What is shared, and how.
+/// Sharing settings.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct Sharing {
-    /// In turns.
+    /// Time-slicing.
     pub time_slicing: Option<Shared>,
-    /// Through the MPS daemon.
+    /// MPS.
     pub mps: Option<Shared>,
 }
 
-/// How devices are shared in effect.
+/// The effective sharing strategy.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum SharingStrategy {
-    /// Not at all.
+    /// Exclusive.
     None,
-    /// In turns.
+    /// Time-slicing.
     TimeSlicing,
-    /// Through the MPS daemon.
+    /// MPS.
     Mps,
 }
 
 impl SharingStrategy {
-    /// The word that labels use.
+    /// The value used in labels.
     pub fn as_str(self) -> &'static str {
         match self {
             Self::None => "none",
@@ -37,7 +37,7 @@ impl SharingStrategy {
 }
 
 impl Sharing {
-    /// How devices are shared in effect: MPS before turns.
+    /// The effective strategy: MPS takes precedence over time-slicing.
     pub fn strategy(&self) -> SharingStrategy {
         let shares = |shared: &Option<Shared>| shared.as_ref().is_some_and(Shared::shares);
         match (shares(&self.mps), shares(&self.time_slicing)) {
@@ -47,25 +47,25 @@ impl Sharing {
         }
     }
 
-    /// The block that counts: that of MPS where both are there.
+    /// The effective block: MPS if both are set.
     pub fn shared(&self) -> Option<&Shared> {
         self.mps.as_ref().or(self.time_slicing.as_ref())
     }
 
-    /// How a resource is shared, if it is.
+    /// The sharing of a resource, if it is shared.
     pub fn of(&self, resource: &ResourceName) -> Option<&Replicated> {
         self.shared()?.resources.iter().find(|shared| shared.name == *resource)
     }
 }
 
-/// What is shared in one way.
+/// The resources shared by one strategy.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct Shared {
-    /// Shared resources get a name of their own.
+    /// Shared resources get the `.shared` suffix.
     pub rename_by_default: bool,
-    /// A container gets one replica at most.
+    /// A container may request one replica at most.
     pub fail_requests_greater_than_one: bool,
-    /// What is shared.
+    /// The shared resources.
     pub resources: Vec<Replicated>,
 }
 
@@ -80,40 +80,40 @@ impl Shared {
 pub struct Replicated {
     /// Its name.
     pub name: ResourceName,
-    /// Its name when shared, where that differs.
+    /// Its name when shared, if different.
     pub rename: Option<ResourceName>,
-    /// How often each device is handed out.
+    /// Replicas per device.
     pub replicas: u32,
-    /// MPS: part of the multiprocessors that each client gets, instead of an equal one.
+    /// MPS: active thread percentage per client, instead of an equal share.
     pub thread_percentage: Option<u32>,
-    /// MPS: memory in MiB that each client gets, instead of an equal part.
+    /// MPS: memory limit per client in MiB, instead of an equal share.
     pub memory_mib: Option<u64>,
 }
 
 impl Replicated {
-    /// The name under which it is offered.
-    pub fn offered(&self) -> &ResourceName {
+    /// The resource name it is advertised under.
+    pub fn advertised_name(&self) -> &ResourceName {
         self.rename.as_ref().unwrap_or(&self.name)
     }
 }
 
-/// Which devices of a resource are shared. Read and checked, but all of them always are.
+/// Which devices of a resource are shared. Validated, but all of them always are.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum ReplicatedDevices {
     /// All of them.
     All,
-    /// So many.
+    /// This many.
     Count(u32),
     /// These.
     List(Vec<DeviceRef>),
 }
 
-/// One device, as a list of shared ones names it.
+/// A device reference in that list.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum DeviceRef {
-    /// A GPU's place.
+    /// GPU index.
     Gpu(u32),
-    /// A MIG device's place in its GPU.
+    /// GPU index and MIG device index.
     Mig(u32, u32),
     /// A UUID.
     Uuid(String),
@@ -147,18 +147,18 @@ fn uuid(text: &str) -> bool {
     groups.iter().map(|group| group.len()).eq([8, 4, 4, 4, 12]) && groups.iter().all(hex)
 }
 
-pub(super) fn read(field: &Field<'_>, remarks: &mut Vec<String>) -> Result<Sharing, Wrong> {
+pub(super) fn read(field: &Field<'_>, warnings: &mut Vec<String>) -> Result<Sharing, InvalidValue> {
     let mut sharing = Sharing::default();
     let Some(mut table) = field.table()? else { return Ok(sharing) };
     let blocks = [("timeSlicing", false, &mut sharing.time_slicing), ("mps", true, &mut sharing.mps)];
     for (key, fail, block) in blocks {
-        *block = table.take(key).map(|field| shared(&field, fail, remarks)).transpose()?;
+        *block = table.take(key).map(|field| shared(&field, fail, warnings)).transpose()?;
     }
-    table.finish(remarks);
+    table.finish(warnings);
     Ok(sharing)
 }
 
-fn shared(field: &Field<'_>, fail: bool, remarks: &mut Vec<String>) -> Result<Shared, Wrong> {
+fn shared(field: &Field<'_>, fail: bool, warnings: &mut Vec<String>) -> Result<Shared, InvalidValue> {
     let missing = "shares nothing; write resources, or leave the block out";
     let Some(mut table) = field.table()? else { return Err(field.wrong(missing)) };
     let rename_by_default = table.boolean("renameByDefault")?.unwrap_or(false);
@@ -167,13 +167,13 @@ fn shared(field: &Field<'_>, fail: bool, remarks: &mut Vec<String>) -> Result<Sh
     let items = list.list().ok_or_else(|| list.wrong("is no list of resources"))?;
     let mut resources = Vec::new();
     for item in &items {
-        resources.push(replicated(item, rename_by_default, remarks)?);
+        resources.push(replicated(item, rename_by_default, warnings)?);
     }
-    table.finish(remarks);
+    table.finish(warnings);
     Ok(Shared { rename_by_default, fail_requests_greater_than_one, resources })
 }
 
-fn replicated(field: &Field<'_>, rename: bool, remarks: &mut Vec<String>) -> Result<Replicated, Wrong> {
+fn replicated(field: &Field<'_>, rename: bool, warnings: &mut Vec<String>) -> Result<Replicated, InvalidValue> {
     let Some(mut table) = field.table()? else { return Err(field.wrong("names no resource; write name and replicas")) };
     let name =
         table.take("name").ok_or_else(|| field.wrong("has no name; write the resource, such as nvidia.com/gpu"))?;
@@ -184,17 +184,17 @@ fn replicated(field: &Field<'_>, rename: bool, remarks: &mut Vec<String>) -> Res
     let replicas = replicas.filter(|&replicas| replicas >= 2).ok_or_else(|| count.wrong(few))?;
     if let Some(own) = table.take("rename") {
         ResourceName::parse(&own.path, &own.text()?)?;
-        remarks.push(format!("{}: reserved, has no effect; set renameByDefault", own.path));
+        warnings.push(format!("{}: reserved, has no effect; set renameByDefault", own.path));
     }
     if let Some(which) = table.take("devices")
         && devices(&which)? != ReplicatedDevices::All
     {
-        remarks.push(format!("{}: reserved, has no effect; all devices are shared", which.path));
+        warnings.push(format!("{}: reserved, has no effect; all devices are shared", which.path));
     }
     let percent = table.take("activeThreadPercentage").map(|field| within(&field, 1, 100)).transpose()?;
     let memory = table.take("pinnedMemoryMiB").map(|field| within(&field, 1, 1 << 30)).transpose()?;
-    table.finish(remarks);
-    // A name that is too long when renamed is refused here, where the user can see why.
+    table.finish(warnings);
+    // Reject a name that is too long after renaming here, where the user sees why.
     let rename = rename.then(|| ResourceName::parse(&table_path(field), name.shared().as_str())).transpose()?;
     let thread_percentage = percent.and_then(|percent| u32::try_from(percent).ok());
     Ok(Replicated { name, rename, replicas, thread_percentage, memory_mib: memory })
@@ -204,12 +204,12 @@ fn table_path(field: &Field<'_>) -> String {
     format!("{}.name", field.path)
 }
 
-fn within(field: &Field<'_>, least: u64, most: u64) -> Result<u64, Wrong> {
+fn within(field: &Field<'_>, least: u64, most: u64) -> Result<u64, InvalidValue> {
     let number = field.value.as_u64().filter(|number| (least..=most).contains(number));
     number.ok_or_else(|| field.wrong(&format!("is out of range; write a number from {least} to {most}")))
 }
 
-fn devices(field: &Field<'_>) -> Result<ReplicatedDevices, Wrong> {
+fn devices(field: &Field<'_>) -> Result<ReplicatedDevices, InvalidValue> {
     let fix = "names no devices; write all, a count, or a list of indices and UUIDs";
     if field.value.as_str() == Some("all") {
         return Ok(ReplicatedDevices::All);
@@ -220,5 +220,5 @@ fn devices(field: &Field<'_>) -> Result<ReplicatedDevices, Wrong> {
     }
     let items = field.list().filter(|items| !items.is_empty()).ok_or_else(|| field.wrong(fix))?;
     let refs = items.iter().map(|item| item.text()?.parse::<DeviceRef>().map_err(|()| item.wrong(fix)));
-    Ok(ReplicatedDevices::List(refs.collect::<Result<_, Wrong>>()?))
+    Ok(ReplicatedDevices::List(refs.collect::<Result<_, InvalidValue>>()?))
 }

@@ -1,4 +1,4 @@
-//! What a file may say, and how it is told when it may not.
+//! Parsing of config files, and the error messages for invalid ones.
 
 use std::time::Duration;
 
@@ -8,7 +8,7 @@ use super::*;
 
 fn config(text: &str) -> Config {
     let parsed = parse(text).expect("a config");
-    assert_eq!(parsed.remarks, Vec::<String>::new());
+    assert_eq!(parsed.warnings, Vec::<String>::new());
     parsed.config
 }
 
@@ -81,9 +81,9 @@ fn durations_are_text_numbers_or_never() {
 #[test]
 fn what_no_one_reads_is_said() {
     let text = "flags: {migStrateggy: single}\nresources: {gpus: [{pattern: '*', name: gpu}]}\nmore: 1";
-    let remarks = parse(text).expect("a config").remarks;
-    assert_eq!(remarks.len(), 3, "{remarks:?}");
-    assert!(remarks.iter().any(|remark| remark.contains("flags.migStrateggy")), "{remarks:?}");
+    let warnings = parse(text).expect("a config").warnings;
+    assert_eq!(warnings.len(), 3, "{warnings:?}");
+    assert!(warnings.iter().any(|warning| warning.contains("flags.migStrateggy")), "{warnings:?}");
 }
 
 #[test]
@@ -146,11 +146,14 @@ fn shared_devices_are_all_a_count_or_a_list() {
 #[test]
 fn a_shared_resource_is_renamed_only_by_default() {
     let renamed = shared("sharing: {timeSlicing: {renameByDefault: true, resources: [{name: gpu, replicas: 4}]}}");
-    assert_eq!(renamed.resources[0].offered().as_str(), "nvidia.com/gpu.shared");
+    assert_eq!(renamed.resources[0].advertised_name().as_str(), "nvidia.com/gpu.shared");
     let own = "sharing: {timeSlicing: {resources: [{name: nvidia.com/gpu, replicas: 4, rename: mine}]}}";
     let parsed = parse(own).expect("a config");
-    assert_eq!(parsed.config.sharing.shared().expect("sharing").resources[0].offered().as_str(), "nvidia.com/gpu");
-    assert!(parsed.remarks[0].contains("renameByDefault"));
+    assert_eq!(
+        parsed.config.sharing.shared().expect("sharing").resources[0].advertised_name().as_str(),
+        "nvidia.com/gpu"
+    );
+    assert!(parsed.warnings[0].contains("renameByDefault"));
 }
 
 #[test]

@@ -1,22 +1,22 @@
-//! The values that flags can have.
+//! Value types of flags.
 
 use std::time::Duration;
 
-use super::Wrong;
+use super::InvalidValue;
 
-/// Words and what they stand for.
+/// Allowed values by name.
 pub type Choices<T> = &'static [(&'static str, T)];
 
-/// What a word stands for, or what it could have been.
-pub fn one_of<T: Copy>(field: &str, text: &str, choices: Choices<T>) -> Result<T, Wrong> {
+/// Parses one of the choices; the error lists them.
+pub fn one_of<T: Copy>(field: &str, text: &str, choices: Choices<T>) -> Result<T, InvalidValue> {
     let found = choices.iter().find(|(word, _)| *word == text.trim());
     found.map(|(_, value)| *value).ok_or_else(|| {
         let words: Vec<&str> = choices.iter().map(|(word, _)| *word).collect();
-        Wrong::new(field, format!("'{text}'"), format!("is unknown; write {}", words.join(", ")))
+        InvalidValue::new(field, format!("'{text}'"), format!("is unknown; write {}", words.join(", ")))
     })
 }
 
-/// Yes or no, in the words that flags take.
+/// Parses a boolean flag.
 pub fn boolean(text: &str) -> Result<bool, String> {
     match text.trim().to_ascii_lowercase().as_str() {
         "true" | "t" | "1" => Ok(true),
@@ -25,23 +25,23 @@ pub fn boolean(text: &str) -> Result<bool, String> {
     }
 }
 
-/// How MIG devices are offered.
+/// MIG strategy.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum MigStrategy {
-    /// Not at all: GPUs only.
+    /// Whole GPUs only.
     #[default]
     None,
-    /// As GPUs, all of them alike.
+    /// MIG devices as GPUs; all must have the same profile.
     Single,
-    /// Each profile under a name of its own.
+    /// A resource for each MIG profile.
     Mixed,
 }
 
 impl MigStrategy {
-    /// Its words.
+    /// Allowed values.
     pub const CHOICES: Choices<Self> = &[("none", Self::None), ("single", Self::Single), ("mixed", Self::Mixed)];
 
-    /// The word.
+    /// The value's name.
     pub fn as_str(self) -> &'static str {
         match self {
             Self::None => "none",
@@ -51,21 +51,21 @@ impl MigStrategy {
     }
 }
 
-/// How a container is told which devices it has.
+/// How a container learns its devices.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum DeviceListStrategy {
-    /// By an environment variable.
+    /// Environment variable.
     Envvar,
-    /// By empty mounts, which a container cannot forge.
+    /// Mounts, which a container cannot forge.
     VolumeMounts,
-    /// By annotations with CDI names.
+    /// CDI annotations.
     CdiAnnotations,
-    /// By CDI names in the kubelet's call to the runtime.
+    /// CDI device names in the CRI request.
     CdiCri,
 }
 
 impl DeviceListStrategy {
-    /// Its words.
+    /// Allowed values.
     pub const CHOICES: Choices<Self> = &[
         ("envvar", Self::Envvar),
         ("volume-mounts", Self::VolumeMounts),
@@ -73,82 +73,83 @@ impl DeviceListStrategy {
         ("cdi-cri", Self::CdiCri),
     ];
 
-    /// Whether the runtime needs CDI specs for it.
+    /// Whether it needs CDI specs.
     pub fn cdi(self) -> bool {
         matches!(self, Self::CdiAnnotations | Self::CdiCri)
     }
 
-    /// Several, with commas between them, each once.
-    pub fn list(field: &str, text: &str) -> Result<Vec<Self>, Wrong> {
+    /// Parses a comma-separated list without duplicates.
+    pub fn list(field: &str, text: &str) -> Result<Vec<Self>, InvalidValue> {
         let words = text.split(',').map(str::trim).filter(|word| !word.is_empty());
-        let mut list = words.map(|word| one_of(field, word, Self::CHOICES)).collect::<Result<Vec<Self>, Wrong>>()?;
+        let mut list =
+            words.map(|word| one_of(field, word, Self::CHOICES)).collect::<Result<Vec<Self>, InvalidValue>>()?;
         list.sort_unstable();
         list.dedup();
         if list.is_empty() {
-            return Err(Wrong::new(field, "''", "names no strategy; write envvar, or leave it out"));
+            return Err(InvalidValue::new(field, "''", "names no strategy; write envvar, or leave it out"));
         }
         Ok(list)
     }
 }
 
-/// How devices are named to containers.
+/// How devices are identified to containers.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum DeviceIdStrategy {
-    /// By UUID.
+    /// UUID.
     #[default]
     Uuid,
-    /// By place.
+    /// Index.
     Index,
 }
 
 impl DeviceIdStrategy {
-    /// Its words.
+    /// Allowed values.
     pub const CHOICES: Choices<Self> = &[("uuid", Self::Uuid), ("index", Self::Index)];
 }
 
-/// Which replicas of shared devices are chosen first.
+/// Allocation policy for replicas of shared devices.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum AllocationPolicy {
-    /// Those of the device that is shared least.
+    /// The least used device first.
     #[default]
     Distributed,
-    /// Those of the device that is shared most.
+    /// The most used device first.
     Packed,
 }
 
 impl AllocationPolicy {
-    /// Its words.
+    /// Allowed values.
     pub const CHOICES: Choices<Self> = &[("distributed", Self::Distributed), ("packed", Self::Packed)];
 }
 
-/// How GPUs are found.
+/// Device discovery strategy.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum DiscoveryStrategy {
-    /// In the way that fits the machine.
+    /// Detect the platform.
     #[default]
     Auto,
-    /// Through NVML.
+    /// NVML.
     Nvml,
-    /// As part of the processor.
+    /// Tegra: the integrated GPU.
     Tegra,
 }
 
 impl DiscoveryStrategy {
-    /// Its words.
+    /// Allowed values.
     pub const CHOICES: Choices<Self> = &[("auto", Self::Auto), ("nvml", Self::Nvml), ("tegra", Self::Tegra)];
 }
 
-/// How often something is done.
+/// An interval.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Interval {
-    /// Again after that time.
+    /// A fixed period.
     Every(Duration),
-    /// Only when something happens.
+    /// On events only.
     Infinite,
 }
 
 impl Interval {
-    /// From `90s`, `1m30s`, `1.5h` or `infinite`; `None` when it is none of these.
+    /// Parses `90s`, `1m30s`, `1.5h` or `infinite`.
     pub fn parse(text: &str) -> Option<Self> {
         let text = text.trim();
         if text.eq_ignore_ascii_case("infinite") {

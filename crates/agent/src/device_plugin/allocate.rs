@@ -1,4 +1,4 @@
-//! What a container needs to use the devices that it was given.
+//! The Allocate response: what a container needs to use its devices.
 
 use std::collections::HashMap;
 use std::path::Path;
@@ -11,12 +11,12 @@ use crate::config::{DeviceIdStrategy, DeviceListStrategy, SharingStrategy};
 
 /// Vendor of the CDI specs that the plugin writes.
 pub const CDI_VENDOR: &str = "k8s.device-plugin.nvidia.com";
-/// Directory whose entries say which devices a container has.
+/// Mount directory whose entries list a container's devices (strategy `volume-mounts`).
 const LIST_DIR: &str = "/var/run/nvidia-container-devices";
-/// Nodes that every user of a GPU needs.
+/// Control device nodes that every GPU container needs.
 const CONTROL: [&str; 4] = ["/dev/nvidiactl", "/dev/nvidia-uvm", "/dev/nvidia-uvm-tools", "/dev/nvidia-modeset"];
 
-/// Answers for one container. `exists` says whether a device node is there; `unique` names the annotation.
+/// Builds the response for one container. `exists` checks for a device node; `unique` names the annotation.
 pub(crate) fn allocate(
     node: &Node,
     resource: &Resource,
@@ -36,28 +36,28 @@ pub(crate) fn allocate(
             names.push(name);
         }
     }
-    let mut answer = ContainerAllocateResponse::default();
+    let mut response = ContainerAllocateResponse::default();
     if settings.cdi() {
-        cdi(node, &names, unique, &mut answer);
+        cdi(node, &names, unique, &mut response);
     }
     if resource.sharing == SharingStrategy::Mps {
-        mps(node, resource, &mut answer);
+        mps(node, resource, &mut response);
     }
     let extras = [("GDRCOPY", settings.gdrcopy), ("GDS", settings.gds), ("MOFED", settings.mofed)];
     for (name, _) in extras.iter().filter(|(_, enabled)| *enabled) {
-        answer.envs.insert(format!("NVIDIA_{name}"), "enabled".into());
+        response.envs.insert(format!("NVIDIA_{name}"), "enabled".into());
     }
     if settings.only_cdi() {
-        return Ok(answer);
+        return Ok(response);
     }
-    list(node, &names, &mut answer);
+    list(node, &names, &mut response);
     if settings.pass_device_specs {
-        answer.devices = specs(node, &devices, exists);
+        response.devices = specs(node, &devices, exists);
     }
-    Ok(answer)
+    Ok(response)
 }
 
-/// The devices behind the ids, if they may be had.
+/// Resolves device IDs; rejects unknown IDs and oversized requests.
 fn requested<'a>(resource: &'a Resource, ids: &[String]) -> Result<Vec<&'a Device>, String> {
     let found = ids.iter().map(|id| resource.find(id).ok_or_else(|| format!("{} has no device {id}", resource.name)));
     let devices: Vec<&Device> = found.collect::<Result<_, String>>()?;
@@ -67,8 +67,8 @@ fn requested<'a>(resource: &'a Resource, ids: &[String]) -> Result<Vec<&'a Devic
     Ok(devices)
 }
 
-/// Names of CDI devices: GPUs, then channels, then what else was asked for.
-fn cdi(node: &Node, names: &[&str], unique: impl FnOnce() -> String, answer: &mut ContainerAllocateResponse) {
+/// Adds CDI device names: GPUs, then IMEX channels, then the other classes.
+fn cdi(node: &Node, names: &[&str], unique: impl FnOnce() -> String, response: &mut ContainerAllocateResponse) {
     let gpus = names.iter().map(|name| format!("{CDI_VENDOR}/gpu={name}"));
     let channels = node.channels.iter().map(|channel| format!("{CDI_VENDOR}/imex-channel={channel}"));
     let classes = node.classes.iter().map(|class| format!("{CDI_VENDOR}/{class}=all"));
@@ -78,29 +78,29 @@ fn cdi(node: &Node, names: &[&str], unique: impl FnOnce() -> String, answer: &mu
     }
     if node.settings.uses(DeviceListStrategy::CdiAnnotations) {
         let key = format!("{}nvidia-device-plugin_{}", node.settings.cdi_annotation_prefix, unique());
-        answer.annotations.insert(key, devices.join(","));
+        response.annotations.insert(key, devices.join(","));
     }
     if node.settings.uses(DeviceListStrategy::CdiCri) {
-        answer.cdi_devices = devices.into_iter().map(|name| CdiDevice { name }).collect();
+        response.cdi_devices = devices.into_iter().map(|name| CdiDevice { name }).collect();
     }
 }
 
-/// The way to the MPS daemon of a resource.
-fn mps(node: &Node, resource: &Resource, answer: &mut ContainerAllocateResponse) {
+/// Adds variable and mounts for the MPS daemon of a resource.
+fn mps(node: &Node, resource: &Resource, response: &mut ContainerAllocateResponse) {
     let (root, pipe) = (&node.settings.mps_root, format!("{}/pipe", resource.name));
-    answer.envs.insert("CUDA_MPS_PIPE_DIRECTORY".into(), format!("/mps/{pipe}"));
+    response.envs.insert("CUDA_MPS_PIPE_DIRECTORY".into(), format!("/mps/{pipe}"));
     let mount = |host: &Path, here: String| Mount {
         container_path: here,
         host_path: host.display().to_string(),
         read_only: false,
     };
-    answer.mounts.push(mount(&root.join(&pipe), format!("/mps/{pipe}")));
-    answer.mounts.push(mount(&root.join("shm"), "/dev/shm".into()));
+    response.mounts.push(mount(&root.join(&pipe), format!("/mps/{pipe}")));
+    response.mounts.push(mount(&root.join("shm"), "/dev/shm".into()));
 }
 
-/// The list of devices, for a runtime that reads variables or mounts.
-fn list(node: &Node, names: &[&str], answer: &mut ContainerAllocateResponse) {
-    let envs: &mut HashMap<String, String> = &mut answer.envs;
+/// Adds the device list, for runtimes that read an environment variable or mounts.
+fn list(node: &Node, names: &[&str], response: &mut ContainerAllocateResponse) {
+    let envs: &mut HashMap<String, String> = &mut response.envs;
     if node.settings.uses(DeviceListStrategy::Envvar) {
         envs.insert("NVIDIA_VISIBLE_DEVICES".into(), names.join(","));
         if !node.channels.is_empty() {
@@ -112,7 +112,7 @@ fn list(node: &Node, names: &[&str], answer: &mut ContainerAllocateResponse) {
         envs.insert("NVIDIA_VISIBLE_DEVICES".into(), LIST_DIR.into());
         let channels = node.channels.iter().map(|channel| format!("imex/{channel}"));
         let entries = names.iter().map(|&name| name.to_owned()).chain(channels);
-        answer.mounts.extend(entries.map(|entry| Mount {
+        response.mounts.extend(entries.map(|entry| Mount {
             container_path: format!("{LIST_DIR}/{entry}"),
             host_path: "/dev/null".into(),
             read_only: false,
@@ -120,7 +120,7 @@ fn list(node: &Node, names: &[&str], answer: &mut ContainerAllocateResponse) {
     }
 }
 
-/// Device nodes, for a kubelet that takes away what it was not told of.
+/// Device nodes, for a kubelet whose CPU manager resets the device cgroup.
 fn specs(node: &Node, devices: &[&Device], exists: impl Fn(&Path) -> bool) -> Vec<DeviceSpec> {
     let control = CONTROL.iter().filter(|path| exists(&node.roots.dev_here.join(path.trim_start_matches('/'))));
     let control = control.map(|&path| path.to_owned());

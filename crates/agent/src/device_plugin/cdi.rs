@@ -1,4 +1,4 @@
-//! The CDI specs that the plugin's names stand for.
+//! The CDI specs behind the device names that the plugin hands out.
 
 use std::path::Path;
 
@@ -8,13 +8,13 @@ use capstan_hw::gpu::nvidia::driver::Roots;
 use super::settings::Settings;
 use crate::Result;
 
-/// What specs are wanted for.
-pub struct Wanted<'a> {
-    /// What there is.
+/// Input of the CDI specs.
+pub struct SpecRequest<'a> {
+    /// GPUs of the node.
     pub inventory: &'a Inventory,
-    /// What the plugin does.
+    /// Settings of the plugin.
     pub settings: &'a Settings,
-    /// Where the driver is.
+    /// Roots of the driver.
     pub roots: &'a Roots,
     /// Root of `/proc` and `/sys`.
     pub root: &'a Path,
@@ -22,9 +22,9 @@ pub struct Wanted<'a> {
     pub channels: &'a [u32],
 }
 
-/// Writes specs: the edge between the plugin, which decides what containers are told, and the generator.
+/// Writes CDI specs: the interface between the plugin and the spec generator.
 pub trait CdiSpecs: Send + Sync + 'static {
-    /// Writes all specs that are wanted, and returns the classes beyond GPUs and channels (`gdrcopy`, `gds`,
-    /// `mofed`) for which there is one.
-    fn write(&self, wanted: &Wanted<'_>) -> Result<Vec<String>>;
+    /// Writes all specs, and returns the classes besides GPUs and IMEX channels (`gdrcopy`, `gds`, `mofed`) that have
+    /// one.
+    fn write(&self, request: &SpecRequest<'_>) -> Result<Vec<String>>;
 }

@@ -1,60 +1,64 @@
-//! Which config a node has: one file, or the one of several that the node's label names.
+//! Selects the node's config: one file, or the one of several that the node label names.
 
 use std::path::{Path, PathBuf};
 
-use crate::config::Wrong;
+use crate::config::InvalidValue;
 use crate::{Error, Result};
 
-/// What a node without a config of its own gets.
+/// Fallback for a node without a config of its own.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Fallback {
     /// The file called `default`.
     Named,
     /// The only file.
     Single,
-    /// No config.
+    /// An empty config.
     Empty,
 }
 
 impl Fallback {
-    /// From their names.
-    pub(crate) fn parse(names: &[String]) -> Result<Vec<Self>, Wrong> {
+    /// Parses fallback names.
+    pub(crate) fn parse(names: &[String]) -> Result<Vec<Self>, InvalidValue> {
         let words = names.iter().map(|name| name.trim()).filter(|name| !name.is_empty());
         let choices = &[("named", Self::Named), ("single", Self::Single), ("empty", Self::Empty)];
         words.map(|word| crate::config::one_of("--fallback-strategies", word, choices)).collect()
     }
 }
 
-/// The file that is chosen among those in `dir`; `None` is no config at all.
+/// The selected file in `dir`; `None` for an empty config.
 pub(crate) fn choose(
     dir: &Path,
     names: &[String],
     label: Option<&str>,
     default: &str,
     fallbacks: &[Fallback],
-) -> Result<Option<PathBuf>, Wrong> {
-    let there = |name: &str| names.iter().any(|known| known == name);
-    let said = match label.filter(|label| !label.is_empty()) {
+) -> Result<Option<PathBuf>, InvalidValue> {
+    let exists = |name: &str| names.iter().any(|known| known == name);
+    let selected = match label.filter(|label| !label.is_empty()) {
         Some(label) => Some(("the node's label", label)),
         None => Some(("--default-config", default)).filter(|(_, name)| !name.is_empty()),
     };
-    if let Some((place, name)) = said {
+    if let Some((place, name)) = selected {
         let why = format!("is no config in {}; there are {}", dir.display(), names.join(", "));
-        return if there(name) { Ok(Some(dir.join(name))) } else { Err(Wrong::new(place, format!("'{name}'"), why)) };
+        return if exists(name) {
+            Ok(Some(dir.join(name)))
+        } else {
+            Err(InvalidValue::new(place, format!("'{name}'"), why))
+        };
     }
     for fallback in fallbacks {
         match (fallback, names) {
-            (Fallback::Named, _) if there("default") => return Ok(Some(dir.join("default"))),
+            (Fallback::Named, _) if exists("default") => return Ok(Some(dir.join("default"))),
             (Fallback::Single, [only]) => return Ok(Some(dir.join(only))),
             (Fallback::Empty, _) => return Ok(None),
             _ => {}
         }
     }
     let why = "names no config, and there is no default; label the node, or set --default-config";
-    Err(Wrong::new("the node's label", "''", why))
+    Err(InvalidValue::new("the node's label", "''", why))
 }
 
-/// Names of the configs in a directory. Those that begin with `..` belong to the kubelet.
+/// Names of the configs in a directory. Names that begin with `..` are the kubelet's links of a mounted ConfigMap.
 pub(crate) fn configs(dir: &Path) -> Result<Vec<String>> {
     let failed = |source| Error::Io { what: format!("cannot list {}", dir.display()), source };
     let entries = std::fs::read_dir(dir).map_err(failed)?.flatten();

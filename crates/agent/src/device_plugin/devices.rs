@@ -1,4 +1,4 @@
-//! Which devices a node offers, under which names. Plain functions over what the hardware and the kernel said.
+//! Which devices a node advertises, under which resource names. Pure functions over the inventory and kernel files.
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -7,15 +7,15 @@ use capstan_hw::gpu::nvidia::{ComputeCapability, Gpu, Inventory, MigDevice};
 
 use super::platform::Platform;
 use super::settings::Settings;
-use crate::config::{MigStrategy, ResourceName, SharingStrategy, Wrong};
+use crate::config::{InvalidValue, MigStrategy, ResourceName, SharingStrategy};
 use crate::mps;
 
-/// One device, before it is shared.
+/// One device, before sharing.
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) struct Device {
     /// UUID.
     pub id: String,
-    /// Place: `0`, or `0:1` for a MIG device.
+    /// Index: `0`, or `0:1` for a MIG device.
     pub index: String,
     /// UUID of its GPU.
     pub gpu: String,
@@ -23,34 +23,34 @@ pub(crate) struct Device {
     pub instance: Option<(u32, u32)>,
     /// Its device nodes.
     pub paths: Vec<String>,
-    /// NUMA node that it is near to.
+    /// NUMA affinity.
     pub numa: Option<i64>,
-    /// Its memory.
+    /// Memory size.
     pub memory_mib: u64,
-    /// What it can execute.
+    /// Compute capability.
     pub compute: ComputeCapability,
 }
 
-/// Devices that are offered under one name.
+/// Devices advertised under one resource name.
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) struct Resource {
-    /// The name.
+    /// Resource name.
     pub name: ResourceName,
-    /// The name that it would have unshared.
+    /// Resource name without sharing.
     pub unshared: ResourceName,
     /// Its devices.
     pub devices: Vec<Device>,
-    /// How often each device is handed out, where it is shared.
+    /// Replicas per device, if shared.
     pub replicas: Option<u32>,
-    /// How it is shared.
+    /// Sharing strategy.
     pub sharing: SharingStrategy,
-    /// A container gets one replica at most.
+    /// A container may request one replica at most.
     pub one_only: bool,
 }
 
 impl Resource {
-    /// Every device as the kubelet knows it, by id.
-    pub(crate) fn offered(&self) -> impl Iterator<Item = (String, &Device)> {
+    /// Every device ID as advertised to the kubelet, replicas included.
+    pub(crate) fn advertised(&self) -> impl Iterator<Item = (String, &Device)> {
         self.devices.iter().flat_map(move |device| {
             let names: Vec<String> = match self.replicas {
                 None => vec![device.id.clone()],
@@ -60,7 +60,7 @@ impl Resource {
         })
     }
 
-    /// The device behind an id of the kubelet.
+    /// The device of an advertised ID.
     pub(crate) fn find(&self, id: &str) -> Option<&Device> {
         let (real, replica) = split(id);
         let known = match (self.replicas, replica) {
@@ -71,13 +71,13 @@ impl Resource {
         self.devices.iter().find(|device| known && device.id == real)
     }
 
-    /// Whether all devices are GPUs that can be told apart by how near they are.
+    /// Whether all devices are whole GPUs, so that topology applies.
     pub(crate) fn whole_gpus(&self) -> bool {
         self.devices.iter().all(|device| device.instance.is_none() && device.id.starts_with("GPU-"))
     }
 }
 
-/// An id without its replica, and the replica.
+/// Splits an ID into device ID and replica.
 pub(crate) fn split(id: &str) -> (&str, Option<u32>) {
     match id.rsplit_once("::") {
         Some((real, replica)) if replica.bytes().all(|byte| byte.is_ascii_digit()) => match replica.parse() {
@@ -88,16 +88,16 @@ pub(crate) fn split(id: &str) -> (&str, Option<u32>) {
     }
 }
 
-/// What the kernel's files say about the devices.
+/// KernelFiles files about the devices.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub(crate) struct Kernel {
+pub(crate) struct KernelFiles {
     /// `numa_node` of each GPU, by PCI address.
     pub numa: BTreeMap<String, String>,
-    /// `mig-minors`.
+    /// Content of `mig-minors`.
     pub minors: String,
 }
 
-impl Kernel {
+impl KernelFiles {
     /// Reads them below a root.
     pub(crate) fn read(root: &Path, inventory: &Inventory) -> Self {
         let numa = inventory.gpus.iter().filter_map(|gpu| {
@@ -108,67 +108,68 @@ impl Kernel {
         Self { numa: numa.collect(), minors }
     }
 
-    fn numa(&self, gpu: &Gpu) -> Result<Option<i64>, Wrong> {
+    fn numa(&self, gpu: &Gpu) -> Result<Option<i64>, InvalidValue> {
         let Some(text) = self.numa.get(gpu.pci.as_str()) else { return Ok(None) };
         let node: i64 = text.trim().parse().map_err(|_| {
             let file = format!("/sys/bus/pci/devices/{}/numa_node", gpu.pci);
-            Wrong::new(file, format!("{:?}", text.trim()), "is no number of a NUMA node")
+            InvalidValue::new(file, format!("{:?}", text.trim()), "is no number of a NUMA node")
         })?;
         Ok((node >= 0).then_some(node))
     }
 
-    /// Number of a capability's device node; lines that cannot be read are passed over.
+    /// Minor number of a capability's device node; malformed lines are skipped.
     fn minor(&self, key: &str) -> Option<u32> {
         let mut lines = self.minors.lines().filter_map(|line| line.split_once(' '));
         lines.find(|(name, _)| *name == key).and_then(|(_, minor)| minor.trim().parse().ok())
     }
 }
 
-/// What a node offers, and what its owner should know about what it does not.
+/// Resources to advertise, with warnings about devices that are not.
 #[derive(Debug, Clone, Default, PartialEq)]
-pub(crate) struct Offer {
+pub(crate) struct ResourceSet {
     /// Resources with at least one device.
     pub resources: Vec<Resource>,
-    /// Remarks.
-    pub remarks: Vec<String>,
+    /// Warnings for the log.
+    pub warnings: Vec<String>,
 }
 
-/// What a node offers.
-pub(crate) fn offer(
+/// Builds the resources that a node advertises.
+pub(crate) fn build_resources(
     platform: Platform,
     inventory: &Inventory,
     settings: &Settings,
-    kernel: &Kernel,
-) -> Result<Offer, Wrong> {
-    let mut offer = Offer::default();
+    kernel: &KernelFiles,
+) -> Result<ResourceSet, InvalidValue> {
+    let mut set = ResourceSet::default();
     let mut by_name: BTreeMap<ResourceName, Vec<Device>> = BTreeMap::new();
     match platform {
-        Platform::Wsl => drop(by_name.insert(ResourceName::gpu(), vec![single("all", "all", &["/dev/dxg"])])),
-        Platform::Tegra => drop(by_name.insert(ResourceName::gpu(), vec![single("tegra", "0", &[])])),
+        Platform::Wsl => drop(by_name.insert(ResourceName::gpu(), vec![opaque_device("all", "all", &["/dev/dxg"])])),
+        Platform::Tegra => drop(by_name.insert(ResourceName::gpu(), vec![opaque_device("tegra", "0", &[])])),
         Platform::Nvml => {
-            fits(inventory, settings, &mut offer.remarks)?;
+            check_mig_layout(inventory, settings, &mut set.warnings)?;
             for gpu in &inventory.gpus {
-                for (name, device) in devices(gpu, settings.mig, kernel, &mut offer.remarks)? {
+                for (name, device) in devices(gpu, settings.mig, kernel, &mut set.warnings)? {
                     by_name.entry(name).or_default().push(device);
                 }
             }
             let whole = settings.mig == MigStrategy::None || !inventory.gpus.iter().any(Gpu::mig_enabled);
             for lost in inventory.lost.iter().filter(|_| whole) {
-                // It was lost before anyone asked what it is: it is named, so that the node's owner sees it missing.
+                // Lost before it could be queried: advertise it by UUID, so that it shows as unhealthy instead of
+                // missing.
                 let Some(uuid) = &lost.uuid else { continue };
-                let device = single(uuid, &lost.index.to_string(), &[]);
+                let device = opaque_device(uuid, &lost.index.to_string(), &[]);
                 by_name.entry(ResourceName::gpu()).or_default().push(device);
             }
         }
     }
     for (name, devices) in by_name {
-        offer.resources.push(shared(name, devices, settings)?);
+        set.resources.push(shared(name, devices, settings)?);
     }
-    Ok(offer)
+    Ok(set)
 }
 
-/// A machine whose GPUs are one device.
-fn single(id: &str, index: &str, paths: &[&str]) -> Device {
+/// A device without details: all GPUs of a WSL or Tegra system, or a lost GPU.
+fn opaque_device(id: &str, index: &str, paths: &[&str]) -> Device {
     Device {
         id: id.into(),
         index: index.into(),
@@ -181,10 +182,14 @@ fn single(id: &str, index: &str, paths: &[&str]) -> Device {
     }
 }
 
-/// Whether the strategy and the MIG layout go together.
-fn fits(inventory: &Inventory, settings: &Settings, remarks: &mut Vec<String>) -> Result<(), Wrong> {
+/// Checks the MIG layout against the MIG strategy.
+fn check_mig_layout(
+    inventory: &Inventory,
+    settings: &Settings,
+    warnings: &mut Vec<String>,
+) -> Result<(), InvalidValue> {
     let gpus = &inventory.gpus;
-    let wrong = |why: String| Err(Wrong::new("migStrategy", settings.mig.as_str(), why));
+    let wrong = |why: String| Err(InvalidValue::new("migStrategy", settings.mig.as_str(), why));
     let empty: Vec<&str> = gpus
         .iter()
         .filter(|gpu| gpu.mig_enabled() && gpu.mig_devices.is_empty())
@@ -193,7 +198,7 @@ fn fits(inventory: &Inventory, settings: &Settings, remarks: &mut Vec<String>) -
     match settings.mig {
         MigStrategy::None => {}
         MigStrategy::Mixed if empty.is_empty() => {}
-        MigStrategy::Mixed => remarks.push(format!("MIG is on and there are no MIG devices on {}", empty.join(", "))),
+        MigStrategy::Mixed => warnings.push(format!("MIG is on and there are no MIG devices on {}", empty.join(", "))),
         MigStrategy::Single => {
             let enabled = gpus.iter().filter(|gpu| gpu.mig_enabled()).count();
             if enabled > 0 && enabled < gpus.len() {
@@ -214,18 +219,18 @@ fn fits(inventory: &Inventory, settings: &Settings, remarks: &mut Vec<String>) -
     let cut = gpus.iter().any(Gpu::mig_enabled);
     if cut && settings.sharing.strategy() == SharingStrategy::Mps {
         let why = "cannot share GPUs with MIG on; switch MIG off, or share by timeSlicing";
-        return Err(Wrong::new("sharing.mps", "", why));
+        return Err(InvalidValue::new("sharing.mps", "", why));
     }
     Ok(())
 }
 
-/// The devices of one GPU, with the names under which they are offered.
+/// The devices of one GPU with their resource names.
 fn devices(
     gpu: &Gpu,
     strategy: MigStrategy,
-    kernel: &Kernel,
-    remarks: &mut Vec<String>,
-) -> Result<Vec<(ResourceName, Device)>, Wrong> {
+    kernel: &KernelFiles,
+    warnings: &mut Vec<String>,
+) -> Result<Vec<(ResourceName, Device)>, InvalidValue> {
     let whole = Device {
         id: gpu.uuid.clone(),
         index: gpu.index.to_string(),
@@ -244,7 +249,8 @@ fn devices(
         let device = mig_device(gpu, part, &whole, kernel);
         match strategy {
             MigStrategy::Mixed if part.slices.compute != part.slices.gpu => {
-                remarks.push(format!("{} is part of a shared GPU instance ({}): not offered", part.uuid, part.profile));
+                warnings
+                    .push(format!("{} is part of a shared GPU instance ({}): not offered", part.uuid, part.profile));
             }
             MigStrategy::Mixed => found.push((ResourceName::mig(&part.profile), device)),
             _ => found.push((ResourceName::gpu(), device)),
@@ -253,7 +259,7 @@ fn devices(
     Ok(found)
 }
 
-fn mig_device(gpu: &Gpu, part: &MigDevice, whole: &Device, kernel: &Kernel) -> Device {
+fn mig_device(gpu: &Gpu, part: &MigDevice, whole: &Device, kernel: &KernelFiles) -> Device {
     let instance = format!("gpu{}/gi{}", gpu.minor, part.gi);
     let keys = [format!("{instance}/access"), format!("{instance}/ci{}/access", part.ci)];
     let caps = keys.iter().filter_map(|key| kernel.minor(key)).map(|cap| format!("/dev/nvidia-caps/nvidia-cap{cap}"));
@@ -267,8 +273,8 @@ fn mig_device(gpu: &Gpu, part: &MigDevice, whole: &Device, kernel: &Kernel) -> D
     }
 }
 
-/// The devices of a name, shared as the settings say.
-fn shared(name: ResourceName, devices: Vec<Device>, settings: &Settings) -> Result<Resource, Wrong> {
+/// Applies the sharing settings to the devices of a resource.
+fn shared(name: ResourceName, devices: Vec<Device>, settings: &Settings) -> Result<Resource, InvalidValue> {
     let strategy = settings.sharing.strategy();
     let plain = Resource {
         unshared: name.clone(),
@@ -285,7 +291,7 @@ fn shared(name: ResourceName, devices: Vec<Device>, settings: &Settings) -> Resu
         mps::within_limits(shared, &plain.devices)?;
     }
     Ok(Resource {
-        name: shared.offered().clone(),
+        name: shared.advertised_name().clone(),
         replicas: Some(shared.replicas),
         sharing: strategy,
         one_only: block.fail_requests_greater_than_one,

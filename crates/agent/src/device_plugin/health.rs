@@ -1,7 +1,8 @@
-//! Which devices are fit to be handed out, by the faults that the driver reports and by what it wants done about them.
+//! Device health, from NVML events (XIDs, ECC errors) and the driver's recovery action.
 //!
-//! A fault marks every device that it concerns: all replicas, all MIG devices of the GPU unless it is confined to
-//! one. A device is well again when its GPU answers, the driver wants nothing done and no fault came for a while.
+//! An event marks every device that it affects: all replicas, and all MIG devices of the GPU unless it names an
+//! instance. A device is healthy again when its GPU responds, no recovery action is pending and no event came for
+//! `recovery_delay`.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
@@ -15,23 +16,24 @@ use tokio::sync::mpsc::UnboundedSender;
 use tokio::time::Instant;
 
 use super::devices::{Device, Resource};
+use super::node::Node;
 
-/// XIDs that a program causes and a GPU survives.
-const HARMLESS: [u64; 6] = [13, 31, 43, 45, 68, 109];
+/// Application errors: XIDs that leave the GPU usable.
+const APPLICATION_XIDS: [u64; 6] = [13, 31, 43, 45, 68, 109];
 
-/// Which XIDs count.
+/// Which XIDs mark a device unhealthy.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum Xids {
-    /// None: health is not looked at.
+    /// None: health checks are disabled.
     Off,
-    /// All but these.
+    /// All except these.
     AllBut(BTreeSet<u64>),
-    /// These alone.
+    /// Only these.
     Only(BTreeSet<u64>),
 }
 
 impl Xids {
-    /// From the two variables; words that are neither numbers nor known are returned.
+    /// Parses the two environment variables; returns invalid words too.
     pub(crate) fn parse(disable: &str, enable: &str) -> (Self, Vec<String>) {
         let mut unknown = Vec::new();
         let (no_checks, ignored) = words(disable, &["all", "xids"], &mut unknown);
@@ -41,14 +43,14 @@ impl Xids {
             (true, false) if wanted.is_empty() => Self::Off,
             (true, false) => Self::Only(wanted),
             (false, false) => {
-                let ignored: BTreeSet<u64> = ignored.into_iter().chain(HARMLESS).collect();
+                let ignored: BTreeSet<u64> = ignored.into_iter().chain(APPLICATION_XIDS).collect();
                 Self::AllBut(ignored.difference(&wanted).copied().collect())
             }
         };
         (xids, unknown)
     }
 
-    fn counts(&self, xid: u64) -> bool {
+    fn marks_unhealthy(&self, xid: u64) -> bool {
         match self {
             Self::Off => false,
             Self::AllBut(ignored) => !ignored.contains(&xid),
@@ -57,7 +59,7 @@ impl Xids {
     }
 }
 
-/// Numbers of a list, and whether it has one of the words that mean everything.
+/// XIDs in a list, and whether it contains a keyword for all of them.
 fn words(list: &str, every: &[&str], unknown: &mut Vec<String>) -> (bool, BTreeSet<u64>) {
     let (mut all, mut numbers) = (false, BTreeSet::new());
     for word in list.split(',').map(|word| word.trim().to_ascii_lowercase()).filter(|word| !word.is_empty()) {
@@ -70,24 +72,24 @@ fn words(list: &str, every: &[&str], unknown: &mut Vec<String>) -> (bool, BTreeS
     (all, numbers)
 }
 
-/// Why a device may not be handed out.
+/// Why a device is unhealthy.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum Cause {
     /// The driver reported an XID.
     Xid(u64),
     /// The GPU fell off the bus.
     Lost,
-    /// Broken memory could not be replaced.
+    /// Row remapping failed.
     Remap,
-    /// The driver wants something done first.
+    /// A recovery action is pending.
     Recovery(Recovery),
-    /// The driver reported a fault and could not say of which GPU.
+    /// The driver reported an XID without a GPU.
     Unnamed,
-    /// The GPU should report faults and refused.
+    /// The event subscription of the GPU failed.
     Refused(String),
-    /// The driver does not answer.
+    /// NVML does not respond.
     Driver(String),
-    /// The daemon that shares the GPU does not answer.
+    /// The MPS control daemon does not respond.
     Mps(String),
 }
 
@@ -106,24 +108,24 @@ impl fmt::Display for Cause {
     }
 }
 
-/// A device that may not be handed out.
+/// A device that must not be allocated.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct UnhealthyDevice {
-    /// Why.
+    /// Cause.
     pub cause: Cause,
-    /// When that was last heard.
+    /// Time of the last event.
     pub since: Instant,
 }
 
-/// UUIDs of sick devices.
+/// Unhealthy devices by UUID.
 pub(crate) type UnhealthyDevices = BTreeMap<String, UnhealthyDevice>;
 
-/// Devices of all resources, each once.
+/// Devices of all resources.
 pub(crate) fn all(resources: &[Resource]) -> impl Iterator<Item = &Device> {
     resources.iter().flat_map(|resource| &resource.devices)
 }
 
-/// The devices that an event concerns.
+/// IDs of the devices that an event affects.
 pub(crate) fn affected<'a>(event: &Event, resources: &'a [Resource]) -> Vec<&'a str> {
     let concerned = |device: &&Device| match (&event.gpu, event.instance, device.instance) {
         (None, _, _) => true,
@@ -133,114 +135,157 @@ pub(crate) fn affected<'a>(event: &Event, resources: &'a [Resource]) -> Vec<&'a 
     all(resources).filter(concerned).map(|device| device.id.as_str()).collect()
 }
 
-/// What an event says about the devices that it concerns. Memory errors alone say nothing: broken memory is
-/// replaced, and the check that follows finds out when it could not be.
-pub(crate) fn verdict(event: &Event, xids: &Xids) -> Option<Cause> {
+/// The cause that an event stands for, if it makes devices unhealthy. ECC errors alone do not: rows are remapped, and
+/// the probe that follows finds out if that failed.
+pub(crate) fn cause_of(event: &Event, xids: &Xids) -> Option<Cause> {
     match event.kind {
         EventKind::Xid(_) if event.gpu.is_none() => Some(Cause::Unnamed),
-        EventKind::Xid(79) if xids.counts(79) => Some(Cause::Lost),
-        EventKind::Xid(xid) => xids.counts(xid).then_some(Cause::Xid(xid)),
+        EventKind::Xid(79) if xids.marks_unhealthy(79) => Some(Cause::Lost),
+        EventKind::Xid(xid) => xids.marks_unhealthy(xid).then_some(Cause::Xid(xid)),
         EventKind::SingleBitEcc | EventKind::DoubleBitEcc => None,
     }
 }
 
-/// What a GPU says when asked.
+/// Health of a GPU, as queried.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) struct Condition {
-    /// Its memory could not be mended.
+pub(crate) struct GpuHealth {
+    /// Row remapping failed.
     pub remap_failed: bool,
-    /// What the driver wants done, or why it does not say.
+    /// The pending recovery action, or why it is unknown.
     pub recovery: Result<Recovery, Error>,
 }
 
-/// Asks every GPU how it is.
-pub(crate) fn conditions(hardware: &dyn Hardware, inventory: &Inventory) -> BTreeMap<String, Condition> {
-    let ask = |gpu: &capstan_hw::gpu::nvidia::Gpu| {
+/// Queries the health of every GPU.
+pub(crate) fn query_health(hardware: &dyn Hardware, inventory: &Inventory) -> BTreeMap<String, GpuHealth> {
+    let query = |gpu: &capstan_hw::gpu::nvidia::Gpu| {
         let remap_failed = hardware.reading(&gpu.uuid).is_ok_and(|reading| reading.remap_failed == Some(true));
-        (gpu.uuid.clone(), Condition { remap_failed, recovery: hardware.recovery(&gpu.uuid) })
+        (gpu.uuid.clone(), GpuHealth { remap_failed, recovery: hardware.recovery(&gpu.uuid) })
     };
-    inventory.gpus.iter().map(ask).collect()
+    inventory.gpus.iter().map(query).collect()
 }
 
-/// What the answers make of the sick list: who is sick now, who has been well for long enough.
-pub(crate) fn judge(
-    sick: &UnhealthyDevices,
+/// Updates the unhealthy devices from queried health: adds faults, removes devices that recovered.
+pub(crate) fn update_unhealthy(
+    unhealthy: &UnhealthyDevices,
     resources: &[Resource],
-    conditions: &BTreeMap<String, Condition>,
+    gpu_health: &BTreeMap<String, GpuHealth>,
     now: Instant,
-    quiet: Duration,
+    recovery_delay: Duration,
 ) -> UnhealthyDevices {
-    let mut judged = UnhealthyDevices::new();
+    let mut updated = UnhealthyDevices::new();
     for device in all(resources) {
-        let before = sick.get(&device.id);
-        let fault = conditions.get(&device.gpu).and_then(|condition| match condition.recovery {
+        let before = unhealthy.get(&device.id);
+        let fault = gpu_health.get(&device.gpu).and_then(|health| match health.recovery {
             Err(Error::Lost | Error::NotFound(_)) => Some(Cause::Lost),
-            _ if condition.remap_failed => Some(Cause::Remap),
+            _ if health.remap_failed => Some(Cause::Remap),
             Ok(action @ (Recovery::Reset | Recovery::Reboot | Recovery::DrainAndReset)) => {
                 Some(Cause::Recovery(action))
             }
             _ => None,
         });
-        let well = conditions.get(&device.gpu).is_some_and(|condition| {
-            // A driver that does not know the question wants nothing.
-            matches!(condition.recovery, Ok(Recovery::None) | Err(Error::NotSupported))
+        let healthy = gpu_health.get(&device.gpu).is_some_and(|health| {
+            // A driver without this query has no pending action.
+            matches!(health.recovery, Ok(Recovery::None) | Err(Error::NotSupported))
         });
-        let stays = |sick: &&UnhealthyDevice| match sick.cause {
-            // Someone else takes these away.
+        let persists = |unhealthy: &&UnhealthyDevice| match unhealthy.cause {
+            // Cleared elsewhere.
             Cause::Driver(_) | Cause::Mps(_) => true,
-            _ => !well || now.duration_since(sick.since) < quiet,
+            _ => !healthy || now.duration_since(unhealthy.since) < recovery_delay,
         };
         match (fault, before) {
-            // What was heard first says more than what follows from it.
-            (Some(_), Some(before)) => drop(judged.insert(device.id.clone(), before.clone())),
-            (Some(cause), None) => drop(judged.insert(device.id.clone(), UnhealthyDevice { cause, since: now })),
+            // Keep the first cause: later ones often follow from it.
+            (Some(_), Some(before)) => drop(updated.insert(device.id.clone(), before.clone())),
+            (Some(cause), None) => drop(updated.insert(device.id.clone(), UnhealthyDevice { cause, since: now })),
             (None, before) => {
-                if let Some(before) = before.filter(stays) {
-                    judged.insert(device.id.clone(), before.clone());
+                if let Some(before) = before.filter(persists) {
+                    updated.insert(device.id.clone(), before.clone());
                 }
             }
         }
     }
-    judged
+    updated
 }
 
-/// What the listener heard.
+/// A message of the event thread.
 #[derive(Debug)]
 pub(crate) enum HealthEvent {
-    /// A fault.
+    /// An NVML event.
     Event(Event),
-    /// Listening began: GPUs that refused, and GPUs that cannot report.
-    Listening(Vec<(String, Error)>, Vec<String>),
-    /// The driver does not answer.
+    /// Subscribed; with GPUs whose subscription failed, and GPUs without event support.
+    Subscribed(Vec<(String, Error)>, Vec<String>),
+    /// NVML does not respond.
     Down(Error),
 }
 
-/// Longest wait for one event: how long the thread may outlive its listener.
-const WAIT: Duration = Duration::from_secs(5);
+/// Applies a message of the event thread; returns whether to probe the hardware.
+pub(crate) fn apply_event(event: HealthEvent, xids: &Xids, node: &mut Node) -> bool {
+    let now = Instant::now();
+    let mut mark = |id: &str, cause: Cause| {
+        node.unhealthy.insert(id.to_owned(), UnhealthyDevice { cause, since: now });
+    };
+    match event {
+        HealthEvent::Event(event) => {
+            if let Some(cause) = cause_of(&event, xids) {
+                affected(&event, &node.resources).into_iter().for_each(|id| mark(id, cause.clone()));
+            }
+            event.kind == EventKind::DoubleBitEcc
+        }
+        HealthEvent::Down(error) => {
+            let healthy: Vec<String> = all(&node.resources).map(|device| device.id.clone()).collect();
+            let healthy: Vec<String> = healthy.into_iter().filter(|id| !node.unhealthy.contains_key(id)).collect();
+            for id in healthy {
+                node.unhealthy.insert(id, UnhealthyDevice { cause: Cause::Driver(error.to_string()), since: now });
+            }
+            false
+        }
+        HealthEvent::Subscribed(refused, unsupported) => {
+            for gpu in unsupported {
+                tracing::warn!(gpu, "GPU events not supported; health not monitored");
+            }
+            let was_down = node.unhealthy.values().any(|unhealthy| matches!(unhealthy.cause, Cause::Driver(_)));
+            node.unhealthy.retain(|_, unhealthy| !matches!(unhealthy.cause, Cause::Driver(_)));
+            for (gpu, error) in refused {
+                let cause = match error {
+                    Error::Lost => Cause::Lost,
+                    other => Cause::Refused(other.to_string()),
+                };
+                let of_gpu = all(&node.resources).filter(|device| device.gpu == gpu);
+                let ids: Vec<String> = of_gpu.map(|device| device.id.clone()).collect();
+                for id in ids {
+                    node.unhealthy.insert(id, UnhealthyDevice { cause: cause.clone(), since: now });
+                }
+            }
+            was_down
+        }
+    }
+}
 
-/// Listens for faults on a thread of its own, since the driver's call blocks, until no one wants to hear. `again`
-/// makes it listen anew, to GPUs that were not there before.
-pub(crate) fn listen(
+/// Timeout of one wait: how long the thread may outlive its receiver.
+const EVENT_TIMEOUT: Duration = Duration::from_secs(5);
+
+/// Subscribes to NVML events on a thread of its own, since the call blocks, until the receiver is dropped.
+/// `resubscribe` renews the subscription, for new GPUs.
+pub(crate) fn subscribe(
     source: Arc<Source>,
-    heard: UnboundedSender<HealthEvent>,
-    again: Arc<AtomicBool>,
-    retry: Duration,
+    sender: UnboundedSender<HealthEvent>,
+    resubscribe: Arc<AtomicBool>,
+    max_backoff: Duration,
 ) -> std::io::Result<()> {
     let thread = std::thread::Builder::new().name("gpu-events".into()).stack_size(256 << 10);
     thread.spawn(move || {
-        let mut pause = retry.min(Duration::from_secs(1));
-        while !heard.is_closed() {
+        let mut backoff = max_backoff.min(Duration::from_secs(1));
+        while !sender.is_closed() {
             let error = match source.get().and_then(|hardware| hardware.watch()) {
                 Ok(mut watched) => {
-                    pause = retry.min(Duration::from_secs(1));
-                    let _ = heard.send(HealthEvent::Listening(watched.refused, watched.silent));
-                    match hear(&mut *watched.events, &heard, &again) {
+                    backoff = max_backoff.min(Duration::from_secs(1));
+                    let _ = sender.send(HealthEvent::Subscribed(watched.refused, watched.unsupported));
+                    match forward_events(&mut *watched.events, &sender, &resubscribe) {
                         None => None,
                         Some(error) => {
                             tracing::warn!(%error, "waiting for GPU events failed; resubscribing");
-                            // A library that failed is not asked again: the driver may be another one now.
+                            // Reload the library: the driver may have been replaced.
                             source.forget();
-                            answers(&source).err()
+                            check_driver(&source).err()
                         }
                     }
                 }
@@ -250,19 +295,23 @@ pub(crate) fn listen(
                 }
             };
             let Some(error) = error else { continue };
-            let _ = heard.send(HealthEvent::Down(error));
-            std::thread::park_timeout(pause);
-            pause = (pause * 2).min(retry);
+            let _ = sender.send(HealthEvent::Down(error));
+            std::thread::park_timeout(backoff);
+            backoff = (backoff * 2).min(max_backoff);
         }
     })?;
     Ok(())
 }
 
-/// Passes events on until no one hears, until it should be listened anew, or until waiting fails.
-fn hear(events: &mut dyn Events, heard: &UnboundedSender<HealthEvent>, again: &AtomicBool) -> Option<Error> {
-    while !heard.is_closed() && !again.swap(false, Ordering::Relaxed) {
-        match events.next(WAIT) {
-            Ok(Some(event)) => drop(heard.send(HealthEvent::Event(event))),
+/// Forwards events until the receiver is dropped, a new subscription is requested or waiting fails.
+fn forward_events(
+    events: &mut dyn Events,
+    sender: &UnboundedSender<HealthEvent>,
+    resubscribe: &AtomicBool,
+) -> Option<Error> {
+    while !sender.is_closed() && !resubscribe.swap(false, Ordering::Relaxed) {
+        match events.next(EVENT_TIMEOUT) {
+            Ok(Some(event)) => drop(sender.send(HealthEvent::Event(event))),
             Ok(None) => {}
             Err(error) => return Some(error),
         }
@@ -270,8 +319,8 @@ fn hear(events: &mut dyn Events, heard: &UnboundedSender<HealthEvent>, again: &A
     None
 }
 
-/// Whether the driver answers when it is opened anew.
-fn answers(source: &Source) -> capstan_hw::Result<()> {
+/// Reopens the driver and checks that it responds.
+fn check_driver(source: &Source) -> capstan_hw::Result<()> {
     source.get()?.inventory().map(drop).or_else(|error| match error {
         // One lost GPU does not mean that the driver is gone.
         Error::Lost => Ok(()),

@@ -1,22 +1,23 @@
-//! Tells the kubelet about GPUs and hands them to containers.
+//! The GPU device plugin: advertises GPUs to the kubelet and allocates them to containers.
 //!
-//! `devices` decides what is offered, `allocate` what a container gets, `prefer` which devices go together, `health`
-//! who is fit: plain functions. `Node` holds what they decided, replaced as a whole; a plugin per resource answers
-//! from it (`plugin`). `life` waits for whatever can change it: the kubelet, the config, the node's label, the
-//! hardware and its faults. Start reading there.
+//! `devices` builds the resources, `allocate` the Allocate response, `prefer` the preferred allocation, `health` judges
+//! devices: pure functions. `Node` is the shared state, replaced as a whole; each resource has a plugin that serves
+//! from it (`plugin`). `reconciler` is the main loop, triggered by the kubelet, the config, the node label, the
+//! hardware and its events. Start reading there.
 
 mod allocate;
 mod cdi;
 mod choose;
 mod devices;
 mod health;
-mod life;
+
 mod node;
 mod options;
 mod platform;
 mod plugin;
 mod prefer;
 mod probe;
+mod reconciler;
 mod settings;
 mod specs;
 
@@ -27,9 +28,9 @@ use futures::StreamExt;
 use tokio::sync::watch;
 
 pub use allocate::CDI_VENDOR;
-pub use cdi::{CdiSpecs, Wanted};
+pub use cdi::{CdiSpecs, SpecRequest};
 pub(crate) use choose::{Fallback, choose, configs};
-pub(crate) use devices::{Device, Kernel, Offer, Resource, offer};
+pub(crate) use devices::{Device, KernelFiles, Resource, ResourceSet, build_resources};
 pub(crate) use node::Node;
 pub use options::Options;
 pub(crate) use options::word;
@@ -40,11 +41,15 @@ use crate::own_node::OwnNode;
 use crate::roles::{Entry, entry};
 use crate::{Cx, Result};
 
-/// This role in the agent's list.
-pub(crate) const ROLE: Entry =
-    entry!(capstan_node::DEVICE_PLUGIN.name, "Offer GPUs to the kubelet and hand them to containers", Options, run);
+/// This role's entry in the agent's list.
+pub(crate) const ROLE: Entry = entry!(
+    capstan_node::DEVICE_PLUGIN.name,
+    "Advertise GPUs to the kubelet and allocate them to containers",
+    Options,
+    run
+);
 
-/// Offers the GPUs of this node until told to stop.
+/// Runs the device plugin until stopped.
 pub async fn run(options: Options, cx: Cx) -> Result<()> {
     let options = options.within(&cx);
     let specs = specs::Generator::new(&options, &cx.root)?;
@@ -57,47 +62,47 @@ pub async fn run(options: Options, cx: Cx) -> Result<()> {
         cdi: Arc::new(specs),
         timing: Timing::healthy_after(Duration::from_secs(options.healthy_after_seconds)),
     };
-    life::run(options, cx, edges).await
+    reconciler::run(options, cx, edges).await
 }
 
-/// What the node's label says.
+/// The node label that selects the config.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum Label {
-    /// No one said yet.
+    /// Not read yet.
     Unknown,
-    /// Its value, if it has one.
+    /// Its value, if set.
     Known(Option<String>),
 }
 
-/// What the plugin reaches beyond the node's files and hardware.
+/// External dependencies besides files and hardware.
 pub(crate) struct Edges {
     label: watch::Receiver<Label>,
     cdi: Arc<dyn CdiSpecs>,
     timing: Timing,
 }
 
-/// How long things may take.
+/// Intervals and delays.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Timing {
-    /// Longest pause before something that failed is tried again.
-    retry: Duration,
-    /// Time between two looks at the hardware, for what no event tells.
+    /// Maximum backoff.
+    max_backoff: Duration,
+    /// Interval between two probes, for changes without an event.
     recheck: Duration,
-    /// How long a device must be without a fault to be well again.
-    quiet: Duration,
+    /// How long a device must be without events to be healthy again.
+    recovery_delay: Duration,
 }
 
 impl Timing {
-    /// A device is well again after `quiet`; a look is never farther off than that.
-    fn healthy_after(quiet: Duration) -> Self {
-        let half_a_minute = Duration::from_secs(30);
-        Self { retry: half_a_minute, recheck: half_a_minute.min(quiet), quiet }
+    /// Timing with this recovery delay, which also bounds the probe interval.
+    fn healthy_after(recovery_delay: Duration) -> Self {
+        let interval = Duration::from_secs(30);
+        Self { max_backoff: interval, recheck: interval.min(recovery_delay), recovery_delay }
     }
 }
 
-/// Follows a label of the node.
+/// Watches a label of the node.
 fn label(node: &OwnNode, key: String, cx: &Cx) -> watch::Receiver<Label> {
-    let (said, label) = watch::channel(Label::Unknown);
+    let (sender, label) = watch::channel(Label::Unknown);
     let (mut facts, stop) = (Box::pin(node.watch()), cx.stop.clone());
     tokio::spawn(async move {
         loop {
@@ -110,7 +115,7 @@ fn label(node: &OwnNode, key: String, cx: &Cx) -> watch::Receiver<Label> {
                 Some(Err(error)) => tracing::warn!(%error, "node label not read"),
                 Some(Ok(facts)) => {
                     let value = Label::Known(facts.label(&key).map(str::to_owned));
-                    said.send_if_modified(|known| {
+                    sender.send_if_modified(|known| {
                         *known != value && {
                             *known = value.clone();
                             true

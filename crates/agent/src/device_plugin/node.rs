@@ -1,4 +1,4 @@
-//! What the plugins of a node share: one value, replaced as a whole, that every stream and every call reads.
+//! State that the plugins of a node share: one value, replaced as a whole, read by every stream and call.
 
 use std::collections::BTreeMap;
 
@@ -10,22 +10,22 @@ use super::devices::Resource;
 use super::health::UnhealthyDevice;
 use super::settings::Settings;
 
-/// What is offered and what is wrong with it.
+/// Advertised resources and the health of their devices.
 #[derive(Debug, Clone)]
 pub(crate) struct Node {
-    /// What is done in effect.
+    /// Settings of the plugin.
     pub settings: Settings,
-    /// Where devices are.
+    /// Roots of the driver and device nodes.
     pub roots: Roots,
     /// Resources with at least one device.
     pub resources: Vec<Resource>,
-    /// How near GPUs are to each other.
+    /// Interconnects between GPUs.
     pub topology: Topology,
-    /// Devices that may not be handed out, by UUID.
-    pub sick: BTreeMap<String, UnhealthyDevice>,
-    /// IMEX channels that are there.
+    /// Unhealthy devices by UUID.
+    pub unhealthy: BTreeMap<String, UnhealthyDevice>,
+    /// IMEX channels that exist.
     pub channels: Vec<u32>,
-    /// CDI classes beyond GPUs whose spec is there.
+    /// CDI classes besides GPUs that have a spec.
     pub classes: Vec<String>,
 }
 
@@ -35,11 +35,11 @@ impl Node {
         self.resources.iter().find(|resource| resource.name.as_str() == name)
     }
 
-    /// The devices of a resource as the kubelet is told; none when the resource went.
+    /// The ListAndWatch response of a resource; empty when the resource is gone.
     pub(crate) fn listed(&self, name: &str) -> wire::ListAndWatchResponse {
         let Some(resource) = self.resource(name) else { return wire::ListAndWatchResponse::default() };
-        let devices = resource.offered().map(|(id, device)| {
-            let health = if self.sick.contains_key(&device.id) { wire::UNHEALTHY } else { wire::HEALTHY };
+        let devices = resource.advertised().map(|(id, device)| {
+            let health = if self.unhealthy.contains_key(&device.id) { wire::UNHEALTHY } else { wire::HEALTHY };
             let topology = device.numa.map(|id| wire::TopologyInfo { nodes: vec![wire::NumaNode { id }] });
             wire::Device { id, health: health.into(), topology }
         });

@@ -6,47 +6,47 @@ use capstan_kubelet::device_plugin::SOCKET;
 
 use crate::Cx;
 use crate::config::{
-    AllocationPolicy, Choices, DeviceIdStrategy, DeviceListStrategy, DiscoveryStrategy, Flags, MigStrategy, Wrong,
-    boolean, imex_channels, one_of,
+    AllocationPolicy, Choices, DeviceIdStrategy, DeviceListStrategy, DiscoveryStrategy, Flags, InvalidValue,
+    MigStrategy, boolean, imex_channels, one_of,
 };
 
 /// Flags of the device plugin. What is not set here is taken from the config file, or else has its default.
 #[derive(Debug, Clone, Default, clap::Args)]
 pub struct Options {
-    /// How MIG devices are offered: none, single or mixed.
+    /// MIG strategy: none, single or mixed.
     #[arg(long, env = "MIG_STRATEGY")]
     pub mig_strategy: Option<String>,
-    /// A driver that does not answer at the start ends the process.
+    /// Exit if NVML does not initialise at start.
     #[arg(long, env = "FAIL_ON_INIT_ERROR", value_parser = boolean, num_args = 0..=1, require_equals = true, default_missing_value = "true")]
     pub fail_on_init_error: Option<bool>,
-    /// Where the driver is on the host.
+    /// Driver root on the host.
     #[arg(long, alias = "nvidia-driver-root", env = "NVIDIA_DRIVER_ROOT")]
     pub driver_root: Option<PathBuf>,
-    /// Where the root of the devices is on the host.
+    /// Root of the device nodes on the host.
     #[arg(long, alias = "nvidia-dev-root", env = "NVIDIA_DEV_ROOT")]
     pub dev_root: Option<PathBuf>,
-    /// Where the driver's root is mounted for us.
+    /// Where the driver root is mounted in this container.
     #[arg(long, env = "DRIVER_ROOT_CTR_PATH")]
     pub driver_root_ctr_path: Option<PathBuf>,
-    /// The same under its older name.
+    /// Deprecated alias of the previous flag.
     #[arg(long, env = "CONTAINER_DRIVER_ROOT", hide = true)]
     pub container_driver_root: Option<PathBuf>,
-    /// Device nodes are part of the answer, for the kubelet's CPU manager.
+    /// Return device nodes in the Allocate response, for the kubelet's CPU manager.
     #[arg(long, env = "PASS_DEVICE_SPECS", value_parser = boolean, num_args = 0..=1, require_equals = true, default_missing_value = "true")]
     pub pass_device_specs: Option<bool>,
-    /// How containers are told their devices: envvar, volume-mounts, cdi-annotations, cdi-cri, or several of them.
+    /// How containers learn their devices: envvar, volume-mounts, cdi-annotations, cdi-cri, or several of them.
     #[arg(long, env = "DEVICE_LIST_STRATEGY")]
     pub device_list_strategy: Option<String>,
-    /// How devices are named to containers: uuid or index.
+    /// How devices are identified to containers: uuid or index.
     #[arg(long, env = "DEVICE_ID_STRATEGY")]
     pub device_id_strategy: Option<String>,
-    /// Containers get GDRCopy.
+    /// Inject GDRCopy.
     #[arg(long, env = "GDRCOPY_ENABLED", value_parser = boolean, num_args = 0..=1, require_equals = true, default_missing_value = "true")]
     pub gdrcopy_enabled: Option<bool>,
-    /// Containers get GPUDirect Storage.
+    /// Inject GPUDirect Storage.
     #[arg(long, env = "GDS_ENABLED", value_parser = boolean, num_args = 0..=1, require_equals = true, default_missing_value = "true")]
     pub gds_enabled: Option<bool>,
-    /// Containers get the network adapters' driver.
+    /// Inject the MOFED device nodes.
     #[arg(long, env = "MOFED_ENABLED", value_parser = boolean, num_args = 0..=1, require_equals = true, default_missing_value = "true")]
     pub mofed_enabled: Option<bool>,
     /// What annotations with CDI names begin with.
@@ -55,22 +55,22 @@ pub struct Options {
     /// The hook program on the host.
     #[arg(long, env = "NVIDIA_CDI_HOOK_PATH")]
     pub nvidia_cdi_hook_path: Option<PathBuf>,
-    /// The same under its older name.
+    /// Deprecated alias of the previous flag.
     #[arg(long, env = "NVIDIA_CTK_PATH", hide = true)]
     pub nvidia_ctk_path: Option<PathBuf>,
-    /// Where the MPS directory is on the host.
+    /// MPS directory on the host.
     #[arg(long, env = "MPS_ROOT")]
     pub mps_root: Option<PathBuf>,
-    /// Which replicas of shared devices are chosen first: distributed or packed.
+    /// Allocation policy for replicas of shared devices: distributed or packed.
     #[arg(long, env = "SHARED_DEVICES_ALLOCATION_POLICY")]
     pub shared_devices_allocation_policy: Option<String>,
-    /// How GPUs are found: auto, nvml or tegra.
+    /// Device discovery strategy: auto, nvml or tegra.
     #[arg(long, env = "DEVICE_DISCOVERY_STRATEGY")]
     pub device_discovery_strategy: Option<String>,
-    /// IMEX channels that containers get: none, or 0.
+    /// IMEX channels to inject: none, or 0.
     #[arg(long, env = "IMEX_CHANNEL_IDS")]
     pub imex_channel_ids: Option<String>,
-    /// A missing IMEX channel ends the process.
+    /// Exit if an IMEX channel is missing.
     #[arg(long, env = "IMEX_REQUIRED", value_parser = boolean, num_args = 0..=1, require_equals = true, default_missing_value = "true")]
     pub imex_required: Option<bool>,
     /// The kubelet's socket; empty to serve without registering.
@@ -82,16 +82,16 @@ pub struct Options {
     /// Features of the CDI specs.
     #[arg(long, env = "CDI_FEATURE_FLAGS", value_delimiter = ',')]
     pub cdi_feature_flags: Vec<String>,
-    /// Hooks that CDI specs leave out.
+    /// Disabled hooks of CDI specs.
     #[arg(long, env = "CDI_DISABLE_HOOKS", value_delimiter = ',')]
     pub cdi_disable_hooks: Vec<String>,
-    /// XIDs that say nothing about a GPU's health, or `all`.
+    /// XIDs that do not mark a GPU unhealthy, or `all`.
     #[arg(long, env = "DP_DISABLE_HEALTHCHECKS", hide = true)]
     pub disable_healthchecks: Option<String>,
-    /// XIDs that do, whatever else is said, or `all`.
+    /// XIDs that always do, or `all`; takes precedence.
     #[arg(long, env = "DP_ENABLE_HEALTHCHECKS", hide = true)]
     pub enable_healthchecks: Option<String>,
-    /// So many seconds without a fault make a GPU healthy again.
+    /// Seconds without an event after which a GPU is healthy again.
     #[arg(long, env = "HEALTHY_AFTER_SECONDS", default_value_t = 30, value_parser = clap::value_parser!(u64).range(1..=86_400))]
     pub healthy_after_seconds: u64,
     /// Name of this node, for its label that names a config.
@@ -106,18 +106,18 @@ pub struct Options {
     /// Name of the config of a node without the label.
     #[arg(long, env = "DEFAULT_CONFIG", default_value = "")]
     pub default_config: String,
-    /// What a node without label and default config gets, in this order: named, single, empty.
+    /// Fallbacks for a node without label and default config, in this order: named, single, empty.
     #[arg(long, env = "FALLBACK_STRATEGIES", value_delimiter = ',')]
     pub fallback_strategies: Vec<String>,
 }
 
-/// A word of a flag; an empty one is not set.
-pub(crate) fn word<T: Copy>(flag: &str, text: Option<&str>, choices: Choices<T>) -> Result<Option<T>, Wrong> {
+/// Parses a flag with fixed choices; an empty value counts as unset.
+pub(crate) fn word<T: Copy>(flag: &str, text: Option<&str>, choices: Choices<T>) -> Result<Option<T>, InvalidValue> {
     text.filter(|text| !text.is_empty()).map(|text| one_of(flag, text, choices)).transpose()
 }
 
 impl Options {
-    /// The same with paths where this process finds them.
+    /// Resolves paths with [`Cx::path`].
     pub(super) fn within(self, cx: &Cx) -> Self {
         Self {
             driver_root_ctr_path: cx.path_of(self.driver_root_ctr_path),
@@ -129,8 +129,8 @@ impl Options {
         }
     }
 
-    /// What was said on the command line or by variables.
-    pub fn flags(&self) -> Result<Flags, Wrong> {
+    /// Flags set on the command line or by environment variables.
+    pub fn flags(&self) -> Result<Flags, InvalidValue> {
         let list = self.device_list_strategy.as_deref().filter(|list| !list.is_empty());
         let path = |path: &Option<PathBuf>| path.clone().filter(|path| !path.as_os_str().is_empty());
         Ok(Flags {
@@ -165,12 +165,13 @@ impl Options {
     }
 }
 
-/// Channels with commas between them, in brackets or not.
-fn channels(text: &str) -> Result<Vec<u32>, Wrong> {
+/// Parses a comma-separated channel list, with or without brackets.
+fn channels(text: &str) -> Result<Vec<u32>, InvalidValue> {
     let flag = "--imex-channel-ids";
     let words = text.trim().trim_start_matches('[').trim_end_matches(']').split(',').map(str::trim);
     let numbers = words.filter(|word| !word.is_empty()).map(|word| {
-        word.parse().map_err(|_| Wrong::new(flag, format!("'{text}'"), "is no list of channels; write 0 or nothing"))
+        word.parse()
+            .map_err(|_| InvalidValue::new(flag, format!("'{text}'"), "is no list of channels; write 0 or nothing"))
     });
-    imex_channels(flag, numbers.collect::<Result<_, Wrong>>()?)
+    imex_channels(flag, numbers.collect::<Result<_, InvalidValue>>()?)
 }

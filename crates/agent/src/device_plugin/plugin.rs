@@ -1,4 +1,4 @@
-//! One plugin: a socket, its registration with the kubelet, and the answers of one resource.
+//! The plugin of one resource: its socket, its registration with the kubelet, and its gRPC service.
 
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -10,7 +10,7 @@ use capstan_kubelet::device_plugin::{
     ListAndWatchResponse, PreferredAllocationRequest, PreferredAllocationResponse, RegisterRequest, Served, VERSION,
     register,
 };
-use capstan_kubelet::server::{OwnFile, listen, serve};
+use capstan_kubelet::server::{SocketFile, listen, serve};
 use futures::StreamExt;
 use futures::stream::BoxStream;
 use tokio::sync::watch;
@@ -25,7 +25,7 @@ use crate::{Error, Result};
 const OPTIONS: DevicePluginOptions =
     DevicePluginOptions { pre_start_required: false, get_preferred_allocation_available: true };
 
-/// The answers of one resource, from what the node shares.
+/// The gRPC service of one resource, over the shared node state.
 #[derive(Clone)]
 struct Plugin {
     name: ResourceName,
@@ -55,7 +55,7 @@ impl DevicePlugin for Plugin {
 
     fn preferred(&self, request: PreferredAllocationRequest) -> Result<PreferredAllocationResponse, Status> {
         let node = self.node.borrow().clone();
-        let resource = node.resource(self.name.as_str()).ok_or_else(|| self.gone())?;
+        let resource = node.resource(self.name.as_str()).ok_or_else(|| self.not_advertised())?;
         let mut container_responses = Vec::new();
         for wanted in request.container_requests {
             let size = usize::try_from(wanted.allocation_size).unwrap_or(0);
@@ -74,39 +74,39 @@ impl DevicePlugin for Plugin {
 
     fn allocate(&self, request: AllocateRequest) -> Result<AllocateResponse, Status> {
         let node = self.node.borrow().clone();
-        let resource = node.resource(self.name.as_str()).ok_or_else(|| self.gone())?;
-        let answer = |ids: &[String]| allocate::allocate(&node, resource, ids, |path| path.exists(), unique);
-        let containers = request.container_requests.iter().map(|container| answer(&container.devices_ids));
+        let resource = node.resource(self.name.as_str()).ok_or_else(|| self.not_advertised())?;
+        let response = |ids: &[String]| allocate::allocate(&node, resource, ids, |path| path.exists(), random_uuid);
+        let containers = request.container_requests.iter().map(|container| response(&container.devices_ids));
         let container_responses = containers.collect::<Result<_, String>>().map_err(Status::invalid_argument)?;
         Ok(AllocateResponse { container_responses })
     }
 }
 
 impl Plugin {
-    fn gone(&self) -> Status {
+    fn not_advertised(&self) -> Status {
         Status::unavailable(format!("{} is not offered any more", self.name))
     }
 }
 
 /// A random UUID.
-fn unique() -> String {
+fn random_uuid() -> String {
     let bits = (fastrand::u128(..) & !(0xf << 76) & !(0x3 << 62)) | (4 << 76) | (2 << 62);
     let hex = format!("{bits:032x}");
     format!("{}-{}-{}-{}-{}", &hex[..8], &hex[8..12], &hex[12..16], &hex[16..20], &hex[20..])
 }
 
-/// Where a plugin serves and registers.
+/// Sockets of plugins and kubelet.
 #[derive(Debug, Clone)]
-pub(super) struct Place {
-    /// Directory of sockets.
+pub(super) struct Sockets {
+    /// Directory of the plugin sockets.
     pub dir: PathBuf,
-    /// The kubelet; `None` to serve without registering.
+    /// Socket of the kubelet; `None` to serve without registering.
     pub kubelet: Option<PathBuf>,
-    /// Longest pause before something is tried again.
-    pub retry: Duration,
+    /// Maximum backoff.
+    pub max_backoff: Duration,
 }
 
-/// Restarts that were needed: a socket that fails again and again is given up.
+/// Counts restarts, to give up on a socket that fails repeatedly.
 #[derive(Debug, Default)]
 struct Restarts {
     count: u32,
@@ -114,7 +114,7 @@ struct Restarts {
 }
 
 impl Restarts {
-    /// Counts one more; whether it is one too many.
+    /// Counts a restart; returns whether the limit is exceeded.
     fn too_many(&mut self, now: Instant) -> bool {
         let soon = self.last.is_some_and(|last| now.duration_since(last) < Duration::from_secs(3600));
         self.count = if soon { self.count + 1 } else { 1 };
@@ -123,23 +123,23 @@ impl Restarts {
     }
 }
 
-/// Keeps one plugin serving and registered until told to stop. `kubelet` changes whenever the kubelet started.
-pub(super) async fn keep(
+/// Serves and registers one plugin until stopped. `kubelet` changes whenever the kubelet restarts.
+pub(super) async fn serve_and_register(
     name: ResourceName,
-    place: Place,
+    sockets: Sockets,
     node: watch::Receiver<Arc<Node>>,
     mut kubelet: watch::Receiver<u64>,
     stop: CancellationToken,
 ) -> Result<()> {
     let endpoint = format!("nvidia-{}.sock", name.part());
-    let socket = place.dir.join(&endpoint);
+    let socket = sockets.dir.join(&endpoint);
     let service = Arc::new(Served(Plugin { name: name.clone(), node }));
     let request =
         RegisterRequest { version: VERSION.into(), endpoint, resource_name: name.to_string(), options: Some(OPTIONS) };
-    let (mut restarts, mut pause) = (Restarts::default(), Pause::new(place.retry));
+    let (mut restarts, mut backoff) = (Restarts::default(), Backoff::new(sockets.max_backoff));
     let mut file = None;
-    // A plugin that follows this one on the node, from a new pod, may listen there already.
-    let leave = |file: Option<OwnFile>| match file.map_or(Ok(()), |file| file.remove()) {
+    // Remove our own socket only: a successor in a new pod may listen there already.
+    let remove_socket = |file: Option<SocketFile>| match file.map_or(Ok(()), |file| file.remove()) {
         Ok(()) => Ok(()),
         Err(source) => Err(Error::Io { what: format!("cannot remove {}", socket.display()), source }),
     };
@@ -149,16 +149,16 @@ pub(super) async fn keep(
         let ended = match listen(&socket) {
             Err(error) => Ended::Failed(error),
             Ok(listener) => {
-                file = Some(OwnFile::of(&socket));
+                file = Some(SocketFile::of(&socket));
                 let mut serving = std::pin::pin!(serve(listener, service.clone(), end.clone()));
-                let registered = announce(&place, &request, &mut pause);
+                let registered = register_with_backoff(&sockets, &request, &mut backoff);
                 let ended = tokio::select! {
-                    // First: whoever is told to stop stops serving too, which is no failure then.
+                    // Check stop first: it also ends serving, which is no failure then.
                     biased;
-                    () = stop.cancelled() => Ended::Told,
-                    changed = kubelet.changed() => if changed.is_ok() { Ended::Kubelet } else { Ended::Told },
+                    () = stop.cancelled() => Ended::Stopped,
+                    changed = kubelet.changed() => if changed.is_ok() { Ended::KubeletRestarted } else { Ended::Stopped },
                     served = &mut serving => Ended::Failed(served.err().unwrap_or_else(|| std::io::ErrorKind::Other.into())),
-                    () = registered => Ended::Told,
+                    () = registered => Ended::Stopped,
                 };
                 end.cancel();
                 if !matches!(ended, Ended::Failed(_)) {
@@ -168,16 +168,16 @@ pub(super) async fn keep(
             }
         };
         match ended {
-            Ended::Told => return leave(file),
-            Ended::Kubelet => tracing::info!(resource = %name, "kubelet restarted; registering again"),
+            Ended::Stopped => return remove_socket(file),
+            Ended::KubeletRestarted => tracing::info!(resource = %name, "kubelet restarted; registering again"),
             Ended::Failed(source) => {
                 tracing::warn!(resource = %name, error = %source, "device plugin socket failed");
                 if restarts.too_many(Instant::now()) {
                     return Err(Error::Io { what: format!("cannot serve {}", socket.display()), source });
                 }
                 tokio::select! {
-                    () = stop.cancelled() => return leave(file),
-                    () = pause.wait() => {}
+                    () = stop.cancelled() => return remove_socket(file),
+                    () = backoff.wait() => {}
                 }
             }
         }
@@ -185,42 +185,42 @@ pub(super) async fn keep(
 }
 
 enum Ended {
-    Told,
-    Kubelet,
+    Stopped,
+    KubeletRestarted,
     Failed(std::io::Error),
 }
 
-/// Registers until the kubelet takes it, then waits for ever.
-async fn announce(place: &Place, request: &RegisterRequest, pause: &mut Pause) {
-    if let Some(kubelet) = &place.kubelet {
+/// Registers with backoff until the kubelet accepts, then pends forever.
+async fn register_with_backoff(sockets: &Sockets, request: &RegisterRequest, backoff: &mut Backoff) {
+    if let Some(kubelet) = &sockets.kubelet {
         while let Err(error) = register(kubelet, request.clone()).await {
             tracing::warn!(resource = request.resource_name, %error, "registration failed; retrying");
-            pause.wait().await;
+            backoff.wait().await;
         }
-        pause.reset();
+        backoff.reset();
         tracing::info!(resource = request.resource_name, "registered with the kubelet");
     }
     std::future::pending().await
 }
 
-/// A pause that doubles.
-struct Pause {
+/// Exponential backoff.
+struct Backoff {
     next: Duration,
-    longest: Duration,
+    max: Duration,
 }
 
-impl Pause {
-    fn new(longest: Duration) -> Self {
-        Self { next: longest.min(Duration::from_secs(1)), longest }
+impl Backoff {
+    fn new(max: Duration) -> Self {
+        Self { next: max.min(Duration::from_secs(1)), max }
     }
 
     async fn wait(&mut self) {
         tokio::time::sleep(self.next).await;
-        self.next = (self.next * 2).min(self.longest);
+        self.next = (self.next * 2).min(self.max);
     }
 
     fn reset(&mut self) {
-        *self = Self::new(self.longest);
+        *self = Self::new(self.max);
     }
 }
 
@@ -239,7 +239,7 @@ mod tests {
 
     #[test]
     fn names_of_annotations_are_uuids_of_their_own() {
-        let (a, b) = (unique(), unique());
+        let (a, b) = (random_uuid(), random_uuid());
         assert_ne!(a, b);
         assert_eq!((a.len(), &a[14..15]), (36, "4"));
     }

@@ -1,8 +1,8 @@
-//! Which of the free devices go well together.
+//! The preferred allocation: which free devices to allocate together.
 //!
-//! GPUs are scored pair by pair: the nearer on PCIe the better, and NVLinks above all. The free ones are cut into
-//! groups of the wanted size in every way there is, and the best group of the best cut is taken, so that what is left
-//! over still makes good groups. Replicas of shared devices are spread or packed instead.
+//! GPU pairs are scored by PCIe distance and, above all, NVLinks. The free GPUs are partitioned into groups of the
+//! requested size in every way, and the best group of the best partition is taken, so that the remaining GPUs still
+//! form good groups. Replicas of shared devices are distributed or packed instead.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -11,10 +11,10 @@ use capstan_hw::gpu::nvidia::{Relation, Topology};
 use super::devices::split;
 use crate::config::AllocationPolicy;
 
-/// Up to so many free GPUs every cut is tried: for eight there are 280 at most.
+/// Up to this many free GPUs all partitions are tried: 280 at most for eight.
 const EXHAUSTIVE: usize = 8;
 
-/// What two GPUs next to each other are worth.
+/// Score of a pair of GPUs.
 pub(crate) fn score(topology: &Topology, a: &str, b: &str) -> u64 {
     let (relation, links) = topology.between(a, b);
     let near = match relation {
@@ -28,13 +28,13 @@ pub(crate) fn score(topology: &Topology, a: &str, b: &str) -> u64 {
     near + 100 * u64::from(links.min(18))
 }
 
-/// What a group is worth: all its pairs.
-fn worth(topology: &Topology, group: &[&str]) -> u64 {
+/// Score of a group: the sum over its pairs.
+fn group_score(topology: &Topology, group: &[&str]) -> u64 {
     let pairs = group.iter().enumerate().flat_map(|(place, a)| group[place + 1..].iter().map(move |b| (*a, *b)));
     pairs.map(|(a, b)| score(topology, a, b)).sum()
 }
 
-/// GPUs that are near to each other; none when that cannot be.
+/// GPUs with the best interconnects; empty when the request cannot be met.
 pub(crate) fn aligned(topology: &Topology, available: &[String], required: &[String], size: usize) -> Vec<String> {
     let available: BTreeSet<&str> = available.iter().map(String::as_str).collect();
     let required: BTreeSet<&str> = required.iter().map(String::as_str).collect();
@@ -43,9 +43,9 @@ pub(crate) fn aligned(topology: &Topology, available: &[String], required: &[Str
     }
     let free: Vec<&str> = available.into_iter().collect();
     let chosen = if free.len() <= EXHAUSTIVE {
-        best_cut(topology, &free, &required, size)
+        best_partition(topology, &free, &required, size)
     } else {
-        best_grown(topology, &free, &required, size)
+        grow_best_group(topology, &free, &required, size)
     };
     chosen.into_iter().map(str::to_owned).collect()
 }
@@ -54,11 +54,11 @@ struct Search<'a> {
     topology: &'a Topology,
     required: &'a BTreeSet<&'a str>,
     size: usize,
-    /// The best cut so far: its worth, and its best group with all that is required.
+    /// The best partition so far: its score, and its best group with all required GPUs.
     best: Option<(u64, Vec<&'a str>)>,
 }
 
-fn best_cut<'a>(
+fn best_partition<'a>(
     topology: &'a Topology,
     free: &[&'a str],
     required: &'a BTreeSet<&'a str>,
@@ -66,20 +66,20 @@ fn best_cut<'a>(
 ) -> Vec<&'a str> {
     let mut search = Search { topology, required, size, best: None };
     let left_over = free.len() % size;
-    cut(&mut search, free, left_over, &mut Vec::new());
+    partition(&mut search, free, left_over, &mut Vec::new());
     search.best.map(|(_, group)| group).unwrap_or_default()
 }
 
-/// Takes the first free GPU and every group that it can be in; `left_over` is the size of the one group that may be
-/// smaller, until that was made.
-fn cut<'a>(search: &mut Search<'a>, free: &[&'a str], left_over: usize, groups: &mut Vec<Vec<&'a str>>) {
+/// Tries every group with the first free GPU; `left_over` is the size of the one smaller group, zero once it was
+/// formed.
+fn partition<'a>(search: &mut Search<'a>, free: &[&'a str], left_over: usize, groups: &mut Vec<Vec<&'a str>>) {
     let Some((&first, rest)) = free.split_first() else { return finish(search, groups) };
     let mut sizes = vec![search.size];
     if left_over > 0 {
         sizes.push(left_over);
     }
     for size in sizes.into_iter().filter(|&size| size <= free.len()) {
-        // With the small group made, what remains must divide evenly.
+        // With the smaller group formed, the rest must divide evenly.
         let left_over = if size == search.size { left_over } else { 0 };
         if (free.len() - size) % search.size != left_over {
             continue;
@@ -87,7 +87,7 @@ fn cut<'a>(search: &mut Search<'a>, free: &[&'a str], left_over: usize, groups: 
         for others in combinations(rest, size - 1) {
             let remaining: Vec<&str> = rest.iter().copied().filter(|gpu| !others.contains(gpu)).collect();
             groups.push(std::iter::once(first).chain(others).collect());
-            cut(search, &remaining, left_over, groups);
+            partition(search, &remaining, left_over, groups);
             groups.pop();
         }
     }
@@ -96,17 +96,17 @@ fn cut<'a>(search: &mut Search<'a>, free: &[&'a str], left_over: usize, groups: 
 fn finish<'a>(search: &mut Search<'a>, groups: &[Vec<&'a str>]) {
     let fits =
         |group: &&Vec<&'a str>| group.len() == search.size && search.required.iter().all(|gpu| group.contains(gpu));
-    let worths = groups.iter().map(|group| worth(search.topology, group));
-    let total: u64 = worths.sum();
+    let scores = groups.iter().map(|group| group_score(search.topology, group));
+    let total: u64 = scores.sum();
     if search.best.as_ref().is_some_and(|(best, _)| *best >= total) {
         return;
     }
-    // The first of equal ones: groups are in the order of their ids.
+    // On a tie the first group wins: groups are ordered by ID.
     let mut chosen: Option<(u64, &Vec<&'a str>)> = None;
     for group in groups.iter().filter(fits) {
-        let worth = worth(search.topology, group);
-        if chosen.is_none_or(|(best, _)| worth > best) {
-            chosen = Some((worth, group));
+        let score = group_score(search.topology, group);
+        if chosen.is_none_or(|(best, _)| score > best) {
+            chosen = Some((score, group));
         }
     }
     if let Some((_, group)) = chosen {
@@ -129,8 +129,13 @@ fn combinations<'a>(items: &[&'a str], size: usize) -> Vec<Vec<&'a str>> {
     found
 }
 
-/// For more GPUs than can be tried in every way: grows a group from each start by the GPU that adds most.
-fn best_grown<'a>(topology: &Topology, free: &[&'a str], required: &BTreeSet<&'a str>, size: usize) -> Vec<&'a str> {
+/// For more GPUs than can be tried exhaustively: grows a group from each GPU by the one with the highest gain.
+fn grow_best_group<'a>(
+    topology: &Topology,
+    free: &[&'a str],
+    required: &BTreeSet<&'a str>,
+    size: usize,
+) -> Vec<&'a str> {
     let starts: Vec<Vec<&str>> = if required.is_empty() {
         free.iter().map(|&gpu| vec![gpu]).collect()
     } else {
@@ -151,15 +156,15 @@ fn best_grown<'a>(topology: &Topology, free: &[&'a str], required: &BTreeSet<&'a
             group.push(gpu);
         }
         group.sort_unstable();
-        let worth = worth(topology, &group);
-        if best.as_ref().is_none_or(|(most, _)| worth > *most) {
-            best = Some((worth, group));
+        let score = group_score(topology, &group);
+        if best.as_ref().is_none_or(|(most, _)| score > *most) {
+            best = Some((score, group));
         }
     }
     best.map(|(_, group)| group).unwrap_or_default()
 }
 
-/// Replicas of shared devices: spread over devices, or packed on few. `total` is how many replicas each device has.
+/// Replicas of shared devices: distributed over devices or packed on few. `total` is the replica count of each device.
 pub(crate) fn greedy(
     policy: AllocationPolicy,
     total: &BTreeMap<String, usize>,

@@ -1,4 +1,4 @@
-//! Looks at what can change: the node's files and its hardware. Decides nothing.
+//! Reads the node's files and hardware. Decides nothing.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::os::unix::fs::{FileTypeExt, MetadataExt};
@@ -7,29 +7,29 @@ use std::path::{Path, PathBuf};
 use capstan_hw::gpu::nvidia::driver::Roots;
 use capstan_hw::gpu::nvidia::{Gpu, Inventory, Topology};
 
-use super::devices::Kernel;
-use super::health::{self, Condition};
-use super::platform::{Platform, Signs, after_nvml};
-use super::plugin::Place;
+use super::devices::KernelFiles;
+use super::health::{self, GpuHealth};
+use super::platform::{Platform, PlatformFiles, refine_with_nvml};
+use super::plugin::Sockets;
 use super::{Node, Settings, allocate};
-use crate::config::{MigStrategy, Wrong};
+use crate::config::{InvalidValue, MigStrategy};
 use crate::{Cx, Result, mps};
 
-/// What files showed at the last look.
+/// File state of the previous pass.
 #[derive(Default, PartialEq, Eq)]
 pub(super) struct WatchedFiles {
-    /// Which file the kubelet's socket is: another one when the kubelet started again.
+    /// Inode and ctime of the kubelet's socket: they change when the kubelet restarts.
     pub(super) kubelet: Option<(u64, i64, i64)>,
     /// Device nodes of GPUs.
     pub(super) nodes: BTreeSet<String>,
-    /// Resources whose MPS daemon runs.
+    /// Resources whose MPS daemon is running.
     pub(super) started: BTreeSet<String>,
 }
 
 impl WatchedFiles {
-    /// Looks at the files.
-    pub(super) fn read(node: &Node, place: &Place, root: &Path) -> Self {
-        let kubelet = place.kubelet.as_ref().and_then(|socket| socket.metadata().ok());
+    /// Reads the files.
+    pub(super) fn read(node: &Node, sockets: &Sockets, root: &Path) -> Self {
+        let kubelet = sockets.kubelet.as_ref().and_then(|socket| socket.metadata().ok());
         let dev = node.roots.dev_here.join("dev");
         let names = |dir: PathBuf| {
             let entries = std::fs::read_dir(dir).into_iter().flatten().flatten();
@@ -48,54 +48,54 @@ impl WatchedFiles {
     }
 }
 
-/// What the hardware said.
-pub(super) struct Found {
+/// The hardware as probed.
+pub(super) struct Probed {
     pub(super) platform: Platform,
     pub(super) inventory: Inventory,
     pub(super) topology: Topology,
-    pub(super) kernel: Kernel,
+    pub(super) kernel: KernelFiles,
 }
 
-/// What the hardware said, and how the GPUs are.
-pub(super) type ProbeResult = capstan_hw::Result<(Found, BTreeMap<String, Condition>)>;
+/// The hardware, and the health of each GPU if queried.
+pub(super) type ProbeResult = capstan_hw::Result<(Probed, BTreeMap<String, GpuHealth>)>;
 
-/// Looks at the hardware, and asks the GPUs how they are where that is wanted.
-pub(super) async fn probe(cx: &Cx, node: &Node, known: Option<Inventory>, ask: bool) -> ProbeResult {
+/// Probes the hardware; with `query_health` the health of each GPU too.
+pub(super) async fn probe(cx: &Cx, node: &Node, known: Option<Inventory>, query_health: bool) -> ProbeResult {
     let (source, roots, root) = (cx.hardware.clone(), node.roots.clone(), cx.root.clone());
     let discovery = node.settings.discovery;
-    // Naming MIG devices takes its time; where they are neither offered nor part of a spec, nobody needs to know.
+    // Enumerating MIG devices is slow; skip it where they are neither advertised nor part of a CDI spec.
     let parts = node.settings.mig != MigStrategy::None || node.settings.cdi();
-    let looked = tokio::task::spawn_blocking(move || {
-        let platform = Signs::read(&roots, &root).platform(discovery);
+    let result = tokio::task::spawn_blocking(move || {
+        let platform = PlatformFiles::read(&roots, &root).platform(discovery);
         if platform != Platform::Nvml {
-            return Ok((Found::alone(platform), BTreeMap::new()));
+            return Ok((Probed::single_device(platform), BTreeMap::new()));
         }
         let hardware = source.get()?;
-        let asked = if parts { hardware.inventory()? } else { hardware.whole_gpus()? };
-        let inventory = keep_lost(asked, known.as_ref());
-        let conditions = if ask { health::conditions(&*hardware, &inventory) } else { BTreeMap::new() };
-        let found = Found {
-            platform: after_nvml(discovery, &inventory),
+        let current = if parts { hardware.inventory()? } else { hardware.whole_gpus()? };
+        let inventory = keep_lost(current, known.as_ref());
+        let gpu_health = if query_health { health::query_health(&*hardware, &inventory) } else { BTreeMap::new() };
+        let probed = Probed {
+            platform: refine_with_nvml(discovery, &inventory),
             topology: hardware.topology()?,
-            kernel: Kernel::read(&root, &inventory),
+            kernel: KernelFiles::read(&root, &inventory),
             inventory,
         };
-        Ok((found, conditions))
+        Ok((probed, gpu_health))
     });
-    looked
+    result
         .await
-        .unwrap_or_else(|error| Err(capstan_hw::Error::Call { call: "look at the hardware", why: error.to_string() }))
+        .unwrap_or_else(|error| Err(capstan_hw::Error::Call { call: "probe the hardware", why: error.to_string() }))
 }
 
-impl Found {
-    /// A machine whose GPUs are one device.
-    fn alone(platform: Platform) -> Self {
-        let inventory = Inventory::nothing();
-        Self { platform, inventory, topology: Topology::default(), kernel: Kernel::default() }
+impl Probed {
+    /// A platform whose GPUs are one device.
+    fn single_device(platform: Platform) -> Self {
+        let inventory = Inventory::empty();
+        Self { platform, inventory, topology: Topology::default(), kernel: KernelFiles::default() }
     }
 }
 
-/// A GPU that was there and is lost stays in the list as it was: it is unfit, but no one takes it for gone.
+/// Keeps a lost GPU as it was last known: it is unhealthy, not removed.
 fn keep_lost(mut now: Inventory, before: Option<&Inventory>) -> Inventory {
     let (gpus, lost) = (&mut now.gpus, std::mem::take(&mut now.lost));
     for one in lost {
@@ -110,7 +110,7 @@ fn keep_lost(mut now: Inventory, before: Option<&Inventory>) -> Inventory {
     now
 }
 
-/// Where the driver is: as the process was told, unless the plugin was told otherwise.
+/// Roots of the driver: those of the process, unless the plugin's settings override them.
 pub(super) fn roots(known: &Roots, settings: &Settings) -> Roots {
     if settings.driver_root.is_none() && settings.dev_root.is_none() && settings.container_driver_root.is_none() {
         return known.clone();
@@ -120,21 +120,21 @@ pub(super) fn roots(known: &Roots, settings: &Settings) -> Roots {
     Roots::new(host, here, settings.dev_root.clone())
 }
 
-/// The IMEX channels that are there.
+/// The IMEX channels that exist.
 pub(super) fn channels(node: &Node, root: &Path) -> Result<Vec<u32>> {
-    let mut there = Vec::new();
+    let mut existing = Vec::new();
     for &channel in &node.settings.imex_channels {
         let path = allocate::channel_path(channel);
-        let places = [&node.roots.dev_here, root].map(|root| root.join(path.trim_start_matches('/')));
-        let found = places.iter().any(|place| place.metadata().is_ok_and(|meta| meta.file_type().is_char_device()));
+        let paths = [&node.roots.dev_here, root].map(|root| root.join(path.trim_start_matches('/')));
+        let found = paths.iter().any(|path| path.metadata().is_ok_and(|meta| meta.file_type().is_char_device()));
         match (found, node.settings.imex_required) {
-            (true, _) => there.push(channel),
+            (true, _) => existing.push(channel),
             (false, true) => {
                 let why = format!("has no device node {path}; create it, or set imex.required to false");
-                return Err(Wrong::new("imex.channelIDs", channel, why).into());
+                return Err(InvalidValue::new("imex.channelIDs", channel, why).into());
             }
             (false, false) => tracing::warn!(channel, path, "IMEX channel not found; not injected"),
         }
     }
-    Ok(there)
+    Ok(existing)
 }

@@ -1,59 +1,59 @@
-//! What the device plugin does in effect: every value decided, and checked with the others.
+//! Effective settings of the device plugin: flags, environment and config file merged and validated.
 
 use std::path::PathBuf;
 
 use crate::config::{
-    AllocationPolicy, Config, DeviceIdStrategy, DeviceListStrategy, DiscoveryStrategy, Flags, MigStrategy, Sharing,
-    SharingStrategy, Wrong,
+    AllocationPolicy, Config, DeviceIdStrategy, DeviceListStrategy, DiscoveryStrategy, Flags, InvalidValue,
+    MigStrategy, Sharing, SharingStrategy,
 };
 
-/// What the device plugin does.
+/// Effective settings of the device plugin.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Settings {
-    /// How MIG devices are offered.
+    /// MIG strategy.
     pub mig: MigStrategy,
-    /// A driver that does not answer at the start ends the process.
+    /// Exit if NVML does not initialise at start.
     pub fail_on_init_error: bool,
-    /// Where the driver is on the host, where that was said.
+    /// Driver root on the host, if set.
     pub driver_root: Option<PathBuf>,
-    /// Where the root of the devices is on the host, where that was said.
+    /// Root of the device nodes on the host, if set.
     pub dev_root: Option<PathBuf>,
-    /// Where the driver's root is mounted for us, where that was said.
+    /// Where the driver root is mounted in this container, if set.
     pub container_driver_root: Option<PathBuf>,
-    /// Containers get GDRCopy.
+    /// Inject GDRCopy.
     pub gdrcopy: bool,
-    /// Containers get GPUDirect Storage.
+    /// Inject GPUDirect Storage.
     pub gds: bool,
-    /// Containers get the network adapters' driver.
+    /// Inject the MOFED device nodes.
     pub mofed: bool,
-    /// Where the MPS directory is on the host.
+    /// MPS directory on the host.
     pub mps_root: PathBuf,
-    /// How GPUs are found.
+    /// Device discovery strategy.
     pub discovery: DiscoveryStrategy,
-    /// Device nodes are part of the answer.
+    /// Return device nodes in the Allocate response.
     pub pass_device_specs: bool,
-    /// How containers are told their devices.
+    /// How containers learn their devices.
     pub device_list: Vec<DeviceListStrategy>,
-    /// How devices are named to containers.
+    /// How devices are identified to containers.
     pub device_id: DeviceIdStrategy,
-    /// What annotations with CDI names begin with.
+    /// Prefix of CDI annotations.
     pub cdi_annotation_prefix: String,
-    /// The hook program on the host.
+    /// Path of the CDI hook on the host.
     pub cdi_hook: PathBuf,
-    /// Which replicas are chosen first.
+    /// Allocation policy for replicas.
     pub allocation: AllocationPolicy,
-    /// IMEX channels that containers get.
+    /// IMEX channels to inject.
     pub imex_channels: Vec<u32>,
-    /// A missing channel ends the process.
+    /// Exit if an IMEX channel is missing.
     pub imex_required: bool,
-    /// How devices are shared.
+    /// Sharing of devices.
     pub sharing: Sharing,
 }
 
 impl Settings {
-    /// What command line and environment say, above what the config file says, above the defaults.
-    pub fn resolve(said: Flags, config: Config) -> Result<Self, Wrong> {
-        let flags = said.over(config.flags);
+    /// Merges settings: flags and environment over config file over defaults.
+    pub fn resolve(flags: Flags, config: Config) -> Result<Self, InvalidValue> {
+        let flags = flags.over(config.flags);
         let settings = Self {
             mig: flags.mig_strategy.unwrap_or_default(),
             fail_on_init_error: flags.fail_on_init_error.unwrap_or(true),
@@ -78,26 +78,30 @@ impl Settings {
         if settings.sharing.strategy() == SharingStrategy::Mps {
             if settings.mig == MigStrategy::Mixed {
                 let why = "cannot be shared through MPS; use none, or share by timeSlicing";
-                return Err(Wrong::new("migStrategy", "mixed", why));
+                return Err(InvalidValue::new("migStrategy", "mixed", why));
             }
             if settings.mps_root.as_os_str().is_empty() {
-                return Err(Wrong::new("mpsRoot", "''", "is needed for sharing.mps; write the host's directory"));
+                return Err(InvalidValue::new(
+                    "mpsRoot",
+                    "''",
+                    "is needed for sharing.mps; write the host's directory",
+                ));
             }
         }
         Ok(settings)
     }
 
-    /// Whether containers get CDI names.
+    /// Whether containers get CDI device names.
     pub fn cdi(&self) -> bool {
         self.device_list.iter().any(|strategy| strategy.cdi())
     }
 
-    /// Whether containers get nothing else.
+    /// Whether containers get CDI device names only.
     pub fn only_cdi(&self) -> bool {
         self.device_list.iter().all(|strategy| strategy.cdi())
     }
 
-    /// Whether a strategy is used.
+    /// Whether a device list strategy is enabled.
     pub fn uses(&self, strategy: DeviceListStrategy) -> bool {
         self.device_list.contains(&strategy)
     }

@@ -1,14 +1,14 @@
-//! Writes the plugin's CDI specs with the generator of this node.
+//! Writes the plugin's CDI specs with the spec generator.
 
 use std::collections::BTreeSet;
 use std::path::PathBuf;
 
-use super::{CdiSpecs, Options, Wanted};
+use super::{CdiSpecs, Options, SpecRequest};
 use crate::Result;
 use crate::cdi::{Extras, FeatureFlags, HookName, NameStrategy, Settings, write_for_plugin};
 use crate::config::DeviceIdStrategy;
 
-/// The generator, told how.
+/// The CDI spec generator with its options.
 pub(super) struct Generator {
     dir: PathBuf,
     flags: FeatureFlags,
@@ -16,7 +16,7 @@ pub(super) struct Generator {
 }
 
 impl Generator {
-    /// Writes where runtimes look.
+    /// A generator that writes to the default CDI directory.
     pub(super) fn new(options: &Options, root: &std::path::Path) -> Result<Self> {
         let hooks = options.cdi_disable_hooks.iter().map(|name| name.trim()).filter(|name| !name.is_empty());
         Ok(Self {
@@ -28,29 +28,29 @@ impl Generator {
 }
 
 impl CdiSpecs for Generator {
-    fn write(&self, wanted: &Wanted<'_>) -> Result<Vec<String>> {
-        if wanted.inventory.gpus.is_empty() {
+    fn write(&self, request: &SpecRequest<'_>) -> Result<Vec<String>> {
+        if request.inventory.gpus.is_empty() {
             return Ok(Vec::new());
         }
-        let names = match wanted.settings.device_id {
+        let names = match request.settings.device_id {
             DeviceIdStrategy::Uuid => NameStrategy::Uuid,
             DeviceIdStrategy::Index => NameStrategy::Index,
         };
         let settings = Settings {
-            root: wanted.root.to_owned(),
+            root: request.root.to_owned(),
             names: vec![names],
             all_device: false,
-            hook: wanted.settings.cdi_hook.clone(),
+            hook: request.settings.cdi_hook.clone(),
             disabled_hooks: self.disabled_hooks.clone(),
             flags: self.flags,
             ..Settings::default()
         };
         let extras = Extras {
-            channels: wanted.channels.to_vec(),
-            gdrcopy: wanted.settings.gdrcopy,
-            gds: wanted.settings.gds,
-            mofed: wanted.settings.mofed,
+            channels: request.channels.to_vec(),
+            gdrcopy: request.settings.gdrcopy,
+            gds: request.settings.gds,
+            mofed: request.settings.mofed,
         };
-        write_for_plugin(wanted.inventory, wanted.roots, &settings, &extras, &self.dir)
+        write_for_plugin(request.inventory, request.roots, &settings, &extras, &self.dir)
     }
 }

@@ -1,5 +1,5 @@
-//! Labels through the API server: as a NodeFeature object, from which Node Feature Discovery labels the node, or on
-//! the node itself where no one else does.
+//! Publishes labels through the API server: in a NodeFeature object, from which Node Feature Discovery labels the node,
+//! or on the Node itself.
 
 use std::collections::BTreeMap;
 
@@ -15,10 +15,10 @@ use super::publish::{NodeReport, Publisher};
 use crate::{Error, Result};
 
 const MANAGER: &str = "capstan-feature-discovery";
-/// Says which node a NodeFeature is about.
+/// Label of a NodeFeature with its node.
 const NODE_NAME: &str = "nfd.node.kubernetes.io/node-name";
 
-/// A NodeFeature object for this node.
+/// The NodeFeature object of this node.
 pub struct FeatureObject {
     api: Api<NodeFeature>,
     node: String,
@@ -26,7 +26,7 @@ pub struct FeatureObject {
 }
 
 impl FeatureObject {
-    /// For a node; it goes with the pod that says it, or else with the node.
+    /// A NodeFeature for a node; owned by our pod and its DaemonSet, or else by the Node.
     pub async fn new(client: Client, node: &str, namespace: &str, pod: &str) -> Self {
         let owners = match owners(&client, namespace, pod).await {
             Ok(owners) if !owners.is_empty() => owners,
@@ -43,51 +43,51 @@ impl FeatureObject {
         format!("nvidia-features-for-{}", self.node)
     }
 
-    async fn put(&self, said: &NodeReport) -> Result<()> {
-        let wanted = wanted(&self.name(), &self.node, &self.owners, said);
-        let outside = |error: kube::Error| Error::Outside(format!("NodeFeature {}: {error}", self.name()));
-        let Some(live) = self.api.get_opt(&self.name()).await.map_err(outside)? else {
-            return self.api.create(&PostParams::default(), &wanted).await.map(drop).map_err(outside);
+    async fn put(&self, report: &NodeReport) -> Result<()> {
+        let desired = desired(&self.name(), &self.node, &self.owners, report);
+        let external = |error: kube::Error| Error::External(format!("NodeFeature {}: {error}", self.name()));
+        let Some(live) = self.api.get_opt(&self.name()).await.map_err(external)? else {
+            return self.api.create(&PostParams::default(), &desired).await.map(drop).map_err(external);
         };
-        let Some(change) = change(&live, &wanted) else { return Ok(()) };
+        let Some(change) = change(&live, &desired) else { return Ok(()) };
         let params = PatchParams { field_manager: Some(MANAGER.into()), ..PatchParams::default() };
-        self.api.patch(&self.name(), &params, &Patch::Merge(change)).await.map(drop).map_err(outside)
+        self.api.patch(&self.name(), &params, &Patch::Merge(change)).await.map(drop).map_err(external)
     }
 }
 
 impl Publisher for FeatureObject {
-    fn publish<'a>(&'a self, said: &'a NodeReport) -> BoxFuture<'a, Result<()>> {
-        Box::pin(self.put(said))
+    fn publish<'a>(&'a self, report: &'a NodeReport) -> BoxFuture<'a, Result<()>> {
+        Box::pin(self.put(report))
     }
 
     fn withdraw(&self) -> BoxFuture<'_, Result<()>> {
         Box::pin(async {
             match self.api.delete(&self.name(), &DeleteParams::default()).await {
                 Err(kube::Error::Api(status)) if status.code == 404 => Ok(()),
-                done => done.map(drop).map_err(|error| Error::Outside(error.to_string())),
+                done => done.map(drop).map_err(|error| Error::External(error.to_string())),
             }
         })
     }
 }
 
-/// The object as it should be.
-pub(super) fn wanted(name: &str, node: &str, owners: &[OwnerReference], said: &NodeReport) -> NodeFeature {
-    let features = said.node.as_ref().map(|node| node.features.clone()).unwrap_or_default();
-    let spec = NodeFeatureSpec { features: Some(features), labels: Some(said.all()) };
+/// The desired object.
+pub(super) fn desired(name: &str, node: &str, owners: &[OwnerReference], report: &NodeReport) -> NodeFeature {
+    let features = report.node.as_ref().map(|node| node.features.clone()).unwrap_or_default();
+    let spec = NodeFeatureSpec { features: Some(features), labels: Some(report.all()) };
     let mut object = NodeFeature::new(name, spec);
     object.metadata.labels = Some([(NODE_NAME.to_owned(), node.to_owned())].into());
     object.metadata.owner_references = (!owners.is_empty()).then(|| owners.to_vec());
     object
 }
 
-/// What has to change, as a merge patch that holds for the live version only; nothing when all is as it should be.
-pub(super) fn change(live: &NodeFeature, wanted: &NodeFeature) -> Option<Value> {
+/// The merge patch from live to desired object, with a resourceVersion precondition; `None` if nothing changed.
+pub(super) fn change(live: &NodeFeature, desired: &NodeFeature) -> Option<Value> {
     let labels = |object: &NodeFeature| object.spec.labels.clone().unwrap_or_default();
-    let (have, want) = (labels(live), labels(wanted));
+    let (have, want) = (labels(live), labels(desired));
     let same = have == want
-        && live.spec.features.clone().unwrap_or_default() == wanted.spec.features.clone().unwrap_or_default()
-        && live.labels().get(NODE_NAME) == wanted.labels().get(NODE_NAME)
-        && live.owner_references() == wanted.owner_references();
+        && live.spec.features.clone().unwrap_or_default() == desired.spec.features.clone().unwrap_or_default()
+        && live.labels().get(NODE_NAME) == desired.labels().get(NODE_NAME)
+        && live.owner_references() == desired.owner_references();
     if same {
         return None;
     }
@@ -97,24 +97,24 @@ pub(super) fn change(live: &NodeFeature, wanted: &NodeFeature) -> Option<Value> 
     Some(json!({
         "metadata": {
             "resourceVersion": live.metadata.resource_version,
-            "labels": wanted.metadata.labels,
-            "ownerReferences": wanted.metadata.owner_references,
+            "labels": desired.metadata.labels,
+            "ownerReferences": desired.metadata.owner_references,
         },
-        "spec": {"labels": labels, "features": wanted.spec.features},
+        "spec": {"labels": labels, "features": desired.spec.features},
     }))
 }
 
-/// The DaemonSet of a pod and the pod, so that the object goes with them; none for other pods.
+/// Owner references to the pod and its DaemonSet, for garbage collection; none for other pods.
 pub(super) async fn owners(client: &Client, namespace: &str, pod: &str) -> Result<Vec<OwnerReference>> {
     if pod.is_empty() {
         return Ok(Vec::new());
     }
     let api: Api<Pod> = Api::namespaced(client.clone(), namespace);
-    let pod = api.get(pod).await.map_err(|error| Error::Outside(format!("pod {pod}: {error}")))?;
+    let pod = api.get(pod).await.map_err(|error| Error::External(format!("pod {pod}: {error}")))?;
     Ok(owners_of(&pod))
 }
 
-/// The same, of a pod that is known.
+/// Owner references to this pod and its DaemonSet.
 pub(super) fn owners_of(pod: &Pod) -> Vec<OwnerReference> {
     let Some(set) = pod.owner_references().iter().find(|owner| owner.kind == "DaemonSet") else { return Vec::new() };
     let set = OwnerReference {
@@ -144,11 +144,11 @@ async fn node_owner(client: &Client, node: &str) -> Option<OwnerReference> {
     Some(reference("Node", node, found.uid()))
 }
 
-/// Labels on the node itself. Those that we said before and do not say now go, others are left alone.
+/// Labels on the Node, by server-side apply: labels that we no longer set are removed, others are left alone.
 pub struct NodeLabels {
-    /// All nodes; we touch our own.
+    /// API of Nodes; only our own is patched.
     pub api: Api<Node>,
-    /// Our own.
+    /// Name of our Node.
     pub node: String,
 }
 
@@ -157,13 +157,13 @@ impl NodeLabels {
         let body = json!({"apiVersion": "v1", "kind": "Node", "metadata": {"labels": labels}});
         let params = PatchParams::apply(MANAGER).force();
         let done = self.api.patch_metadata(&self.node, &params, &Patch::Apply(body)).await;
-        done.map(drop).map_err(|error| Error::Outside(format!("node {}: {error}", self.node)))
+        done.map(drop).map_err(|error| Error::External(format!("node {}: {error}", self.node)))
     }
 }
 
 impl Publisher for NodeLabels {
-    fn publish<'a>(&'a self, said: &'a NodeReport) -> BoxFuture<'a, Result<()>> {
-        Box::pin(self.put(said.all()))
+    fn publish<'a>(&'a self, report: &'a NodeReport) -> BoxFuture<'a, Result<()>> {
+        Box::pin(self.put(report.all()))
     }
 
     fn withdraw(&self) -> BoxFuture<'_, Result<()>> {

@@ -1,4 +1,4 @@
-//! What is known about a node's GPUs, and what follows from it: which resources it offers, and as what.
+//! Facts about a node's GPUs, and the resources derived from them.
 
 use std::collections::BTreeMap;
 
@@ -9,43 +9,43 @@ use super::vgpu::HostDriver;
 use crate::config::{MigStrategy, ResourceName, Sharing, SharingStrategy};
 use crate::{Error, Result};
 
-/// Devices that no one computes on.
+/// Display adapters, which are not GPUs for compute.
 const DISPLAYS: [&str; 2] = ["DGX Display", "NVIDIA DGX Display"];
 const NO_CLUSTER: &str = "00000000-0000-0000-0000-000000000000";
 
-/// What is known about a node.
+/// Facts about a node.
 pub struct Facts<'a> {
-    /// What the driver says; empty when there is none.
+    /// The driver's inventory; empty without a driver.
     pub inventory: &'a Inventory,
     /// PCI classes of the GPUs.
     pub classes: Vec<Option<u32>>,
-    /// Which machine it is.
+    /// Machine type.
     pub machine: String,
-    /// When this was looked at, in seconds since 1970; `None` to leave it out.
+    /// Time of discovery in Unix seconds; `None` to omit the label.
     pub timestamp: Option<i64>,
-    /// Whether its GPUs are virtual; `None` where we may not look.
+    /// Whether GPUs are virtual; `None` if the PCI config space is not readable.
     pub vgpu: Option<Vgpu>,
-    /// How MIG devices are offered.
+    /// MIG strategy.
     pub mig: MigStrategy,
-    /// How devices are shared.
+    /// Sharing of devices.
     pub sharing: &'a Sharing,
-    /// The GPUs are given to virtual machines as they are: no one asked them.
+    /// GPUs are passed through to virtual machines, so there is no driver to query.
     pub passthrough: bool,
 }
 
-/// Whether a node's GPUs are virtual, and whose.
+/// Virtual GPUs of a node.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Vgpu {
-    /// At least one is.
+    /// At least one GPU is virtual.
     pub present: bool,
-    /// The driver of the host.
+    /// The host's driver.
     pub host: Option<HostDriver>,
 }
 
 /// A driver version in parts.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct DriverVersion {
-    /// All of it.
+    /// The full version.
     pub full: String,
     /// 580 of 580.65.06.
     pub major: String,
@@ -56,7 +56,7 @@ pub struct DriverVersion {
 }
 
 impl DriverVersion {
-    /// Two or three numbers with dots between them.
+    /// Parses `X.Y` or `X.Y.Z`.
     pub fn parse(text: &str) -> Option<Self> {
         let parts: Vec<&str> = text.split('.').collect();
         let (major, minor, revision) = match parts[..] {
@@ -75,11 +75,11 @@ impl DriverVersion {
 }
 
 impl Facts<'_> {
-    /// What cannot be labelled, before anything is.
+    /// Rejects facts that cannot be labelled.
     pub fn check(&self) -> Result<()> {
         let driver = &self.inventory.driver;
         if !self.gpus().is_empty() && !self.passthrough && DriverVersion::parse(driver).is_none() {
-            return Err(Error::Outside(format!("the driver's version '{driver}' is not of the form X.Y or X.Y.Z")));
+            return Err(Error::External(format!("the driver's version '{driver}' is not of the form X.Y or X.Y.Z")));
         }
         let mig = self.gpus().iter().any(|gpu| gpu.mig_enabled());
         if mig && self.sharing.strategy() == SharingStrategy::Mps {
@@ -89,7 +89,7 @@ impl Facts<'_> {
         Ok(())
     }
 
-    /// The GPUs that count.
+    /// The GPUs, without display adapters.
     pub fn gpus(&self) -> Vec<&Gpu> {
         self.inventory.gpus.iter().filter(|gpu| !DISPLAYS.contains(&gpu.name.as_str())).collect()
     }
@@ -121,7 +121,7 @@ impl Facts<'_> {
         }
     }
 
-    /// The fabric that all GPUs with one are part of.
+    /// The NVLink clique that all GPUs with a fabric are in.
     pub(super) fn clique(&self) -> Option<String> {
         let gpus = self.gpus();
         let fabrics = gpus.iter().filter_map(|gpu| gpu.fabric.as_ref());
@@ -134,8 +134,8 @@ impl Facts<'_> {
         Some(format!("{}.{}", first.cluster, first.clique))
     }
 
-    /// What the node offers, each resource once. Of several models the one with the lowest index has the plain
-    /// names, and each has names of its own besides.
+    /// The resources of the node. With several models, the model with the lowest index has the plain names, and each
+    /// model has its own names in addition.
     pub(super) fn resources(&self) -> Vec<Resource> {
         let gpus = self.gpus();
         let cut = gpus.iter().any(|gpu| gpu.mig_enabled());
@@ -144,7 +144,7 @@ impl Facts<'_> {
             MigStrategy::Single if !cut => self.full(&gpus),
             MigStrategy::Single => vec![self.single(&gpus)],
             MigStrategy::Mixed => {
-                // A GPU that is cut up is not offered as a whole: counting it would promise too much.
+                // A GPU with MIG enabled is not advertised as a whole: do not count it.
                 let whole: Vec<&Gpu> = gpus.iter().copied().filter(|gpu| !gpu.mig_enabled()).collect();
                 let mut resources = if whole.is_empty() { self.cut_up(&gpus) } else { self.full(&whole) };
                 resources.extend(self.mixed(&gpus));
@@ -153,7 +153,7 @@ impl Facts<'_> {
         }
     }
 
-    /// Full GPUs, by model.
+    /// Whole GPUs, by model.
     fn full(&self, gpus: &[&Gpu]) -> Vec<Resource> {
         let mut models: Vec<(&str, Vec<&Gpu>)> = Vec::new();
         for gpu in gpus {
@@ -177,7 +177,7 @@ impl Facts<'_> {
     }
 
     fn gpus_of(&self, name: &str, gpus: &[&Gpu]) -> Resource {
-        // What is cut up cannot be shared as a whole; one that is not decides for its model.
+        // A GPU with MIG enabled cannot be shared as a whole; one without decides for its model.
         let usable = gpus.iter().find(|gpu| !gpu.mig_enabled());
         let first = usable.or(gpus.first()).copied();
         let mut resource = self.shared(&ResourceName::gpu(), "gpu", name, &[]);
@@ -191,13 +191,13 @@ impl Facts<'_> {
         resource
     }
 
-    /// A node whose GPUs are all cut up has none to offer, but is still of a model.
+    /// A node with MIG enabled on all GPUs advertises no whole GPU, but still has a model.
     fn cut_up(&self, gpus: &[&Gpu]) -> Vec<Resource> {
         let Some(first) = gpus.first() else { return Vec::new() };
         vec![Resource { count: 0, ..self.gpus_of(&first.name, &[first]) }]
     }
 
-    /// MIG devices as GPUs, all alike; or what says that they are not.
+    /// Strategy `single`: MIG devices as GPUs, or a marker if the layout is invalid for it.
     fn single(&self, gpus: &[&Gpu]) -> Resource {
         let parts: Vec<(&Gpu, &MigDevice)> =
             gpus.iter().flat_map(|gpu| gpu.mig_devices.iter().map(move |part| (*gpu, part))).collect();
@@ -221,11 +221,11 @@ impl Facts<'_> {
         Resource { compute: Some(gpu.compute), ..of_parts(resource, part, parts.len()) }
     }
 
-    /// MIG devices under names of their own.
+    /// Strategy `mixed`: a resource per MIG profile.
     fn mixed(&self, gpus: &[&Gpu]) -> Vec<Resource> {
         let mut profiles: BTreeMap<&str, Vec<(&Gpu, &MigDevice)>> = BTreeMap::new();
         for gpu in gpus.iter().filter(|gpu| gpu.mig_enabled()) {
-            // One whose computing is cut again has no resource.
+            // A compute instance smaller than its GPU instance has no resource.
             let whole = gpu.mig_devices.iter().filter(|part| part.slices.compute == part.slices.gpu);
             whole.for_each(|part| profiles.entry(&part.profile).or_default().push((gpu, part)));
         }
@@ -243,7 +243,7 @@ impl Facts<'_> {
         profiles.into_iter().filter_map(resource).collect()
     }
 
-    /// A resource with what sharing does to it.
+    /// A resource with sharing applied.
     fn shared(&self, resource: &ResourceName, name: &str, model: &str, parts: &[&str]) -> Resource {
         let shared = self.sharing.of(resource).filter(|shared| shared.replicas > 1);
         let mut parts = parts.to_vec();

@@ -1,6 +1,6 @@
-//! Every label about GPUs, one row each: its name and what it says of a node or of a resource.
+//! All GPU labels, one row each: the name and how its value is computed.
 //!
-//! A row that returns nothing leaves its label out, so that a node never says what it does not know.
+//! A row that returns `None` omits its label, so that a node has no label with an unknown value.
 
 use std::collections::BTreeMap;
 
@@ -9,7 +9,7 @@ use capstan_hw::gpu::nvidia::{ComputeCapability, MigSlices};
 use super::facts::Facts;
 use super::vgpu::HostDriver;
 
-/// All labels are of this domain.
+/// Domain of all labels.
 const DOMAIN: &str = "nvidia.com/";
 
 /// Labels by full name.
@@ -18,10 +18,10 @@ pub type Labels = BTreeMap<String, String>;
 /// A label of the node.
 struct Row(&'static str, fn(&Facts<'_>) -> Option<String>);
 
-/// A label of each resource that the node has; its name follows the resource's.
+/// A label of each resource; its name follows the resource's.
 struct ResourceRow(&'static str, fn(&Resource) -> Option<String>);
 
-/// What the node says about all of its GPUs. Nothing of this without a GPU.
+/// Node labels, only set if there is a GPU.
 const NODE: &[Row] = &[
     Row("gpu.machine", |node| Some(node.machine.clone())),
     Row("cuda.driver-version.major", |node| Some(node.driver().major)),
@@ -43,7 +43,7 @@ const NODE: &[Row] = &[
     Row("gpu.clique", |node| node.clique()),
 ];
 
-/// What is said even of a node whose GPUs no driver serves.
+/// Node labels that are set even without a driver.
 const ALWAYS: &[Row] = &[
     Row("gfd.timestamp", |node| node.timestamp.map(|seconds| seconds.to_string())),
     Row("vgpu.present", |node| node.vgpu.as_ref().map(|vgpu| vgpu.present.to_string())),
@@ -51,7 +51,7 @@ const ALWAYS: &[Row] = &[
     Row("vgpu.host-driver-branch", |node| host_driver(node).map(|host| host.branch.clone())),
 ];
 
-/// What is said about a resource: full GPUs, or MIG devices of a profile.
+/// Labels of a resource: whole GPUs, or MIG devices of a profile.
 const RESOURCE: &[ResourceRow] = &[
     ResourceRow("product", |resource| Some(resource.product.clone())),
     ResourceRow("count", |resource| Some(resource.count.to_string())),
@@ -71,24 +71,24 @@ const RESOURCE: &[ResourceRow] = &[
     ResourceRow("engines.ofa", |resource| resource.slices.map(|slices| slices.ofa.to_string())),
 ];
 
-/// What the node offers under one name.
+/// A resource that the node advertises.
 #[derive(Debug, Clone, PartialEq)]
 pub(super) struct Resource {
-    /// What its labels begin with: `gpu`, `mig-1g.18gb`.
+    /// Prefix of its labels: `gpu`, `mig-1g.18gb`.
     pub name: String,
-    /// Model, with what was done to it.
+    /// Model with suffixes for MIG and sharing.
     pub product: String,
-    /// How many there are.
+    /// Number of devices.
     pub count: usize,
-    /// How often each is handed out.
+    /// Replicas per device.
     pub replicas: u32,
-    /// How they are shared.
+    /// Sharing strategy.
     pub sharing: &'static str,
-    /// Memory of each.
+    /// Memory of each device.
     pub memory_mib: Option<u64>,
-    /// What they can execute.
+    /// Compute capability.
     pub compute: Option<ComputeCapability>,
-    /// What MIG devices are made of.
+    /// Slices of MIG devices.
     pub slices: Option<MigSlices>,
 }
 
@@ -112,7 +112,7 @@ fn host_driver<'a>(node: &'a Facts<'_>) -> Option<&'a HostDriver> {
     node.vgpu.as_ref().and_then(|vgpu| vgpu.host.as_ref())
 }
 
-/// What a GPU of this capability is called.
+/// Architecture name of a compute capability.
 fn family(compute: ComputeCapability) -> &'static str {
     match (compute.major, compute.minor) {
         (1, _) => "tesla",
@@ -131,14 +131,14 @@ fn family(compute: ComputeCapability) -> &'static str {
     }
 }
 
-/// A model or machine as part of a label: only letters, digits, `-`, `_` and `.`, and `-` for blanks.
+/// A model or machine type as a label value: only letters, digits, `-`, `_` and `.`, with `-` for spaces.
 pub(super) fn sanitise(text: &str) -> String {
     let plain = |c: &char| c.is_ascii_alphanumeric() || matches!(c, '-' | '_' | '.' | ' ');
     let kept: String = text.chars().filter(plain).collect();
     kept.split(' ').filter(|word| !word.is_empty()).collect::<Vec<_>>().join("-")
 }
 
-/// A model with what was done to it. The model gives way when both are too long for a label.
+/// A model with suffixes. The model is truncated if both exceed the length of a label value.
 pub(super) fn product(model: &str, parts: &[&str]) -> String {
     let suffix: String = parts.iter().map(|part| format!("-{part}")).collect();
     let mut model = sanitise(model);
@@ -146,10 +146,10 @@ pub(super) fn product(model: &str, parts: &[&str]) -> String {
     format!("{model}{suffix}")
 }
 
-/// The longest value of a label.
+/// Maximum length of a label value.
 const LONGEST: usize = 63;
 
-/// A value that Kubernetes takes.
+/// Makes a valid label value.
 fn valid(value: &str) -> String {
     let edge = |c: char| !c.is_ascii_alphanumeric();
     let value = value.get(..LONGEST).unwrap_or(value);

@@ -1,8 +1,8 @@
-//! Labels that say what a node has: GPUs, driver, MIG devices, how they are shared, and on demand the node itself.
+//! Feature discovery: node labels about GPUs, driver, MIG devices and sharing, and optionally about the node itself.
 //!
-//! `facts.rs` decides what a node offers, `labels.rs` has a row for every label, `node.rs` knows the rest of the node,
-//! `publish.rs` and `cluster.rs` are where labels go. A look at the hardware that fails for a moment changes nothing;
-//! when the driver is gone, so are its labels.
+//! `facts.rs` derives the resources, `labels.rs` has a row for every label, `node.rs` reads the other node features,
+//! `publish.rs` and `cluster.rs` are the outputs. A transient hardware error keeps the labels; when the driver is gone,
+//! they are removed.
 
 mod cluster;
 mod facts;
@@ -29,18 +29,18 @@ pub use facts::{DriverVersion, Facts, Vgpu};
 pub use labels::{Labels, labels};
 pub use node::NodeFeatures;
 pub use options::{Options, Settings, Strategy};
-pub use publish::{File, NodeReport, Publisher, Screen};
+pub use publish::{File, NodeReport, Publisher, Stdout};
 
 use crate::config::MigStrategy;
 use crate::files::Changes;
 use crate::roles::{Entry, entry};
 use crate::{Cx, Error, Result};
 
-/// This role in the agent's list.
+/// This role's entry in the agent's list.
 pub(crate) const ROLE: Entry =
-    entry!(capstan_node::FEATURE_DISCOVERY.name, "Say what the node has, in labels", Options, run);
+    entry!(capstan_node::FEATURE_DISCOVERY.name, "Discover GPUs and publish them as node labels", Options, run);
 
-/// Runs until told to stop: looks, says, waits for a change or for the interval.
+/// Discovers and publishes on every change and at every interval, until stopped.
 pub async fn run(options: Options, cx: Cx) -> Result<()> {
     let env = |name: &str| cx.variable(name);
     let failed = |source| Error::Io { what: "cannot listen for SIGHUP".into(), source };
@@ -54,7 +54,7 @@ pub async fn run(options: Options, cx: Cx) -> Result<()> {
         };
         let settings = options.settings(&file, env)?;
         let publisher = publisher(&options, &settings, &cx).await?;
-        let work = say(&options, &settings, path.as_deref(), &*publisher, &cx);
+        let work = publish_loop(&options, &settings, path.as_deref(), &*publisher, &cx);
         let ended = tokio::select! {
             ended = work => ended?,
             _ = reload.recv() => Ended::Reload,
@@ -62,7 +62,7 @@ pub async fn run(options: Options, cx: Cx) -> Result<()> {
         match ended {
             Ended::Reload => tracing::info!("configuration reloaded"),
             Ended::Done => return Ok(()),
-            Ended::Told => {
+            Ended::Stopped => {
                 let file = !settings.object && !settings.label_node && settings.interval.is_some();
                 if file || options.withdraw_on_exit.unwrap_or(false) {
                     publisher.withdraw().await?;
@@ -77,7 +77,7 @@ async fn publisher(options: &Options, settings: &Settings, cx: &Cx) -> Result<Bo
     if !settings.object && !settings.label_node {
         return Ok(match &settings.output {
             Some(path) => Box::new(File(cx.path(path))),
-            None => Box::new(Screen),
+            None => Box::new(Stdout),
         });
     }
     let client = match options.kubeconfig.as_ref().filter(|path| !path.is_empty()) {
@@ -91,31 +91,31 @@ async fn publisher(options: &Options, settings: &Settings, cx: &Cx) -> Result<Bo
     Ok(Box::new(cluster::FeatureObject::new(client, &node, &options.namespace, &options.pod_name).await))
 }
 
-/// After a change so long is waited for the rest of it.
-const QUIET: Duration = Duration::from_millis(300);
+/// Debounce interval for changes.
+const DEBOUNCE_INTERVAL: Duration = Duration::from_millis(300);
 
-/// Why it stopped saying.
+/// Why the publish loop ended.
 #[derive(Debug, PartialEq, Eq)]
 enum Ended {
-    /// Everything is said.
+    /// Oneshot: published.
     Done,
-    /// Someone told it to.
-    Told,
+    /// Stopped.
+    Stopped,
     /// The config file changed.
     Reload,
 }
 
-/// Whether something was said before.
+/// Whether this process has published before.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Turn {
-    /// Not by this process.
-    First,
-    /// It was.
-    Later,
+enum Published {
+    /// Not yet.
+    Never,
+    /// At least once.
+    Before,
 }
 
-/// Says what there is, again and again.
-async fn say(
+/// The publish loop.
+async fn publish_loop(
     options: &Options,
     settings: &Settings,
     config: Option<&Path>,
@@ -123,9 +123,9 @@ async fn say(
     cx: &Cx,
 ) -> Result<Ended> {
     let before = config.map(std::fs::read_to_string);
-    let mut turn = Turn::First;
+    let mut published = Published::Never;
     loop {
-        // Listen before looking: what happens in between is not lost.
+        // Watch before discovery, so that no change in between is missed.
         let dev = cx.roots.dev_here.join("dev");
         let (mut devices, mut edits) = match settings.oneshot {
             true => (Changes::none(), Changes::none()),
@@ -134,30 +134,30 @@ async fn say(
                 Changes::of(&config.and_then(Path::parent).into_iter().collect::<Vec<_>>()),
             ),
         };
-        match discover(options, settings, cx, turn).await? {
-            Some(said) => match publisher.publish(&said).await {
-                Ok(()) => turn = Turn::Later,
+        match discover(options, settings, cx, published).await? {
+            Some(report) => match publisher.publish(&report).await {
+                Ok(()) => published = Published::Before,
                 Err(error) if settings.oneshot => return Err(error),
                 Err(error) => tracing::warn!(%error, "labels not written; retrying"),
             },
-            None if settings.oneshot => return Err(Error::Outside("the hardware did not answer".into())),
+            None if settings.oneshot => return Err(Error::External("the hardware did not answer".into())),
             None => {}
         }
         if settings.oneshot {
             return Ok(Ended::Done);
         }
-        // Without an interval only events count, and a year is as good as forever.
-        let longest = settings.interval.unwrap_or(Duration::from_secs(365 * 24 * 3600));
+        // Without an interval only events count; a year stands for no timeout.
+        let timeout = settings.interval.unwrap_or(Duration::from_secs(365 * 24 * 3600));
         let change = async {
             tokio::select! {
-                () = devices.next(longest) => {}
-                () = edits.next(longest) => {}
+                () = devices.next(timeout) => {}
+                () = edits.next(timeout) => {}
             }
-            // They come in bunches: a driver makes its nodes one after the other.
-            tokio::time::sleep(QUIET).await;
+            // Events come in bursts: a driver creates its device nodes one after the other.
+            tokio::time::sleep(DEBOUNCE_INTERVAL).await;
         };
         tokio::select! {
-            () = cx.stop.cancelled() => return Ok(Ended::Told),
+            () = cx.stop.cancelled() => return Ok(Ended::Stopped),
             () = change => {}
         }
         let now = config.map(std::fs::read_to_string);
@@ -169,40 +169,43 @@ async fn say(
     }
 }
 
-/// Looks once. `None` when there is no answer for the moment, and what was said shall stay.
-async fn discover(options: &Options, settings: &Settings, cx: &Cx, turn: Turn) -> Result<Option<NodeReport>> {
+/// Discovers once. `None` on a transient error: keep the published labels.
+async fn discover(options: &Options, settings: &Settings, cx: &Cx, published: Published) -> Result<Option<NodeReport>> {
     let (options, settings, cx) = (options.clone(), settings.clone(), cx.clone());
-    let looked = tokio::task::spawn_blocking(move || discover_now(&options, &settings, &cx.hardware, &cx.root, turn));
-    looked.await.map_err(|error| Error::Outside(error.to_string()))?
+    let result =
+        tokio::task::spawn_blocking(move || discover_now(&options, &settings, &cx.hardware, &cx.root, published));
+    result.await.map_err(|error| Error::External(error.to_string()))?
 }
 
-/// The same, on this thread.
+/// [`discover`] on a blocking thread.
 fn discover_now(
     options: &Options,
     settings: &Settings,
     source: &Arc<Source>,
     root: &Path,
-    turn: Turn,
+    published: Published,
 ) -> Result<Option<NodeReport>> {
     let devices = pci::devices(root)?;
     let passthrough = options.device_discovery_strategy == Strategy::Vfio;
     let inventory = if passthrough {
         passthrough::inventory(root, &devices)
     } else {
-        // Parts of GPUs have labels only where they are offered, and naming them takes its time.
-        let ask = |hardware: Arc<dyn Hardware>| match settings.mig {
+        // MIG devices have labels only with a MIG strategy, and enumerating them is slow.
+        let read_inventory = |hardware: Arc<dyn Hardware>| match settings.mig {
             MigStrategy::None => hardware.whole_gpus(),
             _ => hardware.inventory(),
         };
-        match source.get().and_then(ask) {
-            // It may be back in a moment; what was said about all of them stays until then.
-            Ok(inventory) if !inventory.lost.is_empty() && (turn == Turn::Later || inventory.gpus.is_empty()) => {
+        match source.get().and_then(read_inventory) {
+            // It may recover soon; keep the published labels until then.
+            Ok(inventory)
+                if !inventory.lost.is_empty() && (published == Published::Before || inventory.gpus.is_empty()) =>
+            {
                 tracing::warn!(lost = ?inventory.lost, "GPU not responding");
                 return Ok(None);
             }
             Ok(inventory) => inventory,
             Err(error) => {
-                // The next look shall load the library that is there then.
+                // Reload the driver library on the next attempt.
                 source.forget();
                 let gone = matches!(error, capstan_hw::Error::NoLibrary { .. } | capstan_hw::Error::NoDriver(_));
                 if settings.fail_on_init_error && gone {
@@ -212,7 +215,7 @@ fn discover_now(
                 if !gone {
                     return Ok(None);
                 }
-                Inventory::nothing()
+                Inventory::empty()
             }
         }
     };
@@ -244,7 +247,7 @@ fn machine(root: &Path, file: &Path) -> String {
     text.map(|text| labels::sanitise(text.trim())).unwrap_or_else(|| "unknown".into())
 }
 
-/// Whether GPUs are virtual; `None` when one of them cannot be asked.
+/// Whether GPUs are virtual; `None` if the config space of one is not readable.
 fn vgpu(devices: &[pci::Device]) -> Option<Vgpu> {
     let mut found = Vgpu { present: false, host: None };
     for device in devices.iter().filter(|device| device.vendor == pci::NVIDIA) {

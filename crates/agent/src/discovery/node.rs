@@ -1,5 +1,5 @@
-//! What a node is besides its GPUs: kernel, operating system, PCI devices, processor, network. Named as Node Feature
-//! Discovery names it, so that a cluster without it works, and one with it sees the same.
+//! Node features besides GPUs: kernel, operating system, PCI devices, CPU, network. Named as in Node Feature Discovery,
+//! so that clusters with and without it have the same labels.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
@@ -10,24 +10,24 @@ use capstan_hw::pci;
 use super::labels::Labels;
 
 const DOMAIN: &str = "feature.node.kubernetes.io/";
-/// Classes of PCI devices that get labels: network, display, co-processors, accelerators.
+/// PCI classes with labels: network, display, co-processors, accelerators.
 const CLASSES: [&str; 4] = ["02", "03", "0b40", "12"];
-/// Keys of os-release that get labels.
+/// os-release keys with labels.
 const OS_KEYS: [&str; 6] =
     ["ID", "VERSION_ID", "VERSION_ID.major", "VERSION_ID.minor", "OSTREE_VERSION", "RHEL_VERSION"];
-/// Characters of a kernel version that a label may have, besides letters and digits.
+/// Non-alphanumeric characters of a kernel version that a label value may have.
 const KERNEL: [char; 3] = ['-', '_', '.'];
 
-/// What is known about a node.
+/// Features of a node.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct NodeFeatures {
     /// Labels by full name.
     pub labels: Labels,
-    /// The same and more, for rules.
+    /// Features for NodeFeatureRules.
     pub features: Features,
 }
 
-/// Looks at a node through its files below `root`.
+/// Reads the features of a node from files below `root`.
 pub(super) fn read(root: &Path, devices: &[pci::Device]) -> NodeFeatures {
     let read = |path: &str| std::fs::read_to_string(root.join(path)).unwrap_or_default();
     let kernel = kernel(&read("proc/sys/kernel/osrelease"));
@@ -87,7 +87,7 @@ fn features<const A: usize, const I: usize>(
     }
 }
 
-/// A kernel's version in parts: `6.8.0-45-generic` is 6, 8, 0.
+/// Parses a kernel version: `6.8.0-45-generic` is 6, 8, 0.
 pub(super) fn kernel(text: &str) -> Values {
     let plain = |c: char| if c.is_ascii_alphanumeric() || KERNEL.contains(&c) { c } else { '_' };
     let full: String = text.trim().chars().map(plain).collect();
@@ -104,7 +104,7 @@ pub(super) fn kernel(text: &str) -> Values {
     values
 }
 
-/// The keys of os-release, quotes taken off, with the parts of the version.
+/// Parses os-release: unquoted keys, and the parts of the version.
 pub(super) fn os_release(text: &str) -> Values {
     let mut values = Values::new();
     for line in text.lines() {
@@ -123,7 +123,7 @@ pub(super) fn os_release(text: &str) -> Values {
     values
 }
 
-/// A value as a shell reads it: in quotes or not, with backslashes.
+/// Unquotes a value as a shell does.
 fn unquote(text: &str) -> String {
     let quoted = |quote: char| text.strip_prefix(quote).and_then(|rest| rest.strip_suffix(quote));
     if let Some(inner) = quoted('\'') {
@@ -137,7 +137,7 @@ fn unquote(text: &str) -> String {
     out
 }
 
-/// The processor: who made it, and which one it is.
+/// CPU vendor and model.
 pub(super) fn cpu(text: &str) -> Values {
     let first = |name: &str| {
         text.lines().find_map(|line| {
@@ -145,7 +145,7 @@ pub(super) fn cpu(text: &str) -> Values {
             (key.trim() == name).then(|| value.trim().to_owned())
         })
     };
-    let maker = match first("vendor_id").as_deref() {
+    let vendor = match first("vendor_id").as_deref() {
         Some("GenuineIntel") => Some("Intel".to_owned()),
         Some("AuthenticAMD") => Some("AMD".to_owned()),
         Some("HygonGenuine") => Some("Hygon".to_owned()),
@@ -158,11 +158,11 @@ pub(super) fn cpu(text: &str) -> Values {
         }),
     };
     let fields =
-        [("vendor_id", maker), ("family", first("cpu family")), ("id", first("model").or_else(|| first("CPU part")))];
+        [("vendor_id", vendor), ("family", first("cpu family")), ("id", first("model").or_else(|| first("CPU part")))];
     fields.into_iter().filter_map(|(key, value)| Some((key.to_owned(), value?))).collect()
 }
 
-/// Names of loaded modules: the first word of each line.
+/// Names of loaded modules, from /proc/modules.
 pub(super) fn modules(text: &str) -> BTreeSet<String> {
     text.lines().filter_map(|line| line.split_whitespace().next()).map(str::to_owned).collect()
 }
@@ -195,7 +195,7 @@ fn attributes(device: &pci::Device) -> Values {
     values
 }
 
-/// Network devices that have hardware behind them.
+/// Physical network devices.
 fn network(root: &Path) -> Vec<Values> {
     let dir = root.join("sys/class/net");
     let entries = std::fs::read_dir(&dir).into_iter().flatten().flatten();

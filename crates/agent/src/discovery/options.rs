@@ -1,4 +1,4 @@
-//! Flags of feature discovery, and what they mean together with the config file.
+//! Flags of feature discovery, merged with the config file.
 
 use std::ffi::OsString;
 use std::path::PathBuf;
@@ -9,115 +9,115 @@ use clap::ValueEnum;
 use crate::config::{self, Flags, Interval, MigStrategy, Sharing, boolean, one_of};
 use crate::{Error, Result};
 
-/// How GPUs are found.
+/// Device discovery strategy.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, ValueEnum)]
 pub enum Strategy {
-    /// In the way that fits the machine.
+    /// Detect the platform.
     #[default]
     Auto,
-    /// Through NVML.
+    /// NVML.
     Nvml,
-    /// As part of the processor.
+    /// Tegra: the integrated GPU.
     Tegra,
-    /// On the PCI bus, given to virtual machines.
+    /// PCI passthrough to virtual machines.
     Vfio,
 }
 
 /// Flags of feature discovery.
 #[derive(Debug, Clone, Default, clap::Args)]
 pub struct Options {
-    /// How MIG devices are offered: none, single or mixed.
+    /// MIG strategy: none, single or mixed.
     #[arg(long, env = "GFD_MIG_STRATEGY")]
     pub mig_strategy: Option<String>,
-    /// A driver that does not answer ends the process.
+    /// Exit if NVML does not initialise.
     #[arg(long, env = "GFD_FAIL_ON_INIT_ERROR", value_parser = boolean, num_args = 0..=1, require_equals = true, default_missing_value = "true")]
     pub fail_on_init_error: Option<bool>,
-    /// Labels are written once.
+    /// Write labels once, then exit.
     #[arg(long, env = "GFD_ONESHOT", value_parser = boolean, num_args = 0..=1, require_equals = true, default_missing_value = "true")]
     pub oneshot: Option<bool>,
-    /// No label says when they were written.
+    /// Omit the timestamp label.
     #[arg(long, env = "GFD_NO_TIMESTAMP", value_parser = boolean, num_args = 0..=1, require_equals = true, default_missing_value = "true")]
     pub no_timestamp: Option<bool>,
-    /// How often the hardware is looked at: 60s, infinite.
+    /// Interval between two discoveries: 60s, infinite.
     #[arg(long, env = "GFD_SLEEP_INTERVAL")]
     pub sleep_interval: Option<String>,
-    /// Where labels are written; standard output when empty.
+    /// Label file; standard output when empty.
     #[arg(long, short = 'o', alias = "output", env = "GFD_OUTPUT_FILE")]
     pub output_file: Option<OsString>,
-    /// What says which machine this is.
+    /// File with the machine type.
     #[arg(long, env = "GFD_MACHINE_TYPE_FILE")]
     pub machine_type_file: Option<OsString>,
-    /// The config file that the device plugin has too.
+    /// The config file, shared with the device plugin.
     #[arg(long, env = "GFD_CONFIG_FILE")]
     pub config_file: Option<OsString>,
-    /// Labels go into a NodeFeature object.
+    /// Publish labels in a NodeFeature object.
     #[arg(long, env = "GFD_USE_NODE_FEATURE_API", value_parser = boolean, num_args = 0..=1, require_equals = true, default_missing_value = "true")]
     pub use_node_feature_api: Option<bool>,
-    /// How GPUs are found.
+    /// Device discovery strategy.
     #[arg(long, env = "DEVICE_DISCOVERY_STRATEGY", value_enum, default_value = "auto")]
     pub device_discovery_strategy: Strategy,
-    /// Taken for compatibility: the agent reads the same variable for all of its roles.
+    /// Ignored, for compatibility: the agent reads the same variable for all of its roles.
     #[arg(long, env = "DRIVER_ROOT_CTR_PATH")]
     pub driver_root_ctr_path: Option<PathBuf>,
-    /// How the API server is reached, outside of a cluster.
+    /// Kubeconfig, outside of a cluster.
     #[arg(long, env = "KUBECONFIG")]
     pub kubeconfig: Option<OsString>,
-    /// Taken for compatibility: there are at most two requests in each interval.
+    /// Ignored, for compatibility: there are at most two requests in each interval.
     #[arg(long, default_value_t = 5.0)]
     pub kube_api_qps: f64,
-    /// Taken for compatibility.
+    /// Ignored, for compatibility.
     #[arg(long, default_value_t = 10)]
     pub kube_api_burst: u32,
     /// Namespace of the NodeFeature object.
     #[arg(long, env = "NAMESPACE", default_value = "default")]
     pub namespace: String,
-    /// This node.
+    /// Name of this node.
     #[arg(long, env = "NODE_NAME", default_value = "")]
     pub node_name: String,
-    /// The pod of this process, whose owner the object gets.
+    /// Name of this pod: it and its DaemonSet own the NodeFeature.
     #[arg(long, env = "POD_NAME", default_value = "")]
     pub pod_name: String,
-    /// Also says what the node is besides its GPUs, for clusters without Node Feature Discovery.
+    /// Also publish node features besides GPUs, for clusters without Node Feature Discovery.
     #[arg(long, env = "NODE_FEATURES", value_parser = boolean, num_args = 0..=1, require_equals = true, default_missing_value = "true")]
     pub node_features: Option<bool>,
-    /// Labels the node itself instead of an object.
+    /// Label the Node instead of writing a NodeFeature.
     #[arg(long, env = "LABEL_NODE", value_parser = boolean, num_args = 0..=1, require_equals = true, default_missing_value = "true")]
     pub label_node: Option<bool>,
-    /// Takes the labels away when told to end.
+    /// Remove the labels on exit.
     #[arg(long, env = "WITHDRAW_ON_EXIT", value_parser = boolean, num_args = 0..=1, require_equals = true, default_missing_value = "true")]
     pub withdraw_on_exit: Option<bool>,
 }
 
-/// What holds after flags, environment and file were put together.
+/// Effective settings: flags, environment and config file merged.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Settings {
-    /// How MIG devices are offered.
+    /// MIG strategy.
     pub mig: MigStrategy,
-    /// How devices are shared.
+    /// Sharing of devices.
     pub sharing: Sharing,
-    /// A driver that does not answer ends the process.
+    /// Exit if NVML does not initialise.
     pub fail_on_init_error: bool,
-    /// Labels are written once.
+    /// Write labels once, then exit.
     pub oneshot: bool,
-    /// A label says when they were written.
+    /// Set the timestamp label.
     pub timestamp: bool,
-    /// How long until the next look; `None` for only when something happens.
+    /// Interval between two discoveries; `None` for on events only.
     pub interval: Option<Duration>,
-    /// Where labels are written; `None` for standard output.
+    /// Label file; `None` for standard output.
     pub output: Option<PathBuf>,
-    /// What says which machine this is.
+    /// File with the machine type.
     pub machine_type_file: PathBuf,
-    /// Labels go into an object.
+    /// Publish labels in a NodeFeature object.
     pub object: bool,
-    /// Labels go onto the node.
+    /// Publish labels on the Node.
     pub label_node: bool,
 }
 
 impl Options {
-    /// What holds, with the text of the config file and the environment.
+    /// The effective settings, from the text of the config file and the environment.
     pub fn settings(&self, file: &str, env: impl Fn(&str) -> Option<String>) -> Result<Settings> {
         let parsed = config::parse(file)?;
-        parsed.remarks.iter().for_each(|remark| tracing::warn!(remark, "config file remark"));
+        parsed.warnings.iter().for_each(|warning| tracing::warn!(warning, "config file warning"));
         let interval = |text: &String| {
             let wrong = || Error::Config(format!("--sleep-interval: '{text}' is no duration; write 60s or infinite"));
             Interval::parse(text).ok_or_else(wrong)
@@ -128,9 +128,9 @@ impl Options {
             }
             (set, _) => Ok(set),
         };
-        // Names that feature discovery shares with the device plugin come after its own.
+        // Variables shared with the device plugin come after our own.
         let mig = self.mig_strategy.clone().or_else(|| env("MIG_STRATEGY")).filter(|text| !text.is_empty());
-        let said = Flags {
+        let flags = Flags {
             mig_strategy: mig.map(|text| one_of("--mig-strategy", &text, MigStrategy::CHOICES)).transpose()?,
             fail_on_init_error: flag(self.fail_on_init_error, "FAIL_ON_INIT_ERROR")?,
             oneshot: self.oneshot,
@@ -141,7 +141,7 @@ impl Options {
             node_feature_api: flag(self.use_node_feature_api, "USE_NODE_FEATURE_API")?,
             ..Flags::default()
         };
-        let flags = said.over(parsed.config.flags);
+        let flags = flags.over(parsed.config.flags);
         let output = flags.output_file.unwrap_or("/etc/kubernetes/node-feature-discovery/features.d/gfd".into());
         let label_node = self.label_node.unwrap_or(false);
         let object = flags.node_feature_api.unwrap_or(true) && !label_node;
@@ -165,9 +165,9 @@ impl Options {
         })
     }
 
-    /// Where the config file is, if there is one.
+    /// Path of the config file, if set.
     pub fn config_path(&self, env: impl Fn(&str) -> Option<String>) -> Option<PathBuf> {
-        let said = self.config_file.clone().or_else(|| env("CONFIG_FILE").map(OsString::from));
-        said.filter(|path| !path.is_empty()).map(PathBuf::from)
+        let path = self.config_file.clone().or_else(|| env("CONFIG_FILE").map(OsString::from));
+        path.filter(|path| !path.is_empty()).map(PathBuf::from)
     }
 }

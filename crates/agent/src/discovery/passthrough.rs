@@ -1,11 +1,11 @@
-//! GPUs that are given to virtual machines: only the PCI bus knows them, and a table of names.
+//! GPUs passed through to virtual machines: read from the PCI bus, with names from the pci.ids database.
 
 use std::path::Path;
 
 use capstan_hw::gpu::nvidia::{ComputeCapability, Gpu, Inventory, MigMode};
 use capstan_hw::pci::{self, NVIDIA};
 
-/// Where distributions keep the table of PCI names.
+/// Paths of pci.ids.
 const TABLES: [&str; 3] = ["usr/share/misc/pci.ids", "usr/share/hwdata/pci.ids", "usr/share/pci.ids"];
 
 /// GPUs that are bound to vfio-pci.
@@ -14,7 +14,7 @@ pub(super) fn inventory(root: &Path, devices: &[pci::Device]) -> Inventory {
         devices.iter().filter(|device| device.is_gpu() && device.driver.as_deref() == Some("vfio-pci")).collect();
     let table = TABLES.iter().find_map(|path| std::fs::read_to_string(root.join(path)).ok()).unwrap_or_default();
     let gpus = (0..).zip(bound).map(|(index, device)| gpu(index, device, &table)).collect();
-    Inventory { gpus, ..Inventory::nothing() }
+    Inventory { gpus, ..Inventory::empty() }
 }
 
 fn gpu(index: u32, device: &pci::Device, table: &str) -> Gpu {
@@ -45,7 +45,7 @@ fn gpu(index: u32, device: &pci::Device, table: &str) -> Gpu {
     }
 }
 
-/// A device's name: lines of a vendor at the left edge, its devices behind one tab.
+/// Name of a device: vendors start a line, their devices are indented by one tab.
 pub(super) fn name(table: &str, vendor: u16, device: u16) -> Option<String> {
     let start = format!("{vendor:04x} ");
     let wanted = format!("\t{device:04x} ");

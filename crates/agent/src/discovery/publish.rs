@@ -1,4 +1,4 @@
-//! Where labels go: a file that Node Feature Discovery reads, the screen, or the API server.
+//! Publishers of labels: a file for Node Feature Discovery, standard output, or the API server.
 
 use std::path::{Path, PathBuf};
 
@@ -8,12 +8,12 @@ use super::labels::Labels;
 use super::node::NodeFeatures;
 use crate::{Error, Result, files};
 
-/// What a node says of itself.
+/// Labels and features of a node.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct NodeReport {
     /// Labels by full name.
     pub labels: Labels,
-    /// Features besides, for rules of Node Feature Discovery.
+    /// Node features, for NodeFeatureRules.
     pub node: Option<NodeFeatures>,
 }
 
@@ -25,11 +25,11 @@ impl NodeReport {
     }
 }
 
-/// Somewhere that labels go to.
+/// An output for labels.
 pub trait Publisher: Send + Sync {
-    /// Says this, and nothing of what was said before.
-    fn publish<'a>(&'a self, said: &'a NodeReport) -> BoxFuture<'a, Result<()>>;
-    /// Says nothing any more.
+    /// Publishes these labels, replacing all earlier ones.
+    fn publish<'a>(&'a self, report: &'a NodeReport) -> BoxFuture<'a, Result<()>>;
+    /// Removes all published labels.
     fn withdraw(&self) -> BoxFuture<'_, Result<()>>;
 }
 
@@ -37,19 +37,19 @@ pub trait Publisher: Send + Sync {
 pub struct File(pub PathBuf);
 
 impl Publisher for File {
-    fn publish<'a>(&'a self, said: &'a NodeReport) -> BoxFuture<'a, Result<()>> {
+    fn publish<'a>(&'a self, report: &'a NodeReport) -> BoxFuture<'a, Result<()>> {
         Box::pin(async {
             if let Some(dir) = self.0.parent() {
                 let made = std::fs::create_dir_all(dir);
                 made.map_err(|source| Error::Io { what: format!("cannot make {}", dir.display()), source })?;
             }
-            files::write(&self.0, lines(&said.all()).as_bytes())
+            files::write(&self.0, lines(&report.all()).as_bytes())
         })
     }
 
     fn withdraw(&self) -> BoxFuture<'_, Result<()>> {
         Box::pin(async {
-            // What another implementation made beside it, for its own temporary files.
+            // Temporary directory of GPU Feature Discovery.
             let beside = self.0.parent().unwrap_or(Path::new("/")).join("gfd-tmp");
             let _ = std::fs::remove_dir_all(beside);
             files::remove(&self.0)
@@ -58,13 +58,13 @@ impl Publisher for File {
 }
 
 /// Standard output.
-pub struct Screen;
+pub struct Stdout;
 
-impl Publisher for Screen {
-    fn publish<'a>(&'a self, said: &'a NodeReport) -> BoxFuture<'a, Result<()>> {
+impl Publisher for Stdout {
+    fn publish<'a>(&'a self, report: &'a NodeReport) -> BoxFuture<'a, Result<()>> {
         Box::pin(async {
             use std::io::Write;
-            let written = std::io::stdout().write_all(lines(&said.all()).as_bytes());
+            let written = std::io::stdout().write_all(lines(&report.all()).as_bytes());
             written.map_err(|source| Error::Io { what: "cannot print".into(), source })
         })
     }

@@ -1,4 +1,4 @@
-//! Labels of recorded and made-up nodes.
+//! Labels of recorded and synthetic nodes.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex};
@@ -64,8 +64,8 @@ fn the_recorded_h200_cut_up_under_names_of_their_own() {
 fn a_node_without_gpus_says_little() {
     let mut inventory = Recording::h200().inventory;
     inventory.gpus.clear();
-    let said = labels(&facts(&inventory, MigStrategy::Single, &Sharing::default()));
-    let names: Vec<&str> = said.keys().map(String::as_str).collect();
+    let report = labels(&facts(&inventory, MigStrategy::Single, &Sharing::default()));
+    let names: Vec<&str> = report.keys().map(String::as_str).collect();
     assert_eq!(names, ["nvidia.com/gfd.timestamp", "nvidia.com/vgpu.present"]);
     let display = Recording::h200();
     let mut inventory = display.inventory;
@@ -127,28 +127,28 @@ fn a_single_profile_stands_for_gpus() {
         ("cut up, empty and whole", a100(3).with_mig(0, &["1g.5gb"]).with_mig_empty(1), &plain, invalid),
     ];
     for (case, recording, sharing, wanted) in cases {
-        let said = of(&recording, MigStrategy::Single, sharing, "gpu");
-        assert_eq!(summary(&said), wanted, "{case}");
-        let engines = said.contains_key("engines.copy");
+        let report = of(&recording, MigStrategy::Single, sharing, "gpu");
+        assert_eq!(summary(&report), wanted, "{case}");
+        let engines = report.contains_key("engines.copy");
         assert_eq!(engines, wanted.contains("-MIG-") && wanted != invalid, "{case}");
     }
-    let said = of(&a100(1).with_mig_empty(0), MigStrategy::Single, &plain, "gpu");
-    assert_eq!(said.get("memory").map(String::as_str), Some("0"));
+    let report = of(&a100(1).with_mig_empty(0), MigStrategy::Single, &plain, "gpu");
+    assert_eq!(report.get("memory").map(String::as_str), Some("0"));
 }
 
 #[test]
 fn mixed_counts_what_is_offered() {
     let shared = sharing("timeSlicing", "nvidia.com/mig-1g.5gb", false);
     let recording = node(Model::A100, 2).with_mig(1, &["1g.5gb", "1g.5gb", "2g.10gb", "1g.5gb+me", "1c.2g.10gb"]);
-    let said = |resource: &str| summary(&of(&recording, MigStrategy::Mixed, &shared, resource));
-    assert_eq!(said("gpu"), "NVIDIA-A100-SXM4-40GB 1 1 none", "the one that is whole");
-    assert_eq!(said("mig-1g.5gb"), "NVIDIA-A100-SXM4-40GB-MIG-1g.5gb-SHARED 2 4 time-slicing");
-    assert_eq!(said("mig-2g.10gb"), "NVIDIA-A100-SXM4-40GB-MIG-2g.10gb 1 1 none");
-    assert_eq!(said("mig-1g.5gb.me"), "NVIDIA-A100-SXM4-40GB-MIG-1g.5gb.me 1 1 none");
-    assert_eq!(said("mig-1c.2g.10gb"), "- - - -", "has no resource");
+    let report = |resource: &str| summary(&of(&recording, MigStrategy::Mixed, &shared, resource));
+    assert_eq!(report("gpu"), "NVIDIA-A100-SXM4-40GB 1 1 none", "the one that is whole");
+    assert_eq!(report("mig-1g.5gb"), "NVIDIA-A100-SXM4-40GB-MIG-1g.5gb-SHARED 2 4 time-slicing");
+    assert_eq!(report("mig-2g.10gb"), "NVIDIA-A100-SXM4-40GB-MIG-2g.10gb 1 1 none");
+    assert_eq!(report("mig-1g.5gb.me"), "NVIDIA-A100-SXM4-40GB-MIG-1g.5gb.me 1 1 none");
+    assert_eq!(report("mig-1c.2g.10gb"), "- - - -", "has no resource");
     let cut = node(Model::A100, 1).with_mig(0, &["1g.5gb"]);
-    let said = summary(&of(&cut, MigStrategy::Mixed, &Sharing::default(), "gpu"));
-    assert_eq!(said, "NVIDIA-A100-SXM4-40GB 0 0 none", "nothing is offered as a whole");
+    let report = summary(&of(&cut, MigStrategy::Mixed, &Sharing::default(), "gpu"));
+    assert_eq!(report, "NVIDIA-A100-SXM4-40GB 0 0 none", "nothing is offered as a whole");
 }
 
 #[test]
@@ -316,37 +316,39 @@ fn gpus_of_virtual_machines_are_named_by_the_table() {
     let options = Options { device_discovery_strategy: options::Strategy::Vfio, ..Options::default() };
     let settings = options.settings("flags: {useNodeFeatureAPI: false}", |_| None).expect("settings");
     let broken = Arc::new(Source::new(|| Err(capstan_hw::Error::NoDriver("none".into()))));
-    let said =
-        discover_now(&options, &settings, &broken, dir.path(), Turn::First).expect("looked").expect("said").labels;
-    let get = |name: &str| said.get(&format!("nvidia.com/{name}")).map(String::as_str);
+    let report = discover_now(&options, &settings, &broken, dir.path(), Published::Never)
+        .expect("discovered")
+        .expect("report")
+        .labels;
+    let get = |name: &str| report.get(&format!("nvidia.com/{name}")).map(String::as_str);
     assert_eq!(get("gpu.product"), Some("GH100-H100-SXM5-80GB"));
     assert_eq!(get("cuda.driver-version.full"), Some("unknown.unknown.unknown"));
     assert_eq!((get("gpu.family"), get("gpu.compute.major"), get("gpu.memory")), (None, None, None));
 }
 
-/// Keeps what was said.
+/// Records what was published.
 #[derive(Default)]
-struct Heard {
-    said: Mutex<Vec<Labels>>,
+struct RecordingPublisher {
+    published: Mutex<Vec<Labels>>,
     more: tokio::sync::Notify,
 }
 
-impl Heard {
+impl RecordingPublisher {
     async fn next(&self, count: usize) -> Labels {
         loop {
             let more = self.more.notified();
-            if let Some(said) = self.said.lock().expect("no panic").get(count) {
-                return said.clone();
+            if let Some(report) = self.published.lock().expect("no panic").get(count) {
+                return report.clone();
             }
             more.await;
         }
     }
 }
 
-impl Publisher for Heard {
-    fn publish<'a>(&'a self, said: &'a NodeReport) -> BoxFuture<'a, Result<()>> {
+impl Publisher for RecordingPublisher {
+    fn publish<'a>(&'a self, report: &'a NodeReport) -> BoxFuture<'a, Result<()>> {
         Box::pin(async {
-            self.said.lock().expect("no panic").push(said.all());
+            self.published.lock().expect("no panic").push(report.all());
             self.more.notify_waiters();
             Ok(())
         })
@@ -367,34 +369,34 @@ async fn labels_follow_the_hardware_until_told_to_stop() {
     let dir = machine();
     let fake = Arc::new(Fake::new(node(Model::H100, 1)));
     let cx = cx(fake.clone(), dir.path());
-    let heard = Arc::new(Heard::default());
+    let publisher = Arc::new(RecordingPublisher::default());
     let options = Options::default();
     let file =
         "flags: {useNodeFeatureAPI: false, failOnInitError: false, migStrategy: mixed, gfd: {sleepInterval: infinite}}";
     let settings = options.settings(file, |_| None).expect("settings");
     let task = {
-        let (cx, heard) = (cx.clone(), heard.clone());
-        tokio::spawn(async move { say(&options, &settings, None, &*heard, &cx).await })
+        let (cx, publisher) = (cx.clone(), publisher.clone());
+        tokio::spawn(async move { publish_loop(&options, &settings, None, &*publisher, &cx).await })
     };
-    assert_eq!(heard.next(0).await["nvidia.com/gpu.count"], "1");
+    assert_eq!(publisher.next(0).await["nvidia.com/gpu.count"], "1");
 
     fake.edit(|recording| *recording = node(Model::H100, 1).with_mig(0, &["1g.10gb"]));
     std::fs::write(dir.path().join("dev/nvidia-new"), "").expect("a node");
-    assert_eq!(heard.next(1).await["nvidia.com/mig-1g.10gb.count"], "1");
+    assert_eq!(publisher.next(1).await["nvidia.com/mig-1g.10gb.count"], "1");
 
-    fake.break_with(Some(capstan_hw::Error::NoDriver("unloaded".into())));
+    fake.set_error(Some(capstan_hw::Error::NoDriver("unloaded".into())));
     std::fs::remove_file(dir.path().join("dev/nvidia-new")).expect("removed");
     let mut count = 2;
     loop {
-        let said = heard.next(count).await;
-        if !said.contains_key("nvidia.com/gpu.count") {
-            assert!(!said.keys().any(|name| name.starts_with("nvidia.com/mig-")), "{said:?}");
+        let report = publisher.next(count).await;
+        if !report.contains_key("nvidia.com/gpu.count") {
+            assert!(!report.keys().any(|name| name.starts_with("nvidia.com/mig-")), "{report:?}");
             break;
         }
         count += 1;
     }
     cx.stop.cancel();
-    assert_eq!(task.await.expect("no panic").expect("an end"), Ended::Told);
+    assert_eq!(task.await.expect("no panic").expect("an end"), Ended::Stopped);
 }
 
 #[test]
@@ -404,25 +406,25 @@ fn labels_of_all_gpus_stay_while_one_is_lost() {
     let source = cx(fake.clone(), dir.path()).hardware;
     let options = Options::default();
     let settings = options.settings("flags: {useNodeFeatureAPI: false}", |_| None).expect("settings");
-    let look = |turn| discover_now(&options, &settings, &source, dir.path(), turn).expect("looked");
+    let discover = |published| discover_now(&options, &settings, &source, dir.path(), published).expect("discovered");
     fake.lose(&node(Model::H100, 8).inventory.gpus[2].uuid);
-    assert_eq!(look(Turn::Later), None);
-    assert_eq!(look(Turn::First).expect("said").labels["nvidia.com/gpu.count"], "7");
+    assert_eq!(discover(Published::Before), None);
+    assert_eq!(discover(Published::Never).expect("report").labels["nvidia.com/gpu.count"], "7");
     (0..8).for_each(|gpu| fake.lose(&node(Model::H100, 8).inventory.gpus[gpu].uuid));
-    assert_eq!(look(Turn::First), None, "all of them at once: nothing is known");
+    assert_eq!(discover(Published::Never), None, "all of them at once: nothing is known");
 }
 
 #[tokio::test]
 async fn a_driver_that_does_not_answer_ends_the_process_or_not() {
     let dir = machine();
     let fake = Arc::new(Fake::new(node(Model::H100, 1)));
-    fake.break_with(Some(capstan_hw::Error::NoDriver("unloaded".into())));
+    fake.set_error(Some(capstan_hw::Error::NoDriver("unloaded".into())));
     let cx = cx(fake, dir.path());
     let options = Options { oneshot: Some(true), ..Options::default() };
     for (fail, ends) in [(true, true), (false, false)] {
         let file = format!("flags: {{useNodeFeatureAPI: false, failOnInitError: {fail}}}");
         let settings = options.settings(&file, |_| None).expect("settings");
-        let ended = say(&options, &settings, None, &Heard::default(), &cx).await;
+        let ended = publish_loop(&options, &settings, None, &RecordingPublisher::default(), &cx).await;
         assert_eq!(ended.is_err(), ends, "{ended:?}");
     }
 }
@@ -483,14 +485,14 @@ fn settings_come_from_flags_environment_and_file() {
         let env: BTreeMap<String, String> = env.iter().map(|(k, v)| ((*k).to_owned(), (*v).to_owned())).collect();
         options.settings(file, |name| env.get(name).cloned())
     };
-    let said = of(&node, &[]).expect("settings");
-    assert_eq!((said.mig, said.fail_on_init_error, said.oneshot), (MigStrategy::Mixed, false, true));
-    assert_eq!((said.interval, said.timestamp, said.object), (Some(Duration::from_secs(10)), false, true));
-    let said = of(&node, &[("MIG_STRATEGY", "single"), ("FAIL_ON_INIT_ERROR", "1")]).expect("settings");
-    assert_eq!((said.mig, said.fail_on_init_error), (MigStrategy::Single, true));
+    let report = of(&node, &[]).expect("settings");
+    assert_eq!((report.mig, report.fail_on_init_error, report.oneshot), (MigStrategy::Mixed, false, true));
+    assert_eq!((report.interval, report.timestamp, report.object), (Some(Duration::from_secs(10)), false, true));
+    let report = of(&node, &[("MIG_STRATEGY", "single"), ("FAIL_ON_INIT_ERROR", "1")]).expect("settings");
+    assert_eq!((report.mig, report.fail_on_init_error), (MigStrategy::Single, true));
     let flags = Options { mig_strategy: Some("none".into()), sleep_interval: Some("infinite".into()), ..node.clone() };
-    let said = of(&flags, &[("MIG_STRATEGY", "single")]).expect("settings");
-    assert_eq!((said.mig, said.interval), (MigStrategy::None, None));
+    let report = of(&flags, &[("MIG_STRATEGY", "single")]).expect("settings");
+    assert_eq!((report.mig, report.interval), (MigStrategy::None, None));
     let wrong = [
         (Options { mig_strategy: Some("x".into()), ..node.clone() }, "--mig-strategy"),
         (Options { sleep_interval: Some("x".into()), ..node }, "--sleep-interval"),
@@ -502,16 +504,16 @@ fn settings_come_from_flags_environment_and_file() {
     }
 }
 
-fn said(labels: &[(&str, &str)]) -> NodeReport {
+fn report(labels: &[(&str, &str)]) -> NodeReport {
     let labels = labels.iter().map(|(name, value)| ((*name).to_owned(), (*value).to_owned())).collect();
     NodeReport { labels, node: None }
 }
 
 #[test]
 fn an_object_is_changed_only_when_it_says_something_else() {
-    let live = cluster::wanted("x", "n", &[], &said(&[("a", "1"), ("b", "2")]));
+    let live = cluster::desired("x", "n", &[], &report(&[("a", "1"), ("b", "2")]));
     assert_eq!(cluster::change(&live, &live), None);
-    let wanted = cluster::wanted("x", "n", &[], &said(&[("a", "1"), ("c", "3")]));
+    let wanted = cluster::desired("x", "n", &[], &report(&[("a", "1"), ("c", "3")]));
     let change = cluster::change(&live, &wanted).expect("a change");
     assert_eq!(change["spec"]["labels"], serde_json::json!({"a": "1", "b": null, "c": "3"}));
     let text = serde_json::to_value(&live).expect("an object");

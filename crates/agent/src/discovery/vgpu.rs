@@ -1,15 +1,15 @@
-//! Virtual GPUs: a hypervisor writes the version of its driver into a capability of the PCI device.
+//! Virtual GPUs: the hypervisor writes its driver version into a vendor-specific PCI capability.
 
-/// A vendor-specific capability.
+/// ID of a vendor-specific capability.
 const VENDOR: u8 = 0x09;
-/// Where the list of capabilities begins.
+/// Offset of the capability list pointer.
 const FIRST: usize = 0x34;
-/// Where records begin inside the capability.
+/// Offset of the records in the capability.
 const RECORDS: usize = 5;
-/// Length of each of the two texts.
+/// Length of each of the two strings.
 const TEXT: usize = 10;
 
-/// The driver of the host of a virtual GPU.
+/// The host driver of a virtual GPU.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct HostDriver {
     /// Such as `460.16`.
@@ -18,18 +18,18 @@ pub struct HostDriver {
     pub branch: String,
 }
 
-/// What the configuration of a PCI device says.
+/// Result of reading the PCI config space.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum VgpuKind {
-    /// It is no virtual GPU.
+    /// Not a virtual GPU.
     Physical,
-    /// It is one, and maybe says whose.
+    /// A virtual GPU, with the host driver if known.
     Virtual(Option<HostDriver>),
-    /// Without privileges only a part of the configuration can be read: no one knows.
+    /// Without privileges only a part of the config space is readable.
     Unknown,
 }
 
-/// Reads the configuration of a PCI device of NVIDIA.
+/// Reads the config space of an NVIDIA PCI device.
 pub(super) fn read(config: &[u8]) -> VgpuKind {
     if config.len() < 256 {
         return VgpuKind::Unknown;
@@ -40,10 +40,10 @@ pub(super) fn read(config: &[u8]) -> VgpuKind {
     }
 }
 
-/// The vendor's capability, of the length that it says.
+/// The vendor-specific capability.
 fn capability(config: &[u8]) -> Option<&[u8]> {
     let mut at = usize::from(*config.get(FIRST)?);
-    // Each one is four bytes at least: a longer walk goes in circles.
+    // A capability has at least four bytes: a longer walk is a loop.
     for _ in 0..64 {
         if at < 0x40 {
             return None;
@@ -58,7 +58,7 @@ fn capability(config: &[u8]) -> Option<&[u8]> {
     None
 }
 
-/// Records are an id, their length with these two bytes, and data; that of id 0 holds the driver of the host.
+/// Records are an ID, a length including these two bytes, and data; ID 0 holds the host driver.
 fn host_driver(capability: &[u8]) -> Option<HostDriver> {
     let mut at = RECORDS;
     while *capability.get(at)? != 0 {
@@ -81,7 +81,7 @@ mod tests {
     use super::*;
     use proptest::prelude::*;
 
-    /// The configuration of a device with this vendor capability behind another one.
+    /// A config space with this vendor capability behind another one.
     pub(super) fn config(capability: &[u8]) -> Vec<u8> {
         let mut config = vec![0; 256];
         config[FIRST] = 0x40;

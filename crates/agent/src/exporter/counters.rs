@@ -1,16 +1,16 @@
-//! Which metrics are exported, and under what type and help: a file of three columns, or what is on by default.
+//! The exported metrics with type and help: from a CSV file of three columns, or the defaults.
 
 use super::fields::{self, COMPUTED, FIELDS, Field, Kind};
 use crate::{Error, Result};
 
-/// What is exported.
+/// The exported metrics.
 #[derive(Clone)]
 pub struct Counters {
-    /// Metrics with their declaration.
+    /// Metrics.
     pub metrics: Vec<Counter>,
-    /// Labels that every line carries.
+    /// Fields added as labels to every metric.
     pub labels: Vec<&'static Field>,
-    /// What the exporter counts itself, with its help.
+    /// Metrics that the exporter computes itself, with their help.
     pub computed: Vec<(&'static str, String)>,
 }
 
@@ -19,9 +19,9 @@ pub struct Counters {
 pub struct Counter {
     /// The metric.
     pub field: &'static Field,
-    /// How it is declared.
+    /// Metric type.
     pub kind: Kind,
-    /// What it says.
+    /// Help text.
     pub help: String,
 }
 
@@ -58,7 +58,7 @@ impl Counters {
         };
         let kind = Kind::parse(kind)
             .ok_or_else(|| format!("type '{kind}' of {name} is unknown; use gauge, counter or label"))?;
-        // A help with commas is quoted by those who know CSV.
+        // A help text with commas may be quoted.
         let help = help.trim_matches('"').to_owned();
         if let Some(&(known, _)) = COMPUTED.iter().find(|(known, _)| *known == name) {
             self.computed.push((known, help));
@@ -71,7 +71,7 @@ impl Counters {
         match fields::find(name) {
             Some(field) if kind == Kind::Label => self.labels.push(field),
             Some(field) => self.metrics.push(Counter { field, kind, help }),
-            // A field of DCGM that NVML cannot tell: others' files list them, so they are named and left out.
+            // A DCGM field that NVML lacks: existing counter files list them, so warn and skip.
             None if name.starts_with("DCGM_FI_") => tracing::warn!(name, "metric not available from NVML; skipped"),
             None => return Err(format!("metric '{name}' is unknown")),
         }

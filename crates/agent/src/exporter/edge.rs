@@ -1,4 +1,4 @@
-//! Where the exporter touches the outside: scrapes, the kubelet, and objects of pods and devices.
+//! I/O of the exporter: HTTP, the kubelet's pod-resources API, and watches of pods and resource slices.
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -18,18 +18,18 @@ use kube::{Client, ResourceExt};
 use regex::Regex;
 use tokio::net::TcpListener;
 
-use super::pods::{self, Attributes, Device, Held, Naming, PodFacts};
-use super::web::Web;
+use super::pods::{self, Allocation, Attributes, Device, Naming, PodFacts};
+use super::web::TlsReloader;
 use super::{Exporter, Options};
 use crate::Cx;
 use crate::supervise::Health;
 
-/// How long the kubelet may take to answer.
+/// Timeout of pod-resources requests.
 const KUBELET_TIMEOUT: Duration = Duration::from_secs(10);
-/// The driver whose devices are GPUs.
+/// The DRA driver of GPUs.
 const DRIVER: &str = "gpu.nvidia.com";
 
-/// What is known of pods and of devices in resource claims.
+/// Cached pods and resource slices.
 #[derive(Default)]
 pub struct Cluster {
     pods: Arc<Mutex<BTreeMap<(String, String), PodFacts>>>,
@@ -41,13 +41,13 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 }
 
 impl Cluster {
-    /// Pods of this node, as far as they are followed.
+    /// Pods of this node, if watched.
     pub(super) fn pods(&self) -> BTreeMap<(String, String), PodFacts> {
         lock(&self.pods).clone()
     }
 
-    /// Follows what the options ask for, in the background.
-    pub(super) async fn follow(&self, options: &Options, cx: &Cx) {
+    /// Starts the watches that the options need, in the background.
+    pub(super) async fn start_watches(&self, options: &Options, cx: &Cx) {
         let wants_pods = options.kubernetes_enable_pod_labels
             || options.kubernetes_enable_pod_uid
             || options.kubernetes_virtual_gpus;
@@ -59,18 +59,18 @@ impl Cluster {
             Err(error) => return tracing::warn!(%error, "pod labels and claims not exported"),
         };
         if wants_pods {
-            let watch = follow_pods(client.clone(), options.clone(), self.pods.clone());
+            let watch = watch_pods(client.clone(), options.clone(), self.pods.clone());
             tokio::spawn(cx.stop.clone().run_until_cancelled_owned(watch));
         }
         if options.kubernetes_enable_dra {
-            let watch = follow_slices(client, options.node_name.clone(), self.slices.clone());
+            let watch = watch_slices(client, options.node_name.clone(), self.slices.clone());
             tokio::spawn(cx.stop.clone().run_until_cancelled_owned(watch));
         }
     }
 }
 
-/// Labels and UIDs of this node's pods: metadata alone, so that a node with many pods costs little.
-async fn follow_pods(client: Client, options: Options, known: Arc<Mutex<BTreeMap<(String, String), PodFacts>>>) {
+/// Watches labels and UIDs of this node's pods; metadata only, to save memory.
+async fn watch_pods(client: Client, options: Options, known: Arc<Mutex<BTreeMap<(String, String), PodFacts>>>) {
     let allowed: Vec<Regex> = options
         .kubernetes_pod_label_allowlist_regex
         .iter()
@@ -92,7 +92,7 @@ async fn follow_pods(client: Client, options: Options, known: Arc<Mutex<BTreeMap
             labels: labels.map(|(name, value)| (name.clone(), value.clone())).collect(),
         }
     };
-    // What was known holds until a new list is complete: a scrape in between would lose its labels.
+    // Keep the old entries until the relist completes: a scrape in between would lose its labels.
     let mut listed = BTreeMap::new();
     while let Some(event) = events.next().await {
         match event {
@@ -106,8 +106,8 @@ async fn follow_pods(client: Client, options: Options, known: Arc<Mutex<BTreeMap
     }
 }
 
-/// UUIDs of devices that claims hand out.
-async fn follow_slices(client: Client, node: String, known: Arc<Mutex<BTreeMap<(String, String), String>>>) {
+/// Watches UUIDs of the devices in resource slices.
+async fn watch_slices(client: Client, node: String, known: Arc<Mutex<BTreeMap<(String, String), String>>>) {
     let config = watcher::Config::default().fields(&format!("spec.driver={DRIVER},spec.nodeName={node}"));
     let slices = watcher(Api::<ResourceSlice>::all(client), config).default_backoff().applied_objects();
     let mut slices = slices.boxed();
@@ -123,7 +123,7 @@ async fn follow_slices(client: Client, node: String, known: Arc<Mutex<BTreeMap<(
     }
 }
 
-/// Pool, name and UUID of the devices of a slice.
+/// Pool, name and UUID of the devices of a resource slice.
 pub(super) fn devices(slice: &ResourceSlice) -> Vec<((String, String), String)> {
     let spec = &slice.spec;
     let named = spec.devices.iter().flatten().filter_map(|device| {
@@ -133,11 +133,11 @@ pub(super) fn devices(slice: &ResourceSlice) -> Vec<((String, String), String)> 
     named.collect()
 }
 
-/// What the kubelet says that containers hold.
-async fn held(socket: &Path) -> Vec<Held> {
-    let asked = tokio::time::timeout(KUBELET_TIMEOUT, pod_resources::list(socket)).await;
-    match asked {
-        Ok(Ok(pods)) => pods.into_iter().flat_map(of_pod).collect(),
+/// Lists the devices allocated to containers, from the kubelet.
+async fn allocations(socket: &Path) -> Vec<Allocation> {
+    let listed = tokio::time::timeout(KUBELET_TIMEOUT, pod_resources::list(socket)).await;
+    match listed {
+        Ok(Ok(pods)) => pods.into_iter().flat_map(allocations_of_pod).collect(),
         Ok(Err(error)) => {
             tracing::warn!(%error, "pod-resources request failed");
             Vec::new()
@@ -149,10 +149,10 @@ async fn held(socket: &Path) -> Vec<Held> {
     }
 }
 
-fn of_pod(pod: pod_resources::PodResources) -> Vec<Held> {
+fn allocations_of_pod(pod: pod_resources::PodResources) -> Vec<Allocation> {
     let mut all = Vec::new();
     for container in pod.containers {
-        let held = |device| Held {
+        let allocation = |device| Allocation {
             pod: pod.name.clone(),
             namespace: pod.namespace.clone(),
             container: container.name.clone(),
@@ -160,13 +160,13 @@ fn of_pod(pod: pod_resources::PodResources) -> Vec<Held> {
         };
         for devices in &container.devices {
             let resource = &devices.resource_name;
-            let plugin = |id: &String| held(Device::Plugin { resource: resource.clone(), id: id.clone() });
+            let plugin = |id: &String| allocation(Device::Plugin { resource: resource.clone(), id: id.clone() });
             all.extend(devices.device_ids.iter().map(plugin));
         }
         for claim in &container.dynamic_resources {
             let ours = claim.claim_resources.iter().filter(|device| device.driver_name == DRIVER);
             all.extend(ours.map(|device| {
-                held(Device::Claim {
+                allocation(Device::Claim {
                     claim: claim.claim_name.clone(),
                     namespace: claim.claim_namespace.clone(),
                     driver: device.driver_name.clone(),
@@ -179,7 +179,7 @@ fn of_pod(pod: pod_resources::PodResources) -> Vec<Held> {
     all
 }
 
-/// The name that lines carry: the node's, or the machine's.
+/// The `Hostname` label: the node name, or the kernel's hostname.
 pub(super) fn hostname(node: &str) -> Option<String> {
     if !node.is_empty() {
         return Some(node.to_owned());
@@ -188,11 +188,11 @@ pub(super) fn hostname(node: &str) -> Option<String> {
     Some(name.trim().to_owned()).filter(|name| !name.is_empty())
 }
 
-/// Answers scrapes until told to stop.
-pub(super) async fn serve(listener: TcpListener, web: Web, exporter: Arc<Exporter>, cx: Cx) {
+/// Serves HTTP until stopped.
+pub(super) async fn serve(listener: TcpListener, tls: TlsReloader, exporter: Arc<Exporter>, cx: Cx) {
     capstan_http::serve(
         listener,
-        move || web.acceptor(),
+        move || tls.acceptor(),
         cx.stop,
         move |request| {
             let (exporter, health) = (exporter.clone(), cx.health.clone());
@@ -208,11 +208,11 @@ async fn respond(exporter: &Exporter, health: &Health, method: &Method, path: &s
     }
     let mut answer = match path {
         "/metrics" => {
-            let pods = exporter.holders().await;
+            let pods = exporter.device_labels().await;
             let metrics = exporter.text(&pods) + &health.metrics();
             answer(StatusCode::OK, "text/plain; version=0.0.4; charset=utf-8", metrics)
         }
-        "/health" => match exporter.sick() {
+        "/health" => match exporter.unhealthy_reason() {
             None => text(StatusCode::OK, "OK"),
             Some(why) => text(StatusCode::SERVICE_UNAVAILABLE, format!("{why}\n")),
         },
@@ -228,28 +228,28 @@ async fn respond(exporter: &Exporter, health: &Health, method: &Method, path: &s
 }
 
 impl Exporter {
-    /// Attributes of devices in use, by UUID.
-    async fn holders(&self) -> BTreeMap<String, Vec<Attributes>> {
-        let Some(look) = self.state().look.clone() else { return BTreeMap::new() };
+    /// Labels of allocated devices, by UUID.
+    async fn device_labels(&self) -> BTreeMap<String, Vec<Attributes>> {
+        let Some(snapshot) = self.state().snapshot.clone() else { return BTreeMap::new() };
         let options = &self.options;
-        let mut holders = BTreeMap::new();
+        let mut device_labels = BTreeMap::new();
         if options.kubernetes && options.pod_resources_kubelet_socket.exists() {
-            let held = held(&options.pod_resources_kubelet_socket).await;
+            let allocations = allocations(&options.pod_resources_kubelet_socket).await;
             let naming =
                 Naming { old_namespace: options.use_old_namespace, resources: options.nvidia_resource_names.clone() };
             let (slices, pods) = (lock(&self.cluster.slices).clone(), lock(&self.cluster.pods).clone());
-            holders = pods::attributes(&held, &look.inventory, &slices, &pods, &naming);
+            device_labels = pods::attributes(&allocations, &snapshot.inventory, &slices, &pods, &naming);
         }
         if let Some(dir) = &options.hpc_job_mapping_dir {
-            for (uuid, jobs) in jobs(dir, &look.inventory) {
-                holders.entry(uuid).or_default().extend(jobs);
+            for (uuid, jobs) in jobs(dir, &snapshot.inventory) {
+                device_labels.entry(uuid).or_default().extend(jobs);
             }
         }
-        holders
+        device_labels
     }
 }
 
-/// Jobs of a cluster without Kubernetes: a file per GPU (`0`) or instance (`0.7`), a job per line.
+/// HPC jobs: a file per GPU (`0`) or GPU instance (`0.7`), a job per line.
 pub(super) fn jobs(dir: &Path, inventory: &capstan_hw::gpu::nvidia::Inventory) -> Vec<(String, Vec<Attributes>)> {
     let read = |name: String| {
         let text = std::fs::read_to_string(dir.join(name)).ok()?;

@@ -1,20 +1,20 @@
-//! Every metric that we know, one row each: its name is a contract with dashboards and alerts.
+//! All supported metrics, one row each. Names are an API for dashboards and alerts.
 
 use super::sample::Sample;
 
-/// How a metric is declared.
+/// Metric type.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Kind {
-    /// Goes up and down.
+    /// A gauge.
     Gauge,
-    /// Only goes up.
+    /// A counter.
     Counter,
-    /// Not a metric: a label on every other one.
+    /// Not a metric: a label on all metrics.
     Label,
 }
 
 impl Kind {
-    /// By its name in a counters file. Histograms and summaries of single values are gauges.
+    /// Parses the type in a counters file. Histograms and summaries of single values are gauges.
     pub fn parse(text: &str) -> Option<Self> {
         match text {
             "gauge" | "histogram" | "summary" => Some(Self::Gauge),
@@ -24,7 +24,7 @@ impl Kind {
         }
     }
 
-    /// Its name on a `# TYPE` line.
+    /// Name on a `# TYPE` line.
     pub fn name(self) -> &'static str {
         match self {
             Self::Gauge => "gauge",
@@ -34,14 +34,14 @@ impl Kind {
     }
 }
 
-/// A value as it is printed.
+/// A metric value.
 #[derive(Debug, Clone, PartialEq)]
 pub enum Value {
-    /// Whole.
+    /// Printed as an integer.
     Integer(u64),
-    /// With six decimals.
+    /// Printed with six decimals.
     Decimal(f64),
-    /// A word, for labels.
+    /// Text, for labels.
     Text(String),
 }
 
@@ -49,13 +49,13 @@ pub enum Value {
 pub struct Field {
     /// Its name.
     pub name: &'static str,
-    /// How it is declared unless the counters file says otherwise.
+    /// Default type.
     pub kind: Kind,
-    /// Exported unless a counters file says which are.
+    /// Exported by default, without a counters file.
     pub default: bool,
-    /// What it says.
+    /// Help text.
     pub help: &'static str,
-    /// Where its value is; `None` where a GPU has none, and then no line is written.
+    /// Reads the value; `None` where a GPU has none: the metric is omitted.
     pub value: fn(&Sample<'_>) -> Option<Value>,
 }
 
@@ -85,7 +85,7 @@ macro_rules! field {
     };
 }
 
-/// Every metric, in the order in which they are printed.
+/// All metrics, in output order.
 pub const FIELDS: &[Field] = &[
     field!(true, Gauge, "DCGM_FI_DEV_SM_CLOCK", "Clock of the multiprocessors in MHz", |s| whole(s.reading.sm_clock)),
     field!(true, Gauge, "DCGM_FI_DEV_MEM_CLOCK", "Clock of the memory in MHz", |s| whole(s.reading.memory_clock)),
@@ -268,18 +268,18 @@ pub const FIELDS: &[Field] = &[
     )),
 ];
 
-/// A rate is printed whole, as DCGM does.
+/// Rates are printed as integers, as in DCGM.
 fn rate(number: Option<f64>) -> Option<Value> {
     number.map(|number| Value::Integer(number.max(0.0) as u64))
 }
 
-/// Metrics that the exporter counts itself.
+/// Metrics that the exporter computes itself.
 pub const COMPUTED: &[(&str, &str)] = &[
     ("DCGM_EXP_XID_ERRORS_COUNT", "XID errors in the time window, by number"),
     ("DCGM_EXP_CLOCK_EVENTS_COUNT", "Samples in the time window in which something held the clocks down"),
 ];
 
-/// Metrics that need DCGM itself, and why we have none.
+/// Metrics that need DCGM, with the reason.
 pub const ABSENT: &[(&str, &str)] = &[
     ("DCGM_EXP_GPU_HEALTH_STATUS", "the health engine of DCGM makes it; the device plugin tells health from faults"),
     ("DCGM_EXP_P2P_STATUS", "the validator measures links between GPUs instead of asking whether there are any"),

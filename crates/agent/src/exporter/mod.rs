@@ -1,7 +1,8 @@
-//! Metrics of GPUs, under the names that dashboards know.
+//! GPU metrics under the names of dcgm-exporter.
 //!
-//! One thread looks at the GPUs every interval; a scrape prints the last look with what the kubelet says about pods
-//! now. So a scrape never waits for a GPU, and a GPU that hangs shows as `/health` failing, not as a dead target.
+//! GPU readings are collected at an interval; a scrape renders the last collection with the current pods from the
+//! kubelet. So a scrape never waits for a GPU, and a hanging GPU shows as a failing `/health`, not as a target that is
+//! down.
 
 mod counters;
 mod edge;
@@ -37,14 +38,14 @@ pub use selector::Selector;
 
 use pods::Attributes;
 use render::{Computed, Style, Users};
-use sample::Scrape;
-use web::Web;
+use sample::Snapshot;
+use web::TlsReloader;
 use windows::Window;
 
-/// So many looks may fail before the exporter says that it is not well.
-const FAILURES: u32 = 3;
+/// Consecutive failed collections after which the exporter is unhealthy.
+const FAILURE_THRESHOLD: u32 = 3;
 
-/// What scrapes see.
+/// Cached readings and the state of the exporter.
 pub struct Exporter {
     options: Options,
     style: Style,
@@ -54,7 +55,7 @@ pub struct Exporter {
 }
 
 struct State {
-    look: Option<Arc<Scrape>>,
+    snapshot: Option<Arc<Snapshot>>,
     failures: u32,
     failed: String,
     /// The last XID of each GPU.
@@ -65,48 +66,48 @@ struct State {
 
 /// This role in the agent's list.
 pub(crate) const ROLE: Entry =
-    entry!(capstan_node::EXPORTER.name, "Serve metrics of GPUs under the names that dashboards know", Options, run);
+    entry!(capstan_node::EXPORTER.name, "Serve GPU metrics under the names of dcgm-exporter", Options, run);
 
-/// Serves metrics until told to stop.
+/// Serves metrics until stopped.
 pub async fn run(options: Options, cx: Cx) -> Result<()> {
     let options = options.within(&cx);
     let listener = cx.listen(options.address).await?;
-    let web = Web::new(options.web_config_file.as_deref())?;
+    let tls = TlsReloader::new(options.web_config_file.as_deref())?;
     let exporter = Arc::new(Exporter::new(options, Cluster::default())?);
-    exporter.cluster.follow(&exporter.options, &cx).await;
+    exporter.cluster.start_watches(&exporter.options, &cx).await;
     let (source, stop) = (cx.hardware.clone(), cx.stop.clone());
     let watching = exporter.clone();
-    // Waiting for a fault blocks for as long as there is none.
+    // Waiting for events blocks the thread.
     let thread = std::thread::Builder::new().name("gpu-faults".into()).stack_size(256 << 10);
     thread
-        .spawn(move || watching.listen_on(&source, &|| stop.is_cancelled()))
-        .map_err(|source| Error::Io { what: "cannot start to listen for faults".into(), source })?;
-    let looks = cx.stop.run_until_cancelled(look_on(exporter.clone(), &cx));
+        .spawn(move || watching.watch_events(&source, &|| stop.is_cancelled()))
+        .map_err(|source| Error::Io { what: "cannot start the GPU event thread".into(), source })?;
+    let collecting = cx.stop.run_until_cancelled(collect_periodically(exporter.clone(), &cx));
     let reload = reload(exporter.clone(), cx.clone());
-    let secured = web.clone().follow(exporter.options.web_config_file.clone(), cx.stop.clone());
-    let serve = edge::serve(listener, web, exporter, cx.clone());
-    tokio::join!(serve, reload, secured, looks);
+    let secured = tls.clone().watch(exporter.options.web_config_file.clone(), cx.stop.clone());
+    let serve = edge::serve(listener, tls, exporter, cx.clone());
+    tokio::join!(serve, reload, secured, collecting);
     Ok(())
 }
 
-/// Looks at the GPUs every interval.
-async fn look_on(exporter: Arc<Exporter>, cx: &Cx) {
+/// Collects GPU readings at every interval.
+async fn collect_periodically(exporter: Arc<Exporter>, cx: &Cx) {
     let interval = Duration::from_millis(exporter.options.collect_interval.max(100));
     let mut pause = Duration::from_millis(500).min(interval);
     loop {
-        let (looking, source, root) = (exporter.clone(), cx.hardware.clone(), cx.root.clone());
-        // A call of the driver may hang for seconds: not on the executor's thread, so that scrapes go on.
-        let looked = tokio::task::spawn_blocking(move || looking.look_at(&source, &root));
-        if let Err(error) = looked.await {
-            exporter.saw(Err(Error::Outside(error.to_string())));
+        let (collector, source, root) = (exporter.clone(), cx.hardware.clone(), cx.root.clone());
+        // A driver call may block for seconds: keep it off the async threads, so that scrapes are served.
+        let result = tokio::task::spawn_blocking(move || collector.collect(&source, &root));
+        if let Err(error) = result.await {
+            exporter.record(Err(Error::External(error.to_string())));
         }
         tokio::time::sleep(pause).await;
-        // The second look follows soon: activity is known from then on.
+        // The second collection follows soon: utilisation is a difference between two.
         pause = interval;
     }
 }
 
-/// Reads the counters again whenever their file changes. A mounted ConfigMap changes by a link in its directory.
+/// Reloads the counters file when it changes. A mounted ConfigMap changes by a symlink in its directory.
 async fn reload(exporter: Arc<Exporter>, cx: Cx) {
     let Some(file) = exporter.options.collectors.clone() else { return cx.stop.cancelled().await };
     let dir = file.parent().map(ToOwned::to_owned).unwrap_or_default();
@@ -123,7 +124,7 @@ async fn reload(exporter: Arc<Exporter>, cx: Cx) {
 }
 
 impl Exporter {
-    /// An exporter that has seen nothing yet.
+    /// An exporter without readings.
     pub fn new(options: Options, cluster: Cluster) -> Result<Self> {
         let counters = read(&options)?;
         let hostname = (!options.no_hostname).then(|| edge::hostname(&options.node_name)).flatten();
@@ -134,9 +135,9 @@ impl Exporter {
             line_per_pod: options.kubernetes_virtual_gpus,
         };
         let state = State {
-            look: None,
+            snapshot: None,
             failures: 0,
-            failed: "the GPUs have not been looked at yet".into(),
+            failed: "the GPUs have not been read yet".into(),
             last: BTreeMap::new(),
             xids: Window::new(Duration::from_millis(options.xid_count_window_size)),
             clocks: Window::new(Duration::from_millis(options.clock_events_count_window_size)),
@@ -148,98 +149,98 @@ impl Exporter {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Reads the counters file again; a wrong one changes nothing.
+    /// Reloads the counters file; an invalid one changes nothing.
     pub fn reload(&self) -> Result<()> {
         let counters = Arc::new(read(&self.options)?);
         *self.counters.lock().unwrap_or_else(PoisonError::into_inner) = counters;
         Ok(())
     }
 
-    /// Notes what one look saw, or why it failed.
-    pub fn saw(&self, look: Result<Scrape>) {
+    /// Stores the result of a collection.
+    pub fn record(&self, snapshot: Result<Snapshot>) {
         let mut state = self.state();
-        match look {
-            Ok(look) => {
+        match snapshot {
+            Ok(snapshot) => {
                 let now = Instant::now();
-                for gpu in &look.inventory.gpus {
-                    if let Some(reasons) = look.reading(&gpu.uuid).and_then(|reading| reading.throttle) {
-                        state.clocks.note_reasons(&gpu.uuid, reasons, now);
+                for gpu in &snapshot.inventory.gpus {
+                    if let Some(reasons) = snapshot.reading(&gpu.uuid).and_then(|reading| reading.throttle) {
+                        state.clocks.record_reasons(&gpu.uuid, reasons, now);
                     }
                 }
-                state.look = Some(Arc::new(look));
+                state.snapshot = Some(Arc::new(snapshot));
                 state.failures = 0;
             }
             Err(error) => {
                 state.failures += 1;
                 state.failed = error.to_string();
-                // What was true long ago must not pass for what is.
-                if state.failures >= FAILURES {
-                    state.look = None;
+                // Do not serve stale readings.
+                if state.failures >= FAILURE_THRESHOLD {
+                    state.snapshot = None;
                 }
             }
         }
     }
 
-    /// Notes a fault.
-    pub fn heard(&self, event: &Event) {
+    /// Records an event.
+    pub fn record_event(&self, event: &Event) {
         let (Some(gpu), EventKind::Xid(number)) = (&event.gpu, event.kind) else { return };
         let mut state = self.state();
         state.last.insert(gpu.clone(), number);
-        state.xids.note(gpu, number, Instant::now());
+        state.xids.record(gpu, number, Instant::now());
     }
 
-    /// Why it is not well, if it is not.
-    pub fn sick(&self) -> Option<String> {
+    /// Why the exporter is unhealthy, if it is.
+    pub fn unhealthy_reason(&self) -> Option<String> {
         let state = self.state();
-        (state.look.is_none()).then(|| state.failed.clone())
+        (state.snapshot.is_none()).then(|| state.failed.clone())
     }
 
-    /// All metrics now, with what pods hold.
+    /// Renders all metrics, with the pods that hold devices.
     pub fn text(&self, pods: &BTreeMap<String, Vec<Attributes>>) -> String {
         let counters = self.counters.lock().unwrap_or_else(PoisonError::into_inner).clone();
-        let (look, last, computed) = {
+        let (snapshot, last, computed) = {
             let mut state = self.state();
-            let Some(look) = state.look.clone() else { return String::new() };
-            let computed = computed(&mut state, &look, &counters);
-            (look, state.last.clone(), computed)
+            let Some(snapshot) = state.snapshot.clone() else { return String::new() };
+            let computed = computed(&mut state, &snapshot, &counters);
+            (snapshot, state.last.clone(), computed)
         };
-        // Most lines are this long; asked for once, so that a scrape does not copy itself again and again.
-        let mut out = String::with_capacity(counters.metrics.len() * look.inventory.gpus.len() * 320 + 4096);
-        let samples = look.samples(&self.options.devices, &last);
-        let shares = share::named(&look.shares, &self.cluster.pods());
+        // A capacity close to the usual size avoids reallocations.
+        let mut out = String::with_capacity(counters.metrics.len() * snapshot.inventory.gpus.len() * 320 + 4096);
+        let samples = snapshot.samples(&self.options.devices, &last);
+        let shares = share::named(&snapshot.shares, &self.cluster.pods());
         render::render(&mut out, &samples, &counters, &Users { pods, shares: &shares }, &computed, &self.style);
-        let profiling = if look.inventory.gpus.iter().any(|gpu| gpu.gpm) { "gpm" } else { "none" };
+        let profiling = if snapshot.inventory.gpus.iter().any(|gpu| gpu.gpm) { "gpm" } else { "none" };
         out.push_str("# HELP capstan_exporter_info How this exporter reads GPUs\n# TYPE capstan_exporter_info gauge\n");
         out.push_str(&format!(
             "capstan_exporter_info{{profiling=\"{profiling}\",driver=\"{}\"}} 1\n",
-            look.inventory.driver
+            snapshot.inventory.driver
         ));
         out
     }
 
-    /// Looks at the GPUs once.
-    fn look_at(&self, source: &capstan_hw::gpu::nvidia::Source, root: &Path) {
-        let look = source.get().map_err(Error::from).and_then(|hardware| {
-            let mut look = Scrape::take(hardware.as_ref())?;
+    /// Collects readings once.
+    fn collect(&self, source: &capstan_hw::gpu::nvidia::Source, root: &Path) {
+        let snapshot = source.get().map_err(Error::from).and_then(|hardware| {
+            let mut snapshot = Snapshot::collect(hardware.as_ref())?;
             if self.options.kubernetes_virtual_gpus {
-                look.ask_who(hardware.as_ref(), root);
+                snapshot.collect_processes(hardware.as_ref(), root);
             }
-            Ok(look)
+            Ok(snapshot)
         });
-        if look.is_err() {
-            // The next one may find another driver.
+        if snapshot.is_err() {
+            // Reload the driver library on the next attempt.
             source.forget();
         }
-        self.saw(look);
+        self.record(snapshot);
     }
 
-    /// Listens for faults, until told to stop.
-    fn listen_on(&self, source: &capstan_hw::gpu::nvidia::Source, stopped: &dyn Fn() -> bool) {
+    /// Watches NVML events until stopped.
+    fn watch_events(&self, source: &capstan_hw::gpu::nvidia::Source, stopped: &dyn Fn() -> bool) {
         while !stopped() {
             match source.get().and_then(|hardware: Arc<dyn Hardware>| hardware.watch()) {
                 Ok(mut watched) => loop {
                     match watched.events.next(Duration::from_secs(1)) {
-                        Ok(Some(event)) => self.heard(&event),
+                        Ok(Some(event)) => self.record_event(&event),
                         Ok(None) if stopped() => return,
                         Ok(None) => {}
                         Err(error) => {
@@ -255,7 +256,7 @@ impl Exporter {
     }
 }
 
-/// A pause of a thread that ends soon after it is told to.
+/// Sleeps on a thread, but returns soon after `stopped`.
 fn wait(time: Duration, stopped: &dyn Fn() -> bool) {
     let deadline = std::time::Instant::now() + time;
     while !stopped() {
@@ -278,9 +279,9 @@ fn read(options: &Options) -> Result<Counters> {
     }
 }
 
-fn computed(state: &mut State, look: &Scrape, counters: &Counters) -> Vec<Computed> {
+fn computed(state: &mut State, snapshot: &Snapshot, counters: &Counters) -> Vec<Computed> {
     let now = Instant::now();
-    let gpus = || look.inventory.gpus.iter().map(|gpu| gpu.uuid.clone());
+    let gpus = || snapshot.inventory.gpus.iter().map(|gpu| gpu.uuid.clone());
     let attributes =
         |pairs: [(&str, String); 2]| pairs.into_iter().map(|(key, value)| (key.to_owned(), value)).collect();
     let metric = |&(name, ref help): &(&'static str, String)| {

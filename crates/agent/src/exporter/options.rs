@@ -1,4 +1,4 @@
-//! What the exporter is told, by the flags and variables that manifests already use.
+//! Flags and variables of the exporter, as in existing manifests.
 
 use std::net::SocketAddr;
 use std::path::PathBuf;
@@ -9,19 +9,19 @@ use crate::{Cx, listen_address};
 /// Flags of the exporter.
 #[derive(Debug, Clone, clap::Args)]
 pub struct Options {
-    /// File that says which metrics; without it, those that are on by default
+    /// CSV file of metrics to export; default metrics without it
     #[arg(short = 'f', long, env = "DCGM_EXPORTER_COLLECTORS")]
     pub collectors: Option<PathBuf>,
     /// Address to serve on
     #[arg(short = 'a', long, env = "DCGM_EXPORTER_LISTEN", default_value = ":9400", value_parser = listen_address)]
     pub address: SocketAddr,
-    /// Milliseconds between two looks at the GPUs
+    /// Milliseconds between two collecting at the GPUs
     #[arg(short = 'c', long, env = "DCGM_EXPORTER_INTERVAL", default_value_t = 30_000)]
     pub collect_interval: u64,
-    /// Say which pod uses a GPU
+    /// Add labels of the pod that uses a GPU
     #[arg(short = 'k', long, env = "DCGM_EXPORTER_KUBERNETES", num_args = 0..=1, default_value_t = false, default_missing_value = "true")]
     pub kubernetes: bool,
-    /// How GPUs are named by the device plugin (both are understood; taken so that manifests keep working)
+    /// How GPUs are named by the device plugin (both are understood; ignored, for compatibility)
     #[arg(long, env = "DCGM_EXPORTER_KUBERNETES_GPU_ID_TYPE", default_value = "uid")]
     pub kubernetes_gpu_id_type: String,
     /// Add the labels of pods
@@ -36,13 +36,13 @@ pub struct Options {
     /// One line for every pod that shares a GPU
     #[arg(long, env = "KUBERNETES_VIRTUAL_GPUS", num_args = 0..=1, default_value_t = false, default_missing_value = "true")]
     pub kubernetes_virtual_gpus: bool,
-    /// Also follow resource claims
+    /// Also map resource claims to pods
     #[arg(long, env = "KUBERNETES_ENABLE_DRA", num_args = 0..=1, default_value_t = false, default_missing_value = "true")]
     pub kubernetes_enable_dra: bool,
     /// Further resources that stand for GPUs
     #[arg(long, env = "NVIDIA_RESOURCE_NAMES", value_delimiter = ',')]
     pub nvidia_resource_names: Vec<String>,
-    /// Socket on which the kubelet says which pod holds which device
+    /// Socket of the kubelet's pod-resources API
     #[arg(
         long,
         env = "DCGM_POD_RESOURCES_KUBELET_SOCKET",
@@ -58,19 +58,19 @@ pub struct Options {
     /// No host name on lines
     #[arg(short = 'n', long, env = "DCGM_EXPORTER_NO_HOSTNAME", num_args = 0..=1, default_value_t = false, default_missing_value = "true")]
     pub no_hostname: bool,
-    /// Milliseconds in which XIDs are counted
+    /// Window of the XID count in milliseconds
     #[arg(short = 'x', long, default_value_t = 300_000)]
     pub xid_count_window_size: u64,
-    /// Milliseconds in which events of the clocks are counted
+    /// Window of the clock event count in milliseconds
     #[arg(long, default_value_t = 300_000)]
     pub clock_events_count_window_size: u64,
     /// Write NVIDIA-H200 for NVIDIA H200
     #[arg(long, visible_alias = "rbmn", env = "DCGM_EXPORTER_REPLACE_BLANKS_IN_MODEL_NAME", num_args = 0..=1, default_value_t = false, default_missing_value = "true")]
     pub replace_blanks_in_model_name: bool,
-    /// File that says how scrapes are secured: certificate, key, and whose clients may ask
+    /// Prometheus web config file: TLS certificate, key and client CA
     #[arg(long, env = "DCGM_EXPORTER_WEB_CONFIG_FILE")]
     pub web_config_file: Option<PathBuf>,
-    /// Directory with files that say which job runs on a GPU
+    /// Directory of HPC job files, one per GPU
     #[arg(long, env = "DCGM_HPC_JOB_MAPPING_DIR")]
     pub hpc_job_mapping_dir: Option<PathBuf>,
     /// Node that this runs on: the host name of lines
@@ -79,7 +79,7 @@ pub struct Options {
 }
 
 impl Options {
-    /// The same with paths where this process finds them.
+    /// Resolves paths with [`Cx::path`].
     pub(super) fn within(self, cx: &Cx) -> Self {
         Self {
             collectors: cx.path_of(self.collectors),

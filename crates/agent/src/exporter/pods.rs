@@ -1,34 +1,34 @@
-//! Which pod uses which device, from what the kubelet says.
+//! Maps devices to pods, from the kubelet's pod-resources API.
 
 use std::collections::BTreeMap;
 
 use capstan_hw::gpu::nvidia::Inventory;
 use capstan_hw::gpu::nvidia::mig::legacy;
 
-/// A device in a container's hands.
+/// A device allocated to a container.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
-pub(super) struct Held {
+pub(super) struct Allocation {
     /// The pod.
     pub pod: String,
     /// Its namespace.
     pub namespace: String,
     /// The container.
     pub container: String,
-    /// The device, as the device plugin or the claim names it.
+    /// The device, as named by the device plugin or the claim.
     pub device: Device,
 }
 
-/// How a container got a device.
+/// How a device was allocated.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum Device {
-    /// From a device plugin: its resource and id.
+    /// By a device plugin.
     Plugin {
-        /// The resource.
+        /// Resource name.
         resource: String,
-        /// The id.
+        /// Device ID.
         id: String,
     },
-    /// From a resource claim.
+    /// By a resource claim.
     Claim {
         /// The claim.
         claim: String,
@@ -38,7 +38,7 @@ pub(super) enum Device {
         driver: String,
         /// The pool.
         pool: String,
-        /// The device's name in the pool.
+        /// Name in the pool.
         name: String,
     },
 }
@@ -49,44 +49,44 @@ impl Default for Device {
     }
 }
 
-/// What a pod's own object adds to its lines.
+/// Labels that come from the Pod object.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(super) struct PodFacts {
     /// Its UID.
     pub id: String,
-    /// The same as a label of lines, where that is wanted.
+    /// UID as a label, if enabled.
     pub uid: String,
     /// Its labels.
     pub labels: BTreeMap<String, String>,
 }
 
-/// Attributes of a line, by label name.
+/// Labels of a metric line.
 pub(super) type Attributes = BTreeMap<String, String>;
 
-/// How names are written.
+/// Label naming.
 #[derive(Debug, Clone, Default)]
 pub(super) struct Naming {
     /// `pod_name`, `pod_namespace`, `container_name` instead of `pod`, `namespace`, `container`.
     pub old_namespace: bool,
-    /// Resources of others that also stand for GPUs.
+    /// Additional resource names that stand for GPUs.
     pub resources: Vec<String>,
 }
 
-/// Attributes of every device in use, by the UUID of the GPU or MIG device. A device that several pods share has
-/// several, by pod.
+/// Labels of every allocated device, by UUID of the GPU or MIG device. A device shared by several pods has one entry
+/// per pod.
 pub(super) fn attributes(
-    held: &[Held],
+    allocations: &[Allocation],
     inventory: &Inventory,
     slices: &BTreeMap<(String, String), String>,
     facts: &BTreeMap<(String, String), PodFacts>,
     naming: &Naming,
 ) -> BTreeMap<String, Vec<Attributes>> {
     let mut all: BTreeMap<String, Vec<Attributes>> = BTreeMap::new();
-    for held in held {
-        let Some((uuid, more)) = target(&held.device, inventory, slices, naming) else { continue };
-        let mut attributes = named(held, naming);
+    for allocation in allocations {
+        let Some((uuid, more)) = target(&allocation.device, inventory, slices, naming) else { continue };
+        let mut attributes = named(allocation, naming);
         attributes.extend(more);
-        if let Some(facts) = facts.get(&(held.namespace.clone(), held.pod.clone())) {
+        if let Some(facts) = facts.get(&(allocation.namespace.clone(), allocation.pod.clone())) {
             if !facts.uid.is_empty() {
                 attributes.insert("pod_uid".into(), facts.uid.clone());
             }
@@ -101,21 +101,21 @@ pub(super) fn attributes(
     all
 }
 
-fn named(held: &Held, naming: &Naming) -> Attributes {
+fn named(allocation: &Allocation, naming: &Naming) -> Attributes {
     let keys = match naming.old_namespace {
         true => ["pod_name", "pod_namespace", "container_name"],
         false => ["pod", "namespace", "container"],
     };
-    let values = [&held.pod, &held.namespace, &held.container];
+    let values = [&allocation.pod, &allocation.namespace, &allocation.container];
     keys.into_iter().map(str::to_owned).zip(values.into_iter().cloned()).collect()
 }
 
-/// A pod's label as a metric's label.
+/// A pod label key as a Prometheus label name.
 fn clean(key: &str) -> String {
     key.chars().map(|c| if c.is_ascii_alphanumeric() || c == '_' { c } else { '_' }).collect()
 }
 
-/// The UUID that a held device stands for, and what its id says beyond.
+/// The UUID of an allocated device, and extra labels from its ID.
 fn target(
     device: &Device,
     inventory: &Inventory,
@@ -161,7 +161,7 @@ fn target(
     }
 }
 
-/// The UUID that an id of a device plugin stands for: a UUID, an index, or what other plugins write.
+/// The UUID for a device plugin ID: a UUID, an index, or a format of other plugins.
 fn uuid(id: &str, inventory: &Inventory) -> Option<String> {
     if let Some((gpu, gi, ci)) = legacy(id) {
         let gpu = inventory.gpus.iter().find(|each| each.uuid == gpu)?;
@@ -174,7 +174,7 @@ fn uuid(id: &str, inventory: &Inventory) -> Option<String> {
         let number: u32 = number.parse().ok()?;
         inventory.gpus.iter().find(|gpu| gpu.index == number)
     };
-    // `nvidia0/gi7`, as one cloud writes it.
+    // `nvidia0/gi7`, the format of GKE.
     if let Some(rest) = id.strip_prefix("nvidia") {
         return match rest.split_once("/gi") {
             Some((number, gi)) => {
@@ -199,13 +199,13 @@ mod tests {
     use capstan_hw::fake::{Model, Recording, node};
     use proptest::prelude::*;
 
-    fn held(pod: &str, id: &str) -> Held {
+    fn allocation(pod: &str, id: &str) -> Allocation {
         let device = Device::Plugin { resource: "nvidia.com/gpu".into(), id: id.into() };
-        Held { pod: pod.into(), namespace: "n".into(), container: "c".into(), device }
+        Allocation { pod: pod.into(), namespace: "n".into(), container: "c".into(), device }
     }
 
-    fn map(held: &[Held], inventory: &Inventory, naming: &Naming) -> BTreeMap<String, Vec<Attributes>> {
-        attributes(held, inventory, &BTreeMap::new(), &BTreeMap::new(), naming)
+    fn map(allocations: &[Allocation], inventory: &Inventory, naming: &Naming) -> BTreeMap<String, Vec<Attributes>> {
+        attributes(allocations, inventory, &BTreeMap::new(), &BTreeMap::new(), naming)
     }
 
     #[test]
@@ -224,7 +224,7 @@ mod tests {
             ("0:1".into(), &part.uuid),
         ];
         for (id, wanted) in cases {
-            let found = map(&[held("p", &id)], &inventory, &Naming::default());
+            let found = map(&[allocation("p", &id)], &inventory, &Naming::default());
             assert_eq!(found.keys().collect::<Vec<_>>(), [wanted], "{id}");
         }
     }
@@ -232,7 +232,7 @@ mod tests {
     #[test]
     fn other_resources_are_others() {
         let inventory = node(Model::H200, 1).inventory;
-        let mut one = held("p", "0");
+        let mut one = allocation("p", "0");
         one.device = Device::Plugin { resource: "example.com/gpu".into(), id: "0".into() };
         assert!(map(&[one.clone()], &inventory, &Naming::default()).is_empty());
         let naming = Naming { resources: vec!["example.com/gpu".into()], ..Naming::default() };
@@ -243,8 +243,11 @@ mod tests {
     fn pods_that_share_a_device_are_all_known_in_order() {
         let inventory = node(Model::H200, 1).inventory;
         let gpu = inventory.gpus[0].uuid.clone();
-        let found =
-            map(&[held("b", &format!("{gpu}::1")), held("a", &format!("{gpu}::0"))], &inventory, &Naming::default());
+        let found = map(
+            &[allocation("b", &format!("{gpu}::1")), allocation("a", &format!("{gpu}::0"))],
+            &inventory,
+            &Naming::default(),
+        );
         let pods: Vec<&str> = found[&gpu].iter().map(|attributes| attributes["pod"].as_str()).collect();
         assert_eq!(pods, ["a", "b"]);
     }
@@ -258,7 +261,7 @@ mod tests {
             ("n".to_owned(), "p".to_owned()),
             PodFacts { uid: "u".into(), labels, ..PodFacts::default() },
         )]);
-        let found = attributes(&[held("p", &gpu)], &inventory, &BTreeMap::new(), &facts, &Naming::default());
+        let found = attributes(&[allocation("p", &gpu)], &inventory, &BTreeMap::new(), &facts, &Naming::default());
         let line = &found[&gpu][0];
         assert_eq!((line["pod_uid"].as_str(), line["app_kubernetes_io_name"].as_str()), ("u", "x"));
     }
@@ -268,7 +271,7 @@ mod tests {
         let inventory = Recording::h200_mig().inventory;
         let part = &inventory.gpus[0].mig_devices[0];
         let slices = BTreeMap::from([(("node".to_owned(), "gpu-0-mig-1".to_owned()), part.uuid.clone())]);
-        let mut one = held("p", "");
+        let mut one = allocation("p", "");
         one.device = Device::Claim {
             claim: "claim".into(),
             namespace: "n".into(),
@@ -284,7 +287,7 @@ mod tests {
     fn the_old_namespace_has_other_names() {
         let inventory = node(Model::H200, 1).inventory;
         let naming = Naming { old_namespace: true, ..Naming::default() };
-        let found = map(&[held("p", "0")], &inventory, &naming);
+        let found = map(&[allocation("p", "0")], &inventory, &naming);
         let line = &found[&inventory.gpus[0].uuid][0];
         assert_eq!(line.keys().collect::<Vec<_>>(), ["container_name", "pod_name", "pod_namespace"]);
     }
@@ -292,7 +295,7 @@ mod tests {
     proptest! {
         #[test]
         fn any_id_is_answered(id in ".{0,40}") {
-            let _ = map(&[held("p", &id)], &Recording::h200_mig().inventory, &Naming::default());
+            let _ = map(&[allocation("p", &id)], &Recording::h200_mig().inventory, &Naming::default());
         }
     }
 }

@@ -1,4 +1,4 @@
-//! The text that Prometheus reads. Label values are escaped, so no name of a pod can break a scrape.
+//! Renders the Prometheus text format. Label values are escaped, so no pod name can break a scrape.
 
 use std::collections::BTreeMap;
 use std::fmt::Write;
@@ -10,39 +10,39 @@ use super::sample::Sample;
 use super::share::Share;
 use super::xid;
 
-/// How lines are written.
+/// Rendering options.
 #[derive(Debug, Clone, Default)]
 pub(super) struct Style {
-    /// The node's name, if lines carry it.
+    /// Value of the `Hostname` label, if enabled.
     pub hostname: Option<String>,
     /// `uuid` instead of `UUID`.
     pub old_namespace: bool,
     /// `NVIDIA-H200` instead of `NVIDIA H200`.
     pub no_blanks_in_model: bool,
-    /// A line for every pod that shares a device; else one line, and a label that says that there are more.
+    /// One line for every pod that shares a device; else one line with `shared="true"`.
     pub line_per_pod: bool,
 }
 
-/// A metric that the exporter counts itself: name, help, and lines of extra labels and value per device.
+/// A metric that the exporter computes itself: name, help, and lines of extra labels and value per device.
 pub(super) struct Computed {
     /// Its name.
     pub name: &'static str,
-    /// What it says.
+    /// Help text.
     pub help: String,
     /// By UUID of the GPU.
     pub lines: BTreeMap<String, Vec<(Attributes, u64)>>,
 }
 
-/// Who uses the devices.
+/// Pods that use the devices.
 pub(super) struct Users<'a> {
-    /// Attributes of those that hold a device, by its UUID.
+    /// Labels of the pods that hold a device, by its UUID.
     pub pods: &'a BTreeMap<String, Vec<Attributes>>,
-    /// What each pod has of a device, by its UUID, then by namespace and name.
+    /// Utilisation by pod: by device UUID, then by namespace and name.
     pub shares: &'a BTreeMap<String, BTreeMap<(String, String), Share>>,
 }
 
 impl Users<'_> {
-    /// What a pod has of a device: nothing, where others are known to use it; `None` where no one's part is known.
+    /// A pod's share of a device: zero if only other pods' processes are known, `None` if none are.
     fn share(&self, uuid: &str, attributes: &Attributes, style: &Style) -> Option<Share> {
         let keys = if style.old_namespace { ["pod_namespace", "pod_name"] } else { ["namespace", "pod"] };
         let [namespace, pod] = keys.map(|key| attributes.get(key).cloned().unwrap_or_default());
@@ -51,10 +51,10 @@ impl Users<'_> {
     }
 }
 
-/// The labels of a line, and the part of a device that it is about.
+/// Labels of a line, and the pod's share of the device if known.
 type Line = (String, Option<Share>);
 
-/// Writes all metrics of all devices.
+/// Renders all metrics of all devices.
 pub(super) fn render(
     out: &mut String,
     samples: &[Sample<'_>],
@@ -113,7 +113,7 @@ fn value_of(out: &mut String, value: &Value) {
     };
 }
 
-/// The labels of a device, once for every line that it gets.
+/// Labels of a device, one entry for each line that it gets.
 fn prefixes(sample: &Sample<'_>, counters: &Counters, users: &Users<'_>, style: &Style) -> Vec<Line> {
     let mut base = String::new();
     let gpu = sample.gpu;
@@ -171,7 +171,7 @@ fn label(out: &mut String, key: &str, value: &str) {
 
 #[cfg(test)]
 mod tests {
-    use super::super::sample::Scrape;
+    use super::super::sample::Snapshot;
     use super::super::selector::Selector;
     use super::*;
     use capstan_hw::fake::{Fake, Recording};
@@ -182,11 +182,11 @@ mod tests {
         pods: &BTreeMap<String, Vec<Attributes>>,
         style: &Style,
     ) -> String {
-        let look = Scrape::take(&Fake::new(recording)).expect("a look");
+        let snapshot = Snapshot::collect(&Fake::new(recording)).expect("readings");
         let xids = BTreeMap::new();
         let mut out = String::new();
         let users = Users { pods, shares: &BTreeMap::new() };
-        render(&mut out, &look.samples(&Selector::Flexible, &xids), counters, &users, &[], style);
+        render(&mut out, &snapshot.samples(&Selector::Flexible, &xids), counters, &users, &[], style);
         out
     }
 
@@ -239,11 +239,11 @@ mod tests {
             Counters::parse("DCGM_FI_DEV_GPU_UTIL, gauge, x\nDCGM_FI_DEV_FB_USED, gauge, y\n").expect("counters");
         let share = Share { busy: 42, bytes: 3 << 30 };
         let shares = BTreeMap::from([(uuid, BTreeMap::from([(("n".to_owned(), "a".to_owned()), share)]))]);
-        let look = Scrape::take(&Fake::new(recording)).expect("a look");
+        let snapshot = Snapshot::collect(&Fake::new(recording)).expect("readings");
         let (xids, mut out) = (BTreeMap::new(), String::new());
         let style = Style { line_per_pod: true, ..Style::default() };
         let users = Users { pods: &pods, shares: &shares };
-        render(&mut out, &look.samples(&Selector::Flexible, &xids), &counters, &users, &[], &style);
+        render(&mut out, &snapshot.samples(&Selector::Flexible, &xids), &counters, &users, &[], &style);
         let value = |name: &str, pod: &str| {
             let line = out.lines().find(|line| line.starts_with(name) && line.contains(&format!("pod=\"{pod}\"")));
             line.and_then(|line| line.rsplit(' ').next()).unwrap_or_default().to_owned()

@@ -1,4 +1,4 @@
-//! What one look at the GPUs saw, kept until the next one: a scrape never waits for a GPU.
+//! The GPU readings of one collection, cached until the next: a scrape never waits for a GPU.
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -9,15 +9,15 @@ use super::selector::Selector;
 use super::share::{self, ByPod};
 use crate::Result;
 
-/// One GPU or MIG device in one look, as metrics see it.
+/// Readings of one GPU or MIG device.
 pub struct Sample<'a> {
-    /// The GPU, also of a MIG device.
+    /// The GPU, or the parent GPU of a MIG device.
     pub gpu: &'a Gpu,
     /// The MIG device.
     pub mig: Option<&'a MigDevice>,
     /// Sensors and counters.
     pub reading: &'a Reading,
-    /// Activity of units.
+    /// Profiling metrics (GPM).
     pub profiling: Option<&'a Profiling>,
     /// The last XID of the GPU.
     pub xid: u64,
@@ -28,31 +28,31 @@ pub struct Sample<'a> {
 }
 
 impl Sample<'_> {
-    /// What pods hold: the UUID of the GPU, or of the MIG device.
+    /// The UUID that pods hold: of the GPU, or of the MIG device.
     pub fn uuid(&self) -> &str {
         self.mig.map_or(&self.gpu.uuid, |part| &part.uuid)
     }
 }
 
-/// One look.
+/// The readings of one collection.
 #[derive(Debug, Clone)]
-pub struct Scrape {
-    /// What there is.
+pub struct Snapshot {
+    /// GPUs and MIG devices.
     pub inventory: Inventory,
-    /// What pods have of each device, where that was asked.
+    /// Utilisation by device and pod, if collected.
     pub(super) shares: BTreeMap<String, ByPod>,
     readings: BTreeMap<String, Reading>,
     profiling: BTreeMap<String, Profiling>,
 }
 
-impl Scrape {
-    /// Looks at all GPUs.
-    pub fn take(hardware: &dyn Hardware) -> Result<Self> {
+impl Snapshot {
+    /// Collects readings of all GPUs.
+    pub fn collect(hardware: &dyn Hardware) -> Result<Self> {
         let inventory = hardware.inventory()?;
         let (mut readings, mut profiling) = (BTreeMap::new(), BTreeMap::new());
         for gpu in &inventory.gpus {
             let whole = match hardware.reading(&gpu.uuid) {
-                // The others have metrics all the same.
+                // The other GPUs still have metrics.
                 Err(capstan_hw::Error::Lost) => continue,
                 whole => whole?,
             };
@@ -62,8 +62,8 @@ impl Scrape {
             readings.insert(gpu.uuid.clone(), whole);
             let parts = gpu.mig_devices.iter().map(|part| &part.uuid);
             for uuid in parts.chain(std::iter::once(&gpu.uuid)).filter(|_| gpu.gpm) {
-                if let Some(seen) = hardware.profiling(uuid)? {
-                    profiling.insert(uuid.clone(), seen);
+                if let Some(metrics) = hardware.profiling(uuid)? {
+                    profiling.insert(uuid.clone(), metrics);
                 }
             }
         }
@@ -73,13 +73,13 @@ impl Scrape {
         Ok(Self { inventory, shares: BTreeMap::new(), readings, profiling })
     }
 
-    /// Also asks whose processes use each device.
-    pub(super) fn ask_who(&mut self, hardware: &dyn Hardware, root: &Path) {
+    /// Also collects utilisation by pod.
+    pub(super) fn collect_processes(&mut self, hardware: &dyn Hardware, root: &Path) {
         let uuids = self.readings.keys().map(|uuid| (uuid.clone(), share::by_pod(hardware, uuid, root)));
         self.shares = uuids.collect();
     }
 
-    /// The devices that were asked for, in order.
+    /// Readings of the selected devices, in order.
     pub fn samples<'a>(&'a self, selector: &Selector, xids: &'a BTreeMap<String, u64>) -> Vec<Sample<'a>> {
         let sample = |gpu: &'a Gpu, mig: Option<&'a MigDevice>| {
             let uuid = mig.map_or(&gpu.uuid, |part| &part.uuid);
@@ -98,7 +98,7 @@ impl Scrape {
     }
 }
 
-/// A part of a GPU shares its sensors; memory is its own, and how busy it is, NVML cannot tell.
+/// A MIG device has the sensors of its GPU and its own memory; NVML reports no utilisation for it.
 fn of_part(whole: &Reading, part: Reading) -> Reading {
     Reading {
         memory_free: part.memory_free,
@@ -112,7 +112,7 @@ fn of_part(whole: &Reading, part: Reading) -> Reading {
     }
 }
 
-impl Scrape {
+impl Snapshot {
     /// Sensors and counters of one device.
     pub fn reading(&self, uuid: &str) -> Option<&Reading> {
         self.readings.get(uuid)

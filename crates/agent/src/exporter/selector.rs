@@ -1,11 +1,11 @@
-//! Which GPUs are exported: `f` for MIG devices where there are some and whole GPUs elsewhere, `g` and `i` for one
-//! of both kinds, with `:0,2-4` for some of them.
+//! Device selector: `f` for MIG devices where they exist and whole GPUs elsewhere, `g` for GPUs, `i` for GPU instances,
+//! each with an optional list such as `:0,2-4`.
 
 use std::str::FromStr;
 
 use capstan_hw::gpu::nvidia::{Gpu, Inventory, MigDevice};
 
-/// A choice of devices.
+/// A device selector.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Selector {
     /// MIG devices where there are some, whole GPUs elsewhere.
@@ -35,14 +35,14 @@ impl FromStr for Selector {
     }
 }
 
-/// `0,2-4` as numbers. A range is bounded: no one has a million GPUs in a node.
+/// Parses `0,2-4`. Ranges are bounded, so that a typo cannot exhaust memory.
 fn ranges(text: &str) -> Option<Vec<u32>> {
-    const MOST: u32 = 4096;
+    const MAX_INDEX: u32 = 4096;
     let mut numbers = Vec::new();
     for part in text.split(',') {
         let (first, last) = part.split_once('-').unwrap_or((part, part));
         let (first, last): (u32, u32) = (first.trim().parse().ok()?, last.trim().parse().ok()?);
-        if first > last || last > MOST {
+        if first > last || last > MAX_INDEX {
             return None;
         }
         numbers.extend(first..=last);
@@ -51,7 +51,7 @@ fn ranges(text: &str) -> Option<Vec<u32>> {
 }
 
 impl Selector {
-    /// The devices chosen, in order.
+    /// The selected devices, in order.
     pub fn choose<'a>(&self, inventory: &'a Inventory) -> Vec<(&'a Gpu, Option<&'a MigDevice>)> {
         let whole = |gpu: &'a Gpu| (gpu, None);
         let parts = |gpu: &'a Gpu| gpu.mig_devices.iter().map(move |part| (gpu, Some(part)));
@@ -71,7 +71,7 @@ impl Selector {
         }
     }
 
-    /// Refuses numbers that no device has.
+    /// Rejects indices that do not exist.
     pub fn check(&self, inventory: &Inventory) -> Result<(), String> {
         let (what, ids, there): (_, _, Vec<u32>) = match self {
             Self::Gpus(Some(ids)) => ("GPU", ids, inventory.gpus.iter().map(|gpu| gpu.index).collect()),

@@ -1,7 +1,7 @@
-//! What each pod has of a GPU that several share: the processes that the driver sees, joined to pods by their cgroups.
+//! Utilisation by pod on a shared GPU: the driver's processes, mapped to pods by their cgroups.
 //!
-//! The driver names processes by the machine's numbers, so this needs the host's process namespace. Where no process can
-//! be told to be a pod's, nothing is said, and every line has the value of the whole device.
+//! The driver reports host PIDs, so this needs the host PID namespace. If no process maps to a pod, every line has the
+//! value of the whole device.
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -10,19 +10,19 @@ use capstan_hw::gpu::nvidia::Hardware;
 
 use super::pods::PodFacts;
 
-/// What a pod has of a device.
+/// A pod's share of a device.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub(super) struct Share {
-    /// Percent of time in which a kernel of it ran.
+    /// SM utilisation in percent.
     pub busy: u32,
     /// Bytes of memory.
     pub bytes: u64,
 }
 
-/// Shares of one device by the UID of the pod.
+/// Shares of one device by pod UID.
 pub(super) type ByPod = BTreeMap<String, Share>;
 
-/// Asks the driver who uses a device, and the kernel whose processes those are.
+/// Reads the processes of a device from the driver, and their pods from `/proc/PID/cgroup`.
 pub(super) fn by_pod(hardware: &dyn Hardware, uuid: &str, root: &Path) -> ByPod {
     let mut shares = ByPod::new();
     let pod = |pid: u32| {
@@ -42,7 +42,7 @@ pub(super) fn by_pod(hardware: &dyn Hardware, uuid: &str, root: &Path) -> ByPod 
     shares
 }
 
-/// The UID of the pod that a cgroup belongs to: `…/kubepods/burstable/pod<uid>/…`, or `…-pod<uid with underscores>.slice`.
+/// Parses the pod UID in a cgroup path: `…/kubepods/burstable/pod<uid>/…`, or `…-pod<uid with underscores>.slice`.
 fn pod_of(text: &str) -> Option<String> {
     const LENGTH: usize = 36;
     text.match_indices("pod").find_map(|(at, word)| {
@@ -52,7 +52,7 @@ fn pod_of(text: &str) -> Option<String> {
     })
 }
 
-/// What the pods of this node have of each device, by the device's UUID, then by namespace and name of the pod.
+/// Replaces pod UIDs by namespace and name; result by device UUID.
 pub(super) fn named(
     shares: &BTreeMap<String, ByPod>,
     pods: &BTreeMap<(String, String), PodFacts>,
@@ -61,8 +61,8 @@ pub(super) fn named(
         let named = pods.iter().filter_map(|(name, facts)| Some((name.clone(), *by_pod.get(&facts.id)?)));
         named.collect::<BTreeMap<_, _>>()
     };
-    let told = shares.iter().map(|(uuid, by_pod)| (uuid.clone(), of_pods(by_pod)));
-    told.filter(|(_, named)| !named.is_empty()).collect()
+    let by_name = shares.iter().map(|(uuid, by_pod)| (uuid.clone(), of_pods(by_pod)));
+    by_name.filter(|(_, named)| !named.is_empty()).collect()
 }
 
 #[cfg(test)]

@@ -1,4 +1,4 @@
-//! The exporter as a scrape sees it, with GPUs that tests make.
+//! The exporter's output, on fake GPUs.
 
 use std::collections::BTreeMap;
 
@@ -7,7 +7,7 @@ use capstan_hw::fake::{Fake, Recording};
 use capstan_hw::gpu::nvidia::{Event, EventKind};
 use clap::Parser;
 
-use super::sample::Scrape;
+use super::sample::Snapshot;
 use super::{Cluster, Exporter, Options, edge};
 
 #[derive(Parser)]
@@ -22,38 +22,38 @@ fn exporter(arguments: &[&str]) -> Exporter {
     Exporter::new(options, Cluster::default()).expect("an exporter")
 }
 
-fn scrape() -> crate::Result<Scrape> {
-    Scrape::take(&Fake::new(Recording::h200()))
+fn scrape() -> crate::Result<Snapshot> {
+    Snapshot::collect(&Fake::new(Recording::h200()))
 }
 
 #[test]
 fn before_the_first_look_it_is_not_well_and_says_nothing() {
     let exporter = exporter(&[]);
-    assert!(exporter.sick().is_some());
+    assert!(exporter.unhealthy_reason().is_some());
     assert_eq!(exporter.text(&BTreeMap::new()), "");
-    exporter.saw(scrape());
-    assert_eq!(exporter.sick(), None);
+    exporter.record(scrape());
+    assert_eq!(exporter.unhealthy_reason(), None);
 }
 
 #[test]
 fn a_gpu_that_stays_away_ends_its_metrics_with_a_reason() {
     let exporter = exporter(&[]);
-    exporter.saw(scrape());
+    exporter.record(scrape());
     for _ in 0..2 {
-        exporter.saw(Err(HwError::Lost.into()));
-        assert!(exporter.sick().is_none(), "one failed look is no end");
+        exporter.record(Err(HwError::Lost.into()));
+        assert!(exporter.unhealthy_reason().is_none(), "one failed collection is tolerated");
     }
-    exporter.saw(Err(HwError::Lost.into()));
-    assert!(exporter.sick().expect("a reason").contains("lost"));
+    exporter.record(Err(HwError::Lost.into()));
+    assert!(exporter.unhealthy_reason().expect("a reason").contains("lost"));
     assert_eq!(exporter.text(&BTreeMap::new()), "");
 }
 
 #[test]
 fn the_last_fault_of_a_gpu_is_told_with_its_meaning() {
     let exporter = exporter(&[]);
-    exporter.saw(scrape());
+    exporter.record(scrape());
     let gpu = Some(Recording::h200().inventory.gpus[0].uuid.clone());
-    exporter.heard(&Event { gpu, instance: None, kind: EventKind::Xid(79) });
+    exporter.record_event(&Event { gpu, instance: None, kind: EventKind::Xid(79) });
     let text = exporter.text(&BTreeMap::new());
     assert!(text.contains("err_code=\"79\",err_msg=\"GPU has fallen off the bus\"} 79"), "{text}");
 }
@@ -65,11 +65,11 @@ fn faults_and_clock_events_are_counted_when_asked_for() {
     std::fs::write(&file, "DCGM_EXP_XID_ERRORS_COUNT, gauge, x\nDCGM_EXP_CLOCK_EVENTS_COUNT, gauge, y\n")
         .expect("a file");
     let exporter = exporter(&[&format!("--collectors={}", file.display())]);
-    exporter.saw(scrape());
+    exporter.record(scrape());
     assert!(exporter.text(&BTreeMap::new()).contains("window_size_in_ms=\"300000\",xid=\"0\"} 0"));
     let gpu = Some(Recording::h200().inventory.gpus[0].uuid.clone());
     for _ in 0..2 {
-        exporter.heard(&Event { gpu: gpu.clone(), instance: None, kind: EventKind::Xid(48) });
+        exporter.record_event(&Event { gpu: gpu.clone(), instance: None, kind: EventKind::Xid(48) });
     }
     let text = exporter.text(&BTreeMap::new());
     assert!(text.contains("window_size_in_ms=\"300000\",xid=\"48\"} 2"), "{text}");
@@ -82,7 +82,7 @@ fn a_wrong_counters_file_leaves_the_metrics_of_before() {
     let file = dir.path().join("counters.csv");
     std::fs::write(&file, "DCGM_FI_DEV_GPU_TEMP, gauge, x\n").expect("a file");
     let exporter = exporter(&[&format!("--collectors={}", file.display())]);
-    exporter.saw(scrape());
+    exporter.record(scrape());
     std::fs::write(&file, "nonsense\n").expect("a file");
     assert!(exporter.reload().is_err());
     assert!(exporter.text(&BTreeMap::new()).contains("DCGM_FI_DEV_GPU_TEMP"));
@@ -94,10 +94,10 @@ fn a_wrong_counters_file_leaves_the_metrics_of_before() {
 #[test]
 fn a_host_name_can_be_left_out() {
     let with = exporter(&[]);
-    with.saw(scrape());
+    with.record(scrape());
     assert!(with.text(&BTreeMap::new()).contains("Hostname=\"n\""));
     let without = exporter(&["--no-hostname"]);
-    without.saw(scrape());
+    without.record(scrape());
     assert!(!without.text(&BTreeMap::new()).contains("Hostname"));
 }
 

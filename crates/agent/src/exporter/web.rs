@@ -1,5 +1,5 @@
-//! TLS of the metrics endpoint, from a file as other exporters have it: `tls_server_config` with certificate, key and, on
-//! demand, the authority whose clients may ask. Files are read again when they change, so that certificates may.
+//! TLS of the metrics endpoint, from a Prometheus web config file: `tls_server_config` with certificate, key and an
+//! optional client CA. Files are reloaded when they change, for certificate rotation.
 
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -16,13 +16,13 @@ use tokio_util::sync::CancellationToken;
 use crate::files::Changes;
 use crate::{Error, Result};
 
-/// What the file may say.
+/// The web config file.
 #[derive(Debug, Default, Deserialize)]
 #[serde(deny_unknown_fields)]
 struct File {
     #[serde(default)]
     tls_server_config: Option<Tls>,
-    /// Hashes of passwords.
+    /// Password hashes; not supported.
     #[serde(default)]
     basic_auth_users: Option<serde_json::Value>,
 }
@@ -58,12 +58,12 @@ enum Version {
     Tls13,
 }
 
-/// What connections are secured with, now. Clones share it.
+/// The current TLS acceptor. Clones share it.
 #[derive(Clone, Default)]
-pub(super) struct Web(Arc<Mutex<Option<TlsAcceptor>>>);
+pub(super) struct TlsReloader(Arc<Mutex<Option<TlsAcceptor>>>);
 
-impl Web {
-    /// As a file says; in the clear without one.
+impl TlsReloader {
+    /// Loads the web config; plain HTTP without one.
     pub(super) fn new(file: Option<&Path>) -> Result<Self> {
         let web = Self::default();
         if let Some(file) = file {
@@ -78,13 +78,13 @@ impl Web {
         Ok(files)
     }
 
-    /// For the next connection.
+    /// The acceptor for the next connection.
     pub(super) fn acceptor(&self) -> Option<TlsAcceptor> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
-    /// Follows the file and those that it names, until told to stop. What cannot be used changes nothing.
-    pub(super) async fn follow(self, file: Option<PathBuf>, stop: CancellationToken) {
+    /// Watches the web config and the files it names until stopped. An invalid config keeps the previous one.
+    pub(super) async fn watch(self, file: Option<PathBuf>, stop: CancellationToken) {
         let Some(file) = file else { return stop.cancelled().await };
         let mut files = vec![file.clone()];
         loop {
@@ -101,7 +101,7 @@ impl Web {
     }
 }
 
-/// The TLS that a file asks for, if it asks for one, and the files that it names.
+/// Loads the TLS config, if any, and the files it names.
 fn load(path: &Path) -> Result<(Option<TlsAcceptor>, Vec<PathBuf>)> {
     let wrong = |why: String| Error::Config(format!("--web-config-file {}: {why}", path.display()));
     let text = std::fs::read_to_string(path).map_err(|error| wrong(error.to_string()))?;
@@ -114,7 +114,7 @@ fn load(path: &Path) -> Result<(Option<TlsAcceptor>, Vec<PathBuf>)> {
         return Err(wrong("basic_auth_users: there are no passwords here; ask for client certificates".into()));
     }
     let Some(tls) = file.tls_server_config else { return Ok((None, Vec::new())) };
-    // Like others, relative to the file itself.
+    // Relative to the web config, as in Prometheus.
     let beside = |name: &Path| path.parent().unwrap_or(Path::new("/")).join(name);
     let (cert, key) = (beside(&tls.cert_file), beside(&tls.key_file));
     let authority = tls.client_ca_file.as_deref().map(beside);
@@ -175,7 +175,11 @@ mod tests {
     }
 
     /// What a client that trusts one certificate gets from `/health`.
-    async fn asked(address: std::net::SocketAddr, name: &str, trusted: CertificateDer<'static>) -> Option<String> {
+    async fn fetch_health(
+        address: std::net::SocketAddr,
+        name: &str,
+        trusted: CertificateDer<'static>,
+    ) -> Option<String> {
         let mut roots = RootCertStore::empty();
         roots.add(trusted).expect("a certificate");
         let provider = Arc::new(rustls::crypto::ring::default_provider());
@@ -198,17 +202,17 @@ mod tests {
         let first = made(dir.path(), "one.example");
         let file = dir.path().join("web.yaml");
         std::fs::write(&file, "tls_server_config: {cert_file: tls.crt, key_file: tls.key}\n").expect("a file");
-        let web = Web::new(Some(&file)).expect("a config");
+        let web = TlsReloader::new(Some(&file)).expect("a config");
         let stop = CancellationToken::new();
-        let following = tokio::spawn(web.clone().follow(Some(file), stop.clone()));
+        let following = tokio::spawn(web.clone().watch(Some(file), stop.clone()));
         let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.expect("a port");
         let address = listener.local_addr().expect("an address");
         let answer = |_| async { capstan_http::text(http::StatusCode::OK, "well") };
         let serving = tokio::spawn(capstan_http::serve(listener, move || web.acceptor(), stop.clone(), answer));
-        assert!(asked(address, "one.example", first).await.expect("an answer").ends_with("well"));
+        assert!(fetch_health(address, "one.example", first).await.expect("an answer").ends_with("well"));
 
         let second = made(dir.path(), "two.example");
-        let renewed = async { while asked(address, "two.example", second.clone()).await.is_none() {} };
+        let renewed = async { while fetch_health(address, "two.example", second.clone()).await.is_none() {} };
         tokio::time::timeout(Duration::from_secs(30), renewed).await.expect("the new one is served");
         stop.cancel();
         following.await.expect("ended");

@@ -1,6 +1,6 @@
-//! What XID numbers mean, in a few words. The driver only tells the number.
+//! Short descriptions of XIDs. The driver reports only the number.
 
-/// A few words for an XID.
+/// Description of an XID.
 pub(super) fn text(number: u64) -> &'static str {
     match number {
         0 => "No Error",

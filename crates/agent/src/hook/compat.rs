@@ -1,5 +1,5 @@
-//! `enable-cuda-compat`: an image may bring a newer driver library than the host has. Where the host's driver can work
-//! with it, the loader is told to take it.
+//! `enable-cuda-compat`: an image may have newer driver libraries for CUDA forward compatibility. If the host's driver
+//! supports them, they are added to the loader's configuration.
 
 use std::path::Path;
 
@@ -10,25 +10,25 @@ use super::inside::Inside;
 use super::{elf, failed};
 use crate::Result;
 
-/// Where images have it.
+/// Directory of the compat libraries in images.
 pub(super) const ROOT: &str = "/usr/local/cuda/compat";
 const SECTION: &str = ".note.cuda.fwd_compatibility";
 const OWNER: &str = "NVIDIA Corporation";
 
-/// What a library says about the drivers that it works with.
+/// The compatibility header of a library.
 #[derive(Debug, Default, Deserialize, PartialEq)]
 struct Header {
     #[serde(rename = "CUDA Version", default)]
     cuda: String,
-    /// Branches of drivers, as numbers or text.
+    /// Supported driver branches, as numbers or text.
     #[serde(rename = "Driver", default)]
     drivers: Vec<Value>,
 }
 
-/// Tells the container's loader about the image's library, if it is to be used.
+/// Adds the image's compat library to the loader's configuration, if usable.
 pub(super) fn enable(inside: &Inside, driver: &str, cuda: &str, root: &str) -> Result<()> {
     let dir = Path::new(root);
-    // Exactly one: of several no one knows which is meant.
+    // Exactly one: with several the choice is ambiguous.
     let named = inside.list(dir).unwrap_or_default().into_iter().map(|(name, _)| name);
     let mut versions =
         named.filter(|name| name.strip_prefix("libcuda.so.").is_some_and(|version| version.contains('.')));
@@ -45,7 +45,7 @@ pub(super) fn enable(inside: &Inside, driver: &str, cuda: &str, root: &str) -> R
     written.map(drop).map_err(failed("cannot write /etc/ld.so.conf.d/00-compat-*.conf"))
 }
 
-/// Whether a library of version `compat` is newer than the host's and works with its driver.
+/// Whether a library of version `compat` is newer than the host's driver and supported by it.
 pub(super) fn usable(library: &[u8], compat: &str, driver: &str, cuda: &str) -> bool {
     let (compat, driver, cuda) = (version(compat), version(driver), version(cuda));
     let header = elf::note(library, SECTION, OWNER);
@@ -58,7 +58,7 @@ pub(super) fn usable(library: &[u8], compat: &str, driver: &str, cuda: &str) -> 
             }
             _ => cuda.is_some_and(|host| version(&header.cuda).is_some_and(|own| own > host)),
         },
-        // Without a header the loader's own rule has to do: a newer branch, and nothing known about CUDA.
+        // Without a header use the old rule: a newer branch, and no CUDA version known.
         None if cuda.is_some() => false,
         None => compat.zip(driver).is_some_and(|(compat, driver)| compat.first() > driver.first()),
     }
@@ -72,7 +72,7 @@ fn branch_number(value: &Value) -> Option<u64> {
     }
 }
 
-/// The numbers of a version; what is none is unknown.
+/// Parses a version into numbers.
 fn version(text: &str) -> Option<Vec<u64>> {
     text.trim().split('.').map(|part| part.parse().ok()).collect()
 }

@@ -1,6 +1,6 @@
-//! Finds a note in a library: just enough of the format to read one section by name, with every offset checked.
+//! Finds an ELF note: a minimal parser that reads one section by name and checks every offset.
 
-/// The description of the first note of a section, if the file is a 64-bit one of our byte order and has it.
+/// The description of the first note of a section, for 64-bit little-endian files.
 pub(super) fn note<'a>(file: &'a [u8], section: &str, owner: &str) -> Option<&'a [u8]> {
     let contents = find_section(file, section)?;
     let (name_length, length) = (word(contents, 0)? as usize, word(contents, 4)? as usize);
@@ -14,7 +14,7 @@ pub(super) fn note<'a>(file: &'a [u8], section: &str, owner: &str) -> Option<&'a
 }
 
 fn find_section<'a>(file: &'a [u8], wanted: &str) -> Option<&'a [u8]> {
-    // 64 bits, least byte first.
+    // ELFCLASS64, little-endian.
     if file.get(..6)? != b"\x7fELF\x02\x01" {
         return None;
     }

@@ -1,5 +1,5 @@
-//! A container's file system, in which no path leads out: links are resolved by us, one component at a time, relative
-//! to the container's root. Each step is an open directory, so that what is swapped in between is noticed, not followed.
+//! A container's file system, confined to its root: symlinks are resolved here, one component at a time, relative to
+//! the container's root. Each step is an open directory, so that a concurrent swap is detected, not followed.
 
 use std::ffi::{OsStr, OsString};
 use std::io;
@@ -10,7 +10,7 @@ use std::path::{Component, Path, PathBuf};
 use rustix::fs::{AtFlags, FileType, Mode, OFlags, mkdirat, openat, readlinkat, renameat, statat, symlinkat, unlinkat};
 use rustix::io::Errno;
 
-/// More links than this on one path go in circles.
+/// Maximum number of symlinks on a path, as in the kernel.
 const MAX_LINKS: usize = 40;
 
 /// A container's root.
@@ -18,11 +18,11 @@ pub(super) struct Inside {
     root: OwnedFd,
 }
 
-/// Where a path leads: the open directories on the way to it, and the name in the last of them.
+/// A resolved path: the open directories along it, and the name in the last one.
 struct Place<'a> {
     root: BorrowedFd<'a>,
     way: Vec<(OwnedFd, OsString)>,
-    /// None when the path is a directory that was opened already, such as the root.
+    /// None if the path is an opened directory, such as the root.
     name: Option<OsString>,
 }
 
@@ -37,14 +37,14 @@ impl Place<'_> {
     }
 }
 
-/// What happens to directories on the way that are not there.
+/// What to do with missing directories.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Missing {
     Fail,
     Make,
 }
 
-/// Whether a link at the end of a path is followed.
+/// Whether a symlink at the end of a path is followed.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Last {
     Follow,
@@ -102,19 +102,19 @@ impl Inside {
         Ok(place)
     }
 
-    /// Opens what a path leads to.
+    /// Opens a path.
     fn open_at(&self, path: &Path, flags: OFlags) -> io::Result<OwnedFd> {
         let place = self.find(path, Missing::Fail, Last::Follow)?;
         let name = place.name.clone().unwrap_or_else(|| ".".into());
         Ok(openat(place.dir(), name, flags | OFlags::NOFOLLOW | OFlags::CLOEXEC, Mode::empty())?)
     }
 
-    /// A handle that says where a path leads, for mounting on it.
+    /// An `O_PATH` handle, for mounting on it.
     pub(super) fn handle(&self, path: &Path) -> io::Result<OwnedFd> {
         self.open_at(path, OFlags::PATH)
     }
 
-    /// Where a path leads, as the container sees it. It must exist.
+    /// Resolves a path in the container. It must exist.
     pub(super) fn resolve(&self, path: &Path) -> io::Result<PathBuf> {
         let place = self.find(path, Missing::Fail, Last::Follow)?;
         if let Some(name) = &place.name {
@@ -129,14 +129,14 @@ impl Inside {
     }
 
     pub(super) fn read(&self, path: &Path) -> io::Result<Vec<u8>> {
-        // Not blocking: an image could have a pipe in the place of a file.
+        // Non-blocking: an image could have a FIFO in place of a file.
         let file = self.open_at(path, OFlags::RDONLY | OFlags::NONBLOCK)?;
         let mut bytes = Vec::new();
         io::Read::read_to_end(&mut std::fs::File::from(file), &mut bytes)?;
         Ok(bytes)
     }
 
-    /// The names in a directory, with what each is.
+    /// The names in a directory with their metadata.
     pub(super) fn list(&self, path: &Path) -> io::Result<Vec<(String, rustix::fs::Stat)>> {
         let dir = self.open_at(path, OFlags::RDONLY | OFlags::DIRECTORY)?;
         let mut found = Vec::new();
@@ -154,7 +154,7 @@ impl Inside {
         Ok(found)
     }
 
-    /// Writes a file as a whole, with its directories.
+    /// Writes a file atomically, and creates its directories.
     pub(super) fn write(&self, path: &Path, content: &[u8]) -> io::Result<()> {
         let place = self.find(path, Missing::Make, Last::Follow)?;
         let name = place.name.clone().ok_or(Errno::ISDIR)?;
@@ -162,13 +162,13 @@ impl Inside {
         let flags = OFlags::WRONLY | OFlags::CREATE | OFlags::EXCL | OFlags::NOFOLLOW | OFlags::CLOEXEC;
         let _ = unlinkat(place.dir(), &temporary, AtFlags::empty());
         let file = openat(place.dir(), &temporary, flags, Mode::from_raw_mode(0o644))?;
-        // The process's mask must not decide whether a container can read it.
+        // The umask must not decide whether a container can read it.
         rustix::fs::fchmod(&file, Mode::from_raw_mode(0o644))?;
         io::Write::write_all(&mut std::fs::File::from(file), content)?;
         Ok(renameat(place.dir(), &temporary, place.dir(), &name)?)
     }
 
-    /// Writes a file under the first of `names` that is free in a directory, and returns that name.
+    /// Writes a file under the first unused name of `names`, and returns it.
     pub(super) fn write_new(
         &self,
         dir: &str,
@@ -192,7 +192,7 @@ impl Inside {
         Err(Errno::EXIST.into())
     }
 
-    /// Makes a link, with its directories. One that is the same already is left; what is otherwise there is replaced.
+    /// Creates a symlink and its directories. An identical one is kept; anything else is replaced.
     pub(super) fn link(&self, target: &str, path: &Path) -> io::Result<()> {
         let place = self.find(path, Missing::Make, Last::Keep)?;
         let name = place.name.clone().ok_or(Errno::ISDIR)?;
@@ -208,7 +208,7 @@ impl Inside {
         })
     }
 
-    /// Makes a directory, with those above it.
+    /// Creates a directory and its parents.
     pub(super) fn make_dir(&self, path: &Path) -> io::Result<()> {
         let place = self.find(&path.join("."), Missing::Make, Last::Follow)?;
         match &place.name {
@@ -220,7 +220,7 @@ impl Inside {
         }
     }
 
-    /// Removes a directory that is empty.
+    /// Removes an empty directory.
     pub(super) fn remove_dir(&self, path: &Path) -> io::Result<()> {
         let place = self.find(path, Missing::Fail, Last::Keep)?;
         let name = place.name.clone().ok_or(Errno::BUSY)?;
@@ -240,7 +240,7 @@ fn temporary(name: &OsStr) -> OsString {
     temporary
 }
 
-/// The names of a path, last one first.
+/// Components of a path, in reverse.
 fn names(path: &Path) -> Vec<OsString> {
     let named = path.components().filter_map(|part| match part {
         Component::Normal(name) => Some(name.to_owned()),

@@ -1,8 +1,8 @@
-//! Runs a program of the host in a container's root, in namespaces of its own: what it mounts no one else sees, and
-//! files of the container cannot reach it.
+//! Runs a host program in a container's root, in new namespaces: its mounts are private, and the container cannot reach
+//! it.
 //!
-//! The only `unsafe` of the hooks is here: leaving the process's namespaces. That is sound since file descriptors
-//! stay shared.
+//! The only `unsafe` of the hooks is here: unsharing namespaces. It is sound since the file descriptor table stays
+//! shared.
 
 use std::io::Write;
 use std::os::fd::AsRawFd;
@@ -19,14 +19,14 @@ use rustix::thread::UnshareFlags;
 
 use super::inside::Inside;
 
-/// Runs `program` with `arguments` and the container's root as its own; returns whether it succeeded. The calling
-/// thread is in the container's root afterwards.
+/// Runs `program` with `arguments` chrooted to the container; returns whether it succeeded. The calling thread stays in
+/// the container's root.
 pub(super) fn run_in(root: &Path, program: &[u8], arguments: &[&str]) -> std::io::Result<bool> {
-    leave()?;
-    // What is mounted from here on stays with this thread.
+    unshare_namespaces()?;
+    // Mounts from here on are private to this thread.
     mount_change("/", MountPropagationFlags::PRIVATE | MountPropagationFlags::REC)?;
     mount_bind_recursive(root, root)?;
-    // Opened again: the mount that becomes the root, not what is below it.
+    // Reopen: the mount that becomes the root, not the directory below it.
     let inside = Inside::open(root)?;
     let dir = format!("/run/nvidia-ctk-hook/{}", std::process::id());
     inside.make_dir(Path::new(&dir))?;
@@ -38,11 +38,11 @@ pub(super) fn run_in(root: &Path, program: &[u8], arguments: &[&str]) -> std::io
     let flags = OFlags::WRONLY | OFlags::CREATE | OFlags::EXCL | OFlags::CLOEXEC;
     let mut copy = std::fs::File::from(openat(&mount, "program", flags, Mode::from_raw_mode(0o555))?);
     copy.write_all(program)?;
-    // A file that is open for writing cannot be run.
+    // A file that is open for writing cannot be executed.
     drop(copy);
     let flags = MoveMountFlags::MOVE_MOUNT_F_EMPTY_PATH | MoveMountFlags::MOVE_MOUNT_T_EMPTY_PATH;
     move_mount(&mount, "", &place, "", flags)?;
-    enter(root)?;
+    pivot_to(root)?;
     let status = Command::new(format!("{dir}/program")).args(arguments).env_clear().status();
     let _ = unmount(format!("/proc/self/fd/{}", mount.as_raw_fd()), UnmountFlags::DETACH)
         .or_else(|_| unmount(dir.as_str(), UnmountFlags::DETACH | UnmountFlags::NOFOLLOW));
@@ -52,26 +52,26 @@ pub(super) fn run_in(root: &Path, program: &[u8], arguments: &[&str]) -> std::io
     Ok(status?.success())
 }
 
-/// Makes the container's root ours.
-fn enter(root: &Path) -> std::io::Result<()> {
+/// Pivots to the container's root.
+fn pivot_to(root: &Path) -> std::io::Result<()> {
     chdir(root)?;
-    // The old root ends up below the new one, at the same place: it is let go from there.
+    // pivot_root stacks the old root at the same place: detach it.
     if pivot_root(".", ".").is_ok() {
         unmount(".", UnmountFlags::DETACH)?;
     } else {
-        // A host that runs from its initial file system cannot let go of it.
+        // The initial ramfs cannot be pivoted.
         mount_move(".", "/")?;
         chroot(".")?;
     }
     Ok(chdir("/")?)
 }
 
-/// Leaves the namespaces of mounts, names, messages, processes and networks.
+/// Unshares the mount, UTS, IPC, PID and network namespaces.
 #[allow(unsafe_code)]
-fn leave() -> std::io::Result<()> {
+fn unshare_namespaces() -> std::io::Result<()> {
     let flags =
         UnshareFlags::NEWNS | UnshareFlags::NEWUTS | UnshareFlags::NEWIPC | UnshareFlags::NEWPID | UnshareFlags::NEWNET;
-    // SAFETY: the table of file descriptors is not among what is left, so that no descriptor loses its owner.
+    // SAFETY: the file descriptor table is not unshared, so that no descriptor loses its owner.
     Ok(unsafe { rustix::thread::unshare_unsafe(flags) }?)
 }
 
@@ -79,9 +79,9 @@ fn leave() -> std::io::Result<()> {
 pub(super) mod tests {
     use super::*;
 
-    /// Mounts of this thread stay its own from here on.
-    pub(in crate::hook) fn leave_for_test() -> std::io::Result<()> {
-        leave()?;
+    /// Unshares the mount namespace of this thread.
+    pub(in crate::hook) fn unshare_mounts_for_test() -> std::io::Result<()> {
+        unshare_namespaces()?;
         Ok(mount_change("/", MountPropagationFlags::PRIVATE | MountPropagationFlags::REC)?)
     }
 }

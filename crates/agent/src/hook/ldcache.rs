@@ -1,5 +1,5 @@
-//! `update-ldcache`: tells the container's loader where the driver's libraries are, by its configuration and, with the
-//! host's ldconfig, by its cache.
+//! `update-ldcache`: adds the driver's library directories to the container's loader configuration and, with the host's
+//! ldconfig, to its cache.
 
 use std::collections::BTreeSet;
 use std::io::ErrorKind;
@@ -24,12 +24,12 @@ pub(super) fn update(inside: &Inside, root: &Path, folders: &[String], ldconfig:
     let arguments = ["-f", CONF, "-C", "/etc/ld.so.cache"];
     let done = isolate::run_in(root, &bytes, &arguments).map_err(failed("cannot run ldconfig"))?;
     if !done {
-        return Err(Error::Outside("ldconfig failed in the container's root".into()));
+        return Err(Error::External("ldconfig failed in the container's root".into()));
     }
     Ok(())
 }
 
-/// The host's ldconfig. Some distributions put a script in its place that has no shell in the container.
+/// The host's ldconfig. On some distributions it is a shell script, which cannot run in the container.
 fn program(given: &str) -> PathBuf {
     let path = Path::new(given.trim_start_matches('@'));
     let path = if path.as_os_str().is_empty() { Path::new("/sbin/ldconfig") } else { path };
@@ -37,7 +37,7 @@ fn program(given: &str) -> PathBuf {
     if real.is_file() { real } else { path.to_owned() }
 }
 
-/// The part that is only files.
+/// Writes the configuration files.
 pub(super) fn configure(inside: &Inside, folders: &[String]) -> std::io::Result<()> {
     match inside.read(Path::new(CONF)) {
         Err(error) if error.kind() == ErrorKind::NotFound => {
@@ -65,7 +65,7 @@ pub(super) fn configure(inside: &Inside, folders: &[String]) -> std::io::Result<
     musl(inside, folders)
 }
 
-/// Where the container's own libraries are: said again at the end, so that the driver's do not come after them.
+/// The container's system library directories: listed again at the end, so that the driver's directories precede them.
 fn system_paths(inside: &Inside) -> Vec<&'static str> {
     match (inside.resolve(Path::new("/etc/debian_version")).is_ok(), std::env::consts::ARCH) {
         (true, "aarch64") => {
@@ -76,7 +76,7 @@ fn system_paths(inside: &Inside) -> Vec<&'static str> {
     }
 }
 
-/// Directories that the configuration names, with the files that it includes.
+/// Directories named by the configuration, includes followed.
 pub(super) fn named(inside: &Inside) -> BTreeSet<String> {
     let (mut todo, mut seen, mut dirs) = (vec![PathBuf::from(CONF)], BTreeSet::new(), BTreeSet::new());
     while let Some(path) = todo.pop() {
@@ -98,7 +98,7 @@ pub(super) fn named(inside: &Inside) -> BTreeSet<String> {
     dirs
 }
 
-/// The files that an include stands for; stars in the last name only.
+/// Expands an include; wildcards in the last component only.
 fn included(inside: &Inside, pattern: &str) -> Vec<PathBuf> {
     let path = Path::new("/etc").join(pattern);
     let (Some(dir), Some(name)) = (path.parent(), path.file_name().and_then(|name| name.to_str())) else {
@@ -109,7 +109,7 @@ fn included(inside: &Inside, pattern: &str) -> Vec<PathBuf> {
     found.into_iter().filter(|(name, _)| pattern.matches(name)).map(|(name, _)| dir.join(name)).collect()
 }
 
-/// The loader of Alpine has a path of its own, and forgets its usual one when a file says another.
+/// musl's loader has a path file of its own, which replaces its default path.
 fn musl(inside: &Inside, folders: &[String]) -> std::io::Result<()> {
     if !inside.is_file(Path::new("/etc/alpine-release")) || folders.is_empty() {
         return Ok(());

@@ -1,8 +1,8 @@
-//! What a container runtime runs while it makes a container with a GPU: the hooks that a CDI spec names.
+//! The OCI hooks that a CDI spec names: a container runtime runs them when it creates a GPU container.
 //!
-//! A hook runs as root and works on a file system that the image's author made: every path is resolved inside the
-//! container's root ([`inside`]), and nothing outside of it is touched. A hook that finds nothing to do succeeds; one
-//! that is unknown succeeds too, since a newer spec must not keep containers from starting.
+//! A hook runs as root on a file system of an untrusted image: every path is resolved inside the container's root
+//! ([`inside`]), and nothing outside of it is touched. A hook with nothing to do succeeds; so does an unknown one,
+//! since a newer spec must not keep containers from starting.
 
 mod compat;
 mod elf;
@@ -22,9 +22,8 @@ use crate::roles::{Entry, entry};
 use crate::{Cx, Error, Result};
 use inside::Inside;
 
-/// The hooks in the agent's list.
-pub(crate) const HOOK: Entry =
-    entry!("hook", "What a container runtime runs while it makes a container", Options, run_words);
+/// The `hook` command in the agent's list.
+pub(crate) const HOOK: Entry = entry!("hook", "Run a CDI hook for a container runtime", Options, run_words);
 
 #[derive(Debug, Clone, clap::Args)]
 #[command(disable_help_flag = true)]
@@ -51,13 +50,13 @@ struct Line {
 
 #[derive(Debug, clap::Subcommand)]
 enum Hook {
-    /// Makes links in the container.
+    /// Creates symlinks in the container.
     CreateSymlinks {
         /// `<target>::<link>`.
         #[arg(long)]
         link: Vec<String>,
     },
-    /// Lets a newer CUDA of the image work with the driver of the host.
+    /// Enables the CUDA forward compatibility libraries of the image.
     EnableCudaCompat {
         /// Version of the host's driver.
         #[arg(long, default_value = "")]
@@ -65,35 +64,35 @@ enum Hook {
         /// Newest CUDA that the host's driver supports.
         #[arg(long, default_value = "")]
         host_cuda_version: String,
-        /// Where the image has its newer libraries.
+        /// Directory of the forward compatibility libraries.
         #[arg(long, default_value = compat::ROOT)]
         cuda_compat_container_root: String,
     },
-    /// Tells the container's loader where libraries are.
+    /// Updates the ldconfig cache of the container.
     UpdateLdcache {
-        /// A directory of libraries.
+        /// A library directory.
         #[arg(long)]
         folder: Vec<String>,
         /// The host's ldconfig.
         #[arg(long, default_value = "")]
         ldconfig_path: String,
     },
-    /// Keeps the driver from making device nodes in the container.
+    /// Keeps the driver from creating device nodes in the container.
     DisableDeviceNodeModification,
-    /// Tells graphics libraries which GPUs are the container's.
+    /// Limits graphics libraries to the GPUs of the container.
     UpdateApplicationProfile,
-    /// Changes who may enter a directory.
+    /// Changes the mode of a directory.
     Chmod {
-        /// In octal.
+        /// Mode in octal.
         #[arg(long)]
         mode: String,
-        /// The directory.
+        /// Paths to change.
         #[arg(long)]
         path: Vec<String>,
     },
 }
 
-/// The hooks that there are; others are of the future.
+/// Known hooks; others may be newer.
 const KNOWN: [&str; 6] = [
     "create-symlinks",
     "enable-cuda-compat",
@@ -103,7 +102,7 @@ const KNOWN: [&str; 6] = [
     "chmod",
 ];
 
-/// Runs the hook that `words` name, without the program's own name, on the container that `input` describes.
+/// Runs the hook named by `words` (without the program name) on the container that `input` describes.
 pub fn run(words: &[String], input: &mut dyn Read) -> Result<()> {
     let name = words.iter().find(|word| !word.starts_with('-'));
     let Some(name) = name.filter(|name| KNOWN.contains(&name.as_str())) else {
@@ -128,7 +127,7 @@ pub fn run(words: &[String], input: &mut dyn Read) -> Result<()> {
     }
 }
 
-/// What was tried, for an error of the file system.
+/// Wraps an I/O error with the failed operation.
 fn failed(what: impl Into<String>) -> impl FnOnce(std::io::Error) -> Error {
     let what = what.into();
     |source| Error::Io { what, source }

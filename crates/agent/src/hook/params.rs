@@ -1,5 +1,5 @@
-//! `disable-device-node-modification`: the driver's library makes device nodes that are missing, unless the driver's
-//! parameters say not to. The container gets a copy of them that says so.
+//! `disable-device-node-modification`: libcuda creates missing device nodes unless the driver's parameters forbid it.
+//! The container gets a copy of them that does.
 
 use std::os::fd::AsRawFd;
 use std::path::Path;
@@ -16,7 +16,7 @@ use crate::Result;
 
 const FILE: &str = "/proc/driver/nvidia/params";
 
-/// Gives the container its own parameters, where the driver's let it make device nodes.
+/// Mounts modified parameters into the container, if the driver's allow device node creation.
 pub(super) fn disable(inside: &Inside) -> Result<()> {
     let host = match std::fs::read_to_string(FILE) {
         Ok(text) => text,
@@ -30,7 +30,7 @@ pub(super) fn disable(inside: &Inside) -> Result<()> {
     }
 }
 
-/// The parameters with device nodes left alone; nothing when they are so already.
+/// The parameters with ModifyDeviceFiles off; `None` if it is already.
 pub(super) fn changed(text: &str) -> Option<String> {
     if !text.lines().any(|line| line == "ModifyDeviceFiles: 1") {
         return None;
@@ -42,7 +42,7 @@ pub(super) fn changed(text: &str) -> Option<String> {
     Some(text.lines().map(line).collect())
 }
 
-/// Mounts a file with this text over one of the container, from a file system of its own that no one else sees.
+/// Mounts a file with this text over one of the container, from a private tmpfs.
 pub(super) fn replace(inside: &Inside, path: &Path, text: &str) -> std::io::Result<()> {
     let target = inside.handle(path)?;
     let system = fsopen("tmpfs", FsOpenFlags::FSOPEN_CLOEXEC)?;
@@ -56,7 +56,7 @@ pub(super) fn replace(inside: &Inside, path: &Path, text: &str) -> std::io::Resu
     let tree = open_tree(&mount, "params", OpenTreeFlags::OPEN_TREE_CLONE | OpenTreeFlags::OPEN_TREE_CLOEXEC)?;
     let flags = MoveMountFlags::MOVE_MOUNT_F_EMPTY_PATH | MoveMountFlags::MOVE_MOUNT_T_EMPTY_PATH;
     move_mount(&tree, "", &target, "", flags)?;
-    // The handle of the mount leads to what is on top now.
+    // The mount handle resolves to what is on top now.
     let here = format!("/proc/self/fd/{}", tree.as_raw_fd());
     let flags = MountFlags::BIND | MountFlags::RDONLY | MountFlags::NOSUID | MountFlags::NODEV | MountFlags::NOEXEC;
     Ok(mount_remount(here, flags, "")?)

@@ -1,4 +1,5 @@
-//! `update-application-profile`: graphics libraries look at every GPU of the machine unless told which are theirs.
+//! `update-application-profile`: limits graphics libraries to the container's GPUs, as they enumerate all GPUs
+//! otherwise.
 
 use std::path::Path;
 
@@ -10,14 +11,14 @@ use crate::Result;
 
 const FILE: &str = "/etc/nvidia/nvidia-application-profiles-rc.d/10-container.conf";
 
-/// A node in the container's `/dev`.
+/// A device node in the container's `/dev`.
 pub(super) struct Node {
     pub(super) name: String,
     pub(super) is_char: bool,
     pub(super) minor: u32,
 }
 
-/// Writes which GPUs are the container's.
+/// Writes an application profile with the container's GPUs.
 pub(super) fn update(inside: &Inside) -> Result<()> {
     let found = inside.list(Path::new("/dev")).map_err(failed("cannot list the container's /dev"))?;
     let nodes: Vec<Node> = found
@@ -32,7 +33,7 @@ pub(super) fn update(inside: &Inside) -> Result<()> {
     inside.write(Path::new(FILE), text.as_bytes()).map_err(failed(format!("cannot write {FILE}")))
 }
 
-/// A bit for every GPU, by the number of its node, not of its name.
+/// A bit for every GPU, by minor number, not by file name.
 pub(super) fn mask(nodes: &[Node]) -> u64 {
     let gpu = |node: &&Node| {
         let number = node.name.strip_prefix("nvidia").unwrap_or_default();

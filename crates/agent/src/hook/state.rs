@@ -1,4 +1,4 @@
-//! Which container a hook is for: its state comes on standard input, its root from there or from its bundle.
+//! The OCI state of the hook's container, from standard input; its root comes from there or from the bundle.
 
 use std::io::Read;
 use std::path::{Path, PathBuf};
@@ -12,7 +12,7 @@ use crate::{Error, Result};
 struct State {
     #[serde(default)]
     bundle: PathBuf,
-    /// Not of the standard, but some runtimes say it.
+    /// Not in the OCI spec, but set by some runtimes.
     #[serde(default)]
     root: PathBuf,
 }
@@ -28,7 +28,7 @@ struct Root {
     path: PathBuf,
 }
 
-/// The container's root on the host; empty when nothing says it.
+/// The container's root on the host; empty if unknown.
 pub(super) fn container_root(file: Option<&Path>, input: &mut dyn Read) -> Result<PathBuf> {
     let mut text = String::new();
     let read = match file.filter(|file| *file != Path::new("-") && !file.as_os_str().is_empty()) {
@@ -36,7 +36,7 @@ pub(super) fn container_root(file: Option<&Path>, input: &mut dyn Read) -> Resul
         None => input.read_to_string(&mut text).map(drop),
     };
     read.map_err(failed("cannot read the container's state"))?;
-    let wrong = |error: serde_json::Error| Error::Outside(format!("the container's state is not understood: {error}"));
+    let wrong = |error: serde_json::Error| Error::External(format!("the container's state is not understood: {error}"));
     let state: State = serde_json::from_str(&text).map_err(wrong)?;
     if !state.root.as_os_str().is_empty() {
         return Ok(state.bundle.join(state.root));

@@ -6,7 +6,7 @@ use super::failed;
 use super::inside::Inside;
 use crate::{Error, Result};
 
-/// Makes links, each given as `<target>::<link>`.
+/// Creates symlinks, each given as `<target>::<link>`.
 pub(super) fn create(inside: &Inside, links: &[String]) -> Result<()> {
     for pair in links {
         let parts = pair.split_once("::").filter(|(target, link)| !target.is_empty() && !link.is_empty());
@@ -17,7 +17,7 @@ pub(super) fn create(inside: &Inside, links: &[String]) -> Result<()> {
     Ok(())
 }
 
-/// Changes who may enter directories; those that are not there are fine.
+/// Changes the mode of paths; missing ones are ignored.
 pub(super) fn chmod(inside: &Inside, mode: &str, paths: &[String]) -> Result<()> {
     let bits = u32::from_str_radix(mode, 8).ok().filter(|bits| *bits <= 0o7777);
     let bits = bits.ok_or_else(|| Error::Config(format!("--mode: '{mode}' is no mode; write it as 755")))?;

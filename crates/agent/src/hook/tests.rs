@@ -1,4 +1,4 @@
-//! Hooks on made-up container roots.
+//! Hooks on fake container roots.
 
 use std::os::unix::fs::symlink;
 use std::path::{Path, PathBuf};
@@ -185,7 +185,7 @@ fn the_hosts_root_is_refused() {
     assert!(error.contains("the container's root is the host's"), "{error}");
 }
 
-/// What follows needs rights that only root has; without them the kernel refuses, which is no fault of ours.
+/// The following tests need root; without it the kernel refuses.
 fn root() -> bool {
     rustix::process::geteuid().is_root()
 }
@@ -200,7 +200,7 @@ fn the_hosts_ldconfig_writes_the_containers_cache() {
     let name = |entry: &std::fs::DirEntry| entry.file_name().to_string_lossy().starts_with("libm.so");
     let some = lib.flatten().find(name).expect("a library");
     container.file("driver/libm.so.6", std::fs::read(some.path()).expect("read"));
-    // A thread of its own: it does not come back from the container's root.
+    // On its own thread: it stays in the container's root.
     let root = container.root();
     let done = std::thread::spawn(move || {
         let inside = Inside::open(&root).expect("a root");
@@ -226,7 +226,7 @@ fn parameters_are_covered_by_a_copy() {
     let root = container.root();
     let seen = std::thread::spawn(move || {
         // Only this thread sees the mount.
-        isolate::tests::leave_for_test()?;
+        isolate::tests::unshare_mounts_for_test()?;
         let inside = Inside::open(&root)?;
         params::replace(&inside, Path::new("/proc/driver/nvidia/params"), "ModifyDeviceFiles: 0\n")?;
         let path = root.join("proc/driver/nvidia/params");

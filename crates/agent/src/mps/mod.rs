@@ -1,8 +1,8 @@
-//! Runs the daemons that let processes share a GPU: one for each resource that is shared through MPS.
+//! Runs MPS control daemons: one for each resource that is shared through MPS.
 //!
-//! `plan` decides what runs; `daemon` keeps one running and says so in a file, which is what the device plugin
-//! watches: it hands out no shared device while its daemon is down. A changed config restarts only the daemons that it
-//! changes, since a restart ends their clients.
+//! `plan` decides which daemons run; `daemon` supervises one and maintains its `.started` file, which the device plugin
+//! watches: devices of a stopped daemon are unhealthy. A config change restarts only the daemons it affects, since a
+//! restart kills their clients.
 
 mod daemon;
 mod plan;
@@ -18,29 +18,29 @@ use tokio::sync::watch;
 use tokio::task::JoinHandle;
 use tokio_util::sync::CancellationToken;
 
-pub(crate) use daemon::ask;
+pub(crate) use daemon::send_command;
 pub(crate) use plan::{Daemon, plan, within_limits};
 
-use crate::config::{self, Flags, MigStrategy, ResourceName, Wrong};
-use crate::device_plugin::{Kernel, Platform, Settings, offer, word};
+use crate::config::{self, Flags, InvalidValue, MigStrategy, ResourceName};
+use crate::device_plugin::{KernelFiles, Platform, Settings, build_resources, word};
 use crate::files::Changes;
 use crate::roles::{Entry, entry};
 use crate::{Cx, Error, Result, files};
 
-/// The program that is daemon and client in one.
+/// The MPS control program: daemon and client in one.
 const PROGRAM: &str = "nvidia-cuda-mps-control";
-/// A question that any running daemon answers.
-const QUESTION: &str = "get_default_active_thread_percentage";
-/// Time after which a failed start is tried again, and the hardware looked at.
-const RETRY: Duration = Duration::from_secs(30);
+/// A command that every running daemon answers.
+const PING_COMMAND: &str = "get_default_active_thread_percentage";
+/// Resync interval, and maximum backoff.
+const RESYNC_INTERVAL: Duration = Duration::from_secs(30);
 
 /// Flags of the MPS daemon.
 #[derive(Debug, Clone, Default, clap::Args)]
 pub struct Options {
-    /// The config file that the device plugin has too.
+    /// The config file, shared with the device plugin.
     #[arg(long, env = "CONFIG_FILE")]
     pub config_file: Option<PathBuf>,
-    /// How MIG devices are offered: none, single or mixed.
+    /// MIG strategy: none, single or mixed.
     #[arg(long, env = "MIG_STRATEGY")]
     pub mig_strategy: Option<String>,
     /// What to do instead of running daemons.
@@ -55,54 +55,54 @@ pub enum Command {
     MountShm,
 }
 
-/// This role in the agent's list.
+/// This role's entry in the agent's list.
 pub(crate) const ROLE: Entry =
-    entry!(capstan_node::MPS_CONTROL_DAEMON.name, "Run the daemons that let processes share a GPU", Options, run);
+    entry!(capstan_node::MPS_CONTROL_DAEMON.name, "Run MPS control daemons for shared GPUs", Options, run);
 
-/// Directory of a resource, as this process sees it.
+/// MPS directory of a resource.
 pub(crate) fn directory(root: &Path, resource: &ResourceName) -> PathBuf {
     root.join("mps").join(resource.as_str())
 }
 
-/// Whether the daemon of a resource says that it runs.
+/// Whether the `.started` file of a resource's daemon exists.
 pub(crate) fn started(root: &Path, resource: &ResourceName) -> bool {
     directory(root, resource).join(".started").exists()
 }
 
-/// Whether the daemon of a resource answers; else why not.
-pub(crate) async fn answers(root: &Path, roots: &Roots, resource: &ResourceName) -> Result<(), String> {
+/// Checks that the daemon of a resource responds.
+pub(crate) async fn ping(root: &Path, roots: &Roots, resource: &ResourceName) -> Result<(), String> {
     if !started(root, resource) {
         return Err("it has not started".into());
     }
-    ask(roots, &directory(root, resource).join("pipe"), QUESTION).await.map(drop)
+    send_command(roots, &directory(root, resource).join("pipe"), PING_COMMAND).await.map(drop)
 }
 
-/// Runs daemons until told to stop, or mounts their shared memory.
+/// Runs the daemons until stopped, or mounts their shared memory.
 pub async fn run(options: Options, cx: Cx) -> Result<()> {
     if let Some(Command::MountShm) = options.command {
         return shm::mount(&cx.root);
     }
     let options = Options { config_file: cx.path_of(options.config_file), ..options };
     let mut hangup = signal(SignalKind::hangup()).map_err(|source| Error::Io { what: "SIGHUP".into(), source })?;
-    let mut keeper = DaemonSupervisor { cx: cx.clone(), running: BTreeMap::new(), changed: watch::Sender::new(()) };
-    let mut changed = keeper.changed.subscribe();
+    let mut supervisor = DaemonSupervisor { cx: cx.clone(), running: BTreeMap::new(), changed: watch::Sender::new(()) };
+    let mut changed = supervisor.changed.subscribe();
     let ready = cx.root.join("mps/.ready");
     loop {
         let dir = options.config_file.as_deref().and_then(Path::parent).map(Path::to_owned);
         let mut changes = Changes::of(&dir.as_deref().into_iter().collect::<Vec<_>>());
-        match wanted(&options, &cx).await {
-            Ok(daemons) => keeper.keep(daemons).await,
+        match desired_daemons(&options, &cx).await {
+            Ok(daemons) => supervisor.reconcile(daemons).await,
             Err(error @ Error::Hardware(_)) => tracing::warn!(%error, "GPUs not readable; retrying"),
             Err(error) => {
-                keeper.keep(Vec::new()).await;
+                supervisor.reconcile(Vec::new()).await;
                 return Err(error);
             }
         }
-        let again = async {
+        let next_pass = async {
             loop {
-                keeper.tell(&ready);
+                supervisor.write_ready_file(&ready);
                 tokio::select! {
-                    () = changes.next(RETRY) => return,
+                    () = changes.next(RESYNC_INTERVAL) => return,
                     _ = hangup.recv() => return,
                     _ = changed.changed() => {}
                 }
@@ -110,15 +110,15 @@ pub async fn run(options: Options, cx: Cx) -> Result<()> {
         };
         tokio::select! {
             () = cx.stop.cancelled() => break,
-            () = again => {}
+            () = next_pass => {}
         }
     }
-    keeper.keep(Vec::new()).await;
+    supervisor.reconcile(Vec::new()).await;
     files::remove(&ready)
 }
 
-/// The daemons that config and hardware ask for.
-async fn wanted(options: &Options, cx: &Cx) -> Result<Vec<Daemon>> {
+/// The daemons for the current config and hardware.
+async fn desired_daemons(options: &Options, cx: &Cx) -> Result<Vec<Daemon>> {
     let text = match options.config_file.as_ref().filter(|file| !file.as_os_str().is_empty()) {
         None => String::new(),
         Some(file) => std::fs::read_to_string(file)
@@ -126,31 +126,31 @@ async fn wanted(options: &Options, cx: &Cx) -> Result<Vec<Daemon>> {
     };
     let settings = settings(options, &text)?;
     let (source, root) = (cx.hardware.clone(), cx.root.clone());
-    let looked = tokio::task::spawn_blocking(move || {
+    let result = tokio::task::spawn_blocking(move || {
         let inventory = source.get()?.inventory()?;
-        let kernel = Kernel::read(&root, &inventory);
+        let kernel = KernelFiles::read(&root, &inventory);
         Ok::<_, Error>((inventory, kernel))
     });
-    let (inventory, kernel) = looked.await.map_err(|error| Error::Outside(error.to_string()))??;
-    let offered = offer(Platform::Nvml, &inventory, &settings, &kernel)?;
-    Ok(plan(&offered.resources, &settings.sharing))
+    let (inventory, kernel) = result.await.map_err(|error| Error::External(error.to_string()))??;
+    let built = build_resources(Platform::Nvml, &inventory, &settings, &kernel)?;
+    Ok(plan(&built.resources, &settings.sharing))
 }
 
-fn settings(options: &Options, text: &str) -> Result<Settings, Wrong> {
-    let said = Flags {
+fn settings(options: &Options, text: &str) -> Result<Settings, InvalidValue> {
+    let flags = Flags {
         mig_strategy: word("--mig-strategy", options.mig_strategy.as_deref(), MigStrategy::CHOICES)?,
-        // Where it is on the host matters to containers only; here it is always in the same place.
+        // The host path matters to containers only; this process always uses /mps.
         mps_root: Some("/mps".into()),
         ..Flags::default()
     };
     let parsed = config::parse(text)?;
-    for remark in parsed.remarks {
-        tracing::warn!(remark, "config remark");
+    for warning in parsed.warnings {
+        tracing::warn!(warning, "config warning");
     }
-    Settings::resolve(said, parsed.config)
+    Settings::resolve(flags, parsed.config)
 }
 
-/// The daemons that run.
+/// The running daemons.
 struct DaemonSupervisor {
     cx: Cx,
     running: BTreeMap<ResourceName, Running>,
@@ -165,11 +165,11 @@ struct Running {
 }
 
 impl DaemonSupervisor {
-    /// Ends daemons that are not wanted or wanted otherwise, and starts those that are missing.
-    async fn keep(&mut self, wanted: Vec<Daemon>) {
-        let stays = |running: &Running| wanted.contains(&running.daemon);
+    /// Stops daemons that are no longer wanted or changed, and starts missing ones.
+    async fn reconcile(&mut self, wanted: Vec<Daemon>) {
+        let unchanged = |running: &Running| wanted.contains(&running.daemon);
         let gone: Vec<ResourceName> =
-            self.running.iter().filter(|(_, running)| !stays(running)).map(|(name, _)| name.clone()).collect();
+            self.running.iter().filter(|(_, running)| !unchanged(running)).map(|(name, _)| name.clone()).collect();
         for name in gone {
             if let Some(running) = self.running.remove(&name) {
                 running.stop.cancel();
@@ -178,19 +178,20 @@ impl DaemonSupervisor {
         }
         for daemon in wanted {
             if !self.running.contains_key(&daemon.resource) {
-                let (stop, (up_in, up)) = (CancellationToken::new(), watch::channel(false));
-                let kept = daemon::keep(daemon.clone(), self.cx.clone(), up_in, self.changed.clone(), stop.clone());
-                let task = tokio::spawn(kept);
+                let (stop, (up_sender, up)) = (CancellationToken::new(), watch::channel(false));
+                let supervised =
+                    daemon::supervise(daemon.clone(), self.cx.clone(), up_sender, self.changed.clone(), stop.clone());
+                let task = tokio::spawn(supervised);
                 self.running.insert(daemon.resource.clone(), Running { daemon, up, stop, task });
             }
         }
     }
 
-    /// Says in a file whether all daemons run.
-    fn tell(&self, ready: &Path) {
+    /// Writes the ready file if all daemons run, else removes it.
+    fn write_ready_file(&self, ready: &Path) {
         let all = !self.running.is_empty() && self.running.values().all(|running| *running.up.borrow());
-        let told = if all { files::write(ready, b"") } else { files::remove(ready) };
-        if let Err(error) = told {
+        let written = if all { files::write(ready, b"") } else { files::remove(ready) };
+        if let Err(error) = written {
             tracing::warn!(%error, "MPS readiness file not written");
         }
     }

@@ -1,8 +1,8 @@
-//! Which daemons run, and what each client of theirs may use.
+//! Which daemons run, and the limits of their clients.
 
 use capstan_hw::gpu::nvidia::ComputeCapability;
 
-use crate::config::{Replicated, ResourceName, Sharing, SharingStrategy, Wrong};
+use crate::config::{InvalidValue, Replicated, ResourceName, Sharing, SharingStrategy};
 use crate::device_plugin::{Device, Resource};
 
 /// The daemon of one resource.
@@ -10,16 +10,16 @@ use crate::device_plugin::{Device, Resource};
 pub(crate) struct Daemon {
     /// The resource.
     pub resource: ResourceName,
-    /// UUIDs of its GPUs: a daemon sees no others, so that two of them do not get into each other's way.
+    /// UUIDs of its GPUs: a daemon sees no others, so that daemons do not conflict.
     pub gpus: Vec<String>,
-    /// Memory in MiB that a client may pin on each of them, in the same order.
+    /// Pinned memory limit of a client in MiB, for each GPU in the same order.
     pub memory_mib: Vec<u64>,
-    /// Part of the multiprocessors that a client may use.
+    /// Active thread percentage of a client.
     pub thread_percentage: u32,
 }
 
 impl Daemon {
-    /// What the daemon is told when it runs. GPUs are counted as the daemon sees them.
+    /// Control commands to run after start. GPUs are numbered as the daemon sees them.
     pub(crate) fn commands(&self) -> Vec<String> {
         let limits = self.memory_mib.iter().enumerate();
         let limits = limits.map(|(place, memory)| format!("set_default_device_pinned_mem_limit {place} {memory}M"));
@@ -27,7 +27,7 @@ impl Daemon {
     }
 }
 
-/// The daemons of all resources that are shared through MPS.
+/// The daemons of all MPS-shared resources.
 pub(crate) fn plan(resources: &[Resource], sharing: &Sharing) -> Vec<Daemon> {
     let shared = resources.iter().filter(|resource| resource.sharing == SharingStrategy::Mps);
     let daemons = shared.filter_map(|resource| {
@@ -44,18 +44,18 @@ pub(crate) fn plan(resources: &[Resource], sharing: &Sharing) -> Vec<Daemon> {
     daemons.collect()
 }
 
-/// Clients that one GPU serves at a time.
+/// Maximum number of MPS clients per GPU.
 fn clients(compute: ComputeCapability) -> u32 {
     if compute >= (ComputeCapability { major: 7, minor: 5 }) { 48 } else { 16 }
 }
 
-/// Whether every GPU can serve so many clients.
-pub(crate) fn within_limits(shared: &Replicated, devices: &[Device]) -> Result<(), Wrong> {
+/// Checks the replicas against the client limit of every GPU.
+pub(crate) fn within_limits(shared: &Replicated, devices: &[Device]) -> Result<(), InvalidValue> {
     for device in devices {
         let most = clients(device.compute);
         if shared.replicas > most {
             let field = format!("sharing.mps replicas of {}", shared.name);
-            return Err(Wrong::new(
+            return Err(InvalidValue::new(
                 field,
                 shared.replicas,
                 format!("are too many for {}; write {most} or less", device.id),

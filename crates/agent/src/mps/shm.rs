@@ -1,4 +1,4 @@
-//! The shared memory of MPS daemons and their clients, and the right of containers to reach their pipes.
+//! The shared memory of MPS daemons and clients, and the SELinux label of their pipes.
 
 use std::path::Path;
 
@@ -7,12 +7,12 @@ use rustix::mount::{MountFlags, UnmountFlags, mount as mount_at, unmount};
 
 use crate::{Error, Result};
 
-/// Mounts the shared memory at `/mps/shm`, in place of one that an earlier pod left.
+/// Mounts the shared memory at `/mps/shm`, replacing one left by an earlier pod.
 pub(super) fn mount(root: &Path) -> Result<()> {
     let dir = root.join("mps/shm");
     let failed =
         |what: &str, source: std::io::Error| Error::Io { what: format!("cannot {what} {}", dir.display()), source };
-    // Nothing may be mounted there.
+    // It may not be mounted: ignore the error.
     let _ = unmount(&dir, UnmountFlags::DETACH);
     std::fs::create_dir_all(&dir).map_err(|source| failed("make", source))?;
     let memory = std::fs::read_to_string(root.join("proc/meminfo")).unwrap_or_default();
@@ -28,7 +28,7 @@ fn size(meminfo: &str) -> String {
     total.map_or_else(|| "65536k".into(), |kilobytes| format!("{}k", kilobytes / 2))
 }
 
-/// Lets containers reach a directory where SELinux is on.
+/// Relabels a directory for containers, where SELinux is enabled.
 pub(super) fn relabel(root: &Path, dir: &Path) {
     if !root.join("sys/fs/selinux/enforce").exists() {
         return;

@@ -1,4 +1,4 @@
-//! Daemons of a script that stands in for the real program.
+//! MPS daemons, with a shell script as the control program.
 
 use std::os::unix::fs::PermissionsExt;
 use std::sync::Arc;
@@ -7,20 +7,21 @@ use capstan_hw::fake::{Fake, Model, node};
 use capstan_hw::gpu::nvidia::Source;
 
 use super::*;
-use crate::device_plugin::Offer;
+use crate::device_plugin::ResourceSet;
 
 const SHARED: &str = "sharing: {mps: {resources: [{name: gpu, replicas: 4}]}}";
 
-fn offered(recording: &capstan_hw::fake::Recording, text: &str) -> Result<Vec<Daemon>, Wrong> {
+fn planned(recording: &capstan_hw::fake::Recording, text: &str) -> Result<Vec<Daemon>, InvalidValue> {
     let settings = settings(&Options::default(), text)?;
-    let Offer { resources, .. } = offer(Platform::Nvml, &recording.inventory, &settings, &Kernel::default())?;
+    let ResourceSet { resources, .. } =
+        build_resources(Platform::Nvml, &recording.inventory, &settings, &KernelFiles::default())?;
     Ok(plan(&resources, &settings.sharing))
 }
 
 #[test]
 fn each_client_gets_its_part_of_the_gpus() {
     let recording = node(Model::H200, 2);
-    let daemons = offered(&recording, SHARED).expect("a plan");
+    let daemons = planned(&recording, SHARED).expect("a plan");
     let [daemon] = &daemons[..] else { panic!("{daemons:?}") };
     assert_eq!(daemon.gpus, [recording.inventory.gpus[0].uuid.clone(), recording.inventory.gpus[1].uuid.clone()]);
     assert_eq!(
@@ -37,7 +38,7 @@ fn each_client_gets_its_part_of_the_gpus() {
 fn limits_can_be_set_by_hand() {
     let own =
         "sharing: {mps: {resources: [{name: gpu, replicas: 3, activeThreadPercentage: 34, pinnedMemoryMiB: 1000}]}}";
-    let daemons = offered(&node(Model::H200, 1), own).expect("a plan");
+    let daemons = planned(&node(Model::H200, 1), own).expect("a plan");
     assert_eq!((daemons[0].thread_percentage, daemons[0].memory_mib.clone()), (34, vec![1000]));
 }
 
@@ -47,7 +48,7 @@ fn a_gpu_has_a_limit_of_clients() {
         let mut recording = node(Model::A100, 1);
         recording.inventory.gpus[0].compute =
             capstan_hw::gpu::nvidia::ComputeCapability { major: compute.0, minor: compute.1 };
-        offered(&recording, &format!("sharing: {{mps: {{resources: [{{name: gpu, replicas: {replicas}}}]}}}}"))
+        planned(&recording, &format!("sharing: {{mps: {{resources: [{{name: gpu, replicas: {replicas}}}]}}}}"))
     };
     for (replicas, compute, fits) in
         [(15, (7, 0), true), (16, (7, 0), true), (17, (7, 0), false), (48, (7, 5), true), (49, (9, 0), false)]
@@ -61,17 +62,17 @@ fn a_gpu_has_a_limit_of_clients() {
 #[test]
 fn mig_and_mps_do_not_go_together() {
     let cut = node(Model::H200, 1).with_mig(0, &["1g.18gb"]);
-    assert!(offered(&cut, SHARED).expect_err("refused").to_string().contains("switch MIG off"));
+    assert!(planned(&cut, SHARED).expect_err("refused").to_string().contains("switch MIG off"));
     let mixed = format!("flags: {{migStrategy: mixed}}\n{SHARED}");
-    assert!(offered(&node(Model::H200, 1), &mixed).expect_err("refused").to_string().contains("migStrategy"));
+    assert!(planned(&node(Model::H200, 1), &mixed).expect_err("refused").to_string().contains("migStrategy"));
 }
 
 #[test]
 fn without_mps_there_are_no_daemons() {
-    assert_eq!(offered(&node(Model::H200, 1), "").expect("a plan"), []);
+    assert_eq!(planned(&node(Model::H200, 1), "").expect("a plan"), []);
 }
 
-/// Daemon and client: the daemon leaves its process number, by which the client finds and ends it.
+/// Daemon and client: the daemon writes its PID, which the client uses to stop it.
 const SCRIPT: &str = r#"#!/bin/sh
 control="$CUDA_MPS_PIPE_DIRECTORY/control"
 if [ "$1" = -f ]; then
@@ -113,7 +114,7 @@ impl Bench {
         self.dir.path().join("mps").join(name)
     }
 
-    /// Waits until files are as wanted.
+    /// Waits until files match.
     async fn until(&self, what: &str, wanted: impl Fn(&Self) -> bool) {
         let waited = tokio::time::timeout(Duration::from_secs(30), async {
             loop {
@@ -141,10 +142,10 @@ async fn a_daemon_is_told_its_limits_started_again_and_ended() {
     assert!(told.contains("set_default_active_thread_percentage 25"), "{told}");
     let gpus = std::fs::read_to_string(bench.file("nvidia.com/gpu/pipe/gpus")).expect("a list");
     assert!(gpus.contains(&uuid), "{gpus}");
-    assert_eq!(answers(bench.dir.path(), &bench.cx.roots, &ResourceName::gpu()).await, Ok(()));
+    assert_eq!(ping(bench.dir.path(), &bench.cx.roots, &ResourceName::gpu()).await, Ok(()));
 
     std::fs::remove_file(bench.file("nvidia.com/gpu/pipe/gpus")).expect("removed");
-    ask(&bench.cx.roots, &bench.file("nvidia.com/gpu/pipe"), "crash").await.expect("told");
+    send_command(&bench.cx.roots, &bench.file("nvidia.com/gpu/pipe"), "crash").await.expect("told");
     bench.until("started again", |bench| bench.file("nvidia.com/gpu/pipe/gpus").exists()).await;
     bench
         .until("ready again", |bench| bench.file(".ready").exists() && bench.file("nvidia.com/gpu/.started").exists())
@@ -158,6 +159,7 @@ async fn a_daemon_is_told_its_limits_started_again_and_ended() {
 
 #[tokio::test]
 async fn a_node_without_the_program_is_told_so() {
-    let error = ask(&Roots::new("/", "/nonexistent", None), Path::new("/x"), QUESTION).await.expect_err("missing");
+    let error =
+        send_command(&Roots::new("/", "/nonexistent", None), Path::new("/x"), PING_COMMAND).await.expect_err("missing");
     assert!(error.contains("is the driver installed?"), "{error}");
 }

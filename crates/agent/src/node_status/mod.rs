@@ -1,5 +1,5 @@
-//! How far a node is, as metrics: which checks have passed, whether the driver still answers, how many GPUs pods may
-//! have. It only looks: no barrier that pods wait for is ever touched from here.
+//! Node status metrics: which validations passed, whether the driver responds, how many GPUs are allocatable.
+//! Read-only: it never touches a validation file.
 
 use std::fmt::Write;
 use std::net::{Ipv6Addr, SocketAddr};
@@ -18,22 +18,22 @@ use crate::roles::{Entry, entry};
 use crate::validator::{self, World, checks};
 use crate::{Cx, Error, Result};
 
-/// This role in the agent's list. It has the validator's flags, of which one has no default there.
+/// This role's entry in the agent's list. It has the validator's flags, one of which has no default there.
 pub(crate) const ROLE: Entry = Entry {
     options: |command| {
         let component = |arg: clap::Arg| arg.required(false).default_value(COMPONENT);
         (validator::ROLE.options)(command).mut_arg("component", component)
     },
-    ..entry!(capstan_node::NODE_STATUS_EXPORTER.name, "Serve how far the node is, as metrics", validator::Options, run)
+    ..entry!(capstan_node::NODE_STATUS_EXPORTER.name, "Serve node status metrics", validator::Options, run)
 };
 
-/// The validator's component that stands for this role.
+/// The validator component of this role.
 pub(crate) const COMPONENT: &str = "metrics";
 
-/// How old an answer of the driver may be.
-const FRESH: Duration = Duration::from_secs(60);
+/// Maximum age of the cached driver result.
+const DRIVER_TTL: Duration = Duration::from_secs(60);
 
-/// Files that say that a check has passed, and their metric.
+/// Validation files and their metrics.
 const FILES: [(&str, &str); 4] = [
     ("gpu_operator_node_driver_ready", validation::DRIVER),
     ("gpu_operator_node_toolkit_ready", validation::TOOLKIT),
@@ -41,9 +41,9 @@ const FILES: [(&str, &str); 4] = [
     ("gpu_operator_node_cuda_ready", validation::CUDA),
 ];
 
-/// What was last known of things that are not asked at every scrape.
+/// Values that are cached between scrapes.
 #[derive(Default)]
-struct Known {
+struct Cached {
     facts: Option<NodeFacts>,
     devices_seen: Option<i64>,
     driver: Option<(Instant, bool)>,
@@ -54,10 +54,10 @@ struct Status {
     world: World,
     node: String,
     started: i64,
-    known: Mutex<Known>,
+    known: Mutex<Cached>,
 }
 
-/// Serves until told to stop.
+/// Serves metrics until stopped.
 pub async fn run(options: validator::Options, cx: Cx) -> Result<()> {
     if options.metrics_port == 0 {
         return Err(Error::Config(
@@ -70,9 +70,9 @@ pub async fn run(options: validator::Options, cx: Cx) -> Result<()> {
     let node = options.node_name.clone();
     let world = World::new(options, cx).await?;
     let status = Arc::new(Status { world, node, started: now(), known: Mutex::default() });
-    let follow = follow(status.clone());
+    let watch = watch_node(status.clone());
     let serve = serve(listener, status);
-    stop.run_until_cancelled(async { tokio::join!(serve, follow) }).await;
+    stop.run_until_cancelled(async { tokio::join!(serve, watch) }).await;
     Ok(())
 }
 
@@ -80,10 +80,10 @@ fn now() -> i64 {
     jiff::Timestamp::now().as_second()
 }
 
-/// Keeps up with the node's own object. Without an API server, the count of devices is -1.
-async fn follow(status: Arc<Status>) {
-    let mut seen = (status.world.watch)();
-    while let Some(facts) = seen.next().await {
+/// Watches the Node. Without an API server, the device count is -1.
+async fn watch_node(status: Arc<Status>) {
+    let mut changes = (status.world.watch)();
+    while let Some(facts) = changes.next().await {
         let mut known = status.known.lock().unwrap_or_else(PoisonError::into_inner);
         known.facts = facts.ok();
         if known.facts.as_ref().is_some_and(|facts| devices(facts) > 0) {
@@ -108,7 +108,7 @@ async fn serve(listener: TcpListener, status: Arc<Status>) {
             async move {
                 match request.uri().path() {
                     "/metrics" => {
-                        status.ask_driver().await;
+                        status.refresh_driver().await;
                         answer(StatusCode::OK, "text/plain; version=0.0.4; charset=utf-8", status.page())
                     }
                     _ => text(StatusCode::NOT_FOUND, "try /metrics\n"),
@@ -120,13 +120,13 @@ async fn serve(listener: TcpListener, status: Arc<Status>) {
 }
 
 impl Status {
-    fn known(&self) -> std::sync::MutexGuard<'_, Known> {
+    fn known(&self) -> std::sync::MutexGuard<'_, Cached> {
         self.known.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Asks the driver again when the last answer is old.
-    async fn ask_driver(&self) {
-        let fresh = self.known().driver.is_some_and(|(at, _)| at.elapsed() < FRESH);
+    /// Queries the driver again if the cached result is too old.
+    async fn refresh_driver(&self) {
+        let fresh = self.known().driver.is_some_and(|(at, _)| at.elapsed() < DRIVER_TTL);
         if fresh {
             return;
         }
@@ -147,7 +147,7 @@ impl Status {
         let mut values: Vec<(&str, &str, i64)> =
             vec![("gpu_operator_node_metrics_ready_ts_seconds", "When this exporter started", self.started)];
         for (name, file) in FILES {
-            // Only success counts: a file that cannot be looked at says nothing.
+            // Only success counts: a file that cannot be read is unknown.
             let there = self.world.exists(&self.world.options.output_dir.join(file));
             values.push((name, "Whether this check has passed on the node", there.into()));
         }

@@ -1,4 +1,4 @@
-//! How long a role that failed waits before it is started again.
+//! Restart backoff of roles.
 
 use std::time::Duration;
 
@@ -9,7 +9,7 @@ pub struct Backoff {
     pub initial: Duration,
     /// Longest delay.
     pub max: Duration,
-    /// A role that ran for so long has recovered: its next failure counts as the first one.
+    /// A role that ran this long has recovered: its next failure counts as the first.
     pub reset_after: Duration,
 }
 
@@ -20,8 +20,8 @@ impl Default for Backoff {
 }
 
 impl Backoff {
-    /// The delay after so many failures in a row. `random` from 0 to 1 takes off up to a quarter, so that the agents of
-    /// many nodes do not come back at once.
+    /// Delay after this many consecutive failures. `random` (0 to 1) subtracts up to a quarter as jitter, so that
+    /// agents do not restart in lockstep.
     pub fn delay(&self, failures: u32, random: f64) -> Duration {
         let doublings = failures.saturating_sub(1).min(31);
         let whole = self.initial.saturating_mul(1 << doublings).min(self.max);

@@ -1,5 +1,5 @@
-//! Events on the Node about roles that fail and recover. Best effort: who reports never waits, and an API server that
-//! does not take an event costs one line of the log.
+//! Node events about failing and recovering roles. Best effort: reporting never blocks, and a rejected event is only
+//! logged.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -11,25 +11,25 @@ use tokio::time::Instant;
 
 use crate::Cx;
 
-/// A role that goes on failing is reported again after this time.
+/// A role that keeps failing is reported again after this interval.
 const REPEAT_INTERVAL: Duration = Duration::from_secs(600);
-/// How long the API server may take.
+/// Timeout of an API request.
 const REQUEST_TIMEOUT: Duration = Duration::from_secs(10);
-/// More events than these wait for nobody.
+/// Queue length; further events are dropped.
 const QUEUE: usize = 64;
-/// The longest note that the API server takes.
+/// Maximum length of an event note.
 const NOTE_LENGTH: usize = 1024;
 
-/// What became of a role.
+/// A state change of a role.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum Change {
-    /// It failed so many times in a row, and why.
+    /// It failed this many times in a row, with the last error.
     Failed(u32, String),
-    /// It runs again, for long enough to count on it.
+    /// It has run long enough to count as recovered.
     Recovered,
 }
 
-/// Where supervisors report. Cheap to clone.
+/// Reports events of supervisors. Cheap to clone.
 #[derive(Clone)]
 pub(super) struct NodeEvents(mpsc::Sender<(&'static str, Change)>);
 
@@ -41,7 +41,7 @@ impl NodeEvents {
         Self(sender)
     }
 
-    /// Reports a change, and does not wait.
+    /// Reports a change without blocking.
     pub(super) fn report(&self, role: &'static str, change: Change) {
         let _ = self.0.try_send((role, change));
     }
@@ -51,7 +51,7 @@ async fn write(mut changes: mpsc::Receiver<(&'static str, Change)>, node: String
     let mut throttle = Throttle::default();
     let mut refused = false;
     while let Some((role, change)) = changes.recv().await {
-        if !throttle.lets(role, &change, Instant::now()) {
+        if !throttle.allows(role, &change, Instant::now()) {
             continue;
         }
         let written = tokio::time::timeout(REQUEST_TIMEOUT, publish(&cx, &node, role, &change)).await;
@@ -78,7 +78,7 @@ async fn publish(cx: &Cx, node: &str, role: &'static str, change: &Change) -> Re
     published.map_err(|error| error.to_string())
 }
 
-/// The Node as events of kubelets name it: `kubectl describe node` finds them by the name in place of the UID.
+/// The Node reference as in kubelet events: `kubectl describe node` matches the name in place of the UID.
 fn about(node: &str) -> ObjectReference {
     ObjectReference {
         api_version: Some("v1".into()),
@@ -102,12 +102,12 @@ fn event(role: &str, change: &Change) -> Event {
     Event { type_, reason: reason.into(), note: Some(note), action: "Restart".into(), secondary: None }
 }
 
-/// Which changes are worth an event: the first failure, a failure that lasts, and a recovery that follows one.
+/// Limits events: the first failure, a lasting failure, and the recovery from one.
 #[derive(Default)]
 struct Throttle(BTreeMap<&'static str, Instant>);
 
 impl Throttle {
-    fn lets(&mut self, role: &'static str, change: &Change, now: Instant) -> bool {
+    fn allows(&mut self, role: &'static str, change: &Change, now: Instant) -> bool {
         match change {
             Change::Recovered => self.0.remove(role).is_some(),
             Change::Failed(..) => {
@@ -129,13 +129,13 @@ mod tests {
     fn a_failure_is_told_once_until_it_lasts_or_ends() {
         let (mut throttle, start) = (Throttle::default(), Instant::now());
         let failed = || Change::Failed(1, "x".into());
-        assert!(!throttle.lets("exporter", &Change::Recovered, start), "nobody was told that it failed");
-        assert!(throttle.lets("exporter", &failed(), start));
-        assert!(!throttle.lets("exporter", &failed(), start + REPEAT_INTERVAL / 2));
-        assert!(throttle.lets("device-plugin", &failed(), start), "each role for itself");
-        assert!(throttle.lets("exporter", &failed(), start + REPEAT_INTERVAL));
-        assert!(throttle.lets("exporter", &Change::Recovered, start + REPEAT_INTERVAL));
-        assert!(throttle.lets("exporter", &failed(), start + REPEAT_INTERVAL));
+        assert!(!throttle.allows("exporter", &Change::Recovered, start), "nobody was told that it failed");
+        assert!(throttle.allows("exporter", &failed(), start));
+        assert!(!throttle.allows("exporter", &failed(), start + REPEAT_INTERVAL / 2));
+        assert!(throttle.allows("device-plugin", &failed(), start), "each role for itself");
+        assert!(throttle.allows("exporter", &failed(), start + REPEAT_INTERVAL));
+        assert!(throttle.allows("exporter", &Change::Recovered, start + REPEAT_INTERVAL));
+        assert!(throttle.allows("exporter", &failed(), start + REPEAT_INTERVAL));
     }
 
     #[test]

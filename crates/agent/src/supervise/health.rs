@@ -1,4 +1,4 @@
-//! How the roles of a process fare: what `/health`, metrics and whoever waits for a change are told.
+//! Health of the roles of a process: for `/health`, metrics and subscribers.
 
 use std::fmt::Write;
 
@@ -6,75 +6,75 @@ use jiff::Timestamp;
 use serde::Serialize;
 use tokio::sync::watch;
 
-/// What a role is doing.
+/// State of a role.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub enum State {
     /// It runs.
     Running,
-    /// It failed and waits to be started again.
+    /// It failed and waits for its restart.
     Backoff,
-    /// The node's label says that it should not run.
+    /// Its node label disables it.
     Paused,
-    /// It ended by itself, without a failure.
+    /// It ended without a failure.
     Completed,
 }
 
-/// What a failure was.
+/// Kind of a failure.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub enum FailureKind {
-    /// The role was told something wrong: somebody has to mend a flag, a variable or a file.
+    /// Invalid configuration: a flag, a variable or a file must be fixed.
     Configuration,
-    /// Something that the role needs failed.
+    /// An external error.
     Error,
     /// The role panicked.
     Panic,
 }
 
-/// Why a role last failed.
+/// The last failure of a role.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Failure {
     /// What it was.
     pub kind: FailureKind,
-    /// What the role said.
+    /// The error message.
     pub message: String,
-    /// When.
+    /// Its time.
     pub time: Timestamp,
 }
 
-/// How one role fares.
+/// Health of one role.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct RoleHealth {
     /// Its name.
     pub role: &'static str,
-    /// What it is doing.
+    /// Its state.
     pub state: State,
-    /// How often it was started again after a failure.
+    /// Restarts after failures.
     pub restarts: u64,
-    /// Failures since it last ran for long enough to have recovered.
+    /// Consecutive failures.
     pub failures: u32,
-    /// Why it last failed.
+    /// The last failure.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub last_failure: Option<Failure>,
 }
 
 impl RoleHealth {
-    /// Why it is not as it should be, if it is not. A first failure is given the time of its backoff.
-    fn complaint(&self) -> Option<String> {
+    /// Why it is unhealthy, if it is. A first failure is tolerated during its backoff.
+    fn unhealthy_reason(&self) -> Option<String> {
         let failing = self.state == State::Backoff && self.failures > 1;
         let failure = self.last_failure.as_ref().filter(|_| failing)?;
         Some(format!("role {} failed {} times in a row: {}", self.role, self.failures, failure.message))
     }
 }
 
-/// All roles of a process, at one moment.
+/// Health of all roles of a process.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Report {
-    /// Whether every role that should run does, or is in its first backoff.
+    /// Whether every enabled role runs or is in its first backoff.
     pub healthy: bool,
     /// Why not.
     pub reasons: Vec<String>,
@@ -82,26 +82,26 @@ pub struct Report {
     pub roles: Vec<RoleHealth>,
 }
 
-/// How the roles of a process fare, as their supervisor says. Empty for a role that runs without one.
+/// Health of the roles of a process, maintained by the supervisor. Empty for a role without one.
 #[derive(Debug, Default)]
 pub struct Health {
     roles: watch::Sender<Vec<RoleHealth>>,
 }
 
 impl Health {
-    /// All roles now.
+    /// The current health.
     pub fn report(&self) -> Report {
         let roles = self.roles.borrow().clone();
-        let reasons: Vec<String> = roles.iter().filter_map(RoleHealth::complaint).collect();
+        let reasons: Vec<String> = roles.iter().filter_map(RoleHealth::unhealthy_reason).collect();
         Report { healthy: reasons.is_empty(), reasons, roles }
     }
 
-    /// Tells of every change.
+    /// Subscribes to changes.
     pub fn subscribe(&self) -> watch::Receiver<Vec<RoleHealth>> {
         self.roles.subscribe()
     }
 
-    /// The same as metrics; nothing without a supervisor. A role that need not run has no `capstan_agent_role_up`.
+    /// Prometheus metrics; empty without a supervisor. A disabled or completed role has no `capstan_agent_role_up`.
     pub fn metrics(&self) -> String {
         let roles = self.roles.borrow();
         let mut out = String::new();
@@ -129,7 +129,7 @@ impl Health {
         out
     }
 
-    /// Notes that a role changed; one that was not known is new.
+    /// Updates a role; an unknown one is added.
     pub(super) fn update(&self, role: &'static str, change: impl FnOnce(&mut RoleHealth)) {
         self.roles.send_modify(|roles| {
             let known = roles.iter().position(|known| known.role == role);

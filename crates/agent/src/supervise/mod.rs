@@ -1,7 +1,7 @@
-//! Runs the roles of one process, each supervised on its own: one that fails or panics is started again with backoff,
-//! and the others do not notice. How they fare is in [`Health`], and on the Node as events.
+//! Supervises the roles of one process: a role that fails or panics is restarted with backoff, without effect on the
+//! others. Their state is in [`Health`] and in Node events.
 //!
-//! A role that follows a label of the node runs while that label is `true`, as if it had a pod of its own.
+//! A role with a node label runs while that label is `true`, as if it had a pod of its own.
 
 mod backoff;
 mod events;
@@ -26,21 +26,22 @@ use crate::roles::Role;
 use crate::{Cx, Error, Result};
 use events::{Change, NodeEvents};
 
-/// A node whose labels are not known within this time runs its roles: GPUs matter more than a pause.
+/// If the node's labels are not known within this time, roles run anyway: serving GPUs is more important than pausing a
+/// role.
 const LABELS_TIMEOUT: Duration = Duration::from_secs(10);
 
-/// How roles are supervised.
+/// Settings of the supervisor.
 #[derive(Debug, Clone, Default)]
 pub struct Settings {
-    /// Name of this node, for its labels and for events about it; none without.
+    /// Node name, for labels and events; empty for neither.
     pub node_name: String,
-    /// Whether a role runs only while its own label of the node is `true`.
+    /// Run a role only while its node label is `true`.
     pub follow_node_labels: bool,
-    /// How a role that failed is started again.
+    /// Restart backoff.
     pub backoff: Backoff,
 }
 
-/// Runs roles until they are told to stop, or until all have completed. No role that fails ends another.
+/// Runs roles until stopped, or until all have completed. A failing role ends no other.
 pub async fn supervise(roles: Vec<Role>, settings: Settings, cx: Cx) -> Result<()> {
     if !settings.follow_node_labels {
         return run(roles, None, settings, cx).await;
@@ -50,35 +51,35 @@ pub async fn supervise(roles: Vec<Role>, settings: Settings, cx: Cx) -> Result<(
     }
     let (sender, labels) = watch::channel(None);
     let facts = watch_node(settings.node_name.clone(), settings.backoff, cx.clone());
-    let watched = cx.stop.clone().run_until_cancelled_owned(pass_on(facts, sender));
+    let watched = cx.stop.clone().run_until_cancelled_owned(forward_labels(facts, sender));
     let watching = tokio::spawn(watched.with_current_subscriber());
     let ended = run(roles, Some(labels), settings, cx).await;
     watching.abort();
     ended
 }
 
-/// What is known of the node; nothing before the API server answered.
+/// The node's state; `None` before the first response of the API server.
 type Labels = watch::Receiver<Option<NodeFacts>>;
 
 async fn run(roles: Vec<Role>, labels: Option<Labels>, settings: Settings, cx: Cx) -> Result<()> {
     let events = NodeEvents::start(settings.node_name.clone(), &cx);
     let mut running = JoinSet::new();
     for role in roles {
-        // In the order of the list, and paused until its label is known.
+        // In the order of the list, paused until the label is known.
         cx.health.update(role.name(), |role| role.state = State::Paused);
         let label = capstan_node::role(role.name()).and_then(|role| role.deploy_label);
-        let wanted = label.zip(labels.clone()).map(|(label, labels)| Wanted { label, labels });
+        let enabled_by = label.zip(labels.clone()).map(|(label, labels)| EnableLabel { label, labels });
         let supervisor = Supervisor { role, backoff: settings.backoff, events: events.clone(), cx: cx.clone() };
-        running.spawn(supervisor.run(wanted).with_current_subscriber());
+        running.spawn(supervisor.run(enabled_by).with_current_subscriber());
     }
     while let Some(ended) = running.join_next().await {
         // Roles have tasks of their own: only a fault of the supervisor itself ends up here.
-        ended.map_err(|error| Error::Outside(error.to_string()))?;
+        ended.map_err(|error| Error::External(error.to_string()))?;
     }
     Ok(())
 }
 
-/// The node's own object as it changes. An API server that cannot be reached is tried again and again.
+/// Watches the Node; reconnects with backoff.
 fn watch_node(name: String, backoff: Backoff, cx: Cx) -> impl Stream<Item = Result<NodeFacts>> + Send {
     let connect = async move {
         let mut failures = 0;
@@ -97,7 +98,7 @@ fn watch_node(name: String, backoff: Backoff, cx: Cx) -> impl Stream<Item = Resu
     futures::stream::once(connect).flatten()
 }
 
-async fn pass_on(facts: impl Stream<Item = Result<NodeFacts>>, labels: watch::Sender<Option<NodeFacts>>) {
+async fn forward_labels(facts: impl Stream<Item = Result<NodeFacts>>, labels: watch::Sender<Option<NodeFacts>>) {
     let mut facts = std::pin::pin!(facts);
     while let Some(facts) = facts.next().await {
         match facts {
@@ -105,31 +106,31 @@ async fn pass_on(facts: impl Stream<Item = Result<NodeFacts>>, labels: watch::Se
             Err(error) => tracing::warn!(%error, "node labels not read; roles keep running"),
         }
     }
-    // Nothing new is known any more, but what was known holds.
+    // The watch ended; the last known labels still apply.
     std::future::pending().await
 }
 
-/// Whether the node's label lets a role run.
-struct Wanted {
+/// The node label that enables a role.
+struct EnableLabel {
     label: &'static str,
     labels: Labels,
 }
 
-impl Wanted {
-    fn unwanted(&self, facts: Option<&NodeFacts>) -> bool {
+impl EnableLabel {
+    fn disables(&self, facts: Option<&NodeFacts>) -> bool {
         facts.is_some_and(|facts| facts.label(self.label) != Some("true"))
     }
 
-    /// Waits a while for the first word of the API server.
-    async fn known(&mut self) {
+    /// Waits for the first response of the API server, with a timeout.
+    async fn wait_until_known(&mut self) {
         let _ = tokio::time::timeout(LABELS_TIMEOUT, self.labels.wait_for(Option::is_some)).await;
     }
 
     fn is_paused(&self) -> bool {
-        self.unwanted(self.labels.borrow().as_ref())
+        self.disables(self.labels.borrow().as_ref())
     }
 
-    /// Waits until the role is to be paused, or to run.
+    /// Waits until the role is paused, or enabled.
     async fn until(&mut self, paused: bool) {
         while self.is_paused() != paused {
             if self.labels.changed().await.is_err() {
@@ -139,10 +140,10 @@ impl Wanted {
     }
 }
 
-/// The same where no label decides.
-async fn until(wanted: &mut Option<Wanted>, paused: bool) {
-    match wanted {
-        Some(wanted) => wanted.until(paused).await,
+/// [`EnableLabel::until`] for a role that may have no label.
+async fn until(enabled_by: &mut Option<EnableLabel>, paused: bool) {
+    match enabled_by {
+        Some(enabled_by) => enabled_by.until(paused).await,
         None if paused => std::future::pending().await,
         None => {}
     }
@@ -150,9 +151,9 @@ async fn until(wanted: &mut Option<Wanted>, paused: bool) {
 
 /// How a run of a role ended.
 enum Ended {
-    /// The node's label says that it should not run.
+    /// Its label disables it.
     Paused,
-    /// By itself, or because the process ends.
+    /// It completed, or the process stops.
     Completed,
     Failed(FailureKind, String),
 }
@@ -165,20 +166,20 @@ struct Supervisor {
 }
 
 impl Supervisor {
-    /// Runs the role again and again, until it completes or the process ends.
-    async fn run(self, mut wanted: Option<Wanted>) {
+    /// Runs and restarts the role until it completes or the process stops.
+    async fn run(self, mut enabled_by: Option<EnableLabel>) {
         let stop = &self.cx.stop;
-        if let Some(wanted) = &mut wanted {
-            stop.run_until_cancelled(wanted.known()).await;
+        if let Some(enabled_by) = &mut enabled_by {
+            stop.run_until_cancelled(enabled_by.wait_until_known()).await;
         }
         let mut failures = 0;
-        while stop.run_until_cancelled(self.paused(&mut wanted)).await.is_some() {
-            match self.run_once(&mut wanted, &mut failures).await {
+        while stop.run_until_cancelled(self.wait_while_paused(&mut enabled_by)).await.is_some() {
+            match self.run_once(&mut enabled_by, &mut failures).await {
                 Ended::Completed => return self.set(State::Completed),
                 Ended::Paused => {}
                 Ended::Failed(kind, message) => {
                     failures += 1;
-                    stop.run_until_cancelled(self.back_off(kind, message, failures, &mut wanted)).await;
+                    stop.run_until_cancelled(self.back_off(kind, message, failures, &mut enabled_by)).await;
                 }
             }
         }
@@ -188,21 +189,21 @@ impl Supervisor {
         self.cx.health.update(self.role.name(), |role| role.state = state);
     }
 
-    /// Waits until the label lets the role run.
-    async fn paused(&self, wanted: &mut Option<Wanted>) {
-        if wanted.as_ref().is_some_and(Wanted::is_paused) {
+    /// Waits until the label enables the role.
+    async fn wait_while_paused(&self, enabled_by: &mut Option<EnableLabel>) {
+        if enabled_by.as_ref().is_some_and(EnableLabel::is_paused) {
             tracing::info!(role = self.role.name(), "role paused: the node's label is not true");
             self.set(State::Paused);
-            until(wanted, false).await;
+            until(enabled_by, false).await;
         }
     }
 
-    /// One run of the role, in a task of its own: a panic ends that task alone.
-    async fn run_once(&self, wanted: &mut Option<Wanted>, failures: &mut u32) -> Ended {
+    /// One run of the role in its own task: a panic ends only that task.
+    async fn run_once(&self, enabled_by: &mut Option<EnableLabel>, failures: &mut u32) -> Ended {
         self.set(State::Running);
         let stop = self.cx.stop.child_token();
         let (role, cx) = (self.role.clone(), Cx { stop: stop.clone(), ..self.cx.clone() });
-        // What a failed run left behind is told to end.
+        // Cancels what a failed run left behind.
         let _leftovers = stop.clone().drop_guard();
         let mut running = tokio::spawn(async move { role.run(cx).await }.with_current_subscriber());
         let recovered = tokio::time::sleep(self.backoff.reset_after);
@@ -210,7 +211,7 @@ impl Supervisor {
         loop {
             tokio::select! {
                 ended = &mut running => return self.ended(ended),
-                () = until(wanted, true) => break,
+                () = until(enabled_by, true) => break,
                 () = &mut recovered, if *failures > 0 => {
                     *failures = 0;
                     tracing::info!(role = self.role.name(), "role recovered");
@@ -240,8 +241,8 @@ impl Supervisor {
         Ended::Failed(kind, message)
     }
 
-    /// Reports the failure, and waits until the role may start again.
-    async fn back_off(&self, kind: FailureKind, message: String, failures: u32, wanted: &mut Option<Wanted>) {
+    /// Reports the failure, and waits out the backoff.
+    async fn back_off(&self, kind: FailureKind, message: String, failures: u32, enabled_by: &mut Option<EnableLabel>) {
         let (name, delay) = (self.role.name(), self.backoff.delay(failures, fastrand::f64()));
         tracing::error!(role = name, attempt = failures, ?delay, ?kind, error = message, "role failed; restarting");
         self.cx.health.update(name, |role| {
@@ -251,12 +252,12 @@ impl Supervisor {
         self.events.report(name, Change::Failed(failures, message));
         tokio::select! {
             () = tokio::time::sleep(delay) => self.cx.health.update(name, |role| role.restarts += 1),
-            () = until(wanted, true) => {}
+            () = until(enabled_by, true) => {}
         }
     }
 }
 
-/// What a panic said.
+/// The message of a panic.
 fn panic_message(error: JoinError) -> String {
     let Ok(panic) = error.try_into_panic() else { return "its task was aborted".into() };
     let text = panic.downcast_ref::<&str>().map(|text| (*text).to_owned());

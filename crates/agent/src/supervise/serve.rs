@@ -11,7 +11,7 @@ use tokio_util::sync::CancellationToken;
 use super::Health;
 use crate::{Error, Result};
 
-/// Serves how the roles fare, in the background until `stop`. A port that is taken is an error at once.
+/// Serves the health of roles in the background until `stop`. A port in use is an error at once.
 pub async fn serve_health(address: SocketAddr, health: Arc<Health>, stop: CancellationToken) -> Result<SocketAddr> {
     let failed = |source| Error::Io { what: format!("cannot listen on --health-address {address}"), source };
     let listener = TcpListener::bind(address).await.map_err(failed)?;

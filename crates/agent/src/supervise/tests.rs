@@ -1,4 +1,4 @@
-//! Roles that say when they run, fail and panic, in virtual time, and a node that says its labels.
+//! The supervisor in virtual time, with roles that report starts and ends, fail and panic.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
@@ -21,47 +21,47 @@ fn cx() -> Cx {
     Cx::new(Arc::new(Source::nvml(Roots::local())), Roots::local(), "/", CancellationToken::new())
 }
 
-/// Roles that say when they start and end, and what says the labels.
+/// Roles that report when they start and end, and the source of labels.
 struct Labelled {
-    seen: UnboundedReceiver<(&'static str, bool)>,
-    say: UnboundedSender<Result<NodeFacts>>,
+    transitions: UnboundedReceiver<(&'static str, bool)>,
+    facts_sender: UnboundedSender<Result<NodeFacts>>,
     cx: Cx,
     all: JoinHandle<Result<()>>,
 }
 
 impl Labelled {
     fn of(names: &[&'static str]) -> Self {
-        let (saw, seen) = mpsc::unbounded_channel();
-        let (say, facts) = unbounded();
+        let (sender, transitions) = mpsc::unbounded_channel();
+        let (facts_sender, facts) = unbounded();
         let role = |name: &'static str| {
-            let saw = saw.clone();
+            let sender = sender.clone();
             Role::new(name, move |cx: Cx| {
-                let saw = saw.clone();
+                let sender = sender.clone();
                 Box::pin(async move {
-                    let _ = saw.send((name, true));
+                    let _ = sender.send((name, true));
                     cx.stop.cancelled().await;
-                    let _ = saw.send((name, false));
+                    let _ = sender.send((name, false));
                     Ok(())
                 })
             })
         };
         let (roles, cx) = (names.iter().map(|name| role(name)).collect(), cx());
         let (sender, labels) = watch::channel(None);
-        tokio::spawn(pass_on(facts, sender));
+        tokio::spawn(forward_labels(facts, sender));
         let all = tokio::spawn(run(roles, Some(labels), Settings::default(), cx.clone()));
-        Self { seen, say, cx, all }
+        Self { transitions, facts_sender, cx, all }
     }
 
-    /// The node says which roles it wants.
+    /// Sets the labels that enable these roles.
     fn wants(&self, roles: &[&str]) {
         let label = |name: &&str| capstan_node::role(name).and_then(|role| role.deploy_label).expect("a label");
         let labels = roles.iter().map(|role| (label(role).to_owned(), "true".to_owned())).collect();
         let facts = NodeFacts { labels, ..NodeFacts::default() };
-        self.say.unbounded_send(Ok(facts)).expect("somebody listens");
+        self.facts_sender.unbounded_send(Ok(facts)).expect("a receiver");
     }
 
     async fn next(&mut self) -> (&'static str, bool) {
-        self.seen.recv().await.expect("somebody says something")
+        self.transitions.recv().await.expect("a transition")
     }
 }
 
@@ -79,13 +79,13 @@ async fn a_role_pauses_alone_while_its_label_is_not_true() {
     node.wants(&["device-plugin", "exporter"]);
     assert_eq!(node.next().await, ("device-plugin", true));
     node.cx.stop.cancel();
-    node.all.await.expect("they end").expect("they end well");
+    node.all.await.expect("they end").expect("ended without error");
 }
 
 #[tokio::test(start_paused = true)]
 async fn roles_run_where_nobody_tells_the_labels() {
     let mut node = Labelled::of(&["device-plugin"]);
-    node.say.unbounded_send(Err(Error::Outside("no API server".into()))).expect("somebody listens");
+    node.facts_sender.unbounded_send(Err(Error::External("no API server".into()))).expect("a receiver");
     let began = Instant::now();
     assert_eq!(node.next().await, ("device-plugin", true));
     assert_eq!(began.elapsed(), LABELS_TIMEOUT);
@@ -100,10 +100,10 @@ async fn a_paused_role_ends_with_the_process() {
     assert_eq!(node.next().await, ("device-plugin", true));
     node.wants(&[]);
     node.cx.stop.cancel();
-    node.all.await.expect("they end").expect("they end well");
+    node.all.await.expect("they end").expect("ended without error");
 }
 
-/// A role that fails at once, by an error or a panic, and one beside it that says how often it started.
+/// A role that fails at once, by an error or a panic, and one beside it that counts its starts.
 fn failing(panics: bool) -> (Vec<Role>, Arc<AtomicU32>) {
     let fails = Role::new("exporter", move |_| {
         Box::pin(async move {
@@ -154,14 +154,14 @@ async fn a_role_that_runs_long_enough_has_recovered() {
     let (cx, backoff) = (cx(), Backoff::default());
     let runs = Arc::new(AtomicU32::new(0));
     let counted = runs.clone();
-    // Twice it fails at once; the third time it runs for long, and fails then.
+    // It fails twice at once; the third time it runs for long, then fails.
     let role = Role::new("exporter", move |_| {
         let run = counted.fetch_add(1, Ordering::Relaxed);
         Box::pin(async move {
             if run >= 2 {
                 tokio::time::sleep(backoff.reset_after * 2).await;
             }
-            Err(Error::Outside("the driver went away".into()))
+            Err(Error::External("the driver went away".into()))
         })
     });
     let all = tokio::spawn(supervise(vec![role], Settings::default(), cx.clone()));
@@ -200,7 +200,7 @@ async fn labels_without_the_name_of_the_node_are_refused() {
     assert!(error.contains("NODE_NAME"), "{error}");
 }
 
-/// An API server that takes every request, or none, and tells what it was sent.
+/// An API server that accepts or rejects every request, and records them.
 fn api_server(code: StatusCode) -> (ApiAccess, UnboundedReceiver<(String, Value)>) {
     let (sent, requests) = mpsc::unbounded_channel();
     let service = tower::service_fn(move |request: Request<Body>| {
@@ -219,14 +219,14 @@ fn api_server(code: StatusCode) -> (ApiAccess, UnboundedReceiver<(String, Value)
     (ApiAccess::Given(kube::Client::new(service, "default")), requests)
 }
 
-/// Fails so often at once, and then runs.
+/// Fails this many times at once, then runs.
 fn recovering(failures: u32) -> Role {
     let runs = Arc::new(AtomicU32::new(0));
     Role::new("exporter", move |cx: Cx| {
         let run = runs.fetch_add(1, Ordering::Relaxed);
         Box::pin(async move {
             if run < failures {
-                return Err(Error::Outside("port 9400 is taken".into()));
+                return Err(Error::External("port 9400 is taken".into()));
             }
             cx.stop.cancelled().await;
             Ok(())

@@ -1,21 +1,21 @@
-//! The files that say how far a node is. Their names and content are a contract with every image of a GPU node.
+//! The validation files of a node. Names and content are an API for every image on a GPU node.
 
 use std::path::{Path, PathBuf};
 
 use crate::{Result, files};
 
-/// The directory of the files.
+/// The directory of validation files.
 pub struct Barrier {
     dir: PathBuf,
 }
 
 impl Barrier {
-    /// The barrier in a directory.
+    /// The validation files in a directory.
     pub fn at(dir: &Path) -> Self {
         Self { dir: dir.to_owned() }
     }
 
-    /// Says that something works. What says so already is left alone: whoever waits for a change would wake itself.
+    /// Writes a validation file. An identical one is left alone, so that watchers do not trigger themselves.
     pub fn write(&self, file: &str, content: &str) -> Result<()> {
         let path = self.dir.join(file);
         if std::fs::read(&path).is_ok_and(|there| there == content.as_bytes()) {
@@ -24,25 +24,25 @@ impl Barrier {
         files::write(&path, content.as_bytes())
     }
 
-    /// Takes that back.
+    /// Removes a validation file.
     pub fn clear(&self, file: &str) -> Result<()> {
         files::remove(&self.dir.join(file))
     }
 }
 
-/// What the GPUs of a node are for.
+/// Workload type of a node's GPUs.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum WorkloadConfig {
     /// Containers.
     Container,
-    /// Virtual machines with whole GPUs.
+    /// Virtual machines with GPU passthrough.
     VmPassthrough,
-    /// Virtual machines with parts of GPUs.
+    /// Virtual machines with vGPUs.
     VmVgpu,
 }
 
 impl WorkloadConfig {
-    /// By its name in labels.
+    /// Parses its label value.
     pub fn parse(text: &str) -> Option<Self> {
         match text {
             "container" => Some(Self::Container),
@@ -52,7 +52,7 @@ impl WorkloadConfig {
         }
     }
 
-    /// Its name in labels and in the file `workload-type`.
+    /// Its value in labels and in the file `workload-type`.
     pub fn name(self) -> &'static str {
         match self {
             Self::Container => "container",
@@ -61,7 +61,7 @@ impl WorkloadConfig {
         }
     }
 
-    /// What a node's label says, else the default, else whole GPUs for virtual machines.
+    /// From the node label, else the default, else passthrough.
     pub fn of(label: Option<&str>, default: &str) -> Self {
         label.and_then(Self::parse).or_else(|| Self::parse(default)).unwrap_or(Self::VmPassthrough)
     }

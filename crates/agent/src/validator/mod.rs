@@ -1,8 +1,7 @@
-//! Proves that a node works, step by step: each step leaves a file that the next ones wait for.
+//! Validates a node step by step: each step writes a file that the next ones wait for.
 //!
-//! A run checks one component. It removes the component's own file first, so that no one trusts an earlier proof,
-//! and writes it again only after the check passed. A check that is skipped removes what an earlier configuration
-//! left behind.
+//! A run checks one component. It removes the component's validation file first, so that no stale result is trusted,
+//! and writes it again after the check passed. A skipped check removes the file of an earlier configuration.
 
 mod barrier;
 pub mod checks;
@@ -23,15 +22,15 @@ pub use checks::{CHECKS, Check, Outcome};
 pub use options::Options;
 pub use world::World;
 
-/// This role in the agent's list.
+/// This role's entry in the agent's list.
 pub(crate) const ROLE: Entry = entry!(
     capstan_node::VALIDATOR.name,
-    "Prove that a part of the node works, and say so in a file that others wait for",
+    "Validate one component of the node and write its validation file",
     Options,
     run
 );
 
-/// Checks one component, and says so in its file; the component `metrics` serves them all instead.
+/// Checks one component and writes its file; the component `metrics` serves node status metrics instead.
 pub async fn run(options: Options, cx: Cx) -> Result<()> {
     if options.component == node_status::COMPONENT {
         return node_status::run(options, cx).await;
@@ -40,7 +39,7 @@ pub async fn run(options: Options, cx: Cx) -> Result<()> {
     validate(&world).await
 }
 
-/// The same, in any world.
+/// [`run`] with explicit dependencies.
 pub async fn validate(world: &World) -> Result<()> {
     let options = &world.options;
     let check = checks::find(&options.component).ok_or_else(|| unknown(&options.component))?;
@@ -65,30 +64,30 @@ pub async fn validate(world: &World) -> Result<()> {
     Ok(())
 }
 
-/// Tries until the check passes, if it may wait; else once. Each new reason is told once.
+/// Retries until the check passes, if it may wait; else runs it once. A repeated error is logged once.
 async fn attempts(check: &Check, world: &World) -> Result<Outcome> {
     let options = &world.options;
     let interval = Duration::from_secs(options.sleep_interval_seconds.max(1));
     let start = Instant::now();
     let deadline = options.deadline_seconds.map(|seconds| start + Duration::from_secs(seconds));
-    let mut told = String::new();
+    let mut logged = String::new();
     loop {
-        // Listening starts before the look, so that nothing falls between them.
+        // Watch before checking, so that no change in between is missed.
         let mut changes = Changes::of(&[&options.output_dir, &world.mofed_dir()]);
         let failure = match (check.run)(world).await {
             Ok(outcome) => return Ok(outcome),
             Err(error @ Error::Config(_)) => return Err(error),
             Err(error) => error,
         };
-        let may_wait = options.with_wait || start.elapsed() < check.patience;
+        let may_wait = options.with_wait || start.elapsed() < check.min_timeout;
         let expired = deadline.is_some_and(|deadline| Instant::now() >= deadline);
         if !may_wait || expired {
             return Err(failure);
         }
         let reason = failure.to_string();
-        if reason != told {
+        if reason != logged {
             tracing::warn!(component = check.name, %reason, "check not passed yet; retrying");
-            told = reason;
+            logged = reason;
         }
         changes.next(interval).await;
     }

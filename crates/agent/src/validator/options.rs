@@ -1,4 +1,4 @@
-//! What the validator is told, by the flags and variables that manifests already use.
+//! Flags and variables of the validator, as in existing manifests.
 
 use std::path::PathBuf;
 
@@ -9,7 +9,7 @@ use crate::Cx;
 /// Flags of the validator.
 #[derive(Debug, Clone, clap::Args)]
 pub struct Options {
-    /// What to check
+    /// Component to check
     #[arg(short = 'c', long, env = "COMPONENT")]
     pub component: String,
     /// Node that this runs on
@@ -18,25 +18,25 @@ pub struct Options {
     /// Namespace of the operator, for pods that the checks start
     #[arg(long, visible_alias = "ns", env = "OPERATOR_NAMESPACE", default_value = "")]
     pub namespace: String,
-    /// Go on until the check passes
+    /// Retry until the check passes
     #[arg(short = 'w', long, env = "WITH_WAIT", num_args = 0..=1, default_value_t = false, default_missing_value = "true")]
     pub with_wait: bool,
-    /// Also prove it with a pod of its own
+    /// Also check with a workload pod
     #[arg(short = 'l', long, env = "WITH_WORKLOAD", num_args = 0..=1, default_value_t = true, default_missing_value = "true")]
     pub with_workload: bool,
-    /// Remove what all earlier checks left
+    /// Remove all validation files first
     #[arg(short = 'r', long, env = "CLEANUP_ALL", num_args = 0..=1, default_value_t = false, default_missing_value = "true")]
     pub cleanup_all: bool,
-    /// Where the files are that others wait for
+    /// Directory of validation files
     #[arg(short = 'o', long, env = "OUTPUT_DIR", default_value = validation::DIR)]
     pub output_dir: PathBuf,
-    /// The longest pause between two looks; a change in the output directory ends it at once
+    /// Retry interval; a change in the output directory triggers a retry at once
     #[arg(short = 's', long, env = "SLEEP_INTERVAL_SECONDS", default_value_t = 5)]
     pub sleep_interval_seconds: u64,
-    /// Give up after this long with the last reason; without it, --with-wait goes on for ever
+    /// Deadline, after which the last error is returned; none with --with-wait by default
     #[arg(long, env = "DEADLINE_SECONDS")]
     pub deadline_seconds: Option<u64>,
-    /// MIG strategy (without effect; taken so that manifests keep working)
+    /// MIG strategy (ignored, for compatibility)
     #[arg(short = 'm', long, env = "MIG_STRATEGY", default_value = "single")]
     pub mig_strategy: String,
     /// Port of the node status metrics
@@ -45,7 +45,7 @@ pub struct Options {
     /// Workload of nodes that have no label for it
     #[arg(short = 'g', long, env = "DEFAULT_GPU_WORKLOAD_CONFIG", default_value = "")]
     pub default_gpu_workload_config: String,
-    /// Leave /dev/char alone
+    /// Do not create symlinks in /dev/char
     #[arg(long, env = "DISABLE_DEV_CHAR_SYMLINK_CREATION", num_args = 0..=1, default_value_t = false, default_missing_value = "true")]
     pub disable_dev_char_symlink_creation: bool,
     /// Root of the host, as the host sees it
@@ -60,19 +60,19 @@ pub struct Options {
     /// Where that is mounted here
     #[arg(long, env = "DRIVER_INSTALL_DIR_CTR_PATH", default_value = paths::DRIVER_ROOT)]
     pub driver_install_dir_ctr_path: PathBuf,
-    /// Only look whether the driver is there, without waking a GPU
+    /// Only check that the driver exists, without initialising a GPU
     #[arg(long, env = "DRIVER_VALIDATION_SKIP_GPU_INIT", num_args = 0..=1, default_value_t = false, default_missing_value = "true")]
     pub driver_validation_skip_gpu_init: bool,
-    /// How much the cuda check proves: 1 a kernel, 2 also the memory's speed, 3 also a short burn and NVLinks
+    /// Level of the cuda check: 1 a kernel, 2 also memory bandwidth, 3 also a short burn and NVLinks
     #[arg(long, env = "CUDA_LEVEL", default_value_t = 1, value_parser = clap::value_parser!(u8).range(1..=3))]
     pub cuda_level: u8,
     /// Seconds of the burn
     #[arg(long, env = "BURN_SECONDS", default_value_t = 5)]
     pub burn_seconds: u64,
-    /// Share of the GPU's possible memory speed that it must reach, percent
+    /// Minimum memory bandwidth, in percent of the peak
     #[arg(long, env = "MIN_BANDWIDTH_PERCENT", default_value_t = 60)]
     pub min_bandwidth_percent: u8,
-    /// Share of the GPU's possible computing that it must reach, percent
+    /// Minimum compute throughput, in percent of the peak
     #[arg(long, env = "MIN_COMPUTE_PERCENT", default_value_t = 50)]
     pub min_compute_percent: u8,
     /// GPUDirect RDMA is wanted, so the network driver is checked
@@ -96,7 +96,7 @@ pub struct Options {
 }
 
 impl Options {
-    /// The same with paths where this process finds them.
+    /// Resolves paths with [`Cx::path`].
     pub(super) fn within(self, cx: &Cx) -> Self {
         Self {
             output_dir: cx.path(&self.output_dir),

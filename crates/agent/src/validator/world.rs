@@ -1,4 +1,4 @@
-//! What checks look at: files below roots, GPUs, and the node's own object. Tests make one of each.
+//! Dependencies of checks: files below roots, GPUs, and the Node. Tests provide fakes.
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -11,25 +11,25 @@ use super::Options;
 use crate::own_node::{NodeFacts, OwnNode};
 use crate::{Cx, Error, OpenDriver, Result};
 
-/// The node's own object: as it is, and as it changes.
+/// Watches the Node.
 pub(super) type Watch = Arc<dyn Fn() -> BoxStream<'static, Result<NodeFacts>> + Send + Sync>;
 
-/// Everything that a check may look at.
+/// Dependencies of a check.
 pub struct World {
-    /// What it was told.
+    /// Flags.
     pub options: Options,
-    /// What every role gets.
+    /// Context of the role.
     pub cx: Cx,
-    /// The node's own object.
+    /// Watches the Node.
     pub watch: Watch,
     /// Opens a driver.
     pub open: OpenDriver,
-    /// For checks that start pods; `None` without an API server.
+    /// For checks that create pods; `None` without an API server.
     pub node: Option<OwnNode>,
 }
 
 impl World {
-    /// The node that this runs on.
+    /// The dependencies on a real node.
     pub async fn new(options: Options, cx: Cx) -> Result<Self> {
         let options = options.within(&cx);
         let node = match options.node_name.as_str() {
@@ -48,23 +48,23 @@ impl World {
         Ok(Self { options, cx, watch, open, node })
     }
 
-    /// What the node's own object says now.
+    /// Reads the Node.
     pub async fn facts(&self) -> Result<NodeFacts> {
-        let gone = || Error::Outside("the node's own object is gone".into());
+        let gone = || Error::External("the node's own object is gone".into());
         (self.watch)().next().await.unwrap_or_else(|| Err(gone()))
     }
 
-    /// A file whose place is fixed, such as one in `/proc`.
+    /// A file at a fixed path, such as one in `/proc`.
     pub fn fixed(&self, path: &str) -> PathBuf {
         self.cx.root.join(path.trim_start_matches('/'))
     }
 
-    /// Where a network driver's container says that it is ready.
+    /// Directory of the MOFED driver's ready file.
     pub fn mofed_dir(&self) -> PathBuf {
         self.fixed(capstan_node::paths::MOFED)
     }
 
-    /// Whether a kernel module is loaded: by its whole name, and live.
+    /// Whether a kernel module is loaded and live.
     pub fn module_loaded(&self, name: &str) -> Result<bool> {
         let path = self.fixed("/proc/modules");
         let text = std::fs::read_to_string(&path)
@@ -77,13 +77,13 @@ impl World {
         Ok(pci::devices(&self.cx.root)?.into_iter().filter(pci::Device::is_gpu).collect())
     }
 
-    /// Whether a file is there, by success alone: a file that cannot be looked at does not count.
+    /// Whether a file exists; one that cannot be inspected does not count.
     pub fn exists(&self, path: &Path) -> bool {
         path.symlink_metadata().is_ok()
     }
 }
 
-/// Whether the kernel's list of modules has this one, and it is live.
+/// Whether /proc/modules lists this module as live.
 pub(super) fn loaded(modules: &str, name: &str) -> bool {
     modules.lines().any(|line| {
         let mut words = line.split_whitespace();

@@ -1,4 +1,4 @@
-//! What the DaemonSets of a DeviceConfig have in common.
+//! Settings shared by the DaemonSets of a DeviceConfig.
 
 use std::collections::BTreeMap;
 

@@ -1,4 +1,4 @@
-//! Proxies of pods that download something.
+//! Proxy settings of pods that download models.
 
 use crate::json_schema::JsonSchema;
 use serde::{Deserialize, Serialize};

@@ -1,4 +1,4 @@
-//! ComputeDomainClique: where the daemons of one domain and NVLink partition find each other.
+//! ComputeDomainClique: peer discovery for the daemons of one domain and NVLink partition.
 
 use crate::json_schema::JsonSchema;
 use serde::{Deserialize, Serialize};

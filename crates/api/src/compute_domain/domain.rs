@@ -1,4 +1,4 @@
-//! ComputeDomain: a workload's wish for GPUs of several nodes that share memory.
+//! ComputeDomain: a workload's request for GPUs of several nodes that share memory.
 
 use crate::json_schema::JsonSchema;
 use serde::{Deserialize, Serialize};

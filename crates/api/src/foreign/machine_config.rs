@@ -1,4 +1,4 @@
-//! OpenShift machine configuration (machineconfiguration.openshift.io/v1): what hosts are set up with, pool by pool.
+//! OpenShift machine configuration (machineconfiguration.openshift.io/v1): host configuration by pool.
 
 use crate::json_schema::JsonSchema;
 use serde::{Deserialize, Serialize};

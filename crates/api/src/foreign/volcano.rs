@@ -1,4 +1,4 @@
-//! Volcano: pods that start together, and the queues that they wait in.
+//! Volcano: pod groups (gang scheduling) and queues.
 
 use std::collections::BTreeMap;
 

@@ -1,4 +1,4 @@
-//! How GPU drivers are upgraded, node by node.
+//! Upgrade policy of GPU drivers: a rollout node by node.
 
 use std::borrow::Cow;
 

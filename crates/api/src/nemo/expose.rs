@@ -1,4 +1,4 @@
-//! How clients reach a NeMo server.
+//! Service and ingress of a NeMo server.
 //!
 //! Service and router are those of the NIM kinds; gRPC and a metrics port of their own are refused here, because no NeMo
 //! server has them.

@@ -1,4 +1,4 @@
-//! NemoGuardrail: keeps the conversations with a model within rules.
+//! NemoGuardrail: enforces guardrails on conversations with a model.
 
 use crate::json_schema::JsonSchema;
 use serde::{Deserialize, Serialize};

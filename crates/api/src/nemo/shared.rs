@@ -1,4 +1,4 @@
-//! What some of the NeMo kinds share: their database, the services they call, ConfigMaps they read.
+//! Settings that some NeMo kinds share: database, dependent services, ConfigMaps.
 
 use crate::json_schema::JsonSchema;
 use serde::{Deserialize, Serialize};

@@ -1,4 +1,4 @@
-//! Where the image of a component comes from, and what its containers may use.
+//! Image and resources of a component.
 
 use std::collections::BTreeMap;
 

@@ -1,4 +1,4 @@
-//! Status that the network kinds have in common.
+//! Status shared by the network kinds.
 
 use crate::json_schema::JsonSchema;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;

@@ -1,4 +1,4 @@
-//! The language in which rules ask for features: terms, expressions on single elements, and operators.
+//! The matching language of rules: terms, expressions on single elements, and operators.
 //!
 //! A rule matches when at least one element of its `matchAny` (if there is any) and all terms of its `matchFeatures`
 //! match. A rule with neither matches every node.

@@ -1,4 +1,4 @@
-//! NodeFeatureGroup: keeps a list of the nodes whose features match.
+//! NodeFeatureGroup: lists the nodes whose features match.
 
 use std::collections::BTreeMap;
 

@@ -1,4 +1,4 @@
-//! Where a NIMCache gets its model from.
+//! Model sources of a NIMCache.
 
 use crate::json_schema::JsonSchema;
 use serde::{Deserialize, Serialize};

@@ -1,4 +1,4 @@
-//! How a NIM service is reached.
+//! Service, ingress and routes of a NIMService.
 
 use std::collections::BTreeMap;
 

@@ -1,4 +1,4 @@
-//! What is the case with a NIM service.
+//! Status of a NIMService.
 
 use crate::json_schema::JsonSchema;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;

@@ -1,4 +1,4 @@
-//! Open vSwitch bridges that the node daemon makes and attaches physical functions to.
+//! Open vSwitch bridges that the node daemon creates and attaches physical functions to.
 //!
 //! A policy describes one bridge per matching card ([`BridgePolicy`]); a node state lists the resulting bridges
 //! ([`Bridges`]). The leaves mirror columns of the tables Bridge and Interface in the Open vSwitch database.

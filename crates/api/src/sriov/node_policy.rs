@@ -1,4 +1,4 @@
-//! SriovNetworkNodePolicy: which cards get how many virtual functions, and what becomes of these.
+//! SriovNetworkNodePolicy: which NICs get how many virtual functions, and how these are used.
 
 use std::collections::BTreeMap;
 

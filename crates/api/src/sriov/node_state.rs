@@ -1,4 +1,4 @@
-//! SriovNetworkNodeState: what one node's cards shall look like, and what they do look like.
+//! SriovNetworkNodeState: desired and observed state of the NICs of one node.
 //!
 //! The operator writes `spec` from the policies; the daemon on the node carries it out and writes `status`.
 

@@ -1,4 +1,4 @@
-//! Parts that several SR-IOV kinds have in common.
+//! Types shared by several SR-IOV kinds.
 
 use crate::json_schema::JsonSchema;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;

@@ -1,4 +1,4 @@
-//! Descriptions of what a fake node has: PCI devices with their interfaces and virtual functions, and kernel modules.
+//! Descriptions of the devices of a fake node: PCI devices with their interfaces and VFs, and kernel modules.
 //!
 //! [`super::Root`] adds them to a tree, and [`super::Kernel`] shows them in sysfs and procfs.
 
@@ -9,41 +9,41 @@ use serde::{Deserialize, Serialize};
 use crate::gpu::nvidia::Gpu;
 use crate::pci::{MELLANOX, NVIDIA, PciAddress};
 
-/// A device on the PCI bus, whether or not sysfs shows it now.
+/// A device on the PCI bus, whether or not it is currently in sysfs.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct PciDevice {
-    /// Where it is.
+    /// Its address.
     pub address: PciAddress,
-    /// Who made it.
+    /// Vendor ID.
     pub vendor: u16,
-    /// What it is, to its maker.
+    /// Device ID.
     pub device: u16,
-    /// What it is, to everyone.
+    /// PCI class.
     pub class: u32,
-    /// The driver that matches its ids.
+    /// The driver that matches its IDs.
     pub driver: Option<String>,
-    /// NUMA node that it is near to.
+    /// Its NUMA node.
     pub numa: Option<u32>,
     /// Its IOMMU group.
     pub iommu_group: Option<u32>,
-    /// The virtual functions that it can have.
+    /// The VFs that it can have.
     pub vfs: Option<Vfs>,
-    /// The network interface that its driver makes.
+    /// The network interface that its driver creates.
     pub net: Option<Port>,
-    /// The RDMA device that its driver makes.
+    /// The RDMA device that its driver creates.
     pub rdma: Option<String>,
-    /// The device that it is a virtual function of.
+    /// The PF, if it is a VF.
     pub(super) physical_function: Option<PciAddress>,
 }
 
-/// The virtual functions that a device can have.
+/// The VFs that a device can have.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Vfs {
     /// `sriov_totalvfs`.
     pub total: u32,
-    /// Device id of each.
+    /// Device ID of each.
     pub device: u16,
-    /// How far the first one is from the device itself, counted in functions.
+    /// Offset of the first VF, in functions.
     pub offset: u32,
 }
 
@@ -73,12 +73,12 @@ pub struct ModuleFile {
     pub depends: Vec<String>,
     /// Its parameters and their defaults.
     pub parameters: BTreeMap<String, String>,
-    /// PCI drivers that it brings.
+    /// PCI drivers that it registers.
     pub drivers: Vec<String>,
 }
 
 impl PciDevice {
-    /// A device that nothing is known of but its ids.
+    /// A device with only its IDs.
     pub fn new(address: PciAddress, vendor: u16, device: u16, class: u32) -> Self {
         Self {
             address,
@@ -106,7 +106,7 @@ impl PciDevice {
         }
     }
 
-    /// A port of a ConnectX-7 with up to eight virtual functions.
+    /// A port of a ConnectX-7 with up to eight VFs.
     pub fn connectx7(address: PciAddress, interface: &str, rdma: &str) -> Self {
         // Bus, device and function are the last five digits.
         let digits: String = address.as_str().chars().filter(char::is_ascii_hexdigit).collect();
@@ -133,7 +133,7 @@ impl PciDevice {
 }
 
 impl ModuleFile {
-    /// A module that needs nothing.
+    /// A module without dependencies.
     pub fn new(name: &str) -> Self {
         Self { name: name.into(), ..Self::default() }
     }

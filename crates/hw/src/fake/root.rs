@@ -1,7 +1,7 @@
 //! A fake root: the `/dev`, `/proc` and `/sys` of a node below a directory.
 //!
-//! [`Root`] builds the tree; [`Kernel`] changes it as a kernel would. What a kernel keeps in memory (removed devices,
-//! loadable modules) is in `.kernel`, so that a process that opens the directory later continues with the same node.
+//! [`Root`] builds the tree; [`Kernel`] changes it as a kernel would. In-memory state of a kernel (removed devices,
+//! loadable modules) is in `.kernel`, so that a later process continues with the same node.
 
 use std::fmt::Write as _;
 use std::path::{Path, PathBuf};
@@ -10,19 +10,19 @@ use super::{Kernel, ModuleFile, PciDevice};
 use crate::gpu::nvidia::Inventory;
 use crate::sysfs::Attributes;
 
-/// A directory that looks like a node's root to code that is told to look there.
+/// A directory that is the root of a fake node.
 pub struct Root {
     path: PathBuf,
 }
 
 impl Root {
-    /// A node without any device, at a directory of the caller's.
+    /// A node without devices, at this directory.
     pub fn new(path: impl Into<PathBuf>) -> Self {
         Self { path: path.into() }
     }
 
-    /// Writes what a node with these GPUs shows. Device nodes are plain files: no one needs to be root. GPUs are bound to
-    /// no driver yet: `kernel().probe(..)` binds one.
+    /// Writes the files of a node with these GPUs. Device nodes are plain files, so that root is not needed. GPUs are
+    /// not bound to a driver yet: `kernel().probe(..)` binds them.
     pub fn write(path: impl Into<PathBuf>, inventory: &Inventory) -> std::io::Result<Self> {
         let root = Self::new(path);
         for name in ["nvidiactl", "nvidia-uvm", "nvidia-uvm-tools", "nvidia-modeset"] {
@@ -42,12 +42,12 @@ impl Root {
         Ok(root)
     }
 
-    /// Where it is.
+    /// Its path.
     pub fn path(&self) -> &Path {
         &self.path
     }
 
-    /// The kernel that shows these files.
+    /// The kernel behind these files.
     pub fn kernel(&self) -> Kernel {
         Kernel::open(&self.path)
     }
@@ -76,12 +76,12 @@ impl Root {
         self.kernel().replace(module)
     }
 
-    /// Adds a kernel module that can be loaded and is not.
+    /// Adds a kernel module that can be loaded.
     pub fn loadable_module(&self, module: &ModuleFile) -> std::io::Result<()> {
         self.kernel().install(module)
     }
 
-    /// One line for every instance that could be, as the kernel numbers them, and device files for those that are.
+    /// Content of `mig-minors`: a line for every possible instance; device files for the existing ones.
     fn minors(&self, inventory: &Inventory) -> std::io::Result<String> {
         let (mut text, mut minor) = (String::from("config 1\nmonitor 2\n"), 3);
         for gpu in &inventory.gpus {

@@ -1,3 +1,3 @@
-//! GPUs, a folder per vendor: what vendors have in common is too little for one trait over all of them.
+//! GPUs, a folder per vendor: vendors have too little in common for one trait.
 
 pub mod nvidia;

@@ -1,16 +1,16 @@
-//! Where a device is on the PCI bus.
+//! PCI addresses.
 
 use std::fmt;
 
 use serde::{Deserialize, Serialize};
 
-/// A place on the PCI bus, written the way sysfs names it: `0000:65:00.0`.
+/// A PCI address as in sysfs: `0000:65:00.0`.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(transparent)]
 pub struct PciAddress(String);
 
 impl PciAddress {
-    /// From any spelling: NVML writes eight digits of domain in upper case, sysfs four in lower case.
+    /// Parses any spelling: NVML writes eight digits of domain in upper case, sysfs four in lower case.
     pub fn parse(text: &str) -> Option<Self> {
         let text = text.trim().to_ascii_lowercase();
         let mut parts = text.split(':').rev();
@@ -22,13 +22,12 @@ impl PciAddress {
         whole.then(|| Self(format!("{domain:04x}:{bus:02x}:{device:02x}.{function}")))
     }
 
-    /// As sysfs names it.
+    /// As in sysfs.
     pub fn as_str(&self) -> &str {
         &self.0
     }
 
-    /// The address so many functions further, as virtual functions are counted from their device; `None` past the last
-    /// bus.
+    /// The address this many functions further, for VF offsets; `None` past the last bus.
     pub fn offset(&self, functions: u32) -> Option<Self> {
         let (domain, rest) = self.0.split_once(':')?;
         let (bus, slot) = rest.split_once(':')?;
@@ -39,7 +38,7 @@ impl PciAddress {
         Self::parse(&format!("{domain}:{:x}:{:x}.{}", there >> 8, there >> 3 & 0x1f, there & 7))
     }
 
-    /// As NVML and metrics name it: eight digits of domain, upper case.
+    /// As in NVML and metrics: eight digits of domain, upper case.
     pub fn long(&self) -> String {
         let (domain, rest) = self.0.split_once(':').unwrap_or(("0", &self.0));
         format!("{:0>8}:{}", domain, rest).to_ascii_uppercase()

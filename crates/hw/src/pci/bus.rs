@@ -1,4 +1,4 @@
-//! The writes of the PCI bus: driver binding, reset, hot removal and rescan.
+//! Writes to the PCI bus: driver binding, reset, hot removal and rescan.
 
 use super::{DEVICES, Device, PciAddress, device, devices};
 use crate::sysfs::{Attributes, store};
@@ -6,20 +6,20 @@ use crate::{Error, Result};
 
 /// The PCI bus of a node.
 ///
-/// Every write is one command to the kernel, done when the call returns. Sequences (unbind, override, probe) and their
-/// rollback are up to the caller.
+/// Every write is one command to the kernel, complete when the call returns. Sequences (unbind, override, probe) and
+/// their rollback are up to the caller.
 pub trait Bus: Send + Sync {
     /// All devices, by address.
     fn devices(&self) -> Result<Vec<Device>>;
     /// One device.
     fn device(&self, at: &PciAddress) -> Result<Device>;
-    /// Binds a device to a driver that matches it by its ids or its override.
+    /// Binds a device to a driver that matches it by ID or override.
     fn bind(&self, at: &PciAddress, driver: &str) -> Result<()>;
-    /// Unbinds a device from its driver; does nothing where it has none.
+    /// Unbinds a device from its driver, if any.
     fn unbind(&self, at: &PciAddress) -> Result<()>;
-    /// Sets or clears the driver override of a device. The driver that is bound stays bound.
+    /// Sets or clears the driver override of a device. A bound driver stays bound.
     fn set_driver_override(&self, at: &PciAddress, driver: Option<&str>) -> Result<()>;
-    /// Lets the kernel bind an unbound device to the driver that matches it.
+    /// Makes the kernel bind an unbound device to a matching driver.
     fn probe(&self, at: &PciAddress) -> Result<()>;
     /// Resets a device, which loses its state.
     fn reset(&self, at: &PciAddress) -> Result<()>;
@@ -51,7 +51,7 @@ impl<K: Attributes> Bus for K {
 
     fn set_driver_override(&self, at: &PciAddress, driver: Option<&str>) -> Result<()> {
         self.device(at)?;
-        // An empty line clears it; an empty write would be no write at all.
+        // A newline clears it; an empty write would be no write.
         store(self, &attribute(at, "driver_override"), &format!("{}\n", driver.unwrap_or_default()))
     }
 

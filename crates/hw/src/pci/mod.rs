@@ -1,5 +1,4 @@
-//! PCI devices as sysfs shows them, below a root that tests and containers choose: read with [`devices`], changed through
-//! [`Bus`] and [`VirtualFunctions`].
+//! PCI devices in sysfs, below a given root: read with [`devices`], changed through [`Bus`] and [`VirtualFunctions`].
 
 mod address;
 mod bus;
@@ -14,48 +13,48 @@ pub use address::PciAddress;
 pub use bus::Bus;
 pub use sriov::VirtualFunctions;
 
-/// NVIDIA.
+/// Vendor ID of NVIDIA.
 pub const NVIDIA: u16 = 0x10de;
-/// Mellanox, whose network adapters NVIDIA makes now.
+/// Vendor ID of Mellanox, now part of NVIDIA.
 pub const MELLANOX: u16 = 0x15b3;
 
-/// Where sysfs has a directory per device.
+/// Directory of devices in sysfs.
 const DEVICES: &str = "sys/bus/pci/devices";
 
 /// One PCI device.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Device {
-    /// Where it is.
+    /// Its address.
     pub address: PciAddress,
-    /// Who made it.
+    /// Vendor ID.
     pub vendor: u16,
-    /// What it is, to its maker.
+    /// Device ID.
     pub device: u16,
-    /// What it is, to everyone: class, subclass, interface.
+    /// Class, subclass, interface.
     pub class: u32,
     /// Kernel driver that is bound to it.
     pub driver: Option<String>,
-    /// The only driver that may be bound to it, whatever ids that driver knows.
+    /// The only driver that may be bound to it, regardless of IDs.
     pub driver_override: Option<String>,
     /// IOMMU group: its devices can only be assigned to a virtual machine together.
     pub iommu_group: Option<u32>,
-    /// NUMA node that it is near to.
+    /// Its NUMA node.
     pub numa: Option<u32>,
-    /// The functions that it could be cut into, and those that it is.
+    /// Total and current number of VFs, if SR-IOV capable.
     pub sriov: Option<(u32, u32)>,
-    /// Whether it is such a function itself.
+    /// Whether it is a VF.
     pub virtual_function: bool,
-    /// Its directory, for what is rarely asked.
+    /// Its sysfs directory, for other attributes.
     pub path: PathBuf,
 }
 
 impl Device {
-    /// Whether it is a GPU of NVIDIA: a display or 3D controller.
+    /// Whether it is an NVIDIA GPU: a display or 3D controller.
     pub fn is_gpu(&self) -> bool {
         self.vendor == NVIDIA && matches!(self.class >> 8, 0x0300 | 0x0302)
     }
 
-    /// The first 256 bytes of its configuration, or what of them an unprivileged process may read.
+    /// The first 256 bytes of its config space, or the part that is readable without privileges.
     pub fn config(&self) -> Result<Vec<u8>> {
         use std::io::Read;
         let path = self.path.join("config");
@@ -66,10 +65,10 @@ impl Device {
     }
 }
 
-/// All PCI devices below `<root>/sys`, by address. A machine without PCI has none.
+/// All PCI devices below `<root>/sys`, by address; none without PCI.
 pub fn devices(root: &Path) -> Result<Vec<Device>> {
     let dir = root.join(DEVICES);
-    // A device may go while we look: what has no vendor any more is not there.
+    // A device may be removed meanwhile: skip one without a vendor.
     let mut devices: Vec<Device> = names(&dir)?.iter().filter_map(|name| device(&dir.join(name))).collect();
     devices.sort_by(|a, b| a.address.cmp(&b.address));
     Ok(devices)

@@ -1,4 +1,4 @@
-//! SR-IOV: the virtual functions of PCI devices.
+//! SR-IOV: virtual functions (VFs) of PCI devices.
 
 use super::bus::attribute;
 use super::{Bus, PciAddress};
@@ -36,7 +36,7 @@ impl<K: Attributes> VirtualFunctions for K {
             return Ok(());
         }
         if count > 0 && now > 0 {
-            // The kernel changes the number only from or to none.
+            // The kernel requires zero in between.
             store(self, &file, "0")?;
         }
         store(self, &file, &count.to_string())?;

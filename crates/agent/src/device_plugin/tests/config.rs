@@ -6,22 +6,22 @@ use super::*;
 use crate::config::{AllocationPolicy, DeviceListStrategy, MigStrategy};
 
 #[derive(Parser)]
-struct Told {
+struct Cli {
     #[command(flatten)]
     options: Options,
 }
 
-fn told(arguments: &[&str], file: &str) -> Result<Settings, String> {
-    let told = Told::try_parse_from(std::iter::once(&"plugin").chain(arguments)).map_err(|error| error.to_string())?;
+fn settings(arguments: &[&str], file: &str) -> Result<Settings, String> {
+    let cli = Cli::try_parse_from(std::iter::once(&"plugin").chain(arguments)).map_err(|error| error.to_string())?;
     let config = crate::config::parse(file).map_err(|wrong| wrong.to_string())?.config;
-    let flags = told.options.flags().map_err(|wrong| wrong.to_string())?;
+    let flags = cli.options.flags().map_err(|wrong| wrong.to_string())?;
     Settings::resolve(flags, config).map_err(|wrong| wrong.to_string())
 }
 
 #[test]
 fn the_command_line_wins_over_the_file_and_the_file_over_defaults() {
     let file = "flags: {migStrategy: mixed, failOnInitError: false, plugin: {passDeviceSpecs: true}}";
-    let settings = told(&["--mig-strategy=single", "--pass-device-specs=0"], file).expect("settings");
+    let settings = settings(&["--mig-strategy=single", "--pass-device-specs=0"], file).expect("settings");
     assert_eq!(settings.mig, MigStrategy::Single);
     assert!(!settings.fail_on_init_error && !settings.pass_device_specs);
     assert_eq!(settings.device_list, [DeviceListStrategy::Envvar]);
@@ -31,7 +31,7 @@ fn the_command_line_wins_over_the_file_and_the_file_over_defaults() {
 
 #[test]
 fn older_names_of_flags_are_known() {
-    let settings = told(&["--nvidia-driver-root=/a", "--container-driver-root=/b", "--nvidia-ctk-path=/c"], "");
+    let settings = settings(&["--nvidia-driver-root=/a", "--container-driver-root=/b", "--nvidia-ctk-path=/c"], "");
     let settings = settings.expect("settings");
     assert_eq!(settings.driver_root, Some("/a".into()));
     assert_eq!(settings.container_driver_root, Some("/b".into()));
@@ -41,7 +41,7 @@ fn older_names_of_flags_are_known() {
 #[test]
 fn an_empty_word_is_not_said() {
     let settings =
-        told(&["--mig-strategy=", "--device-list-strategy="], "flags: {migStrategy: single}").expect("settings");
+        settings(&["--mig-strategy=", "--device-list-strategy="], "flags: {migStrategy: single}").expect("settings");
     assert_eq!(settings.mig, MigStrategy::Single);
 }
 
@@ -60,7 +60,7 @@ fn mistakes_name_the_flag_the_value_and_the_way_out() {
         (&[], mps, &["mpsRoot", "host's directory"]),
     ];
     for (arguments, file, said) in cases {
-        let error = told(arguments, file).expect_err("a mistake");
+        let error = settings(arguments, file).expect_err("a mistake");
         assert!(said.iter().all(|part| error.contains(part)), "{arguments:?}: {error}");
     }
 }
@@ -69,7 +69,7 @@ fn mistakes_name_the_flag_the_value_and_the_way_out() {
 fn channels_are_written_in_any_way() {
     for (text, channels) in [("", vec![]), ("[]", vec![]), ("0", vec![0]), ("[0]", vec![0])] {
         assert_eq!(
-            told(&[&format!("--imex-channel-ids={text}")], "").map(|it| it.imex_channels),
+            settings(&[&format!("--imex-channel-ids={text}")], "").map(|it| it.imex_channels),
             Ok(channels),
             "{text}"
         );

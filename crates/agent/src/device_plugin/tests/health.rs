@@ -1,4 +1,4 @@
-//! Who is fit.
+//! Device health.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -10,17 +10,17 @@ use capstan_hw::gpu::nvidia::{Event, EventKind, Recovery};
 
 use super::*;
 use crate::device_plugin::health::{
-    Cause, Condition, UnhealthyDevice, UnhealthyDevices, Xids, affected, judge, verdict,
+    Cause, GpuHealth, UnhealthyDevice, UnhealthyDevices, Xids, affected, cause_of, update_unhealthy,
 };
 
 fn event(gpu: Option<&str>, instance: Option<(u32, u32)>, kind: EventKind) -> Event {
     Event { gpu: gpu.map(str::to_owned), instance, kind }
 }
 
-/// Whether these XIDs count: one that a program causes, one of the memory, one of the bus.
-fn counted(disable: &str, enable: &str) -> [bool; 3] {
+/// Whether these XIDs mark a device unhealthy: application error, ECC error, bus error.
+fn marked(disable: &str, enable: &str) -> [bool; 3] {
     let xids = Xids::parse(disable, enable).0;
-    [13, 48, 79].map(|xid| verdict(&event(Some("GPU-1"), None, EventKind::Xid(xid)), &xids).is_some())
+    [13, 48, 79].map(|xid| cause_of(&event(Some("GPU-1"), None, EventKind::Xid(xid)), &xids).is_some())
 }
 
 #[test]
@@ -38,7 +38,7 @@ fn variables_say_which_xids_count() {
         ("48,,x,-1", "", [false, false, true]),
     ];
     for (disable, enable, wanted) in cases {
-        assert_eq!(counted(disable, enable), wanted, "{disable:?} {enable:?}");
+        assert_eq!(marked(disable, enable), wanted, "{disable:?} {enable:?}");
     }
     assert_eq!(Xids::parse("48,x", "y").1, ["x", "y"]);
 }
@@ -46,7 +46,7 @@ fn variables_say_which_xids_count() {
 #[test]
 fn an_event_concerns_all_that_it_may_have_hurt() {
     let cut = gpus(2).with_mig(0, &["1g.18gb", "1g.18gb"]);
-    let resources = offered(&cut.inventory, "flags: {migStrategy: mixed}").expect("an offer").resources;
+    let resources = advertised(&cut.inventory, "flags: {migStrategy: mixed}").expect("resources").resources;
     let parts = &cut.inventory.gpus[0].mig_devices;
     let (a, b) = (uuid(0), uuid(1));
     let hurt = |gpu: Option<&str>, instance| affected(&event(gpu, instance, EventKind::Xid(48)), &resources).len();
@@ -63,20 +63,23 @@ fn an_event_concerns_all_that_it_may_have_hurt() {
 fn memory_errors_alone_say_nothing() {
     let xids = Xids::parse("", "").0;
     for kind in [EventKind::SingleBitEcc, EventKind::DoubleBitEcc] {
-        assert_eq!(verdict(&event(Some("GPU-1"), None, kind), &xids), None);
+        assert_eq!(cause_of(&event(Some("GPU-1"), None, kind), &xids), None);
     }
-    assert_eq!(verdict(&event(None, None, EventKind::Xid(48)), &xids), Some(Cause::Unnamed));
-    assert_eq!(verdict(&event(Some("GPU-1"), None, EventKind::Xid(95)), &xids), Some(Cause::Xid(95)));
+    assert_eq!(cause_of(&event(None, None, EventKind::Xid(48)), &xids), Some(Cause::Unnamed));
+    assert_eq!(cause_of(&event(Some("GPU-1"), None, EventKind::Xid(95)), &xids), Some(Cause::Xid(95)));
 }
 
-/// What becomes of a GPU that was marked so long ago, given what it says now.
-fn judged(before: Option<(Cause, u64)>, recovery: Result<Recovery, Error>, remap_failed: bool) -> Option<Cause> {
-    let resources = offered(&gpus(1).inventory, "").expect("an offer").resources;
+/// The cause of a GPU marked so many seconds ago, after it was queried again.
+fn cause_after(before: Option<(Cause, u64)>, recovery: Result<Recovery, Error>, remap_failed: bool) -> Option<Cause> {
+    let resources = advertised(&gpus(1).inventory, "").expect("resources").resources;
     let now = Instant::now() + Duration::from_secs(1000);
-    let sick = before.map(|(cause, ago)| (uuid(0), UnhealthyDevice { cause, since: now - Duration::from_secs(ago) }));
-    let conditions = BTreeMap::from([(uuid(0), Condition { remap_failed, recovery })]);
-    let sick: UnhealthyDevices = sick.into_iter().collect();
-    judge(&sick, &resources, &conditions, now, Duration::from_secs(30)).remove(&uuid(0)).map(|sick| sick.cause)
+    let unhealthy =
+        before.map(|(cause, ago)| (uuid(0), UnhealthyDevice { cause, since: now - Duration::from_secs(ago) }));
+    let gpu_health = BTreeMap::from([(uuid(0), GpuHealth { remap_failed, recovery })]);
+    let unhealthy: UnhealthyDevices = unhealthy.into_iter().collect();
+    update_unhealthy(&unhealthy, &resources, &gpu_health, now, Duration::from_secs(30))
+        .remove(&uuid(0))
+        .map(|unhealthy| unhealthy.cause)
 }
 
 #[test]
@@ -99,6 +102,6 @@ fn a_gpu_is_well_again_when_it_says_so_for_long_enough() {
     ];
     for ((before, recovery, remap), wanted) in cases {
         let case = format!("{before:?} {recovery:?} {remap}");
-        assert_eq!(judged(before, recovery, remap), wanted, "{case}");
+        assert_eq!(cause_after(before, recovery, remap), wanted, "{case}");
     }
 }

@@ -7,8 +7,8 @@ use crate::device_plugin::devices::split;
 
 /// Names with the number of devices, as the kubelet sees them.
 fn counts(inventory: &Inventory, text: &str) -> Vec<(String, usize)> {
-    let offer = offered(inventory, text).expect("an offer");
-    offer.resources.iter().map(|resource| (resource.name.to_string(), resource.offered().count())).collect()
+    let set = advertised(inventory, text).expect("resources");
+    set.resources.iter().map(|resource| (resource.name.to_string(), resource.advertised().count())).collect()
 }
 
 type Counts<'a> = &'a [(&'a str, usize)];
@@ -55,18 +55,18 @@ fn a_layout_that_does_not_fit_is_refused_with_the_way_out() {
         (gpus(1).with_mig(0, &["3g.71gb", "1g.18gb"]), "use mixed"),
     ];
     for (recording, said) in cases {
-        let error = offered(&recording.inventory, SINGLE).expect_err("refused").to_string();
+        let error = advertised(&recording.inventory, SINGLE).expect_err("refused").to_string();
         assert!(error.contains(said) && error.contains("migStrategy: single"), "{error}");
     }
-    let empty = offered(&gpus(1).with_mig_empty(0).inventory, MIXED).expect("only a remark");
-    assert_eq!((empty.resources.len(), empty.remarks.len()), (0, 1));
+    let empty = advertised(&gpus(1).with_mig_empty(0).inventory, MIXED).expect("only a warning");
+    assert_eq!((empty.resources.len(), empty.warnings.len()), (0, 1));
 }
 
 #[test]
 fn parts_of_a_shared_instance_have_no_resource_of_their_own() {
     let recording = Recording::h200_mig_shared();
-    let offer = offered(&recording.inventory, MIXED).expect("an offer");
-    assert!(offer.resources.is_empty() && !offer.remarks.is_empty(), "{offer:?}");
+    let set = advertised(&recording.inventory, MIXED).expect("resources");
+    assert!(set.resources.is_empty() && !set.warnings.is_empty(), "{set:?}");
 }
 
 #[test]
@@ -81,8 +81,8 @@ fn shared_devices_are_offered_many_times() {
 fn windows_and_tegra_have_one_device() {
     let one = |platform| {
         let inventory = gpus(2).inventory;
-        let offer = offer(platform, &inventory, &settings(""), &Kernel::default()).expect("an offer");
-        let device = &offer.resources[0].devices[..];
+        let set = build_resources(platform, &inventory, &settings(""), &KernelFiles::default()).expect("resources");
+        let device = &set.resources[0].devices[..];
         (device.len(), device[0].id.clone(), device[0].index.clone(), device[0].paths.clone())
     };
     assert_eq!(one(Platform::Wsl), (1, "all".into(), "all".into(), vec!["/dev/dxg".into()]));
@@ -94,11 +94,11 @@ fn a_device_knows_its_nodes_and_its_numa_node() {
     let dir = tempfile::tempdir().expect("a directory");
     let recording = gpus(8).with_mig(7, &["1g.18gb"]);
     capstan_hw::fake::Root::write(dir.path(), &recording.inventory).expect("files");
-    let kernel = Kernel::read(dir.path(), &recording.inventory);
-    let offer = offer(Platform::Nvml, &recording.inventory, &settings(MIXED), &kernel).expect("an offer");
-    let gpu = &offer.resources[0].devices[0];
+    let kernel = KernelFiles::read(dir.path(), &recording.inventory);
+    let set = build_resources(Platform::Nvml, &recording.inventory, &settings(MIXED), &kernel).expect("resources");
+    let gpu = &set.resources[0].devices[0];
     assert_eq!((gpu.numa, &gpu.paths[..]), (Some(0), &["/dev/nvidia0".to_owned()][..]));
-    let part = &offer.resources[1].devices[0];
+    let part = &set.resources[1].devices[0];
     assert_eq!((part.numa, part.paths.len()), (Some(1), 3));
     assert!(part.paths[1..].iter().all(|path| dir.path().join(&path[1..]).exists()), "{:?}", part.paths);
 }
@@ -108,8 +108,8 @@ fn a_numa_node_is_a_number_none_or_a_mistake() {
     let inventory = gpus(1).inventory;
     let numa = |text: &str| {
         let numa = [(inventory.gpus[0].pci.to_string(), text.to_owned())].into();
-        let kernel = Kernel { numa, minors: String::new() };
-        offer(Platform::Nvml, &inventory, &settings(""), &kernel).map(|offer| offer.resources[0].devices[0].numa)
+        let kernel = KernelFiles { numa, minors: String::new() };
+        build_resources(Platform::Nvml, &inventory, &settings(""), &kernel).map(|set| set.resources[0].devices[0].numa)
     };
     assert_eq!(numa("1\n"), Ok(Some(1)));
     assert_eq!(numa("-1\n"), Ok(None));

@@ -18,8 +18,8 @@ fn settings(text: &str) -> Settings {
     Settings::resolve(Options::default().flags().expect("flags"), config).expect("settings")
 }
 
-fn offered(inventory: &Inventory, text: &str) -> Result<Offer, crate::config::Wrong> {
-    offer(Platform::Nvml, inventory, &settings(text), &Kernel::default())
+fn advertised(inventory: &Inventory, text: &str) -> Result<ResourceSet, crate::config::InvalidValue> {
+    build_resources(Platform::Nvml, inventory, &settings(text), &KernelFiles::default())
 }
 
 /// A node with these GPUs and this config.
@@ -27,9 +27,9 @@ fn node_of(recording: &Recording, text: &str) -> Node {
     Node {
         settings: settings(text),
         roots: Roots { host: "/".into(), here: "/".into(), dev_host: "/host".into(), dev_here: "/here".into() },
-        resources: offered(&recording.inventory, text).expect("an offer").resources,
+        resources: advertised(&recording.inventory, text).expect("resources").resources,
         topology: recording.topology.clone(),
-        sick: Default::default(),
+        unhealthy: Default::default(),
         channels: Vec::new(),
         classes: Vec::new(),
     }

@@ -23,11 +23,11 @@ struct Bench {
     label: watch::Sender<Label>,
 }
 
-/// Says what was asked, as the generator would that finds nothing to add.
+/// Returns no extra classes, as the generator does on a node without them.
 struct Specs(watch::Sender<usize>);
 
 impl CdiSpecs for Specs {
-    fn write(&self, wanted: &Wanted<'_>) -> Result<Vec<String>> {
+    fn write(&self, wanted: &SpecRequest<'_>) -> Result<Vec<String>> {
         self.0.send_modify(|written| *written += 1);
         Ok(if wanted.settings.gds { vec!["gds".into()] } else { Vec::new() })
     }
@@ -69,8 +69,8 @@ impl Bench {
 
     fn start_with(&self, options: Options, cdi: Arc<dyn CdiSpecs>) -> JoinHandle<Result<()>> {
         let short = Duration::from_millis(20);
-        let timing = Timing { retry: short, recheck: short, quiet: Duration::ZERO };
-        tokio::spawn(life::run(options, self.cx.clone(), Edges { label: self.label.subscribe(), cdi, timing }))
+        let timing = Timing { max_backoff: short, recheck: short, recovery_delay: Duration::ZERO };
+        tokio::spawn(reconciler::run(options, self.cx.clone(), Edges { label: self.label.subscribe(), cdi, timing }))
     }
 
     async fn stop(self, plugin: JoinHandle<Result<()>>) {
@@ -160,7 +160,7 @@ async fn a_gpu_that_falls_off_the_bus_takes_all_its_replicas_along() {
     kubelet.until(GPU, healthy(8)).await;
     bench.fake.lose(&uuid(0));
     kubelet.until(GPU, healthy(4)).await;
-    bench.fake.find_again(&uuid(0));
+    bench.fake.restore(&uuid(0));
     kubelet.until(GPU, healthy(8)).await;
     bench.stop(plugin).await;
 }
@@ -174,7 +174,7 @@ async fn a_gpu_that_is_lost_at_the_start_keeps_no_other_from_serving() {
     let offered = kubelet.until(GPU, healthy(7)).await;
     assert_eq!(offered.devices.len(), 8, "the lost one is named");
     assert!(!offered.healthy().contains(&uuid(5).as_str()));
-    bench.fake.find_again(&uuid(5));
+    bench.fake.restore(&uuid(5));
     kubelet.until(GPU, healthy(8)).await;
     bench.stop(plugin).await;
 }
@@ -185,15 +185,15 @@ async fn a_driver_that_goes_takes_all_gpus_along_until_it_is_back() {
     let kubelet = bench.kubelet();
     let plugin = bench.start(bench.options());
     kubelet.until(GPU, healthy(2)).await;
-    let heard = async {
+    let subscribed = async {
         while bench.fake.listeners() == 0 {
             tokio::task::yield_now().await;
         }
     };
-    tokio::time::timeout(Duration::from_secs(30), heard).await.expect("someone listens");
-    bench.fake.break_with(Some(HwError::NoDriver("unloaded".into())));
+    tokio::time::timeout(Duration::from_secs(30), subscribed).await.expect("subscribed");
+    bench.fake.set_error(Some(HwError::NoDriver("unloaded".into())));
     kubelet.until(GPU, healthy(0)).await;
-    bench.fake.break_with(None);
+    bench.fake.set_error(None);
     kubelet.until(GPU, healthy(2)).await;
     bench.stop(plugin).await;
 }
@@ -218,12 +218,12 @@ async fn a_plugin_that_ends_leaves_its_successor_alone() {
 #[tokio::test]
 async fn a_driver_may_come_later_where_that_is_allowed() {
     let bench = Bench::new(gpus(2));
-    bench.fake.break_with(Some(HwError::NoDriver("not loaded".into())));
+    bench.fake.set_error(Some(HwError::NoDriver("not loaded".into())));
     let kubelet = bench.kubelet();
     let strict = bench.start(bench.options()).await.expect("joined").expect_err("ended").to_string();
     assert!(strict.contains("not loaded"), "{strict}");
     let plugin = bench.start(Options { fail_on_init_error: Some(false), ..bench.options() });
-    bench.fake.break_with(None);
+    bench.fake.set_error(None);
     kubelet.until(GPU, healthy(2)).await;
     bench.stop(plugin).await;
 }

@@ -1,4 +1,4 @@
-//! Whether the manager of confidential computing has set the mode, on nodes that have one.
+//! Checks that the confidential computing manager has set the mode, on nodes with one.
 
 use capstan_node::validation;
 

@@ -1,4 +1,4 @@
-//! Whether GPUs compute: a kernel on every GPU, its result compared number by number.
+//! Checks that GPUs compute: runs a kernel on every GPU and compares its result.
 
 use capstan_node::validation;
 
@@ -8,26 +8,26 @@ use crate::{Error, Place, Result};
 
 pub(super) async fn run(world: &World) -> Result<Outcome> {
     match world.cx.place {
-        Place::Container => prove(world).await?,
+        Place::Container => test_gpus(world).await?,
         Place::VirtualNode => {
             let gpus = (world.open)(&world.cx.roots)?.whole_gpus()?.gpus.len();
             tracing::info!(gpus, "CUDA check skipped on a virtual node; GPUs respond");
         }
     }
     if world.options.with_workload && world.node.is_some() {
-        workload::prove(world, workload::Kind::Cuda).await?;
+        workload::run(world, workload::Kind::Cuda).await?;
     }
     Outcome::ready(validation::CUDA)
 }
 
-/// Lets every GPU compute.
-async fn prove(world: &World) -> Result<()> {
+/// Runs the kernel on every GPU.
+async fn test_gpus(world: &World) -> Result<()> {
     let (roots, level) = (world.cx.roots.clone(), gpu::Level::of(&world.options));
-    let proofs = tokio::task::spawn_blocking(move || gpu::prove(&roots, &level));
-    let proofs = proofs.await.map_err(|error| Error::Outside(error.to_string()))??;
-    for proof in &proofs {
-        tracing::info!(gpu = %proof.uuid, name = %proof.name, "{proof}");
+    let results = tokio::task::spawn_blocking(move || gpu::test_gpus(&roots, &level));
+    let results = results.await.map_err(|error| Error::External(error.to_string()))??;
+    for result in &results {
+        tracing::info!(gpu = %result.uuid, name = %result.name, "{result}");
     }
-    let failed: Vec<String> = proofs.iter().filter_map(|proof| proof.failure()).collect();
+    let failed: Vec<String> = results.iter().filter_map(|result| result.failure()).collect();
     if failed.is_empty() { Ok(()) } else { Err(Error::Check(failed.join("; "))) }
 }

@@ -1,20 +1,22 @@
-//! Links in `/dev/char` to NVIDIA's device nodes: systemd finds a device's name there when it builds the rules of a
-//! container's cgroup, and without them a reload of systemd takes running containers their GPUs.
+//! Symlinks in `/dev/char` to NVIDIA device nodes: systemd resolves devices there for cgroup rules; without them a
+//! systemd daemon-reload takes GPUs from running containers.
 
 use std::os::unix::fs::symlink;
 use std::path::{Path, PathBuf};
 
-use super::{Found, World};
+use super::{DriverLocation, World};
 use crate::{Error, Result};
 
-/// Control devices have fixed minors.
+/// Minor number of the control device.
 const CONTROL: u32 = 255;
 const MODESET: u32 = 254;
 
-pub(super) fn link(world: &World, found: &Found, gpus: usize) -> Result<()> {
+pub(super) fn link(world: &World, found: &DriverLocation, gpus: usize) -> Result<()> {
     let options = &world.options;
     let dev_root = match found {
-        Found::Container if options.driver_install_dir_ctr_path.join("dev").is_dir() => &options.driver_install_dir,
+        DriverLocation::Container if options.driver_install_dir_ctr_path.join("dev").is_dir() => {
+            &options.driver_install_dir
+        }
         _ => &options.host_root,
     };
     let dir = world.fixed("/host-dev-char");
@@ -34,7 +36,7 @@ fn read(path: &Path) -> Result<String> {
         .map_err(|source| Error::Io { what: format!("cannot read {}", path.display()), source })
 }
 
-/// Number and node of every device that a node with so many GPUs can have.
+/// Device numbers and nodes of every device that a node with this many GPUs can have.
 pub(super) fn links(devices: &str, minors: &str, gpus: usize) -> Result<Vec<((u32, u32), PathBuf)>> {
     let major = |names: &[&str]| {
         let found = names.iter().find_map(|name| major_of(devices, name));
@@ -65,7 +67,7 @@ fn major_of(devices: &str, name: &str) -> Option<u32> {
     })
 }
 
-/// Minors of the capabilities of so many GPUs. Lines that say something else are left out.
+/// Minor numbers of the capabilities of this many GPUs. Other lines are skipped.
 pub(super) fn capabilities(minors: &str, gpus: usize) -> Vec<u32> {
     let lines = minors.lines().filter_map(|line| {
         let (name, minor) = line.trim().split_once(' ')?;
@@ -79,7 +81,7 @@ pub(super) fn capabilities(minors: &str, gpus: usize) -> Vec<u32> {
     lines.collect()
 }
 
-/// Makes a link, or mends one that points elsewhere.
+/// Creates or corrects a symlink.
 fn point(link: &Path, target: &Path) -> Result<()> {
     if std::fs::read_link(link).is_ok_and(|current| current == target) {
         return Ok(());

@@ -1,4 +1,4 @@
-//! The driver: the host's own, or one in a container, and whether its GPUs answer.
+//! Checks the driver: on the host or in a container, and that its GPUs respond.
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -10,27 +10,27 @@ use capstan_node::{labels, validation};
 use super::{Outcome, World, dev_char, find};
 use crate::{Error, Result};
 
-/// Where a driver was found.
+/// Where the driver is.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) enum Found {
+pub(crate) enum DriverLocation {
     /// On the host.
     Host {
-        /// As Windows gives it to Linux: there are no device nodes.
+        /// A WSL driver, without device nodes.
         wsl: bool,
     },
-    /// In a container's root.
+    /// In a driver container's root.
     Container,
 }
 
 pub(super) async fn run(world: &World) -> Result<Outcome> {
-    let (found, gpus) = find_driver(world).await?;
-    if found == Found::Container {
-        beside(world).await?;
+    let (location, gpus) = find_driver(world).await?;
+    if location == DriverLocation::Container {
+        check_reported_modules(world).await?;
     }
-    let content = ready_file(world, &found);
-    let links = !world.options.disable_dev_char_symlink_creation && found != (Found::Host { wsl: true });
+    let content = ready_file(world, &location);
+    let links = !world.options.disable_dev_char_symlink_creation && location != (DriverLocation::Host { wsl: true });
     if links {
-        dev_char::link(world, &found, gpus).map_err(|error| {
+        dev_char::link(world, &location, gpus).map_err(|error| {
             Error::Check(format!(
                 "cannot link device nodes in /dev/char: {error}; systemd's cgroups need those links to give containers GPUs; DISABLE_DEV_CHAR_SYMLINK_CREATION=true leaves them out"
             ))
@@ -39,17 +39,17 @@ pub(super) async fn run(world: &World) -> Result<Outcome> {
     Ok(Outcome::Ready { file: validation::DRIVER, content })
 }
 
-/// Finds a driver that answers, and how many GPUs it has. Writes nothing.
-pub(crate) async fn find_driver(world: &World) -> Result<(Found, usize)> {
+/// Finds a driver that responds, and its GPU count. Writes nothing.
+pub(crate) async fn find_driver(world: &World) -> Result<(DriverLocation, usize)> {
     let options = &world.options;
     let host = &options.host_root_ctr_path;
     let wsl = host.join("usr/lib/wsl/lib/nvidia-smi");
     if wsl.symlink_metadata().is_ok_and(|meta| meta.len() > 0) {
-        return Ok((Found::Host { wsl: true }, 1));
+        return Ok((DriverLocation::Host { wsl: true }, 1));
     }
-    let on_host = host_program(world).map(|_| answers(world, &Roots::new(&options.host_root, host, None)));
+    let on_host = host_program(world).map(|_| count_gpus(world, &Roots::new(&options.host_root, host, None)));
     if let Some(Ok(gpus)) = on_host {
-        return Ok((Found::Host { wsl: false }, gpus));
+        return Ok((DriverLocation::Host { wsl: false }, gpus));
     }
     if managed(world).await? {
         let ready = options.output_dir.join(validation::DRIVER_CONTAINER);
@@ -58,9 +58,9 @@ pub(crate) async fn find_driver(world: &World) -> Result<(Found, usize)> {
         }
     }
     let container = Roots::new(&options.driver_install_dir, &options.driver_install_dir_ctr_path, None);
-    match (answers(world, &container), on_host) {
-        (Ok(gpus), _) => Ok((Found::Container, gpus)),
-        // What is wrong with the host's driver matters only where there is no other.
+    match (count_gpus(world, &container), on_host) {
+        (Ok(gpus), _) => Ok((DriverLocation::Container, gpus)),
+        // Errors of the host's driver matter only if there is no other.
         (Err(error), Some(Err(host))) => {
             Err(Error::Check(format!("no driver works: in a container: {error}; on the host: {host}")))
         }
@@ -68,30 +68,30 @@ pub(crate) async fn find_driver(world: &World) -> Result<(Found, usize)> {
     }
 }
 
-/// The host's `nvidia-smi`, which says that it has a driver of its own.
+/// The host's `nvidia-smi`, which indicates a driver on the host.
 pub(super) fn host_program(world: &World) -> Option<PathBuf> {
     let host = &world.options.host_root_ctr_path;
     let mut places = PROGRAM_DIRS.iter().map(|dir| host.join(dir).join("nvidia-smi"));
     places.find(|file| executable_in(host, file))
 }
 
-/// Whether the driver below these roots answers, with all its GPUs.
-fn answers(world: &World, roots: &Roots) -> Result<usize> {
+/// Checks that the driver below these roots responds; returns its GPU count.
+fn count_gpus(world: &World, roots: &Roots) -> Result<usize> {
     if world.options.driver_validation_skip_gpu_init {
         roots.nvml()?;
         return Ok(world.pci_gpus()?.len());
     }
-    let found = (world.open)(roots)?.whole_gpus()?;
-    match found.lost.first() {
+    let inventory = (world.open)(roots)?.whole_gpus()?;
+    match inventory.lost.first() {
         Some(lost) => {
             let name = lost.uuid.clone().unwrap_or_else(|| format!("number {}", lost.index));
             Err(Error::Check(format!("GPU {name} does not answer: it fell off the bus; reset it or reboot the node")))
         }
-        None => Ok(found.gpus.len()),
+        None => Ok(inventory.gpus.len()),
     }
 }
 
-/// Whether the operator runs a driver on this very node: what the node's label says, not what there is elsewhere.
+/// Whether the operator manages a driver on this node, by the node label.
 async fn managed(world: &World) -> Result<bool> {
     if world.node.is_none() && world.options.node_name.is_empty() {
         return Ok(false);
@@ -101,15 +101,15 @@ async fn managed(world: &World) -> Result<bool> {
     Ok(deployed.is_some_and(|value| value != "false" && value != "pre-installed"))
 }
 
-/// What a driver's pod says that it loaded beside the driver, checked one by one.
-async fn beside(world: &World) -> Result<()> {
+/// Checks the modules that the driver pod reports as loaded.
+async fn check_reported_modules(world: &World) -> Result<()> {
     let file = world.options.output_dir.join(validation::DRIVER_CONTAINER);
     let text = match std::fs::read_to_string(&file) {
         Ok(text) => text,
         Err(error) if error.kind() == std::io::ErrorKind::NotFound => return Ok(()),
         Err(source) => return Err(Error::Io { what: format!("cannot read {}", file.display()), source }),
     };
-    for component in wanted(&text, &file)? {
+    for component in reported_components(&text, &file)? {
         let check = find(component).expect("a check of ours");
         if let Outcome::Ready { file, content } = (check.run)(world).await? {
             super::super::Barrier::at(&world.options.output_dir).write(file, &content)?;
@@ -118,8 +118,8 @@ async fn beside(world: &World) -> Result<()> {
     Ok(())
 }
 
-/// The components that a driver pod's file asks for.
-pub(super) fn wanted(text: &str, file: &Path) -> Result<Vec<&'static str>> {
+/// The components named in the driver pod's ready file.
+pub(super) fn reported_components(text: &str, file: &Path) -> Result<Vec<&'static str>> {
     const KEYS: [(&str, &str); 3] =
         [("GDRCOPY_ENABLED", "gdrcopy"), ("GDS_ENABLED", "nvidia-fs"), ("GPU_DIRECT_RDMA_ENABLED", "nvidia-peermem")];
     if text.trim().is_empty() {
@@ -131,13 +131,13 @@ pub(super) fn wanted(text: &str, file: &Path) -> Result<Vec<&'static str>> {
     Ok(on.map(|(_, component)| component).collect())
 }
 
-/// What other images source as shell: where the driver and its devices are.
-pub(super) fn ready_file(world: &World, found: &Found) -> String {
+/// Content of the ready file, which other images source as shell: the roots of driver and device nodes.
+pub(super) fn ready_file(world: &World, location: &DriverLocation) -> String {
     let options = &world.options;
     let host_root = options.host_root.display().to_string();
-    let (host, root, root_here, dev, dev_here) = match found {
-        Found::Host { .. } => (true, host_root.clone(), "/host", host_root, "/host"),
-        Found::Container => {
+    let (host, root, root_here, dev, dev_here) = match location {
+        DriverLocation::Host { .. } => (true, host_root.clone(), "/host", host_root, "/host"),
+        DriverLocation::Container => {
             let install = options.driver_install_dir.display().to_string();
             let has_dev = options.driver_install_dir_ctr_path.join("dev").is_dir();
             let (dev, dev_here) = if has_dev { (install.clone(), "/driver-root") } else { (host_root, "/host") };

@@ -1,4 +1,4 @@
-//! What can be checked: one file per kind of check, one row each.
+//! The checks: one file per kind, one row each.
 
 mod cc;
 mod cuda;
@@ -21,17 +21,17 @@ use futures::future::BoxFuture;
 use super::World;
 use crate::Result;
 
-/// How a check ended well.
+/// Outcome of a passed check.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Outcome {
-    /// It works: this file says so.
+    /// It passed: write this file.
     Ready {
         /// Name of the file.
         file: &'static str,
         /// What is in it.
         content: String,
     },
-    /// There is nothing to check on this node, and why.
+    /// Not applicable on this node, with the reason.
     Skipped(&'static str),
 }
 
@@ -41,14 +41,14 @@ impl Outcome {
     }
 }
 
-/// One thing that can be checked.
+/// A check.
 pub struct Check {
     /// Name of the component.
     pub name: &'static str,
-    /// Files that say that it works: removed before it is checked.
+    /// Its validation files: removed before it runs.
     pub files: &'static [&'static str],
-    /// So long it waits by itself, whatever the flags say.
-    pub patience: Duration,
+    /// Minimum timeout, whatever the flags say.
+    pub min_timeout: Duration,
     /// The check.
     pub run: fn(&World) -> BoxFuture<'_, Result<Outcome>>,
 }
@@ -57,13 +57,13 @@ macro_rules! check {
     ($name:literal, $files:expr, $run:path) => {
         check!($name, $files, $run, Duration::ZERO)
     };
-    ($name:literal, $files:expr, $run:path, $patience:expr) => {
-        Check { name: $name, files: $files, patience: $patience, run: |world| Box::pin($run(world)) }
+    ($name:literal, $files:expr, $run:path, $min_timeout:expr) => {
+        Check { name: $name, files: $files, min_timeout: $min_timeout, run: |world| Box::pin($run(world)) }
     };
 }
 
-/// Virtual functions are made one by one, after the vGPU manager started.
-const FUNCTIONS: Duration = Duration::from_secs(300);
+/// VFs are created one by one, after the vGPU manager started.
+const VF_TIMEOUT: Duration = Duration::from_secs(300);
 
 /// Every check.
 pub const CHECKS: &[Check] = &[
@@ -80,7 +80,7 @@ pub const CHECKS: &[Check] = &[
         "vgpu-manager",
         &[validation::VGPU_MANAGER, validation::HOST_VGPU_MANAGER],
         sandbox::vgpu_manager,
-        FUNCTIONS
+        VF_TIMEOUT
     ),
     check!("vgpu-devices", &[validation::VGPU_DEVICES], sandbox::vgpu_devices),
     check!("cc-manager", &[validation::CC_MANAGER], cc::run),
@@ -91,4 +91,4 @@ pub fn find(name: &str) -> Option<&'static Check> {
     CHECKS.iter().find(|check| check.name == name)
 }
 
-pub(crate) use driver::{Found, find_driver};
+pub(crate) use driver::{DriverLocation, find_driver};

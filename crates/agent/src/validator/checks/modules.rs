@@ -1,4 +1,4 @@
-//! Kernel modules that a driver pod loads beside the driver itself.
+//! Kernel modules that a driver pod loads in addition to the driver.
 
 use capstan_node::validation;
 

@@ -1,4 +1,4 @@
-//! Whether the network driver that GPUDirect RDMA needs is there.
+//! Checks that the MOFED driver, which GPUDirect RDMA needs, is ready.
 
 use capstan_node::validation;
 

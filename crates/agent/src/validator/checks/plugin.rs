@@ -1,4 +1,4 @@
-//! Whether the node offers GPUs to pods, and hands one to a pod that asks.
+//! Checks that the node advertises GPUs, and that a pod can get one.
 
 use std::time::Duration;
 
@@ -9,22 +9,22 @@ use super::{Outcome, World, workload};
 use crate::own_node::NodeFacts;
 use crate::{Error, Result};
 
-/// How long the device plugin may take to register.
+/// Timeout of the device plugin's registration.
 const REGISTRATION_TIMEOUT: Duration = Duration::from_secs(150);
 
 pub(super) async fn run(world: &World) -> Result<Outcome> {
     capacity(world).await?;
     if world.options.with_workload {
-        workload::prove(world, workload::Kind::Plugin).await?;
+        workload::run(world, workload::Kind::Plugin).await?;
     }
     Outcome::ready(validation::PLUGIN)
 }
 
-/// Waits until the node has a GPU resource.
+/// Waits until the node has GPU capacity.
 async fn capacity(world: &World) -> Result<()> {
     let offered = async {
-        let mut seen = (world.watch)();
-        while let Some(facts) = seen.next().await {
+        let mut changes = (world.watch)();
+        while let Some(facts) = changes.next().await {
             if NodeFacts::gpus(&facts?.capacity).next().is_some() {
                 return Ok(());
             }

@@ -1,4 +1,4 @@
-//! Checks against files and GPUs that tests make.
+//! Checks on fake files and GPUs.
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -190,7 +190,7 @@ fn what_a_driver_pod_loaded_beside_is_read() {
         ("GDS_ENABLED: [", Err(())),
     ];
     for (text, wanted) in cases {
-        assert_eq!(driver::wanted(text, file).map_err(|_| ()), wanted.map(<[&str]>::to_vec), "{text}");
+        assert_eq!(driver::reported_components(text, file).map_err(|_| ()), wanted.map(<[&str]>::to_vec), "{text}");
     }
 }
 
@@ -278,7 +278,7 @@ async fn vgpus_are_ready_when_every_function_is() {
         set(&node, "0000:21:00.0", second.0, second.1);
         let start = tokio::time::Instant::now();
         assert_eq!(node.check("vgpu-manager", &[]).await.is_ok(), wanted, "{first:?} {second:?}");
-        // Functions are made while it looks: it gives them five minutes, and no more.
+        // VFs appear during the check: it waits five minutes at most.
         let waited = start.elapsed().as_secs();
         assert!(if wanted { waited == 0 } else { (300..310).contains(&waited) }, "{waited} s");
     }
@@ -384,20 +384,20 @@ fn a_pod_that_cannot_start_ends_the_wait_with_its_reason() {
         "message": "0/1 nodes are available: 1 Insufficient nvidia.com/gpu.",
     }]});
     let cases = [
-        (serde_json::json!({"phase": "Succeeded"}), workload::Verdict::Succeeded),
-        (serde_json::json!({"phase": "Running"}), workload::Verdict::Running),
+        (serde_json::json!({"phase": "Succeeded"}), workload::PodResult::Succeeded),
+        (serde_json::json!({"phase": "Running"}), workload::PodResult::Running),
         (
             serde_json::json!({"phase": "Failed", "message": "OutOfnvidia.com/gpu"}),
-            workload::Verdict::Failed("OutOfnvidia.com/gpu".into()),
+            workload::PodResult::Failed("OutOfnvidia.com/gpu".into()),
         ),
         (
             waiting("ImagePullBackOff"),
-            workload::Verdict::Failed("container cuda-validation: ImagePullBackOff: m".into()),
+            workload::PodResult::Failed("container cuda-validation: ImagePullBackOff: m".into()),
         ),
-        (waiting("PodInitializing"), workload::Verdict::Running),
-        (unschedulable, workload::Verdict::AllInUse),
+        (waiting("PodInitializing"), workload::PodResult::Running),
+        (unschedulable, workload::PodResult::AllInUse),
     ];
     for (status, wanted) in cases {
-        assert_eq!(workload::verdict(&pod(status.clone())), wanted, "{status}");
+        assert_eq!(workload::pod_result(&pod(status.clone())), wanted, "{status}");
     }
 }

@@ -1,4 +1,4 @@
-//! Whether the container runtime gives containers the driver: this pod asked for all GPUs, so they must be here.
+//! Checks that the container runtime injects the driver: this pod requests all GPUs, so they must be here.
 
 use capstan_hw::gpu::nvidia::driver::Roots;
 use capstan_node::validation;
@@ -7,7 +7,7 @@ use super::{Outcome, World};
 use crate::{Error, Result};
 
 pub(super) async fn run(world: &World) -> Result<Outcome> {
-    // The runtime puts the driver into this container's own root; nothing else does.
+    // The runtime injects the driver into this container's own root.
     let roots = Roots::new(&world.cx.root, &world.cx.root, None);
     let hardware = (world.open)(&roots).map_err(|error| {
         Error::Check(format!(

@@ -1,4 +1,4 @@
-//! A pod that proves the same from the outside: that containers of this node get GPUs that compute.
+//! A workload pod that checks GPUs from the outside: containers on this node get GPUs that compute.
 
 use std::time::Duration;
 
@@ -13,17 +13,17 @@ use super::World;
 use crate::own_node::{NodeFacts, OwnNode};
 use crate::{Error, Result};
 
-/// How long a pod may take.
+/// Timeout of the pod.
 const POD_TIMEOUT: Duration = Duration::from_secs(300);
-/// The DaemonSet that this runs in: its owner and tolerations are the pod's too.
+/// Our DaemonSet: the pod gets its owner and tolerations.
 const OURS: &str = "nvidia-operator-validator";
 
-/// What the pod proves.
+/// What the pod checks.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Kind {
-    /// That a container with all GPUs can compute.
+    /// A container with all GPUs can compute.
     Cuda,
-    /// That a container which asks for one GPU gets it.
+    /// A container that requests one GPU gets it.
     Plugin,
 }
 
@@ -36,17 +36,17 @@ impl Kind {
     }
 }
 
-/// What became of the pod.
+/// Result of the pod.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) enum Verdict {
+pub(super) enum PodResult {
     Succeeded,
-    /// All GPUs are in use by others, which proves that they can be had.
+    /// All GPUs are allocated to other pods, which proves that they can be allocated.
     AllInUse,
     Failed(String),
     Running,
 }
 
-pub(super) async fn prove(world: &World, kind: Kind) -> Result<()> {
+pub(super) async fn run(world: &World, kind: Kind) -> Result<()> {
     let node = world.node.as_ref().ok_or_else(|| Error::Config("a check with a pod needs NODE_NAME".into()))?;
     let namespace = &world.options.namespace;
     if namespace.is_empty() {
@@ -54,20 +54,20 @@ pub(super) async fn prove(world: &World, kind: Kind) -> Result<()> {
     }
     let pods: Api<Pod> = Api::namespaced(node.client.clone(), namespace);
     let sets: Api<DaemonSet> = Api::namespaced(node.client.clone(), namespace);
-    let said = |what: &str, error: kube::Error| Error::Outside(format!("{what}: {error}"));
-    let ours = sets.get(OURS).await.map_err(|error| said("DaemonSet nvidia-operator-validator", error))?;
-    clear(&pods, node, kind).await.map_err(|error| said("old pods of this check", error))?;
+    let failed = |what: &str, error: kube::Error| Error::External(format!("{what}: {error}"));
+    let ours = sets.get(OURS).await.map_err(|error| failed("DaemonSet nvidia-operator-validator", error))?;
+    clear(&pods, node, kind).await.map_err(|error| failed("old pods of this check", error))?;
     let resource = match kind {
         Kind::Cuda => None,
         Kind::Plugin => Some(resource(&world.facts().await?)?),
     };
     let pod: Pod = serde_json::from_value(pod(world, node, kind, resource.as_deref(), &ours)).expect("a pod of ours");
-    let made = pods.create(&PostParams::default(), &pod).await.map_err(|error| said("pod of this check", error))?;
+    let made = pods.create(&PostParams::default(), &pod).await.map_err(|error| failed("pod of this check", error))?;
     let name = made.metadata.name.unwrap_or_default();
-    match tokio::time::timeout(POD_TIMEOUT, end(&pods, &name)).await {
-        Ok(Ok(Verdict::Failed(why))) => Err(Error::Check(format!("pod {name} failed: {why}"))),
+    match tokio::time::timeout(POD_TIMEOUT, wait_for_end(&pods, &name)).await {
+        Ok(Ok(PodResult::Failed(why))) => Err(Error::Check(format!("pod {name} failed: {why}"))),
         Ok(Ok(_)) => Ok(()),
-        Ok(Err(error)) => Err(said("pod of this check", error)),
+        Ok(Err(error)) => Err(failed("pod of this check", error)),
         Err(_) => Err(Error::Check(format!("pod {name} did not end in {} s", POD_TIMEOUT.as_secs()))),
     }
 }
@@ -79,26 +79,26 @@ async fn clear(pods: &Api<Pod>, node: &OwnNode, kind: Kind) -> kube::Result<()> 
     pods.delete_collection(&now, &mine).await.map(|_| ())
 }
 
-async fn end(pods: &Api<Pod>, name: &str) -> kube::Result<Verdict> {
+async fn wait_for_end(pods: &Api<Pod>, name: &str) -> kube::Result<PodResult> {
     let one = watcher::Config::default().fields(&format!("metadata.name={name}"));
-    let mut seen = watcher(pods.clone(), one).default_backoff().applied_objects().boxed();
-    while let Some(pod) = seen.try_next().await.ok().flatten() {
-        match verdict(&pod) {
-            Verdict::Running => {}
+    let mut pods = watcher(pods.clone(), one).default_backoff().applied_objects().boxed();
+    while let Some(pod) = pods.try_next().await.ok().flatten() {
+        match pod_result(&pod) {
+            PodResult::Running => {}
             ended => return Ok(ended),
         }
     }
-    Ok(Verdict::Failed("it was deleted by someone".into()))
+    Ok(PodResult::Failed("it was deleted by someone".into()))
 }
 
-/// What a pod's status says about it.
-pub(super) fn verdict(pod: &Pod) -> Verdict {
-    let Some(status) = &pod.status else { return Verdict::Running };
+/// The result, from the pod's status.
+pub(super) fn pod_result(pod: &Pod) -> PodResult {
+    let Some(status) = &pod.status else { return PodResult::Running };
     match status.phase.as_deref() {
-        Some("Succeeded") => return Verdict::Succeeded,
+        Some("Succeeded") => return PodResult::Succeeded,
         Some("Failed") => {
-            let told = status.message.clone().or_else(|| status.reason.clone());
-            return Verdict::Failed(told.unwrap_or_else(|| "see its logs".into()));
+            let message = status.message.clone().or_else(|| status.reason.clone());
+            return PodResult::Failed(message.unwrap_or_else(|| "see its logs".into()));
         }
         _ => {}
     }
@@ -108,8 +108,8 @@ pub(super) fn verdict(pod: &Pod) -> Verdict {
         });
     if let Some(message) = unschedulable.and_then(|condition| condition.message.as_deref()) {
         return match message.contains("Insufficient nvidia.com/") {
-            true => Verdict::AllInUse,
-            false => Verdict::Running,
+            true => PodResult::AllInUse,
+            false => PodResult::Running,
         };
     }
     let containers = status.init_container_statuses.iter().flatten().chain(status.container_statuses.iter().flatten());
@@ -125,13 +125,13 @@ pub(super) fn verdict(pod: &Pod) -> Verdict {
                 | "CrashLoopBackOff"
         ) {
             let message = waiting.and_then(|waiting| waiting.message.as_deref()).unwrap_or_default();
-            return Verdict::Failed(format!("container {}: {reason}: {message}", container.name));
+            return PodResult::Failed(format!("container {}: {reason}: {message}", container.name));
         }
     }
-    Verdict::Running
+    PodResult::Running
 }
 
-/// The GPU resource that a pod asks for: parts of GPUs before whole ones, and what most pods could have.
+/// The resource to request: MIG devices before whole GPUs, then the one with the highest count.
 pub(super) fn resource(facts: &NodeFacts) -> Result<String> {
     let rank = |(name, count): &(&str, u64)| {
         (name.starts_with("nvidia.com/mig-"), *count, std::cmp::Reverse((*name).to_owned()))
@@ -189,7 +189,7 @@ fn pod(world: &World, node: &OwnNode, kind: Kind, resource: Option<&str>, ours: 
             "runtimeClassName": runtime_class,
             "imagePullSecrets": secrets,
             "tolerations": ours.spec.template.spec.as_ref().and_then(|spec| spec.tolerations.clone()),
-            // By affinity, so that the scheduler decides: a pod that is put on a node that is full is refused there.
+            // By node affinity, so that the scheduler decides: a pod bound to a full node is rejected there.
             "affinity": {"nodeAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": {"nodeSelectorTerms": [
                 {"matchFields": [{"key": "metadata.name", "operator": "In", "values": [node.name]}]},
             ]}}},

@@ -1,4 +1,4 @@
-//! What runs on the GPU, as code that its driver compiles: no toolkit is needed, and any GPU since Maxwell runs it.
+//! Kernels in PTX, which the driver compiles: no CUDA toolkit needed, and any GPU since Maxwell runs them.
 
 use std::time::{Duration, Instant};
 
@@ -6,7 +6,7 @@ use capstan_hw::gpu::nvidia::cuda::{Argument, Context, Device, ptx};
 
 use crate::Result;
 
-/// How many numbers are added.
+/// Vector length.
 pub(super) const NUMBERS: usize = 50_000;
 
 const THREADS: u32 = 256;
@@ -92,15 +92,15 @@ again:
 }
 ";
 
-/// Multiply-adds of one thread in one round.
+/// Multiply-adds per thread and round.
 const PER_ROUND: f64 = 32.0;
 
-/// Adds two lists on the GPU and compares with what the processor says; the first number that differs.
+/// Adds two vectors on the GPU and compares with the CPU; returns the first difference.
 pub(super) fn vector_add(context: &Context<'_>) -> Result<Option<(usize, f32, f32)>> {
     let a: Vec<f32> = (0..NUMBERS).map(|i| i as f32 * 0.5).collect();
     let b: Vec<f32> = (0..NUMBERS).map(|i| (NUMBERS - i) as f32 * 0.25).collect();
     let (on_a, on_b, on_c) = (context.upload(&a)?, context.upload(&b)?, context.alloc(NUMBERS * 4)?);
-    // A result that is left from before must not pass for one of ours.
+    // A stale result must not pass.
     on_c.fill(f32::NAN.to_bits())?;
     let add = context.function(&ptx(VECTOR_ADD), "vector_add")?;
     let count = NUMBERS as u32;
@@ -112,7 +112,7 @@ pub(super) fn vector_add(context: &Context<'_>) -> Result<Option<(usize, f32, f3
     Ok(wanted.zip(c).enumerate().find(|(_, (wanted, got))| wanted != got).map(|(i, (wanted, got))| (i, wanted, got)))
 }
 
-/// Bytes per second that the memory moves, read and written, in copies large enough to leave every cache.
+/// Memory bandwidth in bytes per second, read and write, for copies larger than the caches.
 pub(super) fn bandwidth(context: &Context<'_>, device: &Device) -> Result<f64> {
     const COPIES: u32 = 20;
     let bytes = usize::try_from((device.memory / 8).min(1 << 30)).unwrap_or(1 << 28);
@@ -128,7 +128,7 @@ pub(super) fn bandwidth(context: &Context<'_>, device: &Device) -> Result<f64> {
     Ok(2.0 * bytes as f64 * f64::from(COPIES) / started.elapsed().as_secs_f64())
 }
 
-/// Operations per second over some time of full load, and whether every run gave the same numbers.
+/// Operations per second under full load, and whether every run gave the same result.
 pub(super) fn burn(context: &Context<'_>, device: &Device, time: Duration) -> Result<(f64, bool)> {
     const ROUNDS: u32 = 20_000;
     let blocks = device.multiprocessors * 8;
@@ -151,7 +151,7 @@ pub(super) fn burn(context: &Context<'_>, device: &Device, time: Duration) -> Re
     Ok((operations / elapsed, same))
 }
 
-/// Bytes per second from one GPU to another.
+/// Peer-to-peer bandwidth in bytes per second.
 pub(super) fn between(a: &Context<'_>, b: &Context<'_>) -> Result<f64> {
     const BYTES: usize = 256 << 20;
     const COPIES: u32 = 10;

@@ -21,12 +21,12 @@ use crate::sysfs::Attributes;
 /// The kernel of a node below a directory that [`super::Root`] wrote.
 pub struct Kernel {
     root: PathBuf,
-    /// Held while a command is carried out.
+    /// Held while a write is processed.
     lock: Mutex<()>,
 }
 
 impl Kernel {
-    /// The kernel of the node below `root`, in the state in which the last one left it.
+    /// The kernel of the node below `root`, with its persisted state.
     pub fn open(root: impl Into<PathBuf>) -> Self {
         Self { root: root.into(), lock: Mutex::default() }
     }
@@ -35,7 +35,7 @@ impl Kernel {
         self.lock.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// How often a device was reset.
+    /// Number of resets of a device.
     pub fn resets(&self, at: &PciAddress) -> usize {
         fs::read(self.root.join(format!(".kernel/resets/{at}"))).map_or(0, |marks| marks.len())
     }
@@ -61,7 +61,7 @@ impl Kernel {
         std::os::unix::fs::symlink(to, path)
     }
 
-    /// Removes a file, a link or a directory with all that is in it; what does not exist is deleted already.
+    /// Removes a file, symlink or directory tree; a missing one is no error.
     fn delete(&self, name: &str) -> io::Result<()> {
         let path = self.path(name);
         let removed = match path.symlink_metadata() {

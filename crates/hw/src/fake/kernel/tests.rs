@@ -1,4 +1,4 @@
-//! The code that changes devices, on a kernel that refuses what real ones refuse.
+//! Device writes, on a fake kernel that rejects what real ones reject.
 
 use proptest::prelude::*;
 

@@ -1,6 +1,6 @@
-//! Faults of pretended GPUs as lines of a text, so that a test can break a GPU of an agent that runs.
+//! Fault injection for fake GPUs by lines of text, so that a test can break a GPU of a running agent.
 //!
-//! The text says what is wrong now: a line that appears is a fault that happens, a line that goes is one that is mended.
+//! The text is the current set of faults: a new line injects a fault, a removed line clears it.
 
 use std::collections::BTreeSet;
 use std::str::FromStr;
@@ -8,18 +8,18 @@ use std::str::FromStr;
 use super::Fake;
 use crate::gpu::nvidia::Recovery;
 
-/// What can be wrong with a GPU.
+/// A fault of a GPU.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 enum Fault {
     /// It reports an XID, once.
     Xid(u64),
     /// It fell off the bus.
     Lost,
-    /// The driver wants it reset.
+    /// The driver reports that a reset is needed.
     Reset,
 }
 
-/// What is wrong with the GPUs of a node, by their index: `3 xid 48`, `3 lost` or `3 reset`, a line each.
+/// Faults by GPU index: `3 xid 48`, `3 lost` or `3 reset`, one per line.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Faults(BTreeSet<(u32, Fault)>);
 
@@ -49,8 +49,8 @@ fn wrong(line: &str) -> String {
 }
 
 impl Fake {
-    /// From `before` to `now`: what is new happens, what is gone is mended.
-    pub fn suffer(&self, before: &Faults, now: &Faults) {
+    /// Injects new faults and clears removed ones.
+    pub fn apply_faults(&self, before: &Faults, now: &Faults) {
         let uuid = |index: u32| {
             let state = self.state();
             let gpu = state.recording.inventory.gpus.iter().find(|gpu| gpu.index == index);
@@ -58,7 +58,7 @@ impl Fake {
         };
         for &(gpu, fault) in before.0.difference(&now.0) {
             match (uuid(gpu), fault) {
-                (Some(gpu), Fault::Lost) => self.find_again(&gpu),
+                (Some(gpu), Fault::Lost) => self.restore(&gpu),
                 (Some(gpu), Fault::Reset) => self.set_recovery(&gpu, Recovery::None),
                 (Some(_), Fault::Xid(_)) | (None, _) => {}
             }
@@ -90,15 +90,15 @@ mod tests {
     fn a_line_that_appears_happens_and_one_that_goes_is_mended() {
         let fake = Fake::new(node(Model::H200, 8));
         let gpu = fake.inventory().expect("GPUs").gpus[3].uuid.clone();
-        let mut heard = fake.watch().expect("listening");
+        let mut subscription = fake.watch().expect("subscribed");
         let (none, broken) = (Faults::default(), faults("# a test\n3 xid 48\n\n3 reset\n 7 lost \n"));
-        fake.suffer(&none, &broken);
-        let event = heard.events.next(Duration::from_secs(5)).expect("heard").expect("an event");
+        fake.apply_faults(&none, &broken);
+        let event = subscription.events.next(Duration::from_secs(5)).expect("received").expect("an event");
         assert_eq!((event.gpu.as_deref(), event.kind), (Some(gpu.as_str()), EventKind::Xid(48)));
         assert_eq!(fake.recovery(&gpu), Ok(Recovery::Reset));
         let left = fake.inventory().expect("the others");
         assert_eq!((left.gpus.len(), left.lost.len()), (7, 1));
-        fake.suffer(&broken, &none);
+        fake.apply_faults(&broken, &none);
         assert_eq!(fake.recovery(&gpu), Ok(Recovery::None));
         assert_eq!(fake.inventory().expect("all").gpus.len(), 8);
     }

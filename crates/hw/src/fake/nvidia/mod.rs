@@ -1,5 +1,5 @@
-//! GPUs of NVIDIA that are not there: fed from a recording of a real node or built from a model's public figures, and
-//! able to fail like real ones.
+//! Fake NVIDIA GPUs: replayed from a recording of a real node or built from a model's public figures, with fault
+//! injection.
 
 mod faults;
 mod mig;
@@ -14,31 +14,32 @@ use serde::{Deserialize, Serialize};
 
 use crate::gpu::nvidia::mig::GpuInstance;
 use crate::gpu::nvidia::{
-    Event, EventKind, Events, Gpu, Hardware, Inventory, LostGpu, Profiling, Reading, Recovery, Topology, Watched,
+    Event, EventKind, EventSubscription, Events, Gpu, Hardware, Inventory, LostGpu, Profiling, Reading, Recovery,
+    Topology,
 };
 use crate::{Error, Result};
 
 pub use faults::Faults;
 pub use models::{Model, node};
 
-/// What a node said, to be said again.
+/// A recorded node.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Recording {
-    /// What there is.
+    /// Driver and GPUs.
     pub inventory: Inventory,
-    /// How near GPUs are to each other.
+    /// Interconnects between GPUs.
     #[serde(default)]
     pub topology: Topology,
     /// Sensors and counters by UUID.
     #[serde(default)]
     pub readings: BTreeMap<String, Reading>,
-    /// Activity by UUID.
+    /// Profiling metrics by UUID.
     #[serde(default)]
     pub profiling: BTreeMap<String, Profiling>,
 }
 
 impl Recording {
-    /// What a node says now.
+    /// Records a node.
     pub fn take(hardware: &dyn Hardware) -> Result<Self> {
         let inventory = hardware.inventory()?;
         let mut recording =
@@ -52,22 +53,22 @@ impl Recording {
         Ok(recording)
     }
 
-    /// An H200 as it was recorded, with driver 580.
+    /// A recorded H200 with driver 580.
     pub fn h200() -> Self {
         read(include_str!("../../../recordings/h200.json"))
     }
 
-    /// The same H200 cut into 2g.35gb and two 1g.18gb.
+    /// The same H200 with MIG devices 2g.35gb and two 1g.18gb.
     pub fn h200_mig() -> Self {
         read(include_str!("../../../recordings/h200-mig.json"))
     }
 
-    /// The same H200 cut into 4g.71gb, 1g.35gb and 1g.18gb+me.
+    /// The same H200 with MIG devices 4g.71gb, 1g.35gb and 1g.18gb+me.
     pub fn h200_mig_media() -> Self {
         read(include_str!("../../../recordings/h200-mig-me.json"))
     }
 
-    /// The same H200 with one 3g.71gb whose computing is cut again, into 1c and 2c.
+    /// The same H200 with one 3g.71gb GPU instance and compute instances 1c and 2c.
     pub fn h200_mig_shared() -> Self {
         read(include_str!("../../../recordings/h200-mig-ci.json"))
     }
@@ -82,28 +83,28 @@ fn uuids(inventory: &Inventory) -> Vec<String> {
     inventory.gpus.iter().map(|gpu| gpu.uuid.clone()).chain(mig).collect()
 }
 
-/// Hardware that says what it was told to say.
+/// Fake hardware that replays a recording.
 pub struct Fake {
     state: Mutex<State>,
 }
 
 struct State {
     recording: Recording,
-    /// Every call fails with this.
+    /// If set, every call fails with it.
     broken: Option<Error>,
     lost: Vec<String>,
     recovery: BTreeMap<String, Recovery>,
     exclusive: BTreeMap<String, bool>,
-    /// GPU instances of GPUs that were asked for them; their compute instances are the recording's MIG devices.
+    /// GPU instances of GPUs that were queried for them; their compute instances are the recording's MIG devices.
     instances: BTreeMap<String, Vec<GpuInstance>>,
     processes: BTreeMap<String, Vec<(u32, u64)>>,
     activity: BTreeMap<String, Vec<(u32, u32)>>,
     listeners: Vec<Sender<Result<Event>>>,
-    silent: Vec<String>,
+    unsupported: Vec<String>,
 }
 
 impl Fake {
-    /// A node that says what a recording holds.
+    /// A node that replays a recording.
     pub fn new(recording: Recording) -> Self {
         let state = State {
             recording,
@@ -115,7 +116,7 @@ impl Fake {
             processes: BTreeMap::new(),
             activity: BTreeMap::new(),
             listeners: Vec::new(),
-            silent: Vec::new(),
+            unsupported: Vec::new(),
         };
         Self { state: Mutex::new(state) }
     }
@@ -124,16 +125,16 @@ impl Fake {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Changes what the node says from now on: GPUs added or taken, MIG layouts, sensors.
+    /// Edits the recording: GPUs, MIG layouts, sensors.
     pub fn edit(&self, change: impl FnOnce(&mut Recording)) {
         let mut state = self.state();
         change(&mut state.recording);
-        // MIG devices may be others now: their GPU instances follow from them.
+        // MIG devices may have changed: their GPU instances are derived again.
         state.instances.clear();
     }
 
-    /// The driver goes away, or comes back.
-    pub fn break_with(&self, error: Option<Error>) {
+    /// Makes the driver fail, or work again.
+    pub fn set_error(&self, error: Option<Error>) {
         let mut state = self.state();
         if let Some(error) = &error {
             state.listeners.retain(|listener| listener.send(Err(error.clone())).is_ok());
@@ -141,58 +142,58 @@ impl Fake {
         state.broken = error;
     }
 
-    /// A GPU reports an XID, confined to an instance or not.
+    /// Injects an XID, on a GPU or an instance.
     pub fn xid(&self, gpu: &str, number: u64, instance: Option<(u32, u32)>) {
         self.report(Event { gpu: Some(gpu.to_owned()), instance, kind: EventKind::Xid(number) });
     }
 
-    /// Any report.
+    /// Injects an event.
     pub fn report(&self, event: Event) {
         self.state().listeners.retain(|listener| listener.send(Ok(event.clone())).is_ok());
     }
 
-    /// A GPU falls off the bus, as XID 79 says.
+    /// Drops a GPU off the bus, with XID 79.
     pub fn lose(&self, gpu: &str) {
         self.state().lost.push(gpu.to_owned());
         self.xid(gpu, 79, None);
     }
 
-    /// It is found again, as after a reset.
-    pub fn find_again(&self, gpu: &str) {
+    /// Restores a lost GPU, as after a reset.
+    pub fn restore(&self, gpu: &str) {
         self.state().lost.retain(|lost| lost != gpu);
     }
 
-    /// What the driver wants done before a GPU is used again.
+    /// Sets the pending recovery action of a GPU.
     pub fn set_recovery(&self, gpu: &str, recovery: Recovery) {
         self.state().recovery.insert(gpu.to_owned(), recovery);
     }
 
-    /// A GPU that cannot report faults.
-    pub fn silence(&self, gpu: &str) {
-        self.state().silent.push(gpu.to_owned());
+    /// Disables event support of a GPU.
+    pub fn disable_events(&self, gpu: &str) {
+        self.state().unsupported.push(gpu.to_owned());
     }
 
-    /// Whether a GPU was set to one process at a time.
+    /// Whether a GPU is in exclusive compute mode.
     pub fn exclusive(&self, gpu: &str) -> bool {
         self.state().exclusive.get(gpu).copied().unwrap_or(false)
     }
 
-    /// Processes that hold memory of a GPU.
+    /// Sets the processes that hold memory of a GPU.
     pub fn set_processes(&self, gpu: &str, processes: Vec<(u32, u64)>) {
         self.state().processes.insert(gpu.to_owned(), processes);
     }
 
-    /// How busy processes keep a GPU.
+    /// Sets the utilisation by process.
     pub fn set_activity(&self, gpu: &str, activity: Vec<(u32, u32)>) {
         self.state().activity.insert(gpu.to_owned(), activity);
     }
 
-    /// Whether someone listens for faults: a test need not wait for longer than that.
+    /// Number of event subscriptions, for tests to wait on.
     pub fn listeners(&self) -> usize {
         self.state().listeners.len()
     }
 
-    /// An answer about one device, if the node and the device can give one.
+    /// Queries one device, unless it or the node fails.
     fn about<T>(&self, uuid: &str, answer: impl FnOnce(&State) -> T) -> Result<T> {
         let state = self.state();
         if let Some(error) = &state.broken {
@@ -219,7 +220,7 @@ impl Hardware for Fake {
             return Err(error.clone());
         }
         let mut inventory = state.recording.inventory.clone();
-        // NVML still counts a lost GPU, and fails when asked about it.
+        // NVML still counts a lost GPU, and fails when it is queried.
         let (lost, gpus) = inventory.gpus.into_iter().partition(|gpu| state.lost.contains(&gpu.uuid));
         let lost: Vec<Gpu> = lost;
         inventory.gpus = gpus;
@@ -244,7 +245,7 @@ impl Hardware for Fake {
         self.about(uuid, |state| state.recovery.get(uuid).copied().unwrap_or(Recovery::None))
     }
 
-    fn watch(&self) -> Result<Watched> {
+    fn watch(&self) -> Result<EventSubscription> {
         let mut state = self.state();
         if let Some(error) = &state.broken {
             return Err(error.clone());
@@ -252,7 +253,7 @@ impl Hardware for Fake {
         let (sender, receiver) = channel();
         state.listeners.push(sender);
         let refused = state.lost.iter().map(|gpu| (gpu.clone(), Error::Lost)).collect();
-        Ok(Watched { events: Box::new(Queue(receiver)), silent: state.silent.clone(), refused })
+        Ok(EventSubscription { events: Box::new(Queue(receiver)), unsupported: state.unsupported.clone(), refused })
     }
 
     fn processes(&self, uuid: &str) -> Result<Vec<(u32, u64)>> {
@@ -316,10 +317,10 @@ mod tests {
     #[test]
     fn an_injected_fault_reaches_every_listener() {
         let (fake, gpu) = h200();
-        let mut listeners = [fake.watch().expect("listening"), fake.watch().expect("listening")];
+        let mut listeners = [fake.watch().expect("subscribed"), fake.watch().expect("listening")];
         fake.xid(&gpu, 48, None);
         for listener in &mut listeners {
-            let event = listener.events.next(Duration::from_secs(5)).expect("heard").expect("an event");
+            let event = listener.events.next(Duration::from_secs(5)).expect("received").expect("an event");
             assert_eq!((event.gpu.as_deref(), event.kind), (Some(gpu.as_str()), EventKind::Xid(48)));
         }
     }
@@ -331,7 +332,7 @@ mod tests {
         assert_eq!(fake.reading(&gpu), Err(Error::Lost));
         let inventory = fake.inventory().expect("the others");
         assert!(inventory.gpus.is_empty() && inventory.lost[0].uuid.as_ref() == Some(&gpu));
-        fake.find_again(&gpu);
+        fake.restore(&gpu);
         assert!(fake.reading(&gpu).is_ok());
     }
 

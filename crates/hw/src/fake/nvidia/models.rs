@@ -1,4 +1,4 @@
-//! Nodes with GPUs that we do not have, from their public figures: names, PCI ids, memory, MIG profiles.
+//! Nodes of other GPU models, from their public figures: names, PCI IDs, memory, MIG profiles.
 
 use crate::fake::Recording;
 use crate::gpu::nvidia::mig::Profile;
@@ -32,7 +32,7 @@ struct Figures {
     device: u16,
     memory_mib: u64,
     compute: (u32, u32),
-    /// Slices that it can be cut into; 0 where it cannot.
+    /// MIG slices; 0 without MIG.
     slices: u32,
     nvlinks: u32,
     watts: u32,
@@ -69,13 +69,13 @@ impl Model {
     }
 }
 
-/// A node with so many GPUs of a model, joined by NVSwitch where the model has NVLinks.
+/// A node with this many GPUs of a model, connected by NVSwitch where the model has NVLinks.
 pub fn node(model: Model, count: u32) -> Recording {
     let gpus: Vec<Gpu> = (0..count).map(|index| gpu(model, index)).collect();
     let mut topology = Topology::default();
     for (place, a) in gpus.iter().enumerate() {
         for b in &gpus[place + 1..] {
-            // Half of the GPUs hang on each socket, as in every server with eight of them.
+            // Half of the GPUs are on each socket, as in servers with eight of them.
             let same = (a.index < count.div_ceil(2)) == (b.index < count.div_ceil(2));
             let relation = if same { Relation::Socket } else { Relation::System };
             topology.set(&a.uuid, &b.uuid, relation, model.figures().nvlinks);
@@ -123,7 +123,7 @@ fn gpu(model: Model, index: u32) -> Gpu {
     }
 }
 
-/// A made-up UUID that is the same every time.
+/// A deterministic UUID.
 pub(super) fn uuid(prefix: &str, model: u32, gpu: u32, part: u32) -> String {
     format!("{prefix}-c0ffee{model:02x}-0000-4000-8000-{gpu:08x}{part:04x}")
 }
@@ -157,10 +157,10 @@ fn idle(model: Model, gpu: &Gpu) -> Reading {
 }
 
 impl Recording {
-    /// The same node with one of its GPUs cut into these MIG profiles.
+    /// The same node with these MIG devices on one GPU.
     ///
     /// # Panics
-    /// When a profile has no slices or memory: a test that asks for it is wrong.
+    /// If a profile has no slices or memory: the test is wrong.
     #[must_use]
     pub fn with_mig(mut self, gpu: usize, profiles: &[&str]) -> Self {
         let gpu = &mut self.inventory.gpus[gpu];
@@ -180,7 +180,7 @@ impl Recording {
         self
     }
 
-    /// The same node with MIG switched on and no MIG device on one of its GPUs.
+    /// The same node with MIG enabled and no MIG device on one GPU.
     #[must_use]
     pub fn with_mig_empty(self, gpu: usize) -> Self {
         self.with_mig(gpu, &[])
@@ -188,7 +188,7 @@ impl Recording {
 }
 
 fn part(gpu: &Gpu, index: u32, profile: &Profile) -> MigDevice {
-    // Instances are numbered by size: the driver gives small ones the high numbers, and each number once.
+    // Instance IDs are assigned by size: small ones get high IDs, each ID once.
     let first = match profile.gpu {
         7.. => 0,
         3..=6 => 1,

@@ -1,14 +1,14 @@
-//! Where a driver's files are: in the host's root, in a driver container's, or where only the loader finds them.
+//! Paths of a driver: in the host's root, in a driver container's, or on the loader's search path.
 //!
-//! A file is always looked up inside a root ([`crate::root`]), so that a link in a driver's image can never lead to a
-//! file of ours.
+//! A file is always resolved inside a root ([`crate::root`]), so that a symlink in a driver image cannot lead to one of
+//! our files.
 
 use std::path::{Path, PathBuf};
 
 use crate::root::{executable_in, resolve_in};
 use crate::{Error, Result};
 
-/// Directories that hold a driver's libraries, relative to its root, in the order in which they are searched.
+/// Library directories relative to a driver root, in search order.
 pub const LIBRARY_DIRS: [&str; 6] = [
     "usr/lib64",
     "usr/lib/x86_64-linux-gnu",
@@ -18,33 +18,33 @@ pub const LIBRARY_DIRS: [&str; 6] = [
     "lib/aarch64-linux-gnu",
 ];
 
-/// Directories that hold a driver's programs.
+/// Program directories relative to a driver root.
 pub const PROGRAM_DIRS: [&str; 6] = ["usr/bin", "usr/sbin", "bin", "sbin", "usr/lib/wsl/lib", "opt/bin"];
 
-/// The roots of a driver and of its devices, as the host and as this process see them.
+/// The roots of a driver and of its device nodes, on the host and in this container.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Roots {
-    /// Where the driver's files are on the host.
+    /// Driver root on the host.
     pub host: PathBuf,
-    /// Where that directory is mounted for us.
+    /// Where it is mounted in this container.
     pub here: PathBuf,
-    /// Where the root that holds `dev/` is on the host.
+    /// Root of `dev/` on the host.
     pub dev_host: PathBuf,
-    /// Where that directory is mounted for us.
+    /// Where it is mounted in this container.
     pub dev_here: PathBuf,
 }
 
 impl Roots {
-    /// A driver on this very machine.
+    /// A driver on this machine.
     pub fn local() -> Self {
         Self::new("/", "/", None)
     }
 
-    /// A driver whose root is at `host` there and at `here` for us. Devices are below it when it has a `dev`
-    /// directory, or else in `/`; `dev_host` overrides that.
+    /// A driver whose root is `host` on the host and `here` in this container. Device nodes are below it if it has a
+    /// `dev` directory, else in `/`; `dev_host` overrides that.
     pub fn new(host: impl Into<PathBuf>, here: impl Into<PathBuf>, dev_host: Option<PathBuf>) -> Self {
         let (host, here) = (host.into(), here.into());
-        // An image of a driver may hold an empty `dev` for others to mount on.
+        // A driver image may have an empty `dev` as mount point.
         let has_dev = std::fs::read_dir(here.join("dev")).is_ok_and(|mut entries| entries.next().is_some());
         let (dev_host, dev_here) = match dev_host {
             Some(dev) if dev == host => (dev, here.clone()),
@@ -55,20 +55,20 @@ impl Roots {
         Self { host, here, dev_host, dev_here }
     }
 
-    /// The file of the NVML library.
+    /// Path of the NVML library.
     pub fn nvml(&self) -> Result<PathBuf> {
         self.library("libnvidia-ml.so.1").ok_or_else(|| Error::NoLibrary { searched: self.here.clone() })
     }
 
-    /// A library's file: below our root, or, where that is the machine's own root, wherever the loader would find it.
+    /// Path of a library: below the driver root or, if that is `/`, anywhere on the loader's search path.
     pub fn library(&self, name: &str) -> Option<PathBuf> {
         let fixed = LIBRARY_DIRS.iter().map(|dir| self.here.join(dir));
-        // A driver may be mounted anywhere, as long as the loader knows: its search path is ours too.
+        // A driver may be mounted anywhere on the loader's search path.
         let loader = std::iter::once_with(|| self.loader_dirs()).flatten();
         fixed.chain(loader).find_map(|dir| resolve_in(&self.here, &dir.join(name)).filter(|file| file.is_file()))
     }
 
-    /// A program's file below our root, or on this process's own path where that is the machine's root.
+    /// Path of a program: below the driver root or, if that is `/`, on `PATH`.
     pub fn program(&self, name: &str) -> Option<PathBuf> {
         let fixed = PROGRAM_DIRS.iter().map(|dir| self.here.join(dir));
         let path = std::env::var_os("PATH").filter(|_| self.local_root());
@@ -76,7 +76,7 @@ impl Roots {
         fixed.chain(path).map(|dir| dir.join(name)).find(|file| executable_in(&self.here, file))
     }
 
-    /// The path that the host has for a path of ours; whole components decide, so `/driver-root2` is not below
+    /// The host path of a path in this container; compared by components, so `/driver-root2` is not below
     /// `/driver-root`.
     pub fn on_host(&self, path: &Path) -> PathBuf {
         match path.strip_prefix(&self.here) {
@@ -85,8 +85,8 @@ impl Roots {
         }
     }
 
-    /// Directories that the loader of our root searches beyond the usual ones: what the environment says, where the
-    /// root is the machine's own, then the lines of its configuration.
+    /// Additional library directories of the root's loader: `LD_LIBRARY_PATH`, if the root is `/`, then its
+    /// configuration.
     pub fn loader_dirs(&self) -> Vec<PathBuf> {
         let named = std::env::var_os("LD_LIBRARY_PATH").filter(|_| self.local_root());
         let named = named.iter().flat_map(std::env::split_paths).filter(|dir| dir.is_absolute());
@@ -98,7 +98,7 @@ impl Roots {
     }
 }
 
-/// Directories that the configuration of a root's loader lists.
+/// Directories listed in the configuration of a root's loader.
 fn loader_dirs(root: &Path) -> Vec<PathBuf> {
     let parts = root.join("etc/ld.so.conf.d");
     let mut files: Vec<PathBuf> = std::fs::read_dir(&parts)

@@ -1,38 +1,38 @@
-//! Faults of GPUs as the driver reports them.
+//! GPU events of the driver.
 
 use serde::{Deserialize, Serialize};
 
 use crate::Error;
 use crate::gpu::nvidia::Events;
 
-/// One report of the driver.
+/// A GPU event.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Event {
-    /// The GPU, or `None` when the driver could not say which.
+    /// The GPU; `None` if the driver did not name it.
     pub gpu: Option<String>,
-    /// GPU instance and compute instance where the fault is known to be confined to them.
+    /// GPU instance and compute instance, if the event is confined to them.
     pub instance: Option<(u32, u32)>,
-    /// What happened.
+    /// Kind of event.
     pub kind: EventKind,
 }
 
-/// What happened.
+/// Kind of event.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub enum EventKind {
     /// An XID error, by number.
     Xid(u64),
-    /// A memory error that was corrected.
+    /// A corrected ECC error.
     SingleBitEcc,
-    /// A memory error that was not.
+    /// An uncorrected ECC error.
     DoubleBitEcc,
 }
 
-/// A listener, and the GPUs that it cannot hear.
-pub struct Watched {
-    /// Where events arrive.
+/// An event subscription, and the GPUs that it does not cover.
+pub struct EventSubscription {
+    /// The event queue.
     pub events: Box<dyn Events>,
-    /// GPUs that cannot report events: they count as healthy, unwatched.
-    pub silent: Vec<String>,
-    /// GPUs that should report events and refused: they count as unhealthy.
+    /// GPUs without event support: they count as healthy, unmonitored.
+    pub unsupported: Vec<String>,
+    /// GPUs whose subscription failed: they count as unhealthy.
     pub refused: Vec<(String, Error)>,
 }

@@ -1,4 +1,4 @@
-//! What hardware there is, as plain data: the shape of a recording, and of every decision's input.
+//! GPUs and driver as plain data: the input of every decision, and part of a recording.
 
 use std::fmt;
 
@@ -17,7 +17,7 @@ pub struct Inventory {
     pub cuda: CudaVersion,
     /// GPUs in NVML's order.
     pub gpus: Vec<Gpu>,
-    /// GPUs that NVML counts and that do not answer: the others are none the worse for it.
+    /// GPUs that NVML counts but that do not respond; the others are not affected.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub lost: Vec<LostGpu>,
 }
@@ -25,16 +25,16 @@ pub struct Inventory {
 /// A GPU that fell off the bus.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct LostGpu {
-    /// Place in NVML's order.
+    /// NVML index.
     pub index: u32,
-    /// `GPU-…`, where it could still be told.
+    /// `GPU-…`, if still readable.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub uuid: Option<String>,
 }
 
 impl Inventory {
-    /// A node of which nothing is known.
-    pub fn nothing() -> Self {
+    /// An empty inventory.
+    pub fn empty() -> Self {
         let cuda = CudaVersion { major: 0, minor: 0 };
         Self { driver: String::new(), nvml: String::new(), cuda, gpus: Vec::new(), lost: Vec::new() }
     }
@@ -50,7 +50,7 @@ pub struct CudaVersion {
 }
 
 impl CudaVersion {
-    /// From the number that the driver gives: 13000 for 13.0, 12080 for 12.8.
+    /// Parses the driver's number: 13000 for 13.0, 12080 for 12.8.
     pub fn from_number(number: i32) -> Self {
         let number = u32::try_from(number).unwrap_or_default();
         Self { major: number / 1000, minor: number % 1000 / 10 }
@@ -63,7 +63,7 @@ impl fmt::Display for CudaVersion {
     }
 }
 
-/// What a GPU can execute.
+/// Compute capability.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 pub struct ComputeCapability {
     /// 9 of 9.0.
@@ -75,15 +75,15 @@ pub struct ComputeCapability {
 /// One GPU.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Gpu {
-    /// Place in NVML's order.
+    /// NVML index.
     pub index: u32,
     /// `GPU-…`.
     pub uuid: String,
-    /// Number of its device node: `/dev/nvidia<minor>`, not always the index.
+    /// Minor number of its device node: `/dev/nvidia<minor>`, not always the index.
     pub minor: u32,
     /// Product name, such as `NVIDIA H200`.
     pub name: String,
-    /// Product line, such as `Nvidia` or `Tesla`, where NVML tells.
+    /// Product line, such as `Nvidia` or `Tesla`, if known.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub brand: Option<String>,
     /// Serial number of the board.
@@ -95,40 +95,40 @@ pub struct Gpu {
     /// Version of the whole inforom.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub inforom: Option<String>,
-    /// Versions of the inforom's parts: OEM, ECC, power.
+    /// Inforom versions: OEM, ECC, power.
     #[serde(default)]
     pub inforom_parts: [Option<String>; 3],
-    /// Where it is on the PCI bus.
+    /// PCI address.
     pub pci: PciAddress,
-    /// Device id in the upper half, vendor id (`0x10de`) in the lower.
+    /// Device ID in the upper half, vendor ID (`0x10de`) in the lower.
     pub pci_device: u32,
-    /// Subsystem id, laid out the same way.
+    /// Subsystem ID, in the same layout.
     pub pci_subsystem: u32,
-    /// All of its memory, reserved parts included.
+    /// Total memory, reserved parts included.
     pub memory_bytes: u64,
-    /// What it can execute.
+    /// Compute capability.
     pub compute: ComputeCapability,
-    /// Whether it is or may be cut into MIG devices.
+    /// MIG mode.
     pub mig: MigMode,
     /// Its MIG devices.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub mig_devices: Vec<MigDevice>,
-    /// The NVLink fabric that it is part of.
+    /// Its NVLink fabric.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub fabric: Option<Fabric>,
-    /// How it addresses the host's memory, where the driver tells.
+    /// Addressing mode of host memory, if known.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub addressing: Option<Addressing>,
-    /// NVLinks that are up, by what is at their other end.
+    /// Number of active NVLinks.
     #[serde(default)]
     pub nvlinks: u32,
-    /// Whether those links end in a switch, which joins all GPUs of the fabric.
+    /// Whether these links end in an NVSwitch, which connects all GPUs of the fabric.
     #[serde(default)]
     pub nvswitch: bool,
-    /// Whether it samples its units' activity (Hopper and newer).
+    /// Whether it supports GPM (Hopper and newer).
     #[serde(default)]
     pub gpm: bool,
-    /// Whether this is a virtual GPU of a hypervisor.
+    /// Whether it is a vGPU of a hypervisor.
     #[serde(default)]
     pub virtual_gpu: bool,
 }
@@ -139,57 +139,57 @@ impl Gpu {
         self.memory_bytes >> 20
     }
 
-    /// Whether it is cut into MIG devices (though there may be none yet).
+    /// Whether MIG is enabled (there may be no MIG devices yet).
     pub fn mig_enabled(&self) -> bool {
         matches!(self.mig, MigMode::Enabled { .. })
     }
 
-    /// Part of the processor, as Tegra and Thor have it, without a device of its own on PCI.
+    /// An integrated GPU, as on Tegra and Thor, without a PCI device.
     pub fn integrated(&self) -> bool {
         self.name.contains("(nvgpu)") || self.name.contains("NVIDIA Thor")
     }
 }
 
-/// Whether a GPU is cut into MIG devices.
+/// MIG mode of a GPU.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub enum MigMode {
-    /// This GPU has no MIG.
+    /// MIG not supported.
     Unsupported,
-    /// It is one GPU.
+    /// MIG disabled.
     Disabled {
-        /// It will be cut up after the next reset.
+        /// Enabled after the next reset.
         pending: bool,
     },
-    /// It is cut up.
+    /// MIG enabled.
     Enabled {
-        /// It will be one GPU again after the next reset.
+        /// Disabled after the next reset.
         pending_off: bool,
     },
 }
 
-/// A part of a GPU that acts as one.
+/// A MIG device.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct MigDevice {
-    /// Place among the MIG devices of its GPU; places may be empty.
+    /// Index among the MIG devices of its GPU; there may be gaps.
     pub index: u32,
     /// `MIG-…`.
     pub uuid: String,
     /// GPU instance.
     pub gi: u32,
-    /// Compute instance inside it.
+    /// Compute instance.
     pub ci: u32,
-    /// What it is made of.
+    /// Its slices and engines.
     pub slices: MigSlices,
     /// Name of its profile, such as `1g.18gb` or `1g.18gb+me`.
     pub profile: String,
 }
 
-/// What a MIG device is made of.
+/// Slices and engines of a MIG device.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub struct MigSlices {
-    /// Slices of the GPU.
+    /// GPU slices.
     pub gpu: u32,
-    /// Slices of computing.
+    /// Compute slices.
     pub compute: u32,
     /// Memory in MiB.
     pub memory_mib: u64,
@@ -210,22 +210,22 @@ pub struct MigSlices {
 /// Membership in an NVLink fabric.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Fabric {
-    /// The cluster of switches, all zeroes where there is none.
+    /// Cluster UUID, all zeroes without one.
     pub cluster: String,
-    /// Those that can reach each other inside it.
+    /// Clique: the GPUs that can reach each other.
     pub clique: u32,
-    /// The GPU has finished joining, without an error.
+    /// Registration is complete, without an error.
     pub joined: bool,
 }
 
-/// How a GPU reaches the host's memory.
+/// How a GPU addresses host memory.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Addressing {
-    /// In no shared way.
+    /// No shared addressing.
     None,
-    /// By software, page by page.
+    /// Heterogeneous Memory Management, in software.
     Hmm,
-    /// By hardware, as Grace does.
+    /// Address Translation Services, in hardware, as with Grace.
     Ats,
 }
 

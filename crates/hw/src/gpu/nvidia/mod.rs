@@ -1,7 +1,7 @@
-//! GPUs of NVIDIA: seen through [`Hardware`], as plain data ([`Inventory`], [`Reading`], [`Event`]), never as a handle of
-//! a library, so that what a test feeds is what a node would have said.
+//! NVIDIA GPUs behind [`Hardware`], as plain data ([`Inventory`], [`Reading`], [`Event`]), never as a library handle,
+//! so that tests can replay what a node reports.
 //!
-//! Start reading at [`Inventory`]; [`driver::Roots`] says where a driver's files may be.
+//! Start reading at [`Inventory`]; [`driver::Roots`] has the paths of a driver.
 
 pub mod cuda;
 pub mod driver;
@@ -17,7 +17,7 @@ use std::time::Duration;
 
 use crate::Result;
 
-pub use event::{Event, EventKind, Watched};
+pub use event::{Event, EventKind, EventSubscription};
 pub use inventory::{
     Addressing, ComputeCapability, CudaVersion, Fabric, Gpu, Inventory, LostGpu, MigDevice, MigMode, MigSlices,
 };
@@ -26,44 +26,42 @@ pub use topology::{Relation, Topology};
 
 /// The GPUs of one node.
 ///
-/// A call may take milliseconds and must not be made on an executor's thread. Every call asks the driver again:
-/// an answer is never older than the question.
+/// A call may take milliseconds and must not be made on an async thread. Every call queries the driver: nothing is
+/// cached.
 pub trait Hardware: Send + Sync {
-    /// What there is: driver, GPUs, their MIG devices. A lost GPU is listed as such; it fails nothing else.
+    /// Driver, GPUs and MIG devices. A lost GPU is listed as such; it fails nothing else.
     fn inventory(&self) -> Result<Inventory>;
-    /// The same without MIG devices, which take a driver ten milliseconds each to name.
+    /// [`Hardware::inventory`] without MIG devices, which take NVML ten milliseconds each.
     fn whole_gpus(&self) -> Result<Inventory> {
         let mut inventory = self.inventory()?;
         inventory.gpus.iter_mut().for_each(|gpu| gpu.mig_devices.clear());
         Ok(inventory)
     }
-    /// How near two GPUs are to each other, for every pair.
+    /// PCIe and NVLink connections of every pair of GPUs.
     fn topology(&self) -> Result<Topology>;
-    /// What the sensors and counters of a GPU or MIG device say now.
+    /// Current sensor and counter values of a GPU or MIG device.
     fn reading(&self, uuid: &str) -> Result<Reading>;
-    /// How busy the units of a GPU or MIG device were since the last call for it; `None` on the first one, and
-    /// where the GPU cannot tell.
+    /// Profiling metrics of a GPU or MIG device since the previous call; `None` on the first call, and without GPM.
     fn profiling(&self, uuid: &str) -> Result<Option<Profiling>>;
-    /// What the driver wants done before a GPU is used again.
+    /// The pending recovery action of a GPU.
     fn recovery(&self, uuid: &str) -> Result<Recovery>;
-    /// Starts to listen for faults of all GPUs.
-    fn watch(&self) -> Result<Watched>;
-    /// Processes that hold memory of a GPU: process id and bytes.
+    /// Subscribes to events of all GPUs.
+    fn watch(&self) -> Result<EventSubscription>;
+    /// Processes that hold memory of a GPU: PID and bytes.
     fn processes(&self, uuid: &str) -> Result<Vec<(u32, u64)>>;
-    /// How busy processes kept a GPU in the last seconds: process id and percent. None where it cannot tell.
+    /// Recent utilisation by process: PID and percent. Empty if not supported.
     fn process_activity(&self, uuid: &str) -> Result<Vec<(u32, u32)>>;
-    /// Lets one process at a time use a GPU (what MPS needs), or any number.
+    /// Sets exclusive compute mode (needed for MPS), or the default mode.
     fn set_exclusive(&self, uuid: &str, exclusive: bool) -> Result<()>;
 }
 
-/// Faults as they happen. Kept apart from [`Hardware`] since each listener has its own queue.
+/// An event queue. Separate from [`Hardware`], since each subscription has its own.
 pub trait Events: Send {
-    /// The next event, or `None` when none came in time.
+    /// The next event, or `None` after the timeout.
     fn next(&mut self, timeout: Duration) -> Result<Option<Event>>;
 }
 
-/// Where hardware comes from, shared by everything that runs in one process: the library is loaded once, and loaded
-/// again after the driver changed.
+/// The hardware shared by all roles of a process: the library is loaded once, and reloaded after the driver changed.
 pub struct Source {
     open: Box<dyn Fn() -> Result<Arc<dyn Hardware>> + Send + Sync>,
     opened: Mutex<Option<Arc<dyn Hardware>>>,
@@ -75,12 +73,12 @@ impl Source {
         Self::new(move || Ok(Arc::new(nvml::Library::open(&roots)?)))
     }
 
-    /// GPUs from anywhere.
+    /// GPUs from a custom opener.
     pub fn new(open: impl Fn() -> Result<Arc<dyn Hardware>> + Send + Sync + 'static) -> Self {
         Self { open: Box::new(open), opened: Mutex::default() }
     }
 
-    /// GPUs that are there already, such as fake ones.
+    /// GPUs that are already open, such as fake ones.
     pub fn of(hardware: Arc<dyn Hardware>) -> Self {
         Self::new(move || Ok(hardware.clone()))
     }
@@ -91,7 +89,7 @@ impl Source {
         Self::new(move || other.get())
     }
 
-    /// The hardware, opened when no one has it yet.
+    /// The hardware, opened on first use.
     pub fn get(&self) -> Result<Arc<dyn Hardware>> {
         let mut opened = self.opened.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some(hardware) = &*opened {
@@ -102,7 +100,7 @@ impl Source {
         Ok(hardware)
     }
 
-    /// Forgets the hardware: the next one to ask gets it from the driver that is there then.
+    /// Drops the hardware: the next [`Source::get`] reloads the driver library.
     pub fn forget(&self) {
         *self.opened.lock().unwrap_or_else(PoisonError::into_inner) = None;
     }

@@ -1,104 +1,104 @@
-//! What sensors and counters of a GPU say. Nothing here is guessed: what a GPU does not tell is `None`.
+//! Sensor and counter values of a GPU. A value that a GPU does not report is `None`.
 
 use serde::{Deserialize, Serialize};
 
-/// Sensors and counters of one GPU or MIG device at one moment.
+/// Sensor and counter values of one GPU or MIG device.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct Reading {
-    /// Clock of the multiprocessors, MHz.
+    /// SM clock, MHz.
     pub sm_clock: Option<u32>,
-    /// Clock of the memory, MHz.
+    /// Memory clock, MHz.
     pub memory_clock: Option<u32>,
-    /// Temperature of the chip, °C.
+    /// GPU temperature, °C.
     pub temperature: Option<u32>,
-    /// Temperature of the memory, °C.
+    /// Memory temperature, °C.
     pub memory_temperature: Option<u32>,
     /// Power, milliwatts.
     pub power: Option<u32>,
     /// Energy since the driver was loaded, millijoules.
     pub energy: Option<u64>,
-    /// PCIe packets sent again.
+    /// PCIe replay count.
     pub pcie_replays: Option<u32>,
-    /// Share of time in which a kernel ran, percent.
+    /// GPU utilisation, percent.
     pub utilisation: Option<u32>,
-    /// Share of time in which memory was read or written, percent.
+    /// Memory utilisation, percent.
     pub memory_utilisation: Option<u32>,
-    /// Encoder, percent.
+    /// Encoder utilisation, percent.
     pub encoder: Option<u32>,
-    /// Decoder, percent.
+    /// Decoder utilisation, percent.
     pub decoder: Option<u32>,
     /// Free memory, bytes.
     pub memory_free: Option<u64>,
     /// Used memory, bytes.
     pub memory_used: Option<u64>,
-    /// Memory kept by the driver, bytes.
+    /// Memory reserved by the driver, bytes.
     pub memory_reserved: Option<u64>,
     /// Data received and sent over all NVLinks, KiB.
     pub nvlink: Option<u64>,
-    /// Errors of all NVLinks together.
+    /// Errors of all NVLinks.
     pub nvlink_errors: NvLinkErrors,
     /// Whether a vGPU licence is held.
     pub licensed: Option<bool>,
-    /// Memory rows replaced after errors that were corrected.
+    /// Rows remapped after correctable errors.
     pub remapped_correctable: Option<u64>,
-    /// Memory rows replaced after errors that were not.
+    /// Rows remapped after uncorrectable errors.
     pub remapped_uncorrectable: Option<u64>,
-    /// A row waits for a reset to be replaced.
+    /// A row remap is pending until the next reset.
     pub remap_pending: Option<bool>,
-    /// A row could not be replaced: the GPU is to be changed.
+    /// Row remapping failed: the GPU must be replaced.
     pub remap_failed: Option<bool>,
-    /// Why the clocks are not higher.
+    /// Clock throttle reasons.
     pub throttle: Option<ThrottleReasons>,
-    /// Memory errors since the driver was loaded.
+    /// ECC errors since the driver was loaded.
     pub ecc_volatile: EccCounts,
-    /// Memory errors of the GPU's life.
+    /// ECC errors over the lifetime of the GPU.
     pub ecc_aggregate: EccCounts,
-    /// Memory pages taken out of use, on GPUs that do so.
+    /// Retired memory pages, on GPUs without row remapping.
     pub retired: Retired,
-    /// Nanoseconds in which a limit held the clocks down.
+    /// Nanoseconds of throttling.
     pub violations: Violations,
-    /// Processes that compute on it.
+    /// Number of compute processes.
     pub processes: Option<u32>,
 }
 
-/// Memory errors.
+/// ECC errors.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct EccCounts {
-    /// Corrected ones.
+    /// Corrected.
     pub single: Option<u64>,
-    /// Others.
+    /// Uncorrected.
     pub double: Option<u64>,
 }
 
-/// Errors of NVLinks.
+/// NVLink errors.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct NvLinkErrors {
-    /// Checksums of control packets.
+    /// CRC errors of flits.
     pub crc_flit: Option<u64>,
-    /// Checksums of data.
+    /// CRC errors of data.
     pub crc_data: Option<u64>,
-    /// Packets sent again.
+    /// Replays.
     pub replay: Option<u64>,
-    /// Links that came back.
+    /// Recoveries.
     pub recovery: Option<u64>,
 }
 
-/// Memory pages taken out of use.
+/// Retired memory pages.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct Retired {
     /// After many corrected errors.
     pub single: Option<u64>,
-    /// After one that was not corrected.
+    /// After an uncorrected error.
     pub double: Option<u64>,
-    /// Some wait for a reset.
+    /// Some are pending until the next reset.
     pub pending: Option<bool>,
 }
 
-/// Nanoseconds in which a limit held the clocks down.
+/// Nanoseconds of throttling, by limit.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct Violations {
@@ -106,23 +106,23 @@ pub struct Violations {
     pub power: Option<u64>,
     /// Temperature limit.
     pub thermal: Option<u64>,
-    /// Waiting for other GPUs of a group.
+    /// Sync boost.
     pub sync_boost: Option<u64>,
-    /// Limit of the board.
+    /// Board limit.
     pub board_limit: Option<u64>,
-    /// Too little to do.
+    /// Low utilisation.
     pub low_utilisation: Option<u64>,
-    /// Limit of what the chip bears for long.
+    /// Reliability limit.
     pub reliability: Option<u64>,
 }
 
-/// Why clocks are not higher, as the driver's bits.
+/// Clock throttle reasons, as the driver's bitmask.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(transparent)]
 pub struct ThrottleReasons(pub u64);
 
 impl ThrottleReasons {
-    /// Every reason with a name, and its bit.
+    /// Names and bits of the reasons.
     pub const NAMES: [(u64, &str); 9] = [
         (0x1, "gpu_idle"),
         (0x2, "clocks_setting"),
@@ -135,21 +135,21 @@ impl ThrottleReasons {
         (0x100, "display_clocks"),
     ];
 
-    /// The reasons that hold.
+    /// The active reasons.
     pub fn names(self) -> impl Iterator<Item = &'static str> {
         Self::NAMES.into_iter().filter(move |(bit, _)| self.0 & bit != 0).map(|(_, name)| name)
     }
 }
 
-/// Activity of a GPU's units since the last look: shares of 1, and bytes per second.
+/// Profiling metrics since the previous sample: ratios from 0 to 1, and bytes per second.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct Profiling {
     /// Graphics or compute engine.
     pub graphics: Option<f64>,
-    /// Multiprocessors with work.
+    /// SM activity.
     pub sm_active: Option<f64>,
-    /// Warps resident, of those possible.
+    /// SM occupancy.
     pub sm_occupancy: Option<f64>,
     /// Tensor cores.
     pub tensor: Option<f64>,
@@ -171,7 +171,7 @@ pub struct Profiling {
     pub nvlink_rx: Option<f64>,
 }
 
-/// What the driver wants done before a GPU is used again.
+/// Recovery action that the driver requires before a GPU is used again.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Recovery {
     /// Nothing.
@@ -180,14 +180,14 @@ pub enum Recovery {
     Reset,
     /// Reboot the node.
     Reboot,
-    /// Stop traffic between GPUs.
+    /// Drain peer-to-peer traffic.
     DrainP2p,
-    /// Stop traffic and reset.
+    /// Drain and reset.
     DrainAndReset,
 }
 
 impl Recovery {
-    /// From the driver's number; what we do not know is taken for the gravest.
+    /// From the driver's number; unknown actions map to the most severe.
     pub fn from_number(number: u64) -> Self {
         match number {
             0 => Self::None,

@@ -1,10 +1,10 @@
-//! How near GPUs are to each other: what a request for several of them wants to know.
+//! Interconnects between GPUs, for the preferred allocation.
 
 use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
 
-/// The nearest thing that two GPUs share.
+/// The closest common ancestor of two GPUs.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 pub enum Relation {
     /// The node.
@@ -23,7 +23,7 @@ pub enum Relation {
 
 type Pairs = BTreeMap<(String, String), (Relation, u32)>;
 
-/// Relations and NVLinks of every pair of GPUs, by UUID, the smaller one first.
+/// Common ancestor and NVLinks of every pair of GPUs, by UUID, the smaller one first.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Topology {
     #[serde(with = "pairs")]
@@ -31,12 +31,12 @@ pub struct Topology {
 }
 
 impl Topology {
-    /// Notes what two GPUs share, and how many NVLinks join them.
+    /// Sets the common ancestor and the NVLinks of two GPUs.
     pub fn set(&mut self, a: &str, b: &str, relation: Relation, nvlinks: u32) {
         self.pairs.insert(key(a, b), (relation, nvlinks));
     }
 
-    /// What two GPUs share; two that were never asked about share the node.
+    /// The common ancestor of two GPUs; the node if unknown.
     pub fn between(&self, a: &str, b: &str) -> (Relation, u32) {
         self.pairs.get(&key(a, b)).copied().unwrap_or((Relation::System, 0))
     }
@@ -47,7 +47,7 @@ fn key(a: &str, b: &str) -> (String, String) {
     (first.to_owned(), second.to_owned())
 }
 
-/// As a list in recordings: JSON has no maps with pairs for keys.
+/// Serialised as a list: JSON has no maps with pairs as keys.
 mod pairs {
     use super::*;
     use serde::{Deserializer, Serializer};

@@ -1,6 +1,6 @@
-//! MIG geometries, as `nvidia-smi mig -lgip` and `-lgipp` show them, and where the driver places instances.
+//! MIG geometries as listed by `nvidia-smi mig -lgip` and `-lgipp`, and the driver's placement of instances.
 //!
-//! All data centre GPUs since A100 have seven slices of computing and eight of memory. See
+//! All data centre GPUs since A100 have seven compute slices and eight memory slices. See
 //! <https://docs.nvidia.com/datacenter/tesla/mig-user-guide/>.
 
 use crate::fake::Model;
@@ -9,7 +9,7 @@ use crate::gpu::nvidia::{Gpu, MigMode, MigSlices};
 
 /// Memory slices of a GPU.
 const SLICES: u32 = 8;
-/// Memory slices with computing beside them: the last one has none.
+/// Memory slices with a compute slice: the last one has none.
 const USABLE: u32 = 7;
 
 /// A profile: NVML's index, profile id, compute slices, memory slices, maximum instances, possible starts.
@@ -25,7 +25,7 @@ const ROWS: [Row; 7] = [
     Row(4, 0, 7, 8, 1, &[0]),
 ];
 
-/// What differs between models: memory in MiB by memory slices (1, 2, 4, 8), and multiprocessors by row.
+/// Differences between models: memory in MiB by memory slices (1, 2, 4, 8), and multiprocessors by row.
 struct Figures {
     memory: [u64; 4],
     multiprocessors: [u32; 7],
@@ -37,13 +37,13 @@ fn figures(gpu: &Gpu) -> Figures {
         Some(Model::A100x80) => ([9728, 19_968, 40_192, 80_640], [14, 14, 14, 28, 42, 56, 98]),
         Some(Model::H100) => ([9984, 20_096, 40_448, 81_152], [16, 16, 26, 32, 60, 64, 132]),
         Some(Model::H200) => ([16_384, 33_280, 71_424, 143_360], [16, 16, 26, 32, 60, 64, 132]),
-        // Every slice without what the driver keeps for itself.
+        // Each slice, without the memory that the driver reserves.
         _ => ([1, 2, 4, 8].map(|slices| gpu.memory_mib() * slices * 31 / 256), [18, 18, 30, 36, 70, 72, 148]),
     };
     Figures { memory, multiprocessors }
 }
 
-/// What the GPU instances of a GPU can be; nothing where it has no MIG.
+/// The GPU instance profiles of a GPU; none without MIG.
 pub(super) fn profiles(gpu: &Gpu) -> Vec<InstanceProfile> {
     if gpu.mig == MigMode::Unsupported {
         return Vec::new();
@@ -61,7 +61,7 @@ pub(super) fn profiles(gpu: &Gpu) -> Vec<InstanceProfile> {
     .collect()
 }
 
-/// Engines of a profile: Ampere has few of them to share out, later ones have a set per slice.
+/// Engines of a profile: Ampere has few to share, later GPUs have a set per slice.
 fn engines(gpu: &Gpu, index: u32, compute: u32, memory_mib: u64) -> MigSlices {
     let (media, whole) = (index == 7, compute == USABLE);
     let (copy_engines, decoders, jpeg) = match gpu.compute.major {
@@ -79,7 +79,7 @@ pub(super) fn slice_multiprocessors(gpu: &Gpu) -> u32 {
     figures(gpu).multiprocessors[0]
 }
 
-/// Slices that the compute instances of a GPU instance can have.
+/// Possible compute slices of the compute instances of a GPU instance.
 pub(super) fn compute_sizes(slices: u32) -> &'static [u32] {
     match slices {
         1 => &[1],
@@ -90,7 +90,7 @@ pub(super) fn compute_sizes(slices: u32) -> &'static [u32] {
     }
 }
 
-/// The id that the driver gives a GPU instance: counted by size, then by start.
+/// The driver's ID of a GPU instance: ordered by size, then by start.
 pub(super) fn instance_id(at: Placement) -> u32 {
     SLICES / at.size - 1 + at.start / at.size
 }
@@ -108,7 +108,7 @@ pub(super) fn best_placement(profile: &InstanceProfile, there: &[GpuInstance]) -
     possible.min_by_key(|&at| (free_block(at, &free), at.start))
 }
 
-/// Size of the largest free aligned block around a placement, in slices with computing.
+/// Size of the largest free aligned block around a placement, in slices with compute.
 fn free_block(at: Placement, free: &impl Fn(Placement) -> bool) -> u32 {
     if at.slices().end > USABLE {
         return USABLE - at.start;

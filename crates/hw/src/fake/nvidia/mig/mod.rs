@@ -48,7 +48,7 @@ impl MigControl for Fake {
         self.with_gpu(gpu, |state, place| {
             let used = state.in_use(gpu) || (mig == Switch::Off && !state.instances[gpu].is_empty());
             let now = state.gpu(place);
-            // The driver resets an idle Ampere GPU for it; one in use stays pending.
+            // The driver resets an idle Ampere GPU for it; if in use, the mode stays pending.
             let waits = used && now.compute.major == 8;
             now.mig = match (now.mig, mig) {
                 (MigMode::Unsupported, _) => return Err(Error::NotSupported),
@@ -208,12 +208,12 @@ fn compute_instances(devices: &[MigDevice], gi: u32) -> Vec<ComputeInstance> {
 
 fn device(gpu: &Gpu, gi: u32, ci: u32, compute: u32, profile: &InstanceProfile) -> MigDevice {
     let all = profile.slices;
-    // A compute instance with all slices also has the multiprocessors beyond those of whole slices.
+    // A compute instance with all slices also has the remaining multiprocessors.
     let multiprocessors =
         if compute == all.gpu { all.multiprocessors } else { layout::slice_multiprocessors(gpu) * compute };
     let slices = MigSlices { compute, multiprocessors, ..all };
     let name = Profile { compute, ..profile.name.clone() };
-    // The UUID follows from the placement, as with a real driver.
+    // The UUID is derived from the placement, as with a real driver.
     let uuid = uuid("MIG", gpu.pci_device >> 16 & 0xff, gpu.index, 0x100 + gi * 0x10 + ci);
     MigDevice { index: 0, uuid, gi, ci, slices, profile: name.to_string() }
 }

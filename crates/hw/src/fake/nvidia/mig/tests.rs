@@ -1,4 +1,4 @@
-//! Fake GPUs are partitioned as real ones are: ids and placements as NVIDIA documents them, and as H200s were recorded.
+//! MIG on fake GPUs: IDs and placements as documented by NVIDIA, and as recorded on H200s.
 
 use proptest::prelude::*;
 
@@ -56,7 +56,7 @@ fn profiles_are_those_that_nvidia_documents() {
 
 #[test]
 fn instances_get_the_places_and_numbers_that_a_driver_gives_them() {
-    // What `nvidia-smi mig -cgi` answers, in NVIDIA's own guide.
+    // Output of `nvidia-smi mig -cgi` in NVIDIA's MIG guide.
     let cases: [(&[u32], &[u32]); 4] = [
         (&[19, 19, 19, 19, 19, 19, 19], &[13, 11, 12, 7, 8, 9, 10]),
         (&[19, 14, 5], &[13, 5, 1]),
@@ -107,7 +107,7 @@ fn created_mig_devices_equal_recorded_ones() {
         }
         let mut found = fake.inventory().expect("a GPU").gpus.remove(0).mig_devices;
         let recorded = &recorded.inventory.gpus[0].mig_devices;
-        // Names are the driver's own.
+        // UUIDs are the driver's own.
         found.iter_mut().zip(recorded).for_each(|(made, real)| made.uuid.clone_from(&real.uuid));
         assert_eq!(&found, recorded);
     }
@@ -165,18 +165,18 @@ fn a_gpu_without_mig_and_a_lost_one_say_so() {
     assert_eq!(fake.mode("GPU-none"), Err(Error::NotFound("GPU-none".into())));
 }
 
-/// A wish: make an instance of a profile, at a place or anywhere, or end one.
-fn wishes() -> impl Strategy<Value = Vec<(u32, Option<u32>, bool)>> {
+/// An operation: create an instance of a profile, at a placement or anywhere, or destroy one.
+fn operations() -> impl Strategy<Value = Vec<(u32, Option<u32>, bool)>> {
     let profile = prop::sample::select(vec![19, 20, 15, 14, 9, 5, 0]);
     prop::collection::vec((profile, prop::option::of(0u32..8), prop::bool::weighted(0.3)), 0..24)
 }
 
 proptest! {
     #[test]
-    fn placements_never_overlap(model in prop::sample::select(Model::ALL[..6].to_vec()), wishes in wishes()) {
+    fn placements_never_overlap(model in prop::sample::select(Model::ALL[..6].to_vec()), operations in operations()) {
         let (fake, gpu) = mig_gpu(model);
         let profiles = fake.profiles(&gpu).expect("profiles");
-        for (profile, start, end) in wishes {
+        for (profile, start, end) in operations {
             let there = fake.instances(&gpu).expect("instances");
             if let (true, Some(first)) = (end, there.first()) {
                 fake.destroy_gpu_instance(&gpu, first.id).expect("nothing is in it");

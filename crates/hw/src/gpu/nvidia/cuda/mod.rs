@@ -1,7 +1,7 @@
-//! Computing on a GPU, to prove that it can: the few calls of the CUDA driver that a check needs.
+//! The few CUDA driver calls that a GPU test needs.
 //!
-//! The library is opened from the driver's own root and every failure is an answer, which is why this is not a
-//! general binding: those look where the loader looks, and end the process when nothing is there.
+//! The library is opened from the driver's own root and every failure is an error value. That is why no general binding
+//! is used: those use the loader's search path, and abort if the library is missing.
 
 mod raw;
 
@@ -9,21 +9,21 @@ use std::ffi::CString;
 
 pub use raw::{Buffer, Context, Cuda, Function};
 
-/// What a kernel gets.
+/// An argument of a kernel.
 #[derive(Debug, Clone, Copy)]
 pub enum Argument {
-    /// Memory of the GPU.
+    /// Device memory.
     Address(u64),
-    /// A number.
+    /// An integer.
     U32(u32),
-    /// A number.
+    /// A float.
     F32(f32),
 }
 
-/// A GPU as CUDA sees it.
+/// A CUDA device.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Device {
-    /// Place in CUDA's order.
+    /// CUDA ordinal.
     pub ordinal: i32,
     /// Product name.
     pub name: String,
@@ -33,7 +33,7 @@ pub struct Device {
     pub memory: u64,
     /// Multiprocessors.
     pub multiprocessors: u32,
-    /// What it can execute.
+    /// Compute capability.
     pub compute: (u32, u32),
     /// Clock in kHz.
     pub clock: u32,
@@ -44,13 +44,13 @@ pub struct Device {
 }
 
 impl Device {
-    /// What its memory could move at most, bytes per second; zero when the driver does not tell.
+    /// Peak memory bandwidth in bytes per second; zero if unknown.
     pub fn peak_bandwidth(&self) -> f64 {
-        // Two transfers per clock.
+        // Double data rate.
         f64::from(self.memory_clock) * 1e3 * 2.0 * f64::from(self.bus_width) / 8.0
     }
 
-    /// What it could compute at most in single precision, operations per second.
+    /// Peak FP32 throughput in operations per second.
     pub fn peak_flops(&self) -> f64 {
         let lanes = match self.compute {
             (8, 0) | (7, _) => 64.0,
@@ -61,7 +61,7 @@ impl Device {
     }
 }
 
-/// Code for a GPU, as text that its driver compiles.
+/// PTX source, which the driver compiles.
 pub fn ptx(text: &str) -> CString {
     CString::new(text).expect("code without zero bytes")
 }

@@ -1,4 +1,4 @@
-//! Calls of the CUDA driver, each behind a safe function.
+//! CUDA driver calls, each behind a safe function.
 #![allow(unsafe_code)]
 
 use std::ffi::{CStr, CString, c_char, c_int, c_uint, c_void};
@@ -14,7 +14,7 @@ use crate::{Error, Result};
 type Code = c_int;
 type Handle = *mut c_void;
 
-/// Loads every function once, and makes a struct of them.
+/// Loads every function once into a struct.
 macro_rules! functions {
     ($($field:ident = $symbol:literal: fn($($argument:ty),*);)*) => {
         struct Functions { $($field: unsafe extern "C" fn($($argument),*) -> Code,)* }
@@ -60,7 +60,7 @@ functions! {
     );
 }
 
-/// Numbers of device attributes.
+/// CUdevice_attribute values.
 mod attribute {
     pub(super) const CLOCK: i32 = 13;
     pub(super) const MULTIPROCESSORS: i32 = 16;
@@ -70,7 +70,7 @@ mod attribute {
     pub(super) const MINOR: i32 = 76;
 }
 
-/// The opened library.
+/// The loaded library.
 pub struct Cuda {
     call: Functions,
     /// Unloaded last.
@@ -78,7 +78,7 @@ pub struct Cuda {
 }
 
 impl Cuda {
-    /// Opens the library of the driver below `roots` and starts it.
+    /// Loads the library of the driver below `roots` and initialises it.
     pub fn open(roots: &Roots) -> Result<Self> {
         let file = roots.library("libcuda.so.1").ok_or_else(|| Error::Call {
             call: "libcuda.so.1",
@@ -112,7 +112,7 @@ impl Cuda {
         Err(Error::Call { call, why: format!("{why} ({code})") })
     }
 
-    /// The GPUs that this process may use.
+    /// The GPUs that are visible to this process.
     pub fn devices(&self) -> Result<Vec<Device>> {
         let mut count = 0;
         // SAFETY: the output is ours.
@@ -154,7 +154,7 @@ impl Cuda {
         Ok(u32::try_from(value).unwrap_or_default())
     }
 
-    /// Whether one GPU can read another's memory.
+    /// Whether a GPU can access another's memory (peer access).
     pub fn can_access(&self, from: &Device, to: &Device) -> Result<bool> {
         let mut can = 0;
         // SAFETY: the output is ours.
@@ -162,7 +162,7 @@ impl Cuda {
         Ok(can != 0)
     }
 
-    /// A place to compute on a GPU. It belongs to the calling thread.
+    /// Retains the primary context of a GPU, for the calling thread.
     pub fn context(&self, device: &Device) -> Result<Context<'_>> {
         let mut handle: Handle = ptr::null_mut();
         // SAFETY: the output is ours; the context is released on drop.
@@ -175,7 +175,7 @@ impl Cuda {
     }
 }
 
-/// A place to compute on one GPU.
+/// The primary context of a GPU.
 pub struct Context<'c> {
     cuda: &'c Cuda,
     device: c_int,
@@ -183,13 +183,13 @@ pub struct Context<'c> {
 }
 
 impl<'c> Context<'c> {
-    /// Makes it the one that this thread computes in.
+    /// Makes it the current context of this thread.
     pub fn enter(&self) -> Result<()> {
         // SAFETY: the context is alive as long as we are.
         self.cuda.check("cuCtxSetCurrent", unsafe { (self.cuda.call.use_context)(self.handle) })
     }
 
-    /// Compiles code for this GPU and finds one function in it.
+    /// Compiles a module and looks up one function.
     pub fn function(&self, code: &CStr, name: &str) -> Result<Function<'_>> {
         let (mut module, mut function): (Handle, Handle) = (ptr::null_mut(), ptr::null_mut());
         let name = CString::new(name)
@@ -205,7 +205,7 @@ impl<'c> Context<'c> {
         }
     }
 
-    /// Memory of the GPU.
+    /// Allocates device memory.
     pub fn alloc(&self, bytes: usize) -> Result<Buffer<'_>> {
         let mut address = 0;
         // SAFETY: the output is ours; freed on drop.
@@ -213,7 +213,7 @@ impl<'c> Context<'c> {
         Ok(Buffer { context: self, address, bytes })
     }
 
-    /// Memory of the GPU with these numbers in it.
+    /// Allocates device memory and copies these values to it.
     pub fn upload(&self, numbers: &[f32]) -> Result<Buffer<'_>> {
         let buffer = self.alloc(size_of_val(numbers))?;
         let to_gpu = self.cuda.call.to_gpu;
@@ -223,7 +223,7 @@ impl<'c> Context<'c> {
         Ok(buffer)
     }
 
-    /// Waits until everything that was started is done.
+    /// Waits for all started work.
     pub fn synchronise(&self) -> Result<()> {
         // SAFETY: no arguments.
         self.cuda.check("cuCtxSynchronize", unsafe { (self.cuda.call.synchronise)() })
@@ -237,7 +237,7 @@ impl Drop for Context<'_> {
     }
 }
 
-/// A function that runs on a GPU.
+/// A kernel.
 pub struct Function<'c> {
     cuda: &'c Cuda,
     module: Handle,
@@ -246,8 +246,8 @@ pub struct Function<'c> {
 }
 
 impl Function<'_> {
-    /// Starts it on so many blocks of so many threads. The arguments must be those that the code declares: a wrong
-    /// address is an error of the GPU, told by the next [`Context::synchronise`].
+    /// Launches it on this many blocks and threads. The arguments must match the kernel's declaration: an invalid
+    /// address is reported by the next [`Context::synchronise`].
     pub fn launch(&self, blocks: u32, threads: u32, arguments: &[Argument]) -> Result<()> {
         self.context.enter()?;
         let mut values: Vec<u64> = arguments.iter().map(bits).collect();
@@ -278,7 +278,7 @@ impl Drop for Function<'_> {
     }
 }
 
-/// Memory of a GPU.
+/// Device memory.
 pub struct Buffer<'c> {
     context: &'c Context<'c>,
     address: u64,
@@ -286,7 +286,7 @@ pub struct Buffer<'c> {
 }
 
 impl Buffer<'_> {
-    /// Where it is, for a kernel.
+    /// Its address, as kernel argument.
     pub fn argument(&self) -> Argument {
         Argument::Address(self.address)
     }
@@ -298,7 +298,7 @@ impl Buffer<'_> {
         cuda.check("cuMemsetD32", unsafe { (cuda.call.set)(self.address, pattern, self.bytes / 4) })
     }
 
-    /// Starts a copy to another buffer of the same GPU.
+    /// Starts a copy to a buffer of the same GPU.
     pub fn copy_to(&self, to: &Buffer<'_>) -> Result<()> {
         let cuda = self.context.cuda;
         let bytes = self.bytes.min(to.bytes);
@@ -317,7 +317,7 @@ impl Buffer<'_> {
         cuda.check("cuMemcpyPeerAsync", code)
     }
 
-    /// What is in it, after everything that was started is done.
+    /// Waits for started work and copies the content to the host.
     pub fn download(&self) -> Result<Vec<f32>> {
         let cuda = self.context.cuda;
         let mut numbers = vec![0f32; self.bytes / 4];

@@ -1,7 +1,7 @@
 //! Partitioning GPUs into MIG devices.
 //!
-//! A GPU instance is a part of the GPU with memory of its own, placed among eight memory slices; a compute instance is a
-//! part of the compute slices of a GPU instance. Each compute instance is a MIG device.
+//! A GPU instance is a part of the GPU with its own memory, placed on eight memory slices; a compute instance is a part
+//! of the compute slices of a GPU instance. Each compute instance is a MIG device.
 //!
 //! See <https://docs.nvidia.com/datacenter/tesla/mig-user-guide/>.
 
@@ -20,7 +20,7 @@ pub enum Switch {
     Off,
 }
 
-/// Where a GPU instance is among the memory slices of its GPU.
+/// Placement of a GPU instance on the memory slices of its GPU.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize)]
 pub struct Placement {
     /// The first slice.
@@ -44,15 +44,15 @@ impl Placement {
 /// A GPU instance profile of a GPU.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct InstanceProfile {
-    /// Profile id of the driver: 9 is `3g.71gb` on an H200.
+    /// Profile ID of the driver: 9 is `3g.71gb` on an H200.
     pub id: u32,
     /// Its name.
     pub name: Profile,
-    /// What an instance of it has.
+    /// Slices and engines of an instance.
     pub slices: MigSlices,
-    /// The most instances of it on one GPU.
+    /// Maximum number of instances on one GPU.
     pub max_instances: u32,
-    /// Where they can be.
+    /// Possible placements.
     pub placements: Vec<Placement>,
 }
 
@@ -80,15 +80,15 @@ pub struct ComputeInstance {
 
 /// Reads and changes the MIG geometry of GPUs. GPUs are named by UUID; calls may take seconds.
 ///
-/// Every write is one command to the driver, done when the call returns. Layouts of several instances, and rolling them
-/// back, are up to the caller.
+/// Every write is one driver call, complete when it returns. Layouts of several instances, and rollback, are up to the
+/// caller.
 pub trait MigControl: Send + Sync {
     /// The MIG mode, current and pending.
     fn mode(&self, gpu: &str) -> Result<MigMode>;
-    /// Switches MIG on or off and returns the mode after that: pending where the GPU needs a [`reset`](Self::reset)
-    /// first, as Ampere does while it is in use. Switching off needs all instances destroyed.
+    /// Enables or disables MIG and returns the resulting mode: pending if the GPU needs a [`reset`](Self::reset) first,
+    /// as Ampere does while in use. Disabling needs all instances destroyed.
     fn set_mode(&self, gpu: &str, mig: Switch) -> Result<MigMode>;
-    /// The GPU instance profiles of a GPU with their possible placements; none where it has no MIG.
+    /// The GPU instance profiles of a GPU with their possible placements; none without MIG.
     fn profiles(&self, gpu: &str) -> Result<Vec<InstanceProfile>>;
     /// GPU instances with their compute instances, by id.
     fn instances(&self, gpu: &str) -> Result<Vec<GpuInstance>>;
@@ -96,7 +96,7 @@ pub trait MigControl: Send + Sync {
     fn create_gpu_instance(&self, gpu: &str, profile: u32, at: Option<Placement>) -> Result<GpuInstance>;
     /// Destroys a GPU instance; its compute instances must be destroyed first.
     fn destroy_gpu_instance(&self, gpu: &str, gi: u32) -> Result<()>;
-    /// Creates a compute instance with so many compute slices of a GPU instance: a MIG device.
+    /// Creates a compute instance with this many compute slices of a GPU instance: a MIG device.
     fn create_compute_instance(&self, gpu: &str, gi: u32, slices: u32) -> Result<ComputeInstance>;
     /// Destroys a compute instance that no process uses.
     fn destroy_compute_instance(&self, gpu: &str, gi: u32, ci: u32) -> Result<()>;

@@ -1,24 +1,24 @@
 //! Names of MIG profiles: `1g.18gb`, `1c.3g.71gb`, `1g.18gb+me`, `1g.24gb-me`.
 //!
-//! A name is made of slices and of the memory in eighths of the GPU's, so that the same profile has the same name
-//! whatever few megabytes the driver keeps for itself.
+//! Memory in a name is in eighths of the GPU's memory, so that a profile has the same name whatever the driver
+//! reserves.
 
 use std::collections::BTreeSet;
 use std::fmt;
 use std::str::FromStr;
 
-/// A profile by what its name says.
+/// A parsed profile name.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct Profile {
-    /// Slices of computing.
+    /// Compute slices.
     pub compute: u32,
-    /// Slices of the GPU.
+    /// GPU slices.
     pub gpu: u32,
     /// Memory in GB.
     pub gigabytes: u64,
-    /// Engines that it has beyond the plain profile: `me`, `me.all`, `gfx`.
+    /// Additional engines: `me`, `me.all`, `gfx`.
     pub with: BTreeSet<String>,
-    /// Engines that it lacks: `me`.
+    /// Missing engines: `me`.
     pub without: BTreeSet<String>,
 }
 
@@ -29,7 +29,7 @@ impl Profile {
         Self { compute, gpu, gigabytes, with: BTreeSet::new(), without: BTreeSet::new() }
     }
 
-    /// The same with an engine that the driver's profile number stands for.
+    /// Adds the engine that the driver's profile number stands for.
     pub fn with_attribute(mut self, attribute: Option<Attribute>) -> Self {
         match attribute {
             Some(Attribute::With(name)) => drop(self.with.insert(name.to_owned())),
@@ -39,18 +39,18 @@ impl Profile {
         self
     }
 
-    /// As part of a resource or label name, where `+` may not stand.
+    /// The name in a resource or label, where `+` is not allowed.
     pub fn resource_part(&self) -> String {
         self.to_string().replace('+', ".")
     }
 
-    /// Whether it takes all computing of its slices: only such ones have a resource of their own.
+    /// Whether it has all compute slices of its GPU instance: only such profiles have a resource.
     pub fn whole(&self) -> bool {
         self.compute == self.gpu
     }
 }
 
-/// Memory in the unit of profile names: eighths of the GPU, rounded up, in GB.
+/// Memory as in profile names: eighths of the GPU, rounded up, in GB.
 fn gigabytes(memory_mib: u64, total_bytes: u64) -> u64 {
     let total_mib = total_bytes >> 20;
     if total_mib == 0 {
@@ -62,16 +62,16 @@ fn gigabytes(memory_mib: u64, total_bytes: u64) -> u64 {
     (eighths * total_gb * 2 + 8) / 16
 }
 
-/// What a profile has or lacks beyond its slices.
+/// An attribute of a profile beyond its slices.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Attribute {
-    /// It has this.
+    /// Has this engine.
     With(&'static str),
-    /// It lacks this.
+    /// Lacks this engine.
     Without(&'static str),
 }
 
-/// The attribute that a GPU instance profile's number (the index given to NVML) stands for.
+/// The attribute of a GPU instance profile number (the index passed to NVML).
 pub fn attribute_of_index(index: u32) -> Option<Attribute> {
     match index {
         7 | 8 => Some(Attribute::With("me")),
@@ -98,7 +98,7 @@ impl fmt::Display for Profile {
     }
 }
 
-/// Why a name is no profile.
+/// An invalid profile name.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("'{0}' is no MIG profile; write it as 1g.18gb, 1c.3g.71gb or 1g.18gb+me")]
 pub struct NoProfile(String);
@@ -141,7 +141,7 @@ fn attributes(text: &str) -> Option<BTreeSet<String>> {
     names.iter().all(plain).then(|| names.into_iter().map(str::to_owned).collect())
 }
 
-/// GPU, GPU instance and compute instance in the name that old drivers gave a MIG device: `MIG-GPU-<uuid>/<gi>/<ci>`.
+/// GPU, GPU instance and compute instance in a legacy MIG device name: `MIG-GPU-<uuid>/<gi>/<ci>`.
 pub fn legacy(name: &str) -> Option<(&str, u32, u32)> {
     let mut parts = name.strip_prefix("MIG-")?.split('/');
     let (gpu, gi, ci) = (parts.next()?, parts.next()?.parse().ok()?, parts.next()?.parse().ok()?);
@@ -153,7 +153,7 @@ mod tests {
     use super::*;
     use proptest::prelude::*;
 
-    /// An H200, as its driver counts.
+    /// Memory of an H200, as its driver reports it.
     const H200: u64 = 143_771 << 20;
 
     #[test]

@@ -5,7 +5,7 @@ use std::sync::{Mutex, PoisonError};
 use nvml_wrapper::Device;
 use nvml_wrapper::error::NvmlError;
 
-use super::{Library, inventory, raw, told};
+use super::{Library, inventory, map_error, raw};
 use crate::gpu::nvidia::MigMode;
 use crate::gpu::nvidia::driver::Roots;
 use crate::gpu::nvidia::mig::{
@@ -16,8 +16,8 @@ use crate::{Error, Result};
 
 /// Partitions the GPUs of the driver below its roots.
 ///
-/// The library is opened by the first call and closed before a reset: a process with the library open uses the GPU, and a
-/// GPU in use cannot be reset. Other users in the process must have closed theirs too (`Source::forget`).
+/// The library is opened on first use and closed before a reset: a process with an open library uses the GPU, and a GPU
+/// in use cannot be reset. Other users in the process must have closed theirs too (`Source::forget`).
 pub struct Control {
     roots: Roots,
     library: Mutex<Option<Library>>,
@@ -50,17 +50,16 @@ impl MigControl for Control {
             device.set_mig_mode(mig == Switch::On).map_err(|error| match error {
                 NvmlError::NoPermission => Error::NoPermission("switch the MIG mode of a GPU"),
                 NvmlError::InUse => Error::InUse(format!("GPU {gpu}")),
-                other => told("nvmlDeviceSetMigMode", other),
+                other => map_error("nvmlDeviceSetMigMode", other),
             })
         })?;
-        // The driver may have reset the GPU for it, so it is asked for again. Where that was not possible, the mode is
-        // pending.
+        // The driver may have reset the GPU: look it up again. Where it could not, the mode is pending.
         self.mode(gpu)
     }
 
     fn profiles(&self, gpu: &str) -> Result<Vec<InstanceProfile>> {
         self.with(gpu, |device| {
-            let memory = device.memory_info().map_err(|error| told("nvmlDeviceGetMemoryInfo", error))?.total;
+            let memory = device.memory_info().map_err(|error| map_error("nvmlDeviceGetMemoryInfo", error))?.total;
             let profile = |found: raw::mig::RawProfile| {
                 let slices = found.slices;
                 let name = Profile::of(slices.compute, slices.gpu, slices.memory_mib, memory)
@@ -102,7 +101,7 @@ impl MigControl for Control {
         self.with(gpu, |device| raw::mig::destroy_compute(device, gi, ci))
     }
 
-    /// NVML has no call for it; `nvidia-smi` has.
+    /// NVML has no call for it; `nvidia-smi` does.
     fn reset(&self, gpu: &str) -> Result<()> {
         const CALL: &str = "nvidia-smi --gpu-reset";
         let mut opened = self.library.lock().unwrap_or_else(PoisonError::into_inner);

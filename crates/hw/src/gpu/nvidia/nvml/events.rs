@@ -1,34 +1,34 @@
-//! Faults as the driver reports them.
+//! NVML events.
 
 use std::sync::Arc;
 use std::time::Duration;
 
 use nvml_wrapper::{Device, Nvml};
 
-use super::{raw, told};
-use crate::gpu::nvidia::{Event, EventKind, Events, Watched};
+use super::{map_error, raw};
+use crate::gpu::nvidia::{Event, EventKind, EventSubscription, Events};
 use crate::{Error, Result};
 
-/// What a GPU instance number says when a fault is not confined to one.
+/// GPU instance ID of an event that is not confined to one.
 const WHOLE: u32 = u32::MAX;
 
 struct Listener {
     set: raw::EventSet,
 }
 
-/// Listens to all GPUs at once.
-pub(super) fn watch(nvml: &Arc<Nvml>, devices: &[Device<'_>]) -> Result<Watched> {
+/// Subscribes to events of all GPUs.
+pub(super) fn watch(nvml: &Arc<Nvml>, devices: &[Device<'_>]) -> Result<EventSubscription> {
     let set = raw::EventSet::new(nvml)?;
-    let (mut silent, mut refused) = (Vec::new(), Vec::new());
+    let (mut unsupported, mut refused) = (Vec::new(), Vec::new());
     for device in devices {
-        let uuid = device.uuid().map_err(|error| told("nvmlDeviceGetUUID", error))?;
+        let uuid = device.uuid().map_err(|error| map_error("nvmlDeviceGetUUID", error))?;
         match set.register(device) {
             Ok(()) => {}
-            Err(Error::NotSupported) => silent.push(uuid),
+            Err(Error::NotSupported) => unsupported.push(uuid),
             Err(error) => refused.push((uuid, error)),
         }
     }
-    Ok(Watched { events: Box::new(Listener { set }), silent, refused })
+    Ok(EventSubscription { events: Box::new(Listener { set }), unsupported, refused })
 }
 
 impl Events for Listener {
@@ -40,7 +40,7 @@ impl Events for Listener {
             _ => EventKind::SingleBitEcc,
         };
         let confined = raw.gi != WHOLE && raw.ci != WHOLE;
-        // On a GPU that is not cut up, the driver fills the instance with zeroes: only MIG makes it mean something.
+        // Without MIG the driver fills the instance with zeroes: ignore it.
         let instance = (confined && raw.mig).then_some((raw.gi, raw.ci));
         Ok(Some(Event { gpu: raw.uuid, instance, kind }))
     }

@@ -1,4 +1,4 @@
-//! What there is: driver, GPUs and their MIG devices.
+//! Reads driver, GPUs and MIG devices.
 
 use std::path::Path;
 
@@ -6,21 +6,21 @@ use nvml_wrapper::Device;
 use nvml_wrapper::enum_wrappers::device::InfoRom;
 use nvml_wrapper::error::NvmlError;
 
-use super::{Library, optional, raw, told};
+use super::{Library, map_error, optional, raw};
 use crate::gpu::nvidia::mig::{Profile, attribute_of_index, legacy};
 use crate::gpu::nvidia::{ComputeCapability, CudaVersion, Gpu, Inventory, LostGpu, MigDevice, MigMode, MigSlices};
 use crate::pci::PciAddress;
 use crate::{Error, Result};
 
-/// NVLinks that a GPU may have.
+/// Maximum number of NVLinks of a GPU.
 const LINKS: u32 = 18;
 
-/// Whether the parts of GPUs are wanted too.
+/// Whether to read MIG devices.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Parts {
-    /// MIG devices as well.
+    /// With MIG devices.
     All,
-    /// GPUs alone.
+    /// GPUs only.
     None,
 }
 
@@ -32,17 +32,17 @@ pub(super) fn read(library: &Library, parts: Parts) -> Result<Inventory> {
     for device in &devices {
         match gpu(device, parts) {
             Ok(gpu) => gpus.push(gpu),
-            // Gone since it was counted.
+            // Lost since it was counted.
             Err(Error::Lost) => {
                 lost.push(LostGpu { index: device.index().unwrap_or_default(), uuid: device.uuid().ok() })
             }
             Err(other) => return Err(other),
         }
     }
-    let cuda = nvml.sys_cuda_driver_version().map_err(|error| told("nvmlSystemGetCudaDriverVersion", error))?;
+    let cuda = nvml.sys_cuda_driver_version().map_err(|error| map_error("nvmlSystemGetCudaDriverVersion", error))?;
     Ok(Inventory {
-        driver: nvml.sys_driver_version().map_err(|error| told("nvmlSystemGetDriverVersion", error))?,
-        nvml: nvml.sys_nvml_version().map_err(|error| told("nvmlSystemGetNVMLVersion", error))?,
+        driver: nvml.sys_driver_version().map_err(|error| map_error("nvmlSystemGetDriverVersion", error))?,
+        nvml: nvml.sys_nvml_version().map_err(|error| map_error("nvmlSystemGetNVMLVersion", error))?,
         cuda: CudaVersion::from_number(cuda),
         gpus,
         lost,
@@ -50,25 +50,25 @@ pub(super) fn read(library: &Library, parts: Parts) -> Result<Inventory> {
 }
 
 fn gpu(device: &Device<'_>, parts: Parts) -> Result<Gpu> {
-    let pci = device.pci_info().map_err(|error| told("nvmlDeviceGetPciInfo", error))?;
+    let pci = device.pci_info().map_err(|error| map_error("nvmlDeviceGetPciInfo", error))?;
     let capability =
-        device.cuda_compute_capability().map_err(|error| told("nvmlDeviceGetCudaComputeCapability", error))?;
+        device.cuda_compute_capability().map_err(|error| map_error("nvmlDeviceGetCudaComputeCapability", error))?;
     let memory_bytes = optional("nvmlDeviceGetMemoryInfo", device.memory_info())?.map_or(0, |memory| memory.total);
     let mig = mig_mode(device)?;
     let part = |part| optional("nvmlDeviceGetInforomVersion", device.info_rom_version(part));
     let (nvlinks, nvswitch) = links(device);
-    let minor = device.minor_number().map_err(|error| told("nvmlDeviceGetMinorNumber", error))?;
+    let minor = device.minor_number().map_err(|error| map_error("nvmlDeviceGetMinorNumber", error))?;
     Ok(Gpu {
-        index: device.index().map_err(|error| told("nvmlDeviceGetIndex", error))?,
-        uuid: device.uuid().map_err(|error| told("nvmlDeviceGetUUID", error))?,
+        index: device.index().map_err(|error| map_error("nvmlDeviceGetIndex", error))?,
+        uuid: device.uuid().map_err(|error| map_error("nvmlDeviceGetUUID", error))?,
         minor,
-        name: device.name().map_err(|error| told("nvmlDeviceGetName", error))?,
+        name: device.name().map_err(|error| map_error("nvmlDeviceGetName", error))?,
         brand: optional("nvmlDeviceGetBrand", device.brand())?.map(|brand| format!("{brand:?}")),
         serial: optional("nvmlDeviceGetSerial", device.serial())?,
         vbios: optional("nvmlDeviceGetVbiosVersion", device.vbios_version())?,
         inforom: optional("nvmlDeviceGetInforomImageVersion", device.info_rom_image_version())?,
         inforom_parts: [part(InfoRom::OEM)?, part(InfoRom::ECC)?, part(InfoRom::Power)?],
-        // A GPU that is part of the processor has no place on the bus.
+        // An integrated GPU has no PCI address.
         pci: PciAddress::parse(&pci.bus_id).or_else(|| PciAddress::parse("0:0.0")).ok_or(Error::NotSupported)?,
         pci_device: pci.pci_device_id,
         pci_subsystem: pci.pci_sub_system_id.unwrap_or_default(),
@@ -101,7 +101,7 @@ pub(super) fn mig_mode(device: &Device<'_>) -> Result<MigMode> {
 
 fn mig_devices(device: &Device<'_>, minor: u32, total_bytes: u64) -> Result<Vec<MigDevice>> {
     let most = optional("nvmlDeviceGetMaxMigDeviceCount", device.mig_device_count())?.unwrap_or(0);
-    // An empty place takes NVML as long to look at as a MIG device: ten milliseconds.
+    // An empty index takes NVML as long as a MIG device: ten milliseconds.
     let there = instances(Path::new("/proc"), minor);
     let (mut devices, mut profiles) = (Vec::new(), raw::Profiles::default());
     for index in 0..most {
@@ -110,16 +110,16 @@ fn mig_devices(device: &Device<'_>, minor: u32, total_bytes: u64) -> Result<Vec<
         }
         match device.mig_device_by_index(index) {
             Ok(part) => devices.push(mig_device(device, index, &part, total_bytes, &mut profiles)?),
-            // A place without a device.
+            // An index without a device.
             Err(NvmlError::NotFound | NvmlError::InvalidArg) => {}
-            Err(error) => return Err(told("nvmlDeviceGetMigDeviceHandleByIndex", error)),
+            Err(error) => return Err(map_error("nvmlDeviceGetMigDeviceHandleByIndex", error)),
         }
     }
     Ok(devices)
 }
 
-/// How many compute instances a GPU has, as the kernel lists them: as many as MIG devices. `None` where the list may
-/// not be whole: container runtimes mount one of their own over it, with what was there when the container began.
+/// Number of compute instances of a GPU in procfs, which is the number of MIG devices. `None` if the list may be stale:
+/// container runtimes mount a copy over it, made when the container started.
 fn instances(proc: &Path, minor: u32) -> Option<usize> {
     let mounts = std::fs::read_to_string(proc.join("self/mountinfo")).ok()?;
     if mounts.lines().any(|line| line.split(' ').nth(4).is_some_and(|at| at.starts_with("/proc/driver"))) {
@@ -144,9 +144,9 @@ fn mig_device(
     total_bytes: u64,
     profiles: &mut raw::Profiles,
 ) -> Result<MigDevice> {
-    let attributes = part.attributes().map_err(|error| told("nvmlDeviceGetAttributes", error))?;
-    let uuid = part.uuid().map_err(|error| told("nvmlDeviceGetUUID", error))?;
-    // Old drivers say it in the name alone.
+    let attributes = part.attributes().map_err(|error| map_error("nvmlDeviceGetAttributes", error))?;
+    let uuid = part.uuid().map_err(|error| map_error("nvmlDeviceGetUUID", error))?;
+    // Old drivers have them in the name only.
     let (gi, ci) = raw::instance(part).or_else(|error| legacy(&uuid).map(|(_, gi, ci)| (gi, ci)).ok_or(error))?;
     let slices = MigSlices {
         gpu: attributes.gpu_instance_slice_count,
@@ -164,7 +164,7 @@ fn mig_device(
     Ok(MigDevice { index, uuid, gi, ci, slices, profile: profile.to_string() })
 }
 
-/// NVLinks that are up, and whether they end in a switch.
+/// Active NVLinks, and whether they end in a switch.
 fn links(device: &Device<'_>) -> (u32, bool) {
     let (mut up, mut switch) = (0, false);
     for link in 0..LINKS {
@@ -178,7 +178,7 @@ fn links(device: &Device<'_>) -> (u32, bool) {
     (up, switch)
 }
 
-/// NVLinks from one GPU to the other: direct ones, or all of them where a switch joins both.
+/// NVLinks between two GPUs: direct ones, or all of them through a common switch.
 pub(super) fn links_between(a: &Device<'_>, b: &Device<'_>) -> u32 {
     let Ok(other) = b.pci_info() else { return 0 };
     let other = PciAddress::parse(&other.bus_id);
@@ -196,7 +196,7 @@ pub(super) fn links_between(a: &Device<'_>, b: &Device<'_>) -> u32 {
 mod tests {
     use super::*;
 
-    /// A kernel's list of instances, and where things are mounted.
+    /// A fake procfs list of instances, with mounts.
     fn listed(files: &[&str], mounts: &str) -> Option<usize> {
         let proc = tempfile::tempdir().expect("a directory");
         let dirs = ["self"].into_iter().chain(files.iter().copied());

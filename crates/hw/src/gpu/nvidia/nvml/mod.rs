@@ -1,8 +1,8 @@
 //! GPUs through NVML, the library that comes with the driver.
 //!
-//! The library is opened from the driver's own root, so that a driver in a container works like one on the host.
-//! A [`Library`] must be dropped and opened again when the driver changes: a loaded library never talks to another
-//! version of the kernel module.
+//! The library is opened from the driver's own root, so that a driver in a container works like one on the host. A
+//! [`Library`] must be dropped and reopened when the driver changes: it works with one version of the kernel module
+//! only.
 
 mod control;
 mod events;
@@ -21,57 +21,57 @@ use nvml_wrapper::error::NvmlError;
 use nvml_wrapper::{Device, Nvml};
 
 use crate::gpu::nvidia::driver::Roots;
-use crate::gpu::nvidia::{Hardware, Inventory, Profiling, Reading, Recovery, Relation, Topology, Watched};
+use crate::gpu::nvidia::{EventSubscription, Hardware, Inventory, Profiling, Reading, Recovery, Relation, Topology};
 use crate::{Error, Result};
 
 pub use control::Control;
 
-/// Products that show a picture on a workstation and compute nothing: no one may see them.
+/// Display adapters of workstations, which are not GPUs for compute: hidden.
 const DISPLAYS: [&str; 2] = ["DGX Display", "NVIDIA DGX Display"];
 
-/// What a process did before that says nothing about what it does.
-const RECENT: Duration = Duration::from_secs(5);
+/// Window of process utilisation samples.
+const UTILISATION_WINDOW: Duration = Duration::from_secs(5);
 
-/// The opened library.
+/// The loaded library.
 pub struct Library {
     nvml: Arc<Nvml>,
-    /// The last sample of each device, to compare the next one with.
+    /// The last GPM sample of each device, for the next difference.
     samples: Mutex<HashMap<String, raw::Sample>>,
 }
 
 impl Library {
-    /// Opens the library of the driver below `roots`.
+    /// Loads the library of the driver below `roots`.
     pub fn open(roots: &Roots) -> Result<Self> {
         Self::open_file(&roots.nvml()?)
     }
 
-    /// Opens a library by its file.
+    /// Loads a library file.
     pub fn open_file(file: &Path) -> Result<Self> {
         let nvml = Nvml::builder().lib_path(file.as_os_str()).init().map_err(|error| match error {
             NvmlError::LibloadingError(why) => Error::NoDriver(format!("{}: {why}", file.display())),
-            other => told("nvmlInit", other),
+            other => map_error("nvmlInit", other),
         })?;
         Ok(Self { nvml: Arc::new(nvml), samples: Mutex::default() })
     }
 
-    /// All GPUs that may be used, in NVML's order; lost ones are left out.
+    /// All usable GPUs in NVML order, without lost ones.
     fn devices(&self) -> Result<Vec<Device<'_>>> {
         self.devices_and_lost().map(|(devices, _)| devices)
     }
 
-    /// All GPUs that may be used, and the places of those that do not answer.
+    /// All usable GPUs, and the indices of lost ones.
     fn devices_and_lost(&self) -> Result<(Vec<Device<'_>>, Vec<u32>)> {
-        let count = self.nvml.device_count().map_err(|error| told("nvmlDeviceGetCount", error))?;
+        let count = self.nvml.device_count().map_err(|error| map_error("nvmlDeviceGetCount", error))?;
         let (mut devices, mut lost) = (Vec::new(), Vec::new());
         for index in 0..count {
             match self.nvml.device_by_index(index) {
                 Ok(device) if device.name().is_ok_and(|name| DISPLAYS.contains(&name.as_str())) => {}
                 Ok(device) => devices.push(device),
-                // What NVML says of a GPU that it counts and cannot reach; the others answer all the same.
+                // Errors of a GPU that is counted but unreachable; the others work.
                 Err(NvmlError::GpuLost | NvmlError::Unknown | NvmlError::IrqIssue | NvmlError::InsufficientPower) => {
                     lost.push(index)
                 }
-                Err(error) => return Err(told("nvmlDeviceGetHandleByIndex", error)),
+                Err(error) => return Err(map_error("nvmlDeviceGetHandleByIndex", error)),
             }
         }
         Ok((devices, lost))
@@ -80,7 +80,7 @@ impl Library {
     fn device(&self, uuid: &str) -> Result<Device<'_>> {
         self.nvml.device_by_uuid(uuid).map_err(|error| match error {
             NvmlError::NotFound | NvmlError::InvalidArg => Error::NotFound(uuid.to_owned()),
-            other => told("nvmlDeviceGetHandleByUUID", other),
+            other => map_error("nvmlDeviceGetHandleByUUID", other),
         })
     }
 }
@@ -99,7 +99,7 @@ impl Hardware for Library {
         let mut topology = Topology::default();
         let mut named = Vec::new();
         for device in &devices {
-            named.push((device.uuid().map_err(|error| told("nvmlDeviceGetUUID", error))?, device));
+            named.push((device.uuid().map_err(|error| map_error("nvmlDeviceGetUUID", error))?, device));
         }
         for (place, (a, first)) in named.iter().enumerate() {
             for (b, second) in &named[place + 1..] {
@@ -137,14 +137,15 @@ impl Hardware for Library {
         }
     }
 
-    fn watch(&self) -> Result<Watched> {
+    fn watch(&self) -> Result<EventSubscription> {
         events::watch(&self.nvml, &self.devices()?)
     }
 
     fn processes(&self, uuid: &str) -> Result<Vec<(u32, u64)>> {
         let device = self.device(uuid)?;
-        let found =
-            device.running_compute_processes().map_err(|error| told("nvmlDeviceGetComputeRunningProcesses", error))?;
+        let found = device
+            .running_compute_processes()
+            .map_err(|error| map_error("nvmlDeviceGetComputeRunningProcesses", error))?;
         let bytes = |memory: &UsedGpuMemory| match memory {
             UsedGpuMemory::Used(bytes) => *bytes,
             UsedGpuMemory::Unavailable => 0,
@@ -154,19 +155,19 @@ impl Hardware for Library {
 
     fn process_activity(&self, uuid: &str) -> Result<Vec<(u32, u32)>> {
         let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
-        let since = now.saturating_sub(RECENT).as_micros();
+        let since = now.saturating_sub(UTILISATION_WINDOW).as_micros();
         let samples = match self.device(uuid)?.process_utilization_stats(u64::try_from(since).unwrap_or_default()) {
             Ok(samples) => samples,
-            // No process, no sample; and a MIG device has none at all.
+            // No process, no sample; MIG devices have none at all.
             Err(NvmlError::NotFound | NvmlError::NotSupported) => Vec::new(),
-            Err(error) => return Err(told("nvmlDeviceGetProcessUtilization", error)),
+            Err(error) => return Err(map_error("nvmlDeviceGetProcessUtilization", error)),
         };
         let mut newest: BTreeMap<u32, (u64, u32)> = BTreeMap::new();
         for sample in samples {
             let known = newest.entry(sample.pid).or_default();
             *known = (*known).max((sample.timestamp, sample.sm_util));
         }
-        // The driver may leave garbage where a process has just ended.
+        // The driver may return garbage for a process that just exited.
         Ok(newest.into_iter().map(|(pid, (_, busy))| (pid, busy)).filter(|(_, busy)| *busy <= 100).collect())
     }
 
@@ -174,7 +175,7 @@ impl Hardware for Library {
         let mode = if exclusive { ComputeMode::ExclusiveProcess } else { ComputeMode::Default };
         self.device(uuid)?.set_compute_mode(mode).map_err(|error| match error {
             NvmlError::NoPermission => Error::NoPermission("set the compute mode of a GPU"),
-            other => told("nvmlDeviceSetComputeMode", other),
+            other => map_error("nvmlDeviceSetComputeMode", other),
         })
     }
 }
@@ -190,8 +191,8 @@ fn relation(level: Result<TopologyLevel, NvmlError>) -> Relation {
     }
 }
 
-/// NVML's error as ours.
-fn told(call: &'static str, error: NvmlError) -> Error {
+/// Maps an NVML error.
+fn map_error(call: &'static str, error: NvmlError) -> Error {
     match error {
         NvmlError::DriverNotLoaded => Error::NoDriver("it is not loaded".into()),
         NvmlError::LibRmVersionMismatch => Error::VersionMismatch,
@@ -206,11 +207,11 @@ fn told(call: &'static str, error: NvmlError) -> Error {
     }
 }
 
-/// An answer, or nothing where the GPU has none; a lost GPU stays an error.
+/// `None` if not supported; a lost GPU stays an error.
 fn optional<T>(call: &'static str, answer: Result<T, NvmlError>) -> Result<Option<T>> {
     match answer {
         Ok(value) => Ok(Some(value)),
-        Err(error) => match told(call, error) {
+        Err(error) => match map_error(call, error) {
             Error::Lost => Err(Error::Lost),
             other => {
                 tracing::trace!(call, %other, "no answer");

@@ -1,4 +1,4 @@
-//! What sensors and counters say. One call per value, or one for many where NVML reads them together.
+//! Reads sensors and counters: one call per value, or one for many where NVML batches them.
 
 use nvml_wrapper::Device;
 use nvml_wrapper::enum_wrappers::device::{
@@ -9,7 +9,7 @@ use super::{optional, raw};
 use crate::Result;
 use crate::gpu::nvidia::{EccCounts, NvLinkErrors, Reading, Recovery, Retired, ThrottleReasons, Violations};
 
-/// Numbers of NVML's field values.
+/// NVML field IDs.
 mod field {
     pub(super) const MEMORY_TEMPERATURE: u32 = 82;
     pub(super) const REMAPPED_CORRECTABLE: u32 = 142;
@@ -25,7 +25,7 @@ mod field {
     pub(super) const RECOVERY: u32 = 230;
 }
 
-/// For a field of links: all of them together.
+/// Scope of a link field: all links.
 const ALL_LINKS: u32 = u32::MAX;
 
 pub(super) fn read(device: &Device<'_>) -> Result<Reading> {
@@ -38,7 +38,7 @@ pub(super) fn read(device: &Device<'_>) -> Result<Reading> {
         ..Reading::default()
     };
     if mig {
-        // The rest belongs to the whole GPU.
+        // The rest is only available for whole GPUs.
         return Ok(reading);
     }
     let busy = optional("nvmlDeviceGetUtilizationRates", device.utilization_rates())?;
@@ -63,14 +63,14 @@ pub(super) fn read(device: &Device<'_>) -> Result<Reading> {
     reading.licensed = raw::licensed(device);
     fields(device, &mut reading);
     if reading.remapped_correctable.is_none() {
-        // GPUs before row remapping retire pages instead.
+        // GPUs without row remapping retire pages instead.
         reading.retired = retired(device)?;
     }
     Ok(reading)
 }
 
 fn fields(device: &Device<'_>, reading: &mut Reading) {
-    let asked = [
+    let request = [
         (field::MEMORY_TEMPERATURE, 0),
         (field::REMAPPED_CORRECTABLE, 0),
         (field::REMAPPED_UNCORRECTABLE, 0),
@@ -84,8 +84,8 @@ fn fields(device: &Device<'_>, reading: &mut Reading) {
         (field::NVLINK_RECOVERY, 0),
     ];
     let [temperature, correctable, uncorrectable, pending, failed, tx, rx, crc_flit, crc_data, replay, recovery] =
-        raw::fields(device, asked);
-    // A GPU without a sensor in its memory says zero degrees.
+        raw::fields(device, request);
+    // A GPU without a memory temperature sensor reports zero.
     reading.memory_temperature = temperature.filter(|&degrees| degrees > 0).and_then(|degrees| degrees.try_into().ok());
     reading.remapped_correctable = correctable;
     reading.remapped_uncorrectable = uncorrectable;

@@ -1,4 +1,4 @@
-//! Calls about GPU instances and compute instances. Handles of NVML stay inside: instances are named by their numbers.
+//! NVML calls for GPU instances and compute instances. NVML handles stay inside: instances are named by their IDs.
 
 use std::mem;
 use std::ptr;
@@ -10,20 +10,20 @@ use nvml_wrapper_sys::bindings as sys;
 use super::{check, symbol};
 use crate::gpu::nvidia::MigSlices;
 use crate::gpu::nvidia::mig::{ComputeInstance, GpuInstance, Placement};
-use crate::gpu::nvidia::nvml::told;
+use crate::gpu::nvidia::nvml::map_error;
 use crate::{Error, Result};
 
-/// Profiles that NVML numbers, of GPU instances and of compute instances.
+/// Number of GPU instance and compute instance profiles in NVML.
 const GPU_PROFILES: u32 = sys::NVML_GPU_INSTANCE_PROFILE_COUNT;
 const COMPUTE_PROFILES: u32 = sys::NVML_COMPUTE_INSTANCE_PROFILE_COUNT;
-/// The only way to share engines that there is.
+/// The only engine sharing mode.
 const SHARED: u32 = sys::NVML_COMPUTE_INSTANCE_ENGINE_PROFILE_SHARED;
 
-/// A profile as NVML describes it.
+/// A profile in NVML.
 pub(in crate::gpu::nvidia::nvml) struct RawProfile {
-    /// The number that NVML's calls take.
+    /// Profile index of NVML calls.
     pub(in crate::gpu::nvidia::nvml) index: u32,
-    /// The number that it has to the driver.
+    /// Profile ID of the driver.
     pub(in crate::gpu::nvidia::nvml) id: u32,
     pub(in crate::gpu::nvidia::nvml) slices: MigSlices,
     pub(in crate::gpu::nvidia::nvml) max_instances: u32,
@@ -42,9 +42,9 @@ pub(in crate::gpu::nvidia::nvml) fn profiles(device: &Device<'_>) -> Result<Vec<
         };
         match nvml_try(code) {
             Ok(()) => found.push(profile(index, &info)),
-            // This GPU has no such profile, or this driver does not know it.
+            // Not supported by this GPU or driver.
             Err(NvmlError::NotSupported | NvmlError::InvalidArg) => {}
-            Err(error) => return Err(told(CALL, error)),
+            Err(error) => return Err(map_error(CALL, error)),
         }
     }
     Ok(found)
@@ -65,7 +65,7 @@ fn profile(index: u32, info: &sys::nvmlGpuInstanceProfileInfo_t) -> RawProfile {
     RawProfile { index, id: info.id, slices, max_instances: info.instanceCount }
 }
 
-/// Where instances of a profile can be, whatever is there now.
+/// Possible placements of a profile, whatever exists now.
 pub(in crate::gpu::nvidia::nvml) fn placements(device: &Device<'_>, profile: u32) -> Result<Vec<Placement>> {
     const CALL: &str = "nvmlDeviceGetGpuInstancePossiblePlacements";
     let ask = symbol(&device.nvml().lib().nvmlDeviceGetGpuInstancePossiblePlacements_v2)?;
@@ -73,7 +73,7 @@ pub(in crate::gpu::nvidia::nvml) fn placements(device: &Device<'_>, profile: u32
     let found = unsafe {
         let mut count = 0;
         nvml_try_count(ask(device.handle(), profile, ptr::null_mut(), &mut count))
-            .map_err(|error| told(CALL, error))?;
+            .map_err(|error| map_error(CALL, error))?;
         let mut found = vec![mem::zeroed::<sys::nvmlGpuInstancePlacement_t>(); count as usize];
         check(CALL, ask(device.handle(), profile, found.as_mut_ptr(), &mut count))?;
         found.truncate(count as usize);
@@ -82,7 +82,7 @@ pub(in crate::gpu::nvidia::nvml) fn placements(device: &Device<'_>, profile: u32
     Ok(found.iter().map(|place| Placement { start: place.start, size: place.size }).collect())
 }
 
-/// The GPU instances of one profile; `max` is how many there can be.
+/// The GPU instances of one profile; `max` is their maximum number.
 pub(in crate::gpu::nvidia::nvml) fn instances(device: &Device<'_>, profile: u32, max: u32) -> Result<Vec<GpuInstance>> {
     let list = symbol(&device.nvml().lib().nvmlDeviceGetGpuInstances)?;
     // SAFETY: NVML writes at most as many handles as the profile allows instances.
@@ -129,7 +129,7 @@ pub(in crate::gpu::nvidia::nvml) fn destroy(device: &Device<'_>, gi: u32) -> Res
     unsafe { check("nvmlGpuInstanceDestroy", destroy(handle)) }
 }
 
-/// Creates a compute instance with so many slices.
+/// Creates a compute instance with this many slices.
 pub(in crate::gpu::nvidia::nvml) fn create_compute(
     device: &Device<'_>,
     gi: u32,
@@ -162,7 +162,7 @@ pub(in crate::gpu::nvidia::nvml) fn destroy_compute(device: &Device<'_>, gi: u32
         let mut handle: sys::nvmlComputeInstance_t = ptr::null_mut();
         nvml_try(by_id(parent, ci, &mut handle)).map_err(|error| match error {
             NvmlError::NotFound => Error::NotFound(format!("compute instance {ci} of GPU instance {gi}")),
-            other => told("nvmlGpuInstanceGetComputeInstanceById", other),
+            other => map_error("nvmlGpuInstanceGetComputeInstanceById", other),
         })?;
         check("nvmlComputeInstanceDestroy", destroy(handle))
     }
@@ -175,7 +175,7 @@ fn handle(device: &Device<'_>, gi: u32) -> Result<sys::nvmlGpuInstance_t> {
     let code = unsafe { by_id(device.handle(), gi, &mut handle) };
     nvml_try(code).map(|()| handle).map_err(|error| match error {
         NvmlError::NotFound => Error::NotFound(format!("GPU instance {gi}")),
-        other => told("nvmlDeviceGetGpuInstanceById", other),
+        other => map_error("nvmlDeviceGetGpuInstanceById", other),
     })
 }
 

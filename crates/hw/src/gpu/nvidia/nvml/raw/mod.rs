@@ -1,4 +1,4 @@
-//! Calls of NVML that its wrapper lacks, each behind a safe function. The only `unsafe` code that talks to GPUs.
+//! NVML calls that nvml-wrapper lacks, each behind a safe function. The only `unsafe` code that talks to GPUs.
 #![allow(unsafe_code)]
 
 pub(super) mod mig;
@@ -11,7 +11,7 @@ use nvml_wrapper::error::{NvmlError, nvml_try};
 use nvml_wrapper::{Device, Nvml};
 use nvml_wrapper_sys::bindings as sys;
 
-use super::told;
+use super::map_error;
 use crate::gpu::nvidia::{Addressing, Fabric, Profiling};
 use crate::{Error, Result};
 
@@ -20,7 +20,7 @@ pub(super) const SINGLE_BIT: u64 = 0x1;
 pub(super) const DOUBLE_BIT: u64 = 0x2;
 pub(super) const XID: u64 = 0x8;
 
-/// What the wrapper has no name for.
+/// Constants that the wrapper lacks.
 pub(super) const INSUFFICIENT_RESOURCES: u32 = sys::nvmlReturn_enum_NVML_ERROR_INSUFFICIENT_RESOURCES;
 
 /// A function that this version of the library may lack.
@@ -28,13 +28,13 @@ fn symbol<T: Copy, E>(symbol: &std::result::Result<T, E>) -> Result<T> {
     symbol.as_ref().map(|&function| function).map_err(|_| Error::NotSupported)
 }
 
-/// The version that NVML wants in a structure: its size and its generation.
+/// The version field of an NVML struct: its size and version.
 fn version<T>(generation: u32) -> u32 {
     u32::try_from(mem::size_of::<T>()).unwrap_or_default() | generation << 24
 }
 
 fn check(call: &'static str, code: sys::nvmlReturn_t) -> Result<()> {
-    nvml_try(code).map_err(|error| told(call, error))
+    nvml_try(code).map_err(|error| map_error(call, error))
 }
 
 /// GPU instance and compute instance of a MIG device.
@@ -50,16 +50,16 @@ pub(super) fn instance(device: &Device<'_>) -> Result<(u32, u32)> {
     Ok((gi, ci))
 }
 
-/// The profiles of one GPU, asked for once: NVML takes half a millisecond for each.
+/// The profiles of one GPU, cached: NVML takes half a millisecond for each.
 #[derive(Default)]
 pub(super) struct Profiles {
-    /// Number and id of each.
+    /// Index and ID of each.
     known: Option<Vec<(u32, u32)>>,
 }
 
 impl Profiles {
-    /// The number of the profile that a GPU instance was made from, as NVML's calls take it: it tells what the
-    /// instance's slices do not, such as media engines. `None` without the right to look.
+    /// The profile index that a GPU instance was created from: it has attributes that slices do not, such as media
+    /// engines. `None` without permission.
     pub(super) fn index(&mut self, parent: &Device<'_>, gi: u32) -> Option<u32> {
         const PROFILES: u32 = 17;
         let lib = parent.nvml().lib();
@@ -92,7 +92,7 @@ pub(super) fn fabric(device: &Device<'_>) -> Option<Fabric> {
     const COMPLETED: u8 = 3;
     let ask = symbol(&device.nvml().lib().nvmlDeviceGetGpuFabricInfoV).ok()?;
     // SAFETY: all zeroes is a valid value of this plain structure; the version tells NVML how much it may write.
-    // The second generation is the first part of the third, so older drivers fill a prefix of it.
+    // Version 2 is a prefix of version 3, so older drivers fill a prefix.
     let info = unsafe {
         let mut info: sys::nvmlGpuFabricInfoV_t = mem::zeroed();
         info.version = version::<sys::nvmlGpuFabricInfo_v2_t>(2);
@@ -102,11 +102,11 @@ pub(super) fn fabric(device: &Device<'_>) -> Option<Fabric> {
     let hex: String = info.clusterUuid.iter().map(|byte| format!("{byte:02x}")).collect();
     let parts = [&hex[..8], &hex[8..12], &hex[12..16], &hex[16..20], &hex[20..]];
     let joined = info.state == COMPLETED && info.status == sys::nvmlReturn_enum_NVML_SUCCESS;
-    // Not supported: the GPU has no fabric at all.
+    // Not supported: the GPU has no fabric.
     (info.state != 0).then(|| Fabric { cluster: parts.join("-"), clique: info.cliqueId, joined })
 }
 
-/// How a GPU addresses the host's memory.
+/// Addressing mode of a GPU.
 pub(super) fn addressing(device: &Device<'_>) -> Option<Addressing> {
     let ask = symbol(&device.nvml().lib().nvmlDeviceGetAddressingMode).ok()?;
     // SAFETY: a plain structure with its version set, written by NVML.
@@ -124,7 +124,7 @@ pub(super) fn addressing(device: &Device<'_>) -> Option<Addressing> {
     }
 }
 
-/// Whether the other end of an NVLink is a switch. The wrapper's own call never returns what NVML said.
+/// Whether the remote end of an NVLink is a switch. The wrapper's own call never returns the result.
 pub(super) fn ends_in_switch(device: &Device<'_>, link: u32) -> bool {
     let Ok(ask) = symbol(&device.nvml().lib().nvmlDeviceGetNvLinkRemoteDeviceType) else { return false };
     let mut kind = sys::nvmlIntNvLinkDeviceType_enum_NVML_NVLINK_DEVICE_TYPE_UNKNOWN;
@@ -133,7 +133,7 @@ pub(super) fn ends_in_switch(device: &Device<'_>, link: u32) -> bool {
     nvml_try(code).is_ok() && kind == sys::nvmlIntNvLinkDeviceType_enum_NVML_NVLINK_DEVICE_TYPE_SWITCH
 }
 
-/// Whether a vGPU licence is held, where one is needed.
+/// Whether a vGPU licence is held, if one is needed.
 pub(super) fn licensed(device: &Device<'_>) -> Option<bool> {
     let ask = symbol(&device.nvml().lib().nvmlDeviceGetGridLicensableFeatures_v4).ok()?;
     // SAFETY: a plain structure written by NVML; only as many entries are read as it says that it wrote.
@@ -146,13 +146,13 @@ pub(super) fn licensed(device: &Device<'_>) -> Option<bool> {
     }
 }
 
-/// Values of numbered fields, each with its scope; `None` where this GPU has no such value.
-pub(super) fn fields<const N: usize>(device: &Device<'_>, asked: [(u32, u32); N]) -> [Option<u64>; N] {
+/// Field values, each with its scope; `None` if not supported by this GPU.
+pub(super) fn fields<const N: usize>(device: &Device<'_>, request: [(u32, u32); N]) -> [Option<u64>; N] {
     let Ok(ask) = symbol(&device.nvml().lib().nvmlDeviceGetFieldValues) else { return [None; N] };
     // SAFETY: plain structures; NVML writes into as many as the count says, and each value is read by its own tag.
     unsafe {
         let mut values: [sys::nvmlFieldValue_t; N] = mem::zeroed();
-        for (value, (field, scope)) in values.iter_mut().zip(asked) {
+        for (value, (field, scope)) in values.iter_mut().zip(request) {
             value.fieldId = field;
             value.scopeId = scope;
         }
@@ -172,18 +172,18 @@ pub(super) fn fields<const N: usize>(device: &Device<'_>, asked: [(u32, u32); N]
     }
 }
 
-/// Value of one numbered field, or why there is none.
+/// Value of one field.
 pub(super) fn field(device: &Device<'_>, field: u32) -> Result<u64> {
     let [value] = fields(device, [(field, 0)]);
     match (value, device.uuid()) {
         (Some(value), _) => Ok(value),
-        // A GPU that is gone has no fields either.
-        (None, Err(error @ NvmlError::GpuLost)) => Err(told("nvmlDeviceGetFieldValues", error)),
+        // A lost GPU has no fields either.
+        (None, Err(error @ NvmlError::GpuLost)) => Err(map_error("nvmlDeviceGetFieldValues", error)),
         (None, _) => Err(Error::NotSupported),
     }
 }
 
-/// What a fault event holds.
+/// Data of an event.
 pub(super) struct RawEvent {
     pub(super) uuid: Option<String>,
     pub(super) kind: u64,
@@ -193,7 +193,7 @@ pub(super) struct RawEvent {
     pub(super) mig: bool,
 }
 
-/// A queue of the driver's reports, of ours alone.
+/// An NVML event set.
 pub(super) struct EventSet {
     nvml: Arc<Nvml>,
     set: sys::nvmlEventSet_t,
@@ -214,7 +214,7 @@ impl EventSet {
         Ok(Self { nvml: nvml.clone(), set })
     }
 
-    /// Listens to what this GPU can report of the kinds that we know.
+    /// Registers this GPU for the supported event types among those that we handle.
     pub(super) fn register(&self, device: &Device<'_>) -> Result<()> {
         let lib = self.nvml.lib();
         let (supported, register) =
@@ -237,7 +237,7 @@ impl EventSet {
             match nvml_try(wait(self.set, &mut data, millis)) {
                 Ok(()) => data,
                 Err(NvmlError::Timeout) => return Ok(None),
-                Err(error) => return Err(told("nvmlEventSetWait", error)),
+                Err(error) => return Err(map_error("nvmlEventSetWait", error)),
             }
         };
         // SAFETY: the handle that an event carries is one of the devices registered in this set.
@@ -262,7 +262,7 @@ impl Drop for EventSet {
     }
 }
 
-/// The units' counters at one moment (Hopper and newer).
+/// A GPM sample (Hopper and newer).
 pub(super) struct Sample {
     nvml: Arc<Nvml>,
     sample: sys::nvmlGpmSample_t,
@@ -281,7 +281,7 @@ impl Sample {
             Some(
                 device
                     .mig_parent_device()
-                    .map_err(|error| told("nvmlDeviceGetDeviceHandleFromMigDeviceHandle", error))?,
+                    .map_err(|error| map_error("nvmlDeviceGetDeviceHandleFromMigDeviceHandle", error))?,
             )
         } else {
             None
@@ -299,7 +299,7 @@ impl Sample {
         }
     }
 
-    /// What the units did between an earlier sample and this one.
+    /// Metrics between an earlier sample and this one.
     pub(super) fn since(&self, earlier: &Self) -> Result<Profiling> {
         const MIB: f64 = 1_048_576.0;
         let [graphics, sm_active, sm_occupancy, tensor, dram, fp64, fp32, fp16, tx, rx, link_rx, link_tx] =

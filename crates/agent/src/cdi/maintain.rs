@@ -1,5 +1,5 @@
-//! Keeps a spec true: made again when the driver, its libraries, the device nodes or the MIG layout change, and taken
-//! away when the driver goes, so that no container is started with files of a driver that is not there.
+//! Maintains the CDI spec: regenerates it when the driver, its libraries, device nodes or the MIG layout change, and
+//! removes it with the driver, so that no container starts with files of a driver that is gone.
 
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -14,37 +14,37 @@ use super::{Settings, generate, remove, write};
 use crate::files::Changes;
 use crate::{Cx, Error, Result};
 
-/// How the specs of a node are kept.
+/// Flags of the role that maintains the CDI spec.
 #[derive(Debug, Clone, clap::Args)]
-pub struct KeepOptions {
-    /// File of the spec.
+pub struct MaintainOptions {
+    /// Path of the spec.
     #[arg(long, env = "CDI_OUTPUT", default_value = "/var/run/cdi/nvidia.yaml")]
     pub output: PathBuf,
-    /// Longest time between two looks at the hardware, for changes that no file tells.
+    /// Resync interval, for changes without a file event.
     #[arg(long, env = "CDI_RESYNC_SECONDS", default_value_t = 60)]
     pub resync_seconds: u64,
-    /// What the spec holds.
+    /// Content of the spec.
     #[command(flatten)]
     pub generate: GenerateOptions,
 }
 
-/// Changes come in bunches, as when an installer unpacks libraries: so long is waited for the rest.
-const QUIET: Duration = Duration::from_millis(300);
+/// Debounce interval: changes come in bursts, as when an installer unpacks libraries.
+const DEBOUNCE_INTERVAL: Duration = Duration::from_millis(300);
 
-/// Keeps the spec true until told to stop. The spec stays then: containers may start while the agent does not run.
-pub async fn keep(options: KeepOptions, cx: Cx) -> Result<()> {
+/// Maintains the spec until stopped. It is left in place then: containers may start while the agent does not run.
+pub async fn maintain(options: MaintainOptions, cx: Cx) -> Result<()> {
     let settings = Settings { root: cx.root.clone(), ..options.generate.settings()? };
     settings.kind()?;
-    let longest = Duration::from_secs(options.resync_seconds.max(1));
+    let resync = Duration::from_secs(options.resync_seconds.max(1));
     let mut before: Option<Inventory> = None;
     loop {
-        // Listen before looking: what happens in between is not lost.
+        // Watch before reading, so that no change in between is missed.
         let dirs = watched(&cx.roots, &settings);
         let mut changes = Changes::of_names(&dirs.iter().map(PathBuf::as_path).collect::<Vec<_>>());
         before = refresh(before, &options.output, &settings, &cx).await;
         let change = async {
-            changes.next(longest).await;
-            tokio::time::sleep(QUIET).await;
+            changes.next(resync).await;
+            tokio::time::sleep(DEBOUNCE_INTERVAL).await;
         };
         tokio::select! {
             () = cx.stop.cancelled() => return Ok(()),
@@ -53,14 +53,14 @@ pub async fn keep(options: KeepOptions, cx: Cx) -> Result<()> {
     }
 }
 
-/// Looks once, and returns the hardware that the spec is now for.
+/// Regenerates the spec if needed; returns the inventory it is for.
 async fn refresh(before: Option<Inventory>, output: &Path, settings: &Settings, cx: &Cx) -> Option<Inventory> {
     let (source, roots) = (cx.hardware.clone(), cx.roots.clone());
     let (output, settings) = (output.to_owned(), settings.clone());
-    let looked = tokio::task::spawn_blocking(move || {
+    let result = tokio::task::spawn_blocking(move || {
         let made = source.get().map_err(Error::from).and_then(|hardware| {
             let inventory = hardware.inventory()?;
-            // Reading a driver's files again is cheap, and tells whether they are there.
+            // Always regenerate: reading the driver's files is cheap and shows whether they still exist.
             let spec = generate(&inventory, &roots, &settings)?;
             let mut changed = write(&spec, &output)?;
             for part in split_coherent(&spec) {
@@ -78,10 +78,10 @@ async fn refresh(before: Option<Inventory>, output: &Path, settings: &Settings, 
             Err(error) => failed(&error, before, &output, &source),
         }
     });
-    looked.await.unwrap_or_default()
+    result.await.unwrap_or_default()
 }
 
-/// What is left after a look that failed.
+/// Handles a failed refresh.
 fn failed(
     error: &Error,
     before: Option<Inventory>,
@@ -90,7 +90,7 @@ fn failed(
 ) -> Option<Inventory> {
     let gone = match error {
         Error::Hardware(error) => {
-            // The next one shall load the library that is there then.
+            // Reload the driver library on the next attempt.
             source.forget();
             matches!(error, capstan_hw::Error::NoLibrary { .. } | capstan_hw::Error::NoDriver(_))
         }
@@ -104,12 +104,12 @@ fn failed(
         }
         return None;
     }
-    // A GPU that does not answer for a moment is no reason to take the others away.
+    // A transient error of one GPU is no reason to remove the others.
     tracing::warn!(%error, "CDI spec not regenerated; keeping the previous one");
     before
 }
 
-/// The file of a further spec, next to the first one.
+/// Path of an additional spec, next to the main one.
 fn beside(output: &Path, kind: &str) -> PathBuf {
     let class = kind.rsplit('.').next().unwrap_or_default();
     let stem = output.file_stem().unwrap_or_default().to_string_lossy();
@@ -117,7 +117,7 @@ fn beside(output: &Path, kind: &str) -> PathBuf {
     output.with_file_name(format!("{stem}-{class}.{extension}"))
 }
 
-/// Directories in which something appears or goes when the spec has to change.
+/// Directories to watch for changes that affect the spec.
 fn watched(roots: &Roots, settings: &Settings) -> Vec<PathBuf> {
     let dev = roots.dev_here.join("dev");
     let mut dirs = vec![dev.join("nvidia-caps"), dev, roots.here.clone()];
