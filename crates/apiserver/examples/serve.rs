@@ -1,4 +1,4 @@
-//! A Kubernetes API on loopback, for kubectl: `cargo run --example serve`, then set `KUBECONFIG` as it says.
+//! A Kubernetes API on loopback, for kubectl: `cargo run --example serve`, then set `KUBECONFIG` as printed.
 
 use std::path::PathBuf;
 use std::time::Instant;

@@ -1,7 +1,7 @@
-//! Prints what reads and writes cost: `cargo run --release -p capstan-apiserver --example throughput [pods]`.
+//! Benchmarks reads and writes: `cargo run --release -p capstan-apiserver --example throughput [pods]`.
 //!
-//! Half of the numbers are of the bare store, half of the verbs with everything that a write goes through. Nothing is
-//! asserted: the numbers are for people who change the store.
+//! Half of the numbers are of the bare store, half of the verbs with the full write pipeline. Nothing is asserted: the
+//! numbers are for changes to the store.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -206,7 +206,7 @@ fn print_rate(what: &str, count: usize, took: Duration) {
     println!("{what}: {count} in {took:.1?}, {each:?} each, {:.0} per second", count as f64 / took.as_secs_f64());
 }
 
-/// Bytes of memory that this process has, where the system tells.
+/// Resident memory of this process in bytes, where the system reports it.
 fn resident() -> usize {
     let text = std::fs::read_to_string("/proc/self/statm").unwrap_or_default();
     text.split_whitespace().nth(1).and_then(|pages| pages.parse::<usize>().ok()).unwrap_or(0) * 4096

@@ -1,21 +1,21 @@
-//! Errors as the API server words them: `metav1.Status` with a reason, a code and causes.
+//! API errors: `metav1.Status` with reason, code, message and causes, worded as by kube-apiserver.
 
 use serde_json::{Value, json};
 
 use crate::registry::Resource;
 
-/// One field error inside a Status: what `details.causes` lists.
+/// One field error: an entry of `details.causes`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Cause {
     /// `FieldValueRequired`, `FieldValueInvalid`, `FieldValueNotSupported` …
     pub reason: &'static str,
     /// The message without the field: `Invalid value: "x": must be …`.
     pub message: String,
-    /// Path, as in `spec.containers[0].name`.
+    /// Field path, as in `spec.containers[0].name`.
     pub field: String,
 }
 
-/// An answer that is not a success.
+/// An error response: `metav1.Status` with status `Failure`.
 #[derive(Clone, Debug, PartialEq, thiserror::Error)]
 #[error("{message}")]
 pub struct Status {
@@ -23,19 +23,19 @@ pub struct Status {
     pub code: u16,
     /// Machine-readable reason: `NotFound`, `Conflict` …
     pub reason: &'static str,
-    /// Sentence for people.
+    /// Human-readable message.
     pub message: String,
-    /// `details` of the Status, `Null` when there are none.
+    /// `details` of the Status, `Null` if absent.
     pub details: Value,
-    /// `metadata.continue`: how to go on with a list whose snapshot is gone.
+    /// `metadata.continue`: token to continue a list whose snapshot was compacted.
     pub continue_token: Option<String>,
 }
 
-/// Result of an operation of the server.
+/// Result of a server operation.
 pub type Result<T, E = Status> = std::result::Result<T, E>;
 
 impl Status {
-    /// A Status with nothing but code, reason and message.
+    /// A Status with only code, reason and message.
     pub fn new(code: u16, reason: &'static str, message: impl Into<String>) -> Self {
         Self { code, reason, message: message.into(), details: Value::Null, continue_token: None }
     }
@@ -57,13 +57,13 @@ impl Status {
         Self::new(409, "AlreadyExists", message).about(resource, name)
     }
 
-    /// 409 because the object is not what the caller last saw.
+    /// 409: the object is not in the state that the caller expects.
     pub fn conflict(resource: &Resource, name: &str, why: &str) -> Self {
         let message = format!("Operation cannot be fulfilled on {} \"{name}\": {why}", resource.group_resource());
         Self::new(409, "Conflict", message).about(resource, name)
     }
 
-    /// The usual 409: somebody else wrote first.
+    /// 409: the object was modified since the caller read it.
     pub fn modified(resource: &Resource, name: &str) -> Self {
         let why = "the object has been modified; please apply your changes to the latest version and try again";
         Self::conflict(resource, name, why)
@@ -75,7 +75,7 @@ impl Status {
         let mut lines: Vec<String> = Vec::with_capacity(causes.len());
         for cause in &causes {
             let line = format!("{}: {}", cause.field, cause.message);
-            // A real server says the same thing once, though it lists every cause.
+            // kube-apiserver lists every cause, but repeats no text in the message.
             if !lines.contains(&line) {
                 lines.push(line);
             }
@@ -103,13 +103,13 @@ impl Status {
         Self::new(400, "BadRequest", message)
     }
 
-    /// 403 with the words of the RBAC authorizer or of an admission plugin.
+    /// 403 from the RBAC authorizer or an admission plugin.
     pub fn forbidden(resource: &Resource, name: &str, why: &str) -> Self {
         let message = format!("{} \"{name}\" is forbidden: {why}", resource.group_resource());
         Self::new(403, "Forbidden", message).about(resource, name)
     }
 
-    /// 410 for a resource version that compaction took away.
+    /// 410: the resource version was compacted.
     pub fn expired(message: impl Into<String>) -> Self {
         Self::new(410, "Expired", message)
     }
@@ -121,7 +121,7 @@ impl Status {
             .with_details(serde_json::json!({"causes": [cause]}))
     }
 
-    /// The same with `details`.
+    /// Adds `details`.
     pub fn with_details(mut self, details: Value) -> Self {
         self.details = details;
         self
@@ -135,7 +135,7 @@ impl Status {
         self.with_details(details)
     }
 
-    /// The object that goes over the wire.
+    /// The JSON of the response.
     pub fn to_json(&self) -> Value {
         let mut status = json!({
             "kind": "Status", "apiVersion": "v1", "metadata": {}, "status": "Failure",

@@ -1,14 +1,14 @@
-//! Faults for tests: requests that fail, hang or lose their answers, watches that end or repeat themselves, stale lists,
-//! clients that are cut off, a world that stands still.
+//! Fault injection for tests: failed, delayed or dropped requests, lost responses, watches that end or replay events,
+//! stale lists, disconnected clients, a paused server.
 //!
 //! ```
 //! # use capstan_apiserver::faults::{Fault, Matcher, Verb};
 //! # use capstan_apiserver::ops::{Server, Settings};
 //! # use capstan_apiserver::error::Status;
 //! # #[tokio::main(flavor = "current_thread")] async fn main() {
-//! let server = Server::new(Settings::default());
-//! let third_pod = Matcher::new().verb(Verb::Create).resource("pods");
-//! let handle = server.faults().add(Fault::fail(third_pod, Status::new(503, "ServiceUnavailable", "come back later")).nth(3));
+//! let server = Server::new(Settings::default()); let third_pod = Matcher::new().verb(Verb::Create).resource("pods");
+//! let handle = server.faults().add(Fault::fail(third_pod, Status::new(503, "ServiceUnavailable", "come back
+//! later")).nth(3));
 //! # assert_eq!(handle.hits(), 0);
 //! # }
 //! ```
@@ -23,14 +23,14 @@ use tokio::sync::{mpsc, watch};
 use crate::error::{Result, Status};
 use crate::ops::{Caller, Target};
 
-/// What a request does.
+/// The verb of a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Verb {
     /// Reads one object.
     Get,
     /// Reads many objects.
     List,
-    /// Follows objects.
+    /// Watches objects.
     Watch,
     /// Adds an object, or posts to a subresource.
     Create,
@@ -44,7 +44,7 @@ pub enum Verb {
     DeleteCollection,
 }
 
-/// Which requests: all, unless something is said.
+/// Selects requests; the default selects all.
 #[derive(Clone, Debug, Default)]
 pub struct Matcher {
     verbs: Vec<Verb>,
@@ -63,7 +63,7 @@ impl Matcher {
         Self::default()
     }
 
-    /// Only requests with this verb, or another one that is named as well.
+    /// Only requests with this verb. May be called for several verbs.
     pub fn verb(mut self, verb: Verb) -> Self {
         self.verbs.push(verb);
         self
@@ -117,7 +117,7 @@ impl Matcher {
         self
     }
 
-    /// Whether a request is meant.
+    /// Whether it selects a request.
     pub fn matches(&self, verb: Verb, caller: &Caller, target: &Target) -> bool {
         let is = |wanted: &Option<String>, is: &str| wanted.as_deref().is_none_or(|wanted| wanted == is);
         (self.verbs.is_empty() || self.verbs.contains(&verb))
@@ -131,7 +131,7 @@ impl Matcher {
     }
 }
 
-/// What goes wrong.
+/// What the fault does to a request.
 #[derive(Clone, Debug)]
 enum Effect {
     Fail(Box<Status>),
@@ -141,53 +141,53 @@ enum Effect {
     EndWatch(usize),
 }
 
-/// Something that goes wrong with some requests.
+/// A fault that affects the selected requests.
 #[derive(Clone, Debug)]
 pub struct Fault {
     matcher: Matcher,
     effect: Effect,
-    /// How many requests pass before it begins, and how many it then meets.
+    /// Number of selected requests that pass before it takes effect, and number that it then affects.
     skip: usize,
     times: usize,
 }
 
 impl Fault {
-    /// Requests fail with a status and do nothing.
+    /// Requests fail with a status and have no effect.
     pub fn fail(matcher: Matcher, status: Status) -> Self {
         Self::new(matcher, Effect::Fail(Box::new(status)))
     }
 
-    /// Requests lose their connection before they do anything.
+    /// The connection drops before the request is processed.
     pub fn disconnect(matcher: Matcher) -> Self {
         Self::fail(matcher, disconnected())
     }
 
-    /// Requests are carried out, but the connection is lost before the answer.
+    /// The request is processed, but the connection drops before the response.
     pub fn lose_answer(matcher: Matcher) -> Self {
         Self::new(matcher, Effect::LoseAnswer)
     }
 
-    /// Requests take longer.
+    /// Requests are delayed.
     pub fn delay(matcher: Matcher, by: Duration) -> Self {
         Self::new(matcher, Effect::Delay(by))
     }
 
-    /// Lists show the past: the state of so many revisions ago.
+    /// Lists are stale: they return the state of `revisions` revisions ago.
     pub fn stale(matcher: Matcher, revisions: u64) -> Self {
         Self::new(matcher.verb(Verb::List), Effect::Stale(revisions))
     }
 
-    /// Watches end after so many events.
+    /// Watches end after `events` events.
     pub fn end_watch(matcher: Matcher, events: usize) -> Self {
         Self::new(matcher.verb(Verb::Watch), Effect::EndWatch(events))
     }
 
-    /// Only the n-th request, counted from 1, meets it.
+    /// Affects only the n-th selected request, counted from 1.
     pub fn nth(self, n: usize) -> Self {
         Self { skip: n.saturating_sub(1), times: 1, ..self }
     }
 
-    /// Only the first n requests meet it.
+    /// Affects only the first n selected requests.
     pub fn first(self, n: usize) -> Self {
         Self { skip: 0, times: n, ..self }
     }
@@ -197,7 +197,7 @@ impl Fault {
     }
 }
 
-/// A fault that was added. It stays when the handle goes, until [`Handle::remove`].
+/// A registered fault. Dropping the handle does not remove the fault: see [`Handle::remove`].
 #[derive(Debug)]
 pub struct Handle {
     id: u64,
@@ -206,12 +206,12 @@ pub struct Handle {
 }
 
 impl Handle {
-    /// How many requests met the fault.
+    /// Number of requests that the fault affected.
     pub fn hits(&self) -> usize {
         self.hits.load(Ordering::Relaxed)
     }
 
-    /// Takes the fault away.
+    /// Removes the fault.
     pub fn remove(self) {
         if let Some(inner) = self.inner.upgrade() {
             let mut state = inner.lock();
@@ -222,7 +222,7 @@ impl Handle {
     }
 }
 
-/// The faults of a server. Clones share one state.
+/// The registered faults of a server. Clones share one state.
 #[derive(Clone, Debug, Default)]
 pub struct Faults {
     inner: Arc<Inner>,
@@ -230,7 +230,7 @@ pub struct Faults {
 
 #[derive(Debug, Default)]
 struct Inner {
-    /// Whether there is anything to look at: requests pay nothing for faults that are not there.
+    /// Whether any fault is registered: without one, requests skip the lock.
     active: AtomicBool,
     state: Mutex<State>,
     paused: watch::Sender<bool>,
@@ -259,38 +259,38 @@ struct Control {
     commands: mpsc::UnboundedSender<Command>,
 }
 
-/// What a running watch is told.
+/// A command to a running watch.
 #[derive(Debug)]
 pub(crate) enum Command {
-    /// End.
+    /// End the stream.
     End,
-    /// Send everything after this revision again.
+    /// Resend all events after this revision.
     Replay(u64),
 }
 
-/// How a request goes on.
+/// Effects on a request that was let through.
 #[derive(Debug, Default)]
 pub(crate) struct Pass {
-    /// Show the state of so many revisions ago.
+    /// List the state of this many revisions ago.
     pub(crate) stale: Option<u64>,
-    /// End the watch after so many events.
+    /// End the watch after this many events.
     pub(crate) end_after: Option<usize>,
     lose_answer: bool,
 }
 
 impl Pass {
-    /// The answer that the caller gets.
+    /// The response that the caller receives.
     pub(crate) fn answer<T>(&self, answer: Result<T>) -> Result<T> {
         if self.lose_answer { Err(disconnected()) } else { answer }
     }
 }
 
-/// The error of a connection that was lost. HTTP turns it into exactly that.
+/// The error for a dropped connection. The HTTP layer closes the connection instead of responding.
 pub fn disconnected() -> Status {
     Status::new(0, "", "connection lost")
 }
 
-/// Whether an error stands for a connection that was lost.
+/// Whether an error means a dropped connection.
 pub fn is_disconnected(status: &Status) -> bool {
     status.code == 0
 }
@@ -307,7 +307,7 @@ impl Inner {
 }
 
 impl Faults {
-    /// Lets something go wrong from now on.
+    /// Registers a fault.
     pub fn add(&self, fault: Fault) -> Handle {
         let mut state = self.inner.lock();
         state.next += 1;
@@ -317,7 +317,8 @@ impl Faults {
         Handle { id, hits, inner: Arc::downgrade(&self.inner) }
     }
 
-    /// Cuts clients off: their watches end and their requests lose their connection, until the handle is removed.
+    /// Disconnects clients: their watches end and their requests fail with a dropped connection, until the handle is
+    /// removed.
     pub fn cut_off(&self, matcher: Matcher) -> Handle {
         self.end_watches(&matcher);
         let mut state = self.inner.lock();
@@ -328,7 +329,7 @@ impl Faults {
         Handle { id, hits, inner: Arc::downgrade(&self.inner) }
     }
 
-    /// Takes all faults away and lets the world go on.
+    /// Removes all faults and resumes a paused server.
     pub fn clear(&self) {
         let mut state = self.inner.lock();
         state.faults.clear();
@@ -337,43 +338,43 @@ impl Faults {
         self.resume();
     }
 
-    /// Ends running watches; clients may open new ones. Returns how many.
+    /// Ends running watches; clients may reconnect. Returns their number.
     pub fn end_watches(&self, matcher: &Matcher) -> usize {
-        self.tell(matcher, || Command::End)
+        self.send_command(matcher, || Command::End)
     }
 
-    /// Lets running watches send everything after a revision again. Returns how many.
+    /// Makes running watches resend all events after a revision. Returns their number.
     pub fn replay_watches(&self, matcher: &Matcher, after: u64) -> usize {
-        self.tell(matcher, || Command::Replay(after))
+        self.send_command(matcher, || Command::Replay(after))
     }
 
-    /// How many watches run.
+    /// Number of running watches.
     pub fn watches(&self, matcher: &Matcher) -> usize {
         let state = self.inner.lock();
         state.watches.values().filter(|one| matcher.matches(Verb::Watch, &one.caller, &one.target)).count()
     }
 
-    /// Stops the world: no request is answered and no watch sends anything until [`Faults::resume`].
+    /// Pauses the server: no request is answered and no watch sends events until [`Faults::resume`].
     pub fn pause(&self) {
         self.inner.paused.send_replace(true);
         self.inner.refresh(&self.inner.lock());
     }
 
-    /// Lets the world go on.
+    /// Resumes a paused server.
     pub fn resume(&self) {
         self.inner.paused.send_replace(false);
         self.inner.refresh(&self.inner.lock());
     }
 
-    fn tell(&self, matcher: &Matcher, command: impl Fn() -> Command) -> usize {
+    fn send_command(&self, matcher: &Matcher, command: impl Fn() -> Command) -> usize {
         let state = self.inner.lock();
         let meant = state.watches.values().filter(|one| matcher.matches(Verb::Watch, &one.caller, &one.target));
         meant.filter(|one| one.commands.send(command()).is_ok()).count()
     }
 
-    /// Lets a request in, sooner or later, or not.
+    /// Applies the faults to a request: delays it, fails it or lets it through.
     pub(crate) async fn enter(&self, verb: Verb, caller: &Caller, target: &Target) -> Result<Pass> {
-        // A caller in the same process may never wait for anything: let others run now and then.
+        // In-process callers may never yield: cooperate with the scheduler.
         tokio::task::coop::consume_budget().await;
         if !self.inner.active.load(Ordering::Acquire) {
             return Ok(Pass::default());
@@ -395,7 +396,7 @@ impl Faults {
         Ok(pass)
     }
 
-    /// Waits while the world stands still.
+    /// Waits while the server is paused.
     pub(crate) async fn running(&self) {
         if *self.inner.paused.borrow() {
             let mut paused = self.inner.paused.subscribe();
@@ -425,26 +426,26 @@ impl Faults {
         effects
     }
 
-    /// Makes a watch known, so that it can be told to end or to repeat itself.
-    pub(crate) fn follow(&self, caller: &Caller, target: &Target) -> Following {
-        let (commands, told) = mpsc::unbounded_channel();
+    /// Registers a watch, so that it can be ended or made to replay events.
+    pub(crate) fn register_watch(&self, caller: &Caller, target: &Target) -> WatchRegistration {
+        let (sender, commands) = mpsc::unbounded_channel();
         let mut state = self.inner.lock();
         state.next += 1;
         let id = state.next;
-        state.watches.insert(id, Control { caller: caller.clone(), target: target.clone(), commands });
-        Following { id, told, inner: Arc::downgrade(&self.inner) }
+        state.watches.insert(id, Control { caller: caller.clone(), target: target.clone(), commands: sender });
+        WatchRegistration { id, commands, inner: Arc::downgrade(&self.inner) }
     }
 }
 
-/// A watch that is known.
+/// A registered watch.
 #[derive(Debug)]
-pub(crate) struct Following {
+pub(crate) struct WatchRegistration {
     id: u64,
-    pub(crate) told: mpsc::UnboundedReceiver<Command>,
+    pub(crate) commands: mpsc::UnboundedReceiver<Command>,
     inner: Weak<Inner>,
 }
 
-impl Drop for Following {
+impl Drop for WatchRegistration {
     fn drop(&mut self) {
         if let Some(inner) = self.inner.upgrade() {
             inner.lock().watches.remove(&self.id);

@@ -1,4 +1,4 @@
-//! Field errors: the words with which Kubernetes describes what is wrong with a field.
+//! Field errors, worded as in Kubernetes' `field.Error`.
 
 pub use capstan_semantics::field::Path;
 use serde_json::Value;
@@ -12,7 +12,7 @@ impl Cause {
         Self { reason, message, field: path.to_string() }
     }
 
-    /// A value that must be there is not.
+    /// A required value is missing.
     pub fn required(path: &Path, detail: &str) -> Self {
         Self::build("FieldValueRequired", path, "Required value".into(), detail)
     }
@@ -22,12 +22,12 @@ impl Cause {
         Self::build("FieldValueInvalid", path, format!("Invalid value: {}", golang::value(value)), detail)
     }
 
-    /// A malformed value that is shown as given.
+    /// A malformed value, printed as given.
     pub fn invalid_as(path: &Path, shown: &str, detail: &str) -> Self {
         Self::build("FieldValueInvalid", path, format!("Invalid value: {shown}"), detail)
     }
 
-    /// A malformed value that is not shown.
+    /// A malformed value that is not printed.
     pub fn invalid_hidden(path: &Path, detail: &str) -> Self {
         Self::build("FieldValueInvalid", path, "Invalid value".into(), detail)
     }
@@ -44,17 +44,17 @@ impl Cause {
         Self::build("FieldValueNotSupported", path, format!("Unsupported value: {}", golang::value(value)), &detail)
     }
 
-    /// A value that may be good elsewhere, but not here.
+    /// A value that is not permitted here.
     pub fn forbidden(path: &Path, detail: &str) -> Self {
         Self::build("FieldValueForbidden", path, "Forbidden".into(), detail)
     }
 
-    /// A value that must be unique is not.
+    /// A duplicate of a value that must be unique.
     pub fn duplicate(path: &Path, value: &Value) -> Self {
         Self::build("FieldValueDuplicate", path, format!("Duplicate value: {}", golang::value(value)), "")
     }
 
-    /// A value that must be unique is not, and is not shown.
+    /// A duplicate whose value is not printed.
     pub fn duplicate_hidden(path: &Path) -> Self {
         Self::build("FieldValueDuplicate", path, "Duplicate value".into(), "")
     }
@@ -64,7 +64,7 @@ impl Cause {
         Self::build("FieldValueNotFound", path, format!("Not found: {}", golang::value(value)), "")
     }
 
-    /// Text over `max` bytes.
+    /// A string over `max` bytes.
     pub fn too_long(path: &Path, max: usize) -> Self {
         let unit = if max == 1 { "byte" } else { "bytes" };
         Self::build("FieldValueTooLong", path, "Too long".into(), &format!("may not be more than {max} {unit}"))
@@ -77,7 +77,7 @@ impl Cause {
         Self::build("FieldValueTooMany", path, format!("Too many: {actual}"), &detail)
     }
 
-    /// A check that could not be made.
+    /// A check that failed with an internal error.
     pub fn internal(path: &Path, detail: &str) -> Self {
         Self::build("InternalError", path, "Internal error".into(), detail)
     }

@@ -1,11 +1,11 @@
-//! How Go writes values and reads patterns: error messages and CRDs of a real server depend on it.
+//! Go's formatting of values and its `regexp` syntax, on which error messages and CRD patterns depend.
 
 use std::fmt::Write;
 
 use regex::{Regex, RegexBuilder};
 use serde_json::Value;
 
-/// A value as field errors show it: text quoted, numbers plain, the rest as JSON.
+/// A value as field errors print it: strings quoted, numbers plain, everything else as JSON.
 pub fn value(value: &Value) -> String {
     match value {
         Value::String(text) => quote(text),
@@ -16,7 +16,7 @@ pub fn value(value: &Value) -> String {
     }
 }
 
-/// Text as `%q` writes it.
+/// Text as Go's `%q` formats it.
 pub fn quote(text: &str) -> String {
     let mut out = String::with_capacity(text.len() + 2);
     out.push('"');
@@ -31,8 +31,12 @@ pub fn quote(text: &str) -> String {
             '\r' => out.push_str("\\r"),
             '\t' => out.push_str("\\t"),
             '\x0b' => out.push_str("\\v"),
-            c if c.is_control() && (c as u32) < 0x80 => write!(out, "\\x{:02x}", c as u32).expect("text takes text"),
-            c if c.is_control() || c == '\u{feff}' => write!(out, "\\u{:04x}", c as u32).expect("text takes text"),
+            c if c.is_control() && (c as u32) < 0x80 => {
+                write!(out, "\\x{:02x}", c as u32).expect("writing to a String cannot fail")
+            }
+            c if c.is_control() || c == '\u{feff}' => {
+                write!(out, "\\u{:04x}", c as u32).expect("writing to a String cannot fail")
+            }
             c => out.push(c),
         }
     }
@@ -40,7 +44,7 @@ pub fn quote(text: &str) -> String {
     out
 }
 
-/// A number as `%v` writes it: the shortest digits, an exponent below 1e-4 and from 1e6.
+/// A float as Go's `%v` formats it: the shortest digits, an exponent below 1e-4 and from 1e6.
 pub fn float(number: f64) -> String {
     let magnitude = number.abs();
     if magnitude != 0.0 && !(1e-4..1e6).contains(&magnitude) {
@@ -50,19 +54,19 @@ pub fn float(number: f64) -> String {
     }
 }
 
-/// A number without an exponent.
+/// A float without an exponent.
 pub fn plain_float(number: f64) -> String {
     format!("{number}")
 }
 
-/// Go writes at least two digits and the sign of an exponent.
+/// Go writes exponents with a sign and at least two digits.
 fn exponent(text: &str) -> String {
     let Some((digits, power)) = text.split_once('e') else { return text.to_owned() };
     let (sign, power) = power.strip_prefix('-').map_or(('+', power), |power| ('-', power));
     format!("{digits}e{sign}{power:0>2}")
 }
 
-/// JSON as Go writes it: without spaces, safe inside HTML, whole numbers without a fraction.
+/// JSON as Go's `encoding/json` writes it: no spaces, HTML-safe, whole numbers without a fraction.
 pub fn json(value: &Value) -> String {
     let mut out = String::new();
     write_json(value, &mut out);
@@ -98,7 +102,7 @@ fn write_json(value: &Value, out: &mut String) {
             for c in other.to_string().chars() {
                 match c {
                     '<' | '>' | '&' | '\u{2028}' | '\u{2029}' => {
-                        write!(out, "\\u{:04x}", c as u32).expect("text takes text");
+                        write!(out, "\\u{:04x}", c as u32).expect("writing to a String cannot fail");
                     }
                     c => out.push(c),
                 }
@@ -110,19 +114,19 @@ fn write_json(value: &Value, out: &mut String) {
 fn json_float(number: f64) -> String {
     let magnitude = number.abs();
     if magnitude != 0.0 && !(1e-6..1e21).contains(&magnitude) {
-        // JSON has one digit in a small negative exponent.
+        // `encoding/json` writes small negative exponents with one digit.
         exponent(&format!("{number:e}")).replace("e-0", "e-")
     } else {
         format!("{number}")
     }
 }
 
-/// Compiles a pattern of Go's `regexp`, whose classes are ASCII and whose brackets do not nest.
+/// Compiles a Go `regexp` pattern, whose classes are ASCII and whose brackets do not nest.
 pub fn regex(pattern: &str) -> Result<Regex, regex::Error> {
     RegexBuilder::new(&translate(pattern)).size_limit(64 << 20).build()
 }
 
-/// The words in which Go says what is wrong with a pattern.
+/// The error of Go's `regexp` for an invalid pattern.
 pub fn regex_error(pattern: &str, error: &regex::Error) -> String {
     let text = error.to_string();
     let has = |words: &str| text.contains(words);
@@ -170,14 +174,15 @@ fn translate(pattern: &str) -> String {
                     let skip = quoted.chars().count() + if rest.len() > quoted.len() { 2 } else { 0 };
                     chars.by_ref().take(skip).for_each(drop);
                 }
-                // `\0`, and up to three octal digits; a lone `\1` would refer back, which neither side knows.
+                // `\0`, and up to three octal digits; a lone `\1` would be a backreference, which neither engine
+                // supports.
                 Some(digit @ '0'..='7') if digit == '0' || matches!(chars.peek(), Some('0'..='7')) => {
                     let mut code = digit.to_digit(8).unwrap_or(0);
                     for _ in 0..2 {
                         let Some(next) = chars.next_if(|c| c.is_digit(8)) else { break };
                         code = code * 8 + next.to_digit(8).unwrap_or(0);
                     }
-                    write!(out, "\\x{{{code:x}}}").expect("text takes text");
+                    write!(out, "\\x{{{code:x}}}").expect("writing to a String cannot fail");
                 }
                 Some(escaped) => out.push_str(&escape(escaped, class)),
                 None => out.push('\\'),
@@ -218,7 +223,7 @@ fn escape(escaped: char, class: bool) -> String {
         'w' | 'W' => "0-9A-Za-z_",
         's' | 'S' => "\\t\\n\\f\\r ",
         'b' | 'B' if !class => return format!("(?-u:\\{escaped})"),
-        // Go also escapes letters that mean nothing, and Rust refuses those; punctuation is fine in both.
+        // Go accepts escapes of letters without a meaning, Rust rejects them; both accept escaped punctuation.
         other => return format!("\\{other}"),
     };
     match (class, escaped.is_lowercase()) {

@@ -1,17 +1,17 @@
 //! A Kubernetes API server in one process.
 //!
-//! Start with [`ops`]: one function per verb, each a straight pipeline over the parts below.
+//! Start with [`ops`]: one function per verb, each a straight pipeline over the modules below.
 //!
-//! | module | part |
+//! | module | contents |
 //! |---|---|
 //! | [`store`] | objects as JSON bytes with revisions, an event log, indexes, watches |
 //! | [`registry`] | which resources are served: a table of built-in kinds, and the CRDs |
 //! | [`schema`] | compiled schemas: validation, defaulting, pruning, CEL |
 //! | [`apply`] | the four patch types, server-side apply, managed fields |
-//! | [`admit`] | defaults and checks of built-in kinds, webhooks |
-//! | [`auth`] | who asks, and what they may do (RBAC) |
-//! | [`lifecycle`] | garbage collection, deleted namespaces |
-//! | [`faults`] | what can go wrong, for tests |
+//! | [`admit`] | defaulting and validation of built-in kinds, admission plugins, webhooks |
+//! | [`auth`] | authentication and authorization (RBAC) |
+//! | [`lifecycle`] | garbage collection, namespace deletion, CRD controllers |
+//! | [`faults`] | fault injection for tests |
 //! | [`ops`] | get, list, watch, create, update, patch, delete |
 //! | [`serve`] | HTTP: paths, discovery, OpenAPI, tables, TLS, kubeconfig |
 //!

@@ -1,6 +1,6 @@
-//! What is wrong with a text that is not JSON, in the words of Go's decoder.
+//! JSON syntax errors, worded as by Go's decoder.
 
-/// Keys that one object of a JSON text has more than once, with the line of each further one.
+/// Duplicate keys of objects in a JSON text, with the line of each repetition.
 pub(crate) fn keys_set_twice(text: &[u8]) -> Vec<(usize, String)> {
     let mut scanner = Scanner::new(text);
     let _ = scanner.value();
@@ -8,10 +8,10 @@ pub(crate) fn keys_set_twice(text: &[u8]) -> Vec<(usize, String)> {
     scanner.twice.iter().map(|(at, key)| (line(*at), key.clone())).collect()
 }
 
-/// How deep objects and lists may be nested.
+/// Maximum nesting of objects and arrays.
 const DEPTH: usize = 128;
 
-/// Why `text` is not JSON; nothing if it is.
+/// The syntax error of `text`; `None` if it is valid JSON.
 pub(crate) fn fault(text: &[u8]) -> Option<String> {
     let mut scanner = Scanner::new(text);
     let result = scanner.value().and_then(|()| scanner.end());
@@ -23,11 +23,11 @@ pub(crate) fn fault(text: &[u8]) -> Option<String> {
 }
 
 enum Fault {
-    /// The text ends too early.
+    /// Unexpected end of input.
     End,
-    /// Nobody means to nest that deep.
+    /// Nested too deep.
     Depth,
-    /// A byte that may not be in this place.
+    /// An unexpected byte, and the context.
     Byte(u8, String),
 }
 
@@ -37,7 +37,7 @@ struct Scanner<'a> {
     text: &'a [u8],
     at: usize,
     depth: usize,
-    /// Where keys stand that their objects have already.
+    /// Duplicate keys with their lines.
     twice: Vec<(usize, String)>,
 }
 
@@ -56,7 +56,7 @@ impl<'a> Scanner<'a> {
         Ok(byte)
     }
 
-    /// The next byte that is no space.
+    /// The next byte that is not whitespace.
     fn visible(&mut self) -> Result<u8, Fault> {
         loop {
             match self.next()? {
@@ -169,7 +169,7 @@ impl<'a> Scanner<'a> {
         }
     }
 
-    /// The rest of a number that begins with a digit.
+    /// The rest of a number that starts with a digit.
     fn number(&mut self, first: u8) -> Step {
         if first != b'0' {
             self.digits();
@@ -204,7 +204,7 @@ impl<'a> Scanner<'a> {
         }
     }
 
-    /// The rest of a word whose first letter was read.
+    /// The rest of a literal whose first letter was read.
     fn literal(&mut self, word: &str) -> Step {
         word.bytes().skip(1).try_for_each(|expected| match self.next()? {
             byte if byte == expected => Ok(()),

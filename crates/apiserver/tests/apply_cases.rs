@@ -1,8 +1,8 @@
-//! Runs the stories in `cases/apply/*.yaml`: requests one after the other on one object, and what each must answer.
+//! Runs the cases in `cases/apply/*.yaml`: sequences of requests on one object, with expected responses.
 //!
-//! A story says nothing that only the pure functions would know, so that the same requests can be sent to a real server
-//! and the answers compared: bodies are complete (nothing is left to defaults), and what the server adds to metadata is
-//! not compared. `CAPSTAN_APPLY_CASES` names another folder of stories.
+//! Cases use only what is observable through the API, so that the same requests can be sent to kube-apiserver and the
+//! responses compared: bodies are complete (nothing depends on defaulting), and system fields of metadata are not
+//! compared. `CAPSTAN_APPLY_CASES` is another directory of cases.
 
 #![allow(clippy::unwrap_used, reason = "a failed unwrap is a failed test")]
 
@@ -16,11 +16,11 @@ use capstan_apiserver::schema::{Schema, builtin, compile};
 use serde::Deserialize;
 use serde_json::{Map, Value, json};
 
-/// Stories about one kind.
+/// Cases for one kind.
 #[derive(Deserialize)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 struct File {
-    /// Version of requests that do not say otherwise.
+    /// Default version of requests.
     api_version: String,
     kind: String,
     /// `openAPIV3Schema` per version (`example.com/v1`), for a custom kind.
@@ -35,9 +35,9 @@ struct File {
 #[derive(Deserialize)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 struct Story {
-    /// What it shows.
+    /// Description.
     about: String,
-    /// Instead of those of the file.
+    /// Overrides those of the file.
     schemas: Option<BTreeMap<String, Value>>,
     steps: Vec<Step>,
 }
@@ -52,7 +52,7 @@ struct Step {
     subresource: String,
     #[serde(default)]
     force: bool,
-    /// Version of this request, if it is not that of the story.
+    /// Version of this request, if it differs from the case's.
     api_version: Option<String>,
     body: Value,
     expect: Expect,
@@ -73,7 +73,7 @@ enum Request {
 #[derive(Deserialize)]
 #[serde(rename_all = "lowercase", deny_unknown_fields)]
 enum Expect {
-    /// The object, less what the server adds to metadata, with `managedFields` less times.
+    /// The object without system fields of metadata, with `managedFields` without times.
     Object(Value),
     /// `code`, `message` and `causes` of the Status.
     Error(Value),
@@ -113,7 +113,8 @@ impl File {
         }
     }
 
-    /// What the endpoint lets through: the status only by its subresource, and nothing else by that.
+    /// Resets fields that the endpoint may not set: the main endpoint keeps the status, the subresource everything
+    /// else.
     fn settle(&self, mut new: Value, live: Option<&Value>, step: &Step) -> Value {
         if self.status && step.subresource.is_empty() {
             keep(&mut new, live, "status");
@@ -132,7 +133,7 @@ impl File {
         new
     }
 
-    /// Runs all steps; the answer is what went wrong.
+    /// Runs all steps; returns the failures.
     fn run(&self, story: &Story) -> Vec<String> {
         let kinds = self.kinds(story);
         let mut live: Option<Value> = None;
@@ -163,7 +164,7 @@ impl File {
                 faults.push(format!("{}, step {}:\n--- wanted\n{wanted}\n--- got\n{got}", story.about, i + 1));
             }
             if let Ok(mut object) = answer {
-                // What a server fills in.
+                // Set by a server.
                 object["metadata"]["uid"] = "u".into();
                 live = Some(object);
             }

@@ -1,4 +1,4 @@
-//! The HTTP face, seen by kube's client: in the same process without a socket, and over TLS.
+//! Tests of the HTTP layer with kube's client: in-process without a socket, and over TLS.
 
 #![allow(clippy::unwrap_used, reason = "a failed unwrap is a failed test")]
 
@@ -30,7 +30,7 @@ use serde::de::DeserializeOwned;
 use serde_json::{Value, json};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 
-/// A server that is ready, and what must live as long as it.
+/// A started server, and what must live as long as it.
 struct Ready {
     http: Http,
     _lifecycle: Lifecycle,
@@ -53,7 +53,7 @@ impl Ready {
         self.http.as_user(UserInfo::new(name, &[])).client("default")
     }
 
-    /// The answer to a plain request, as the administrator.
+    /// The response to a raw request, as the administrator.
     async fn raw(&self, request: Request<String>) -> (u16, http::HeaderMap, Value) {
         raw(&self.http.as_user(UserInfo::admin()), request).await
     }
@@ -271,7 +271,7 @@ async fn nobody_may_do_anything_before_a_role_says_so() {
     assert!(matches!(refused, kube::Error::Api(status) if status.code == 403));
 }
 
-/// Binds a ClusterRole to a user, everywhere.
+/// Binds a ClusterRole to a user, cluster-wide.
 async fn bind(ready: &Ready, role: &str, user: &str) {
     let binding: ClusterRoleBinding = object(json!({
         "metadata": {"name": format!("{role}-{user}")},
@@ -439,7 +439,7 @@ async fn open_api_describes_every_group() {
     assert!(older["definitions"]["io.k8s.api.apps.v1.Deployment"].is_object());
 }
 
-/// Containers that answer with what they were asked.
+/// Containers that echo their request.
 struct Echo;
 
 impl Runtime for Echo {

@@ -1,15 +1,15 @@
-//! Kubernetes' own types as CRDs embed them: k8s-openapi's fields, list types from the table, and a few markers.
+//! Kubernetes types as CRDs embed them: k8s-openapi's fields, list types from the table, and a few markers.
 
 use serde_json::{Value, json};
 
 use crate::kubernetes::{self, Place};
 
-/// Names of Kubernetes' own definitions start so.
+/// Name prefix of Kubernetes' own definitions.
 pub(crate) const PREFIX: &str = "io.k8s.";
 
 const QUANTITY: &str = r"^(\+|-)?(([0-9]+(\.[0-9]*)?)|(\.[0-9]+))(([KMGTPE]i)|[numkMGTPE]|([eE](\+|-)?(([0-9]+(\.[0-9]*)?)|(\.[0-9]+))))?$";
 
-/// The whole schema of a type that k8s-openapi describes too loosely.
+/// Full schema of a type that k8s-openapi describes too loosely.
 pub(crate) fn replacement(name: &str) -> Option<Value> {
     let int_or_string = json!([{"type": "integer"}, {"type": "string"}]);
     match name {
@@ -26,7 +26,7 @@ pub(crate) fn replacement(name: &str) -> Option<Value> {
     }
 }
 
-/// What the markers in Kubernetes' sources say, and its OpenAPI document does not: type, field, keyword, value.
+/// Markers that Kubernetes' Go sources have and its OpenAPI document lacks: type, field, keyword, value.
 const MARKERS: &[(&str, &str, &str, &str)] = &[
     ("core.v1.ConfigMapKeySelector", "name", "default", r#""""#),
     ("core.v1.ContainerPort", "protocol", "default", r#""TCP""#),

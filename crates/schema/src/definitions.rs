@@ -1,4 +1,4 @@
-//! Every definition of Kubernetes as JSON, with references kept: what OpenAPI documents and the embedded server read.
+//! Kubernetes' OpenAPI definitions as JSON, with `$ref` kept: for the OpenAPI documents and the embedded API server.
 
 use std::collections::BTreeMap;
 use std::sync::LazyLock;
@@ -13,16 +13,16 @@ use serde_json::{Value, json};
 
 use crate::kubernetes;
 
-/// How a reference to a definition starts.
+/// Prefix of a `$ref` to a definition.
 pub const REFERENCE: &str = "#/components/schemas/";
 
-/// All definitions by name (`io.k8s.api.core.v1.Pod`), made on first use, in the form of OpenAPI 3.
+/// All definitions by name (`io.k8s.api.core.v1.Pod`), built on first use, in OpenAPI 3 form.
 pub fn definitions() -> &'static BTreeMap<String, Value> {
     static DEFINITIONS: LazyLock<BTreeMap<String, Value>> = LazyLock::new(generate);
     &DEFINITIONS
 }
 
-/// The definition of that name.
+/// The definition `name`.
 pub fn definition(name: &str) -> Option<&'static Value> {
     definitions().get(name)
 }
@@ -33,7 +33,7 @@ struct Kind {
     group: &'static str,
     version: &'static str,
     kind: &'static str,
-    /// Whether there is a list of it.
+    /// Whether it has a list kind.
     listed: bool,
 }
 
@@ -64,7 +64,7 @@ fn finish(name: String, mut schema: Value) -> (String, Value) {
         schema = json!({"description": description});
         schema[key] = form;
     }
-    // k8s-openapi holds metadata without Option and so calls it required; Kubernetes does not.
+    // k8s-openapi models metadata without Option, so its schema marks it required; Kubernetes does not.
     if let Some(Value::Array(required)) = schema.get_mut("required") {
         required.retain(|field| field != "metadata");
     }
@@ -75,7 +75,7 @@ fn finish(name: String, mut schema: Value) -> (String, Value) {
     (name, schema)
 }
 
-/// Types that are JSON of more than one kind: the keyword that says so, and its value.
+/// Types that accept more than one JSON type: the schema keyword for that, and its value.
 fn special(name: &str) -> Option<(&'static str, Value)> {
     let either = |one: &str, other: &str| ("oneOf", json!([{"type": one}, {"type": other}]));
     match name.rsplit('.').next()? {
@@ -125,7 +125,7 @@ macro_rules! kinds {
         single { $($single:path { $($one:ident)* })* }
         plain { $($plain:path { $($type:ident)* })* }
     ) => {
-        /// Adds these types, and all that they refer to.
+        /// Adds these types and everything that they reference.
         fn add_all(generator: &mut SchemaGenerator, kinds: &mut Vec<Kind>) {
             $({
                 use $module as module;

@@ -1,4 +1,4 @@
-//! Reads the table `kubernetes.txt`: how lists and maps of Kubernetes' own types merge, their enums and defaults.
+//! Parses the table `kubernetes.txt`: list types, map keys, merge strategies, enums and defaults of Kubernetes types.
 
 use std::collections::BTreeMap;
 use std::sync::LazyLock;
@@ -7,7 +7,7 @@ use serde_json::{Value, json};
 
 const TABLE: &str = include_str!("kubernetes.txt");
 
-/// What the table says about one type.
+/// Table entries of one type.
 #[derive(Default)]
 struct Row {
     words: Vec<&'static str>,
@@ -30,23 +30,23 @@ static ROWS: LazyLock<BTreeMap<String, Row>> = LazyLock::new(|| {
     rows
 });
 
-/// What a field that a client left out, or set to its zero value, looks like when Kubernetes writes it back.
+/// How Kubernetes serializes a field that is absent or has its zero value.
 ///
-/// Kubernetes reads objects into Go structs and writes those: this is what the tags of a field amount to.
+/// Kubernetes decodes objects into Go structs and encodes those: this is the effect of a field's `json` tag.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Absent {
-    /// Left out when absent, kept whatever its value.
+    /// Omitted when absent, kept whatever its value.
     Kept,
-    /// Written even when absent, with its zero value.
+    /// Always present, with its zero value when absent.
     Zero,
-    /// Written as null when absent.
+    /// `null` when absent.
     Null,
-    /// Left out when absent or zero.
+    /// Omitted when absent or zero.
     Dropped,
 }
 
 impl Absent {
-    /// What holds for most fields: those that are required are always written, references are pointers.
+    /// The usual case: required fields are always present, references are pointers.
     fn usual(name: &str, field: &Value, required: bool) -> Self {
         match field.get("$ref") {
             Some(_) if required || ["metadata", "spec", "status"].contains(&name) => Self::Zero,
@@ -57,7 +57,7 @@ impl Absent {
     }
 }
 
-/// What becomes of the field `field` of the definition `name` when it is absent or zero.
+/// How the field `field` of the definition `name` is serialized when it is absent or zero.
 pub fn absent(name: &str, field: &str) -> Absent {
     let words = ROWS.get(name).and_then(|row| row.fields.iter().find(|(known, _)| *known == field));
     let words = words.map_or("", |(_, words)| words.split("enum=").next().unwrap_or_default());
@@ -73,17 +73,17 @@ pub fn absent(name: &str, field: &str) -> Absent {
     exception.unwrap_or_else(|| Absent::usual(field, &definition["properties"][field], required))
 }
 
-/// Where a definition is going to stand.
+/// Where a definition is used.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Place {
-    /// In the OpenAPI document of the server.
+    /// In the server's OpenAPI document.
     OpenApi,
-    /// Inside a CRD, which knows no strategic merge patch, and where enums and defaults of embedded types are set by
-    /// markers of their own: see [`crate::builtin`].
+    /// Embedded in a CRD, which has no strategic merge patch; enums and defaults of embedded types come from separate
+    /// markers: see [`crate::builtin`].
     Crd,
 }
 
-/// Adds what the table says to the definition `name`.
+/// Adds the table's entries for the definition `name`.
 pub(crate) fn complete(name: &str, schema: &mut Value, place: Place) {
     let Some(row) = ROWS.get(name) else { return };
     for word in &row.words {
@@ -118,12 +118,12 @@ fn state(word: &str, field: &mut Value) {
         ("default", value) => field["default"] = serde_json::from_str(value).expect("defaults in the table are JSON"),
         ("atomic" | "set", _) if field["type"] == "array" => field["x-kubernetes-list-type"] = word.into(),
         ("atomic" | "granular", _) => field["x-kubernetes-map-type"] = word.into(),
-        // About absent fields: see `absent`.
+        // Words about absent fields: see `absent`.
         _ => assert!(["optional", "ptr", "zero", "null", "drop"].contains(&word), "the table has no word {word}"),
     }
 }
 
-/// Where the values of a field are listed: on its items, on its values, or on itself.
+/// The schema that gets the `enum`: of the items, of the map values, or of the field itself.
 fn enumerated(field: &mut Value) -> &mut Value {
     let key = ["items", "additionalProperties"].into_iter().find(|key| field.get(key).is_some());
     match key {

@@ -1,8 +1,8 @@
-//! Kubernetes types as structural schemas: the form that a CustomResourceDefinition wants.
+//! Kubernetes types as structural schemas, the form that a CustomResourceDefinition requires.
 //!
-//! [`of`] turns any `JsonSchema` type into one inline schema without `$ref`, `nullable` or `oneOf`. Types of Kubernetes
-//! itself come from k8s-openapi, which knows their fields but not their list types, map keys, defaults and patterns:
-//! [`builtin`] adds those from one table. [`definitions`] has the types of Kubernetes themselves, with references. Pure.
+//! [`of`] turns any `JsonSchema` type into one inline schema without `$ref`, `nullable` or `oneOf`. Kubernetes' types
+//! come from k8s-openapi, which has their fields but not their list types, map keys, defaults and patterns: [`builtin`]
+//! adds those from one table. [`definitions`] are the Kubernetes types themselves, with `$ref` kept. Pure.
 
 mod builtin;
 mod definitions;
@@ -24,7 +24,7 @@ pub enum Types {
     Named,
 }
 
-/// Schema of `T`, inline and structural.
+/// Inline structural schema of `T`.
 pub fn of<T: JsonSchema>(types: Types) -> Value {
     let settings = SchemaSettings::draft2020_12().with(|settings| settings.meta_schema = None);
     let mut root = SchemaGenerator::new(settings).into_root_schema_for::<T>().to_value();
@@ -43,10 +43,10 @@ struct Inliner {
 }
 
 impl Inliner {
-    /// One schema without references, `null` alternatives and JSON Schema features that Kubernetes refuses.
+    /// Inlines references and removes `null` alternatives and JSON Schema features that Kubernetes rejects.
     fn structural(&self, schema: Value) -> Value {
         let Value::Object(mut schema) = schema else {
-            // `true`: anything goes.
+            // `true` accepts any value.
             return json!({"x-kubernetes-preserve-unknown-fields": true});
         };
         for key in ["title", "nullable"] {
@@ -79,7 +79,7 @@ impl Inliner {
                 *inner = self.structural(inner.take());
             }
         }
-        // A list of anything is not structural unless its items say so; a closed object is the default already.
+        // `additionalProperties: false` is implied in a structural schema.
         if schema.get("additionalProperties") == Some(&Value::Bool(false)) {
             schema.remove("additionalProperties");
         }
@@ -100,7 +100,7 @@ impl Inliner {
     }
 }
 
-/// `schema` with the keys of `over` put on top: what stands beside a `$ref` is about the field and wins.
+/// Sets the keys of `over` on `schema`: keywords beside a `$ref` describe the field and take precedence.
 fn overlay(mut schema: Value, over: Map<String, Value>) -> Value {
     if let Some(schema) = schema.as_object_mut() {
         schema.extend(over.into_iter().filter(|(key, value)| !(key == "default" && value.is_null())));
@@ -108,7 +108,7 @@ fn overlay(mut schema: Value, over: Map<String, Value>) -> Value {
     schema
 }
 
-/// The only alternative of `anyOf` or `allOf` that is not null, if there is exactly one: how schemars writes `Option`.
+/// The only alternative of `anyOf` or `allOf` that is not null: how schemars writes `Option`.
 fn only_alternative(schema: &mut Map<String, Value>) -> Option<Value> {
     for key in ["anyOf", "allOf", "oneOf"] {
         let Some(Value::Array(alternatives)) = schema.get(key) else { continue };
@@ -122,7 +122,7 @@ fn only_alternative(schema: &mut Map<String, Value>) -> Option<Value> {
     None
 }
 
-/// schemars writes an enum whose variants have docs as `oneOf` of constants (and one list of those without docs).
+/// schemars writes an enum whose variants have docs as `oneOf` of constants (plus one `enum` of those without docs).
 fn flatten_enum(schema: &mut Map<String, Value>) {
     if let Some(Value::Array(variants)) = schema.get("oneOf") {
         let values: Option<Vec<Vec<Value>>> = variants

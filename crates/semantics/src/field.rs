@@ -1,17 +1,17 @@
-//! Paths of fields as Kubernetes writes them: `spec.containers[0].image`.
+//! Field paths as Kubernetes writes them: `spec.containers[0].image`.
 //!
-//! [`Path`] owns its text. [`At`] is made while a value is walked and written only if there is something to report.
+//! [`Path`] owns its text. [`At`] borrows: it is built while a value is walked and formatted only to report an error.
 
 use std::fmt::{self, Display};
 
 use serde_json::Value;
 
-/// Where a field is: `spec.containers[0].name`.
+/// An owned field path: `spec.containers[0].name`.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Path(String);
 
 impl Path {
-    /// The object itself.
+    /// The path of the object itself.
     pub fn root() -> Self {
         Self::default()
     }
@@ -39,7 +39,7 @@ impl Path {
         Self(item(&self.0, key))
     }
 
-    /// Whether this is the object itself.
+    /// Whether this is the path of the object itself.
     pub fn is_root(&self) -> bool {
         self.0.is_empty()
     }
@@ -56,14 +56,14 @@ impl fmt::Display for Path {
     }
 }
 
-/// Something that a path can be made of, so that callers may pass text.
+/// Conversions, so that callers may pass text.
 impl From<&str> for Path {
     fn from(path: &str) -> Self {
         Self::new(path)
     }
 }
 
-/// Where a field is: `spec.containers[0].name`.
+/// A borrowed field path: `spec.containers[0].name`.
 #[derive(Clone, Copy, Debug)]
 pub struct At<'a> {
     parent: Option<&'a At<'a>>,
@@ -84,7 +84,7 @@ impl<'a> At<'a> {
         Self { parent: None, part: Part::Name(path) }
     }
 
-    /// The object itself.
+    /// The path of the object itself.
     pub const fn root() -> Self {
         Self { parent: None, part: Part::Root }
     }
@@ -122,22 +122,22 @@ impl fmt::Display for At<'_> {
     }
 }
 
-/// The path of a field of an object; the path of the whole object is empty.
+/// Path of a field of an object; the path of the whole object is empty.
 pub fn child(path: &str, name: &str) -> String {
     if path.is_empty() { name.to_owned() } else { format!("{path}.{name}") }
 }
 
-/// The path of an item of a list, by its place or its key, or of an entry of a map whose key is no plain name.
+/// Path of a list item by index or key, or of a map entry whose key needs brackets.
 pub fn item(path: &str, key: impl Display) -> String {
     format!("{path}[{key}]")
 }
 
-/// The names that a path such as `.spec.replicas` consists of. There are no lists on the way.
+/// Segments of a simple JSON path such as `.spec.replicas`, which has no list indexes.
 pub fn names(path: &str) -> impl Iterator<Item = &str> {
     path.trim_start_matches('.').split('.')
 }
 
-/// The value at a path such as `.spec.replicas`.
+/// Value at a simple JSON path such as `.spec.replicas`.
 pub fn get<'a>(object: &'a Value, path: &str) -> Option<&'a Value> {
     names(path).try_fold(object, |value, name| value.get(name))
 }

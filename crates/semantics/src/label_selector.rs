@@ -1,6 +1,6 @@
-//! Label selectors: the text form of requests, the JSON form and the typed form inside objects.
+//! Label selectors: the string form of requests, and the JSON and typed forms in objects.
 //!
-//! [`LabelSelector`] is compiled once and asked often; [`selects`] asks a selector of an object once, without a copy.
+//! [`LabelSelector`] is compiled once and matched often; [`selects`] evaluates a typed selector once, uncompiled.
 
 use std::collections::BTreeMap;
 
@@ -10,25 +10,25 @@ use serde_json::Value;
 use crate::requirement::{Operator, Requirement};
 use crate::selector_text;
 
-/// Labels of an object, as its metadata has them.
+/// Labels of an object, as in its metadata.
 pub type Labels = BTreeMap<String, String>;
 
-/// Why a text or an object is no label selector, in the words of a real API server.
+/// Why a string or an object is not a label selector, in the words of kube-apiserver.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{0}")]
 pub struct InvalidSelector(pub String);
 
-/// A label selector. The default selects everything. Selectors that say the same are equal, however they were written.
+/// A compiled label selector. The default selects everything. Equivalent selectors are equal, whatever form they had.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct LabelSelector(Vec<Requirement>);
 
 impl LabelSelector {
-    /// Reads `app=web,tier in (a, b),!old`.
+    /// Parses `app=web,tier in (a, b),!old`.
     pub fn parse(text: &str) -> Result<Self, InvalidSelector> {
         selector_text::parse(text).map(Self::of).map_err(InvalidSelector)
     }
 
-    /// Reads a `metav1.LabelSelector`: `matchLabels` and `matchExpressions`.
+    /// Parses a `metav1.LabelSelector`: `matchLabels` and `matchExpressions`.
     pub fn from_json(selector: &Value) -> Result<Self, InvalidSelector> {
         let labels = selector["matchLabels"].as_object().into_iter().flatten();
         let mut all: Vec<Requirement> =
@@ -49,7 +49,7 @@ impl LabelSelector {
         Ok(Self::of(all))
     }
 
-    /// Compiles a selector as objects carry it. An operator that there is not selects nothing.
+    /// Compiles a typed selector. An unknown operator selects nothing.
     pub fn new(selector: &v1::LabelSelector) -> Self {
         let equal = selector.match_labels.iter().flatten().map(|(key, value)| Requirement::equal(key, value));
         let others =
@@ -64,42 +64,42 @@ impl LabelSelector {
         Self::of(labels.into_iter().map(|(key, value)| Requirement::equal(key, value)).collect())
     }
 
-    /// Selects what both select.
+    /// Selects the intersection of both.
     #[must_use]
     pub fn and(mut self, other: Self) -> Self {
         self.0.extend(other.0);
         Self::of(self.0)
     }
 
-    /// Does not select objects with this label.
+    /// Excludes objects with this label.
     #[must_use]
     pub fn except(mut self, key: &str, value: &str) -> Self {
         self.0.push(Requirement::new(key, Operator::NotIn, vec![value.to_owned()]));
         Self::of(self.0)
     }
 
-    /// Whether everything is selected.
+    /// Whether it selects everything.
     pub fn is_empty(&self) -> bool {
         self.0.is_empty()
     }
 
-    /// Whether labels, given by a look-up, are selected.
+    /// Whether it selects labels given by a lookup function.
     pub fn matches<'a>(&self, label: impl Fn(&str) -> Option<&'a str>) -> bool {
-        self.0.iter().all(|requirement| requirement.holds(label(&requirement.key)))
+        self.0.iter().all(|requirement| requirement.matches(label(&requirement.key)))
     }
 
-    /// Whether an object with these labels is selected.
+    /// Whether it selects an object with these labels.
     pub fn matches_labels(&self, labels: Option<&Labels>) -> bool {
         self.matches(|key| value_of(labels, key))
     }
 
-    /// Whether the labels of a JSON object are selected.
+    /// Whether it selects a JSON object.
     pub fn matches_json(&self, object: &Value) -> bool {
         let labels = &object["metadata"]["labels"];
         self.matches(|key| labels[key].as_str())
     }
 
-    /// A label that every selected object has.
+    /// An equality requirement: a label that every selected object has.
     pub fn required_label(&self) -> Option<(&str, &str)> {
         self.0.iter().find_map(|one| match (one.operator, one.values.as_slice()) {
             (Operator::In, [value]) => Some((one.key.as_str(), value.as_str())),
@@ -117,22 +117,22 @@ impl LabelSelector {
     }
 }
 
-/// Whether a selector of an object selects labels. An empty one selects everything.
+/// Whether a typed selector selects these labels. An empty one selects everything.
 pub fn selects(selector: &v1::LabelSelector, labels: Option<&Labels>) -> bool {
     let equal = selector.match_labels.iter().flatten().all(|(key, wanted)| value_of(labels, key) == Some(wanted));
     equal
         && selector.match_expressions.iter().flatten().all(|one| {
-            Operator::of(&one.operator).holds(value_of(labels, &one.key), one.values.as_deref().unwrap_or_default())
+            Operator::of(&one.operator).matches(value_of(labels, &one.key), one.values.as_deref().unwrap_or_default())
         })
 }
 
-/// Whether a selector of an object selects everything.
+/// Whether a typed selector selects everything.
 pub fn is_empty(selector: &v1::LabelSelector) -> bool {
     selector.match_labels.iter().flatten().next().is_none()
         && selector.match_expressions.iter().flatten().next().is_none()
 }
 
-/// Whether labels are all there, as in the selector of a Service.
+/// Whether `labels` contains all of `wanted`, as in a Service's selector.
 pub fn contains(labels: Option<&Labels>, wanted: &Labels) -> bool {
     wanted.iter().all(|(key, value)| value_of(labels, key) == Some(value))
 }

@@ -1,5 +1,5 @@
-//! Rules of Kubernetes itself that more than one crate needs: [`names`], [`quantity`], label selectors ([`LabelSelector`]),
-//! node selectors ([`node_selector`]), [`taints`] and [`field`] paths. Each exists here and nowhere else. Pure.
+//! Kubernetes rules that more than one crate needs: [`names`], [`quantity`], label selectors ([`LabelSelector`]),
+//! node selectors ([`node_selector`]), [`taints`] and [`field`] paths. Each is implemented only here. Pure.
 
 #![cfg_attr(test, allow(clippy::unwrap_used, reason = "a failed unwrap is a failed test"))]
 

@@ -1,13 +1,13 @@
-//! Which names, labels and annotations are allowed. Each check returns what is wrong, in the words of the real server.
+//! Validation of names, label values and annotation keys. Each check returns errors worded as by kube-apiserver.
 
 const DNS_LABEL: &str = "[a-z0-9]([-a-z0-9]*[a-z0-9])?";
 const QUALIFIED: &str = "([A-Za-z0-9][-A-Za-z0-9_.]*)?[A-Za-z0-9]";
 
-/// What is wrong; nothing if all is well.
-pub type Wrong = Vec<String>;
+/// Validation errors; empty if the value is valid.
+pub type ValidationErrors = Vec<String>;
 
 /// RFC 1123 label: names of namespaces, ports …
-pub fn dns_label(name: &str) -> Wrong {
+pub fn dns_label(name: &str) -> ValidationErrors {
     let mut wrong = too_long(name, 63);
     if name.contains('.') && name.split('.').all(is_dns_label) {
         wrong.push("must not contain dots".into());
@@ -21,7 +21,7 @@ pub fn dns_label(name: &str) -> Wrong {
 }
 
 /// RFC 1123 subdomain: names of most objects.
-pub fn dns_subdomain(name: &str) -> Wrong {
+pub fn dns_subdomain(name: &str) -> ValidationErrors {
     let mut wrong = too_long(name, 253);
     if !name.split('.').all(is_dns_label) {
         wrong.push(format!(
@@ -34,7 +34,7 @@ pub fn dns_subdomain(name: &str) -> Wrong {
 }
 
 /// RFC 1035 label: names of services.
-pub fn dns_1035_label(name: &str) -> Wrong {
+pub fn dns_1035_label(name: &str) -> ValidationErrors {
     let mut wrong = too_long(name, 63);
     if !is_dns_label(name) || !name.starts_with(|c: char| c.is_ascii_lowercase()) {
         wrong.push(
@@ -47,8 +47,8 @@ pub fn dns_1035_label(name: &str) -> Wrong {
     wrong
 }
 
-/// Whatever can be a segment of a path: names of RBAC objects.
-pub fn path_segment(name: &str) -> Wrong {
+/// A valid path segment: names of RBAC objects.
+pub fn path_segment(name: &str) -> ValidationErrors {
     match name {
         "." | ".." => vec![format!("may not be '{name}'")],
         _ => {
@@ -59,7 +59,7 @@ pub fn path_segment(name: &str) -> Wrong {
 }
 
 /// Keys of labels and annotations, names of finalizers: `name` or `example.com/name`.
-pub fn qualified_name(key: &str) -> Wrong {
+pub fn qualified_name(key: &str) -> ValidationErrors {
     let parts: Vec<&str> = key.split('/').collect();
     let mut wrong = Vec::new();
     let name = match parts.as_slice() {
@@ -94,7 +94,7 @@ pub fn qualified_name(key: &str) -> Wrong {
 }
 
 /// Values of labels.
-pub fn label_value(value: &str) -> Wrong {
+pub fn label_value(value: &str) -> ValidationErrors {
     let mut wrong = too_big(value, 63);
     if !value.is_empty() && !is_qualified(value) {
         wrong.push(format!(
@@ -113,12 +113,12 @@ fn qualified_words() -> String {
     )
 }
 
-fn too_long(text: &str, most: usize) -> Wrong {
+fn too_long(text: &str, most: usize) -> ValidationErrors {
     if text.len() > most { vec![format!("must be no more than {most} characters")] } else { Vec::new() }
 }
 
-/// The same in the newer words of Kubernetes, which it uses for labels.
-fn too_big(text: &str, most: usize) -> Wrong {
+/// The same in newer wording, which Kubernetes uses for labels.
+fn too_big(text: &str, most: usize) -> ValidationErrors {
     if text.len() > most { vec![format!("must be no more than {most} bytes")] } else { Vec::new() }
 }
 
@@ -130,7 +130,7 @@ fn is_qualified(name: &str) -> bool {
     framed(name, |b| b.is_ascii_alphanumeric(), b"-_.")
 }
 
-/// Whether the text starts and ends with characters that pass `outer` and has only those and `inner` between.
+/// Whether the first and last byte pass `outer` and all others pass `outer` or are in `inner`.
 fn framed(text: &str, outer: impl Fn(u8) -> bool, inner: &[u8]) -> bool {
     let bytes = text.as_bytes();
     let (Some(first), Some(last)) = (bytes.first(), bytes.last()) else { return false };
@@ -143,7 +143,7 @@ mod tests {
 
     #[test]
     fn names_are_checked() {
-        type Check = fn(&str) -> Wrong;
+        type Check = fn(&str) -> ValidationErrors;
         let cases: [(Check, &[&str], &[&str]); 5] = [
             (dns_label, &["a", "a-1", "1"], &["", "A", "a.b", "-a", "a-", "a_b"]),
             (dns_subdomain, &["a", "a.b-c", "1.2"], &["", "a..b", ".a", "A.b"]),

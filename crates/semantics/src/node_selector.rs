@@ -1,4 +1,4 @@
-//! Node selectors and node affinity of pods, compiled from what pods and volumes say.
+//! Node selectors and pod node affinity, compiled from pods and volumes.
 
 use k8s_openapi::api::core::v1::{Affinity, Node, NodeSelector, NodeSelectorRequirement, NodeSelectorTerm, PodSpec};
 
@@ -26,22 +26,22 @@ impl NodeTerm {
         Self { labels: compile(&term.match_expressions), fields: compile(&term.match_fields) }
     }
 
-    /// Whether a node is selected. A term that says nothing selects nothing.
+    /// Whether a node matches. An empty term matches no node.
     pub fn matches(&self, name: &str, labels: Option<&Labels>) -> bool {
         let field = |key: &str| (key == "metadata.name").then_some(name);
         !(self.labels.is_empty() && self.fields.is_empty())
-            && self.labels.iter().all(|requirement| requirement.holds(value_of(labels, &requirement.key)))
-            && self.fields.iter().all(|requirement| requirement.holds(field(&requirement.key)))
+            && self.labels.iter().all(|requirement| requirement.matches(value_of(labels, &requirement.key)))
+            && self.fields.iter().all(|requirement| requirement.matches(field(&requirement.key)))
     }
 
-    /// The only nodes that can be selected, if the term names them.
+    /// The only node names that can match, if the term has `matchFields` on `metadata.name`.
     fn names(&self) -> Option<&[String]> {
         let named = self.fields.iter().find(|r| r.key == "metadata.name" && r.operator == Operator::In)?;
         Some(&named.values)
     }
 }
 
-/// A node selector: one of its terms must hold.
+/// A compiled node selector: its terms are ORed.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct NodeTerms(Vec<NodeTerm>);
 
@@ -51,18 +51,18 @@ impl NodeTerms {
         Self(selector.node_selector_terms.iter().map(NodeTerm::new).collect())
     }
 
-    /// Whether a node is selected.
+    /// Whether a node matches.
     pub fn matches(&self, name: &str, labels: Option<&Labels>) -> bool {
         self.0.iter().any(|term| term.matches(name, labels))
     }
 }
 
-/// Where a pod must and would like to be, by the labels and names of nodes.
+/// Required and preferred node affinity of a pod.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct NodeAffinity {
     labels: LabelSelector,
     required: Option<NodeTerms>,
-    /// With weights.
+    /// Preferred terms with their weights.
     pub preferred: Vec<(i32, NodeTerm)>,
 }
 
@@ -80,12 +80,12 @@ impl NodeAffinity {
         }
     }
 
-    /// Whether any node will do.
+    /// Whether every node is allowed.
     pub fn is_empty(&self) -> bool {
         self.labels.is_empty() && self.required.is_none()
     }
 
-    /// Whether the pod may be on a node.
+    /// Whether the pod may run on a node.
     pub fn allows(&self, node: &Node) -> bool {
         let labels = node.metadata.labels.as_ref();
         let name = node.metadata.name.as_deref().unwrap_or_default();
@@ -93,7 +93,7 @@ impl NodeAffinity {
             && self.required.as_ref().is_none_or(|required| required.matches(name, labels))
     }
 
-    /// The only nodes where the pod may be, if each term names some. A daemon set's pods are like this.
+    /// The only nodes where the pod may run, if each term names some, as in pods of a DaemonSet.
     pub fn names(&self) -> Option<Vec<&str>> {
         let mut names = Vec::new();
         for term in &self.required.as_ref()?.0 {
@@ -104,7 +104,7 @@ impl NodeAffinity {
         Some(names)
     }
 
-    /// The sum of the weights of what the pod would like.
+    /// Sum of the weights of the preferred terms that match.
     pub fn score(&self, node: &Node) -> i64 {
         let labels = node.metadata.labels.as_ref();
         let name = node.metadata.name.as_deref().unwrap_or_default();

@@ -1,4 +1,4 @@
-//! Amounts such as `100m`, `16Gi` or `1e3`: read, compared and written in the canonical form of a real server.
+//! Quantities such as `100m`, `16Gi` or `1e3`: parsing, comparison, arithmetic and Kubernetes' canonical form.
 
 use std::cmp::Ordering;
 use std::fmt;
@@ -6,14 +6,14 @@ use std::fmt;
 use k8s_openapi::apimachinery::pkg::api::resource;
 use serde_json::Value;
 
-/// What a real server says about text that is no amount.
+/// The API server's error for text that is not a quantity.
 pub const MALFORMED: &str =
     "quantities must match the regular expression '^([+-]?[0-9.]+)([eEinumkKMGTP]*[-+]?[0-9]*)$'";
 
 const NANO: i128 = 1_000_000_000;
 const MAX: i128 = i64::MAX as i128 * NANO;
 
-/// How an amount is written.
+/// Format of a quantity, as in `resource.Format`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Format {
     /// With powers of 1024: `1Gi`.
@@ -24,7 +24,7 @@ pub enum Format {
     Exponent,
 }
 
-/// An amount, exact to a billionth.
+/// A quantity, exact to 1e-9 (`n`).
 #[derive(Clone, Copy, Debug)]
 pub struct Quantity {
     nano: i128,
@@ -32,7 +32,7 @@ pub struct Quantity {
 }
 
 impl Quantity {
-    /// Nothing.
+    /// Zero.
     pub const ZERO: Self = Self { nano: 0, format: Format::Decimal };
 
     /// A whole number.
@@ -40,7 +40,7 @@ impl Quantity {
         Self { nano: i128::from(units) * NANO, format: Format::Decimal }
     }
 
-    /// Reads an amount.
+    /// Parses a quantity.
     pub fn parse(text: &str) -> Result<Self, &'static str> {
         let (negative, rest) = match text.as_bytes().first() {
             Some(b'-') => (true, &text[1..]),
@@ -58,7 +58,7 @@ impl Quantity {
         Ok(Self { nano: if negative { -nano } else { nano }, format })
     }
 
-    /// Reads an amount from text or a number.
+    /// Parses a quantity from a JSON string or number.
     pub fn from_json(value: &Value) -> Result<Self, &'static str> {
         match value {
             Value::String(text) => Self::parse(text.trim()),
@@ -72,7 +72,7 @@ impl Quantity {
         i64::try_from(round_up(self.nano, NANO)).unwrap_or(i64::MAX)
     }
 
-    /// Thousandths, rounded up.
+    /// Milli-units, rounded up.
     pub fn milli(&self) -> i64 {
         i64::try_from(round_up(self.nano, NANO / 1000)).unwrap_or(i64::MAX)
     }
@@ -82,7 +82,7 @@ impl Quantity {
         self.nano % NANO == 0
     }
 
-    /// The same, rounded up to thousandths: lists of resources know nothing smaller.
+    /// Rounded up to milli-units: resource lists have no finer precision.
     #[must_use]
     pub fn rounded(self) -> Self {
         Self { nano: round_up(self.nano, NANO / 1000) * (NANO / 1000), ..self }
@@ -103,32 +103,33 @@ impl Quantity {
     }
 }
 
-/// Whole units of an amount in an object, rounded up; 0 where it is no amount.
+/// Whole units of a quantity, rounded up; 0 if it is malformed.
 pub fn units(amount: &resource::Quantity) -> i64 {
     Quantity::parse(amount.0.trim()).map_or(0, |amount| amount.units())
 }
 
-/// Thousandths of an amount in an object, rounded up; 0 where it is no amount. `cpu` is counted like this.
+/// Milli-units of a quantity, rounded up; 0 if it is malformed. `cpu` is measured in these.
 pub fn milli(amount: &resource::Quantity) -> i64 {
     Quantity::parse(amount.0.trim()).map_or(0, |amount| amount.milli())
 }
 
-/// How many of a thing an amount in an object counts, rounded up; none where it is no amount.
+/// Whole units of a quantity, rounded up; `None` if it is malformed.
 pub fn whole(amount: &resource::Quantity) -> Option<i64> {
     Quantity::parse(&amount.0).ok().map(|amount| amount.units())
 }
 
-/// Whether an amount in an object is more than nothing; none where it is no amount.
+/// Whether a quantity is greater than zero; `None` if it is malformed.
 pub fn is_positive(amount: &resource::Quantity) -> Option<bool> {
     Quantity::parse(&amount.0).ok().map(|amount| amount > Quantity::ZERO)
 }
 
-/// An amount of an object as an API server stores it: `1.5` is `1500m`, `2048Mi` is `2Gi`. What is no amount stays.
+/// A quantity in the canonical form that an API server stores: `1.5` is `1500m`, `2048Mi` is `2Gi`. Malformed text is
+/// returned unchanged.
 pub fn canonical(amount: &resource::Quantity) -> String {
     Quantity::parse(&amount.0).map_or_else(|_| amount.0.clone(), |amount| amount.to_string())
 }
 
-/// The factor, the power of ten and the format that a suffix stands for.
+/// Factor, power of ten and format of a suffix.
 fn scale(suffix: &str) -> Option<(i128, i32, Format)> {
     let decimal = |exponent| Some((1, exponent, Format::Decimal));
     let binary = |power: u32| Some((1_i128 << (10 * power), 0, Format::Binary));
@@ -156,13 +157,13 @@ fn scale(suffix: &str) -> Option<(i128, i32, Format)> {
     }
 }
 
-/// `whole.fraction × base × 10^exponent`, rounded up and kept within bounds.
+/// `whole.fraction × base × 10^exponent`, rounded up and saturating.
 fn amount(whole: &str, fraction: &str, base: i128, exponent: i32) -> i128 {
     let mut mantissa: i128 = 0;
     let mut exponent = exponent;
     for (digit, after_point) in whole.bytes().map(|b| (b, false)).chain(fraction.bytes().map(|b| (b, true))) {
         if mantissa > i128::MAX / 10 / (1 << 61) {
-            // More digits than anybody counts with: they only move the point.
+            // Beyond the precision of i128: the digit only moves the decimal point.
             exponent += i32::from(!after_point);
             continue;
         }
@@ -180,7 +181,7 @@ fn amount(whole: &str, fraction: &str, base: i128, exponent: i32) -> i128 {
     }
 }
 
-/// Division away from zero.
+/// Division that rounds away from zero.
 fn round_up(value: i128, by: i128) -> i128 {
     value / by + (value % by).signum()
 }

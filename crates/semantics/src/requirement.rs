@@ -1,6 +1,6 @@
 //! One requirement of a selector: a key, an operator and values.
 
-/// What is required of the value of a key.
+/// A selector requirement on the value of a key.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub(crate) struct Requirement {
     pub(crate) key: String,
@@ -8,7 +8,7 @@ pub(crate) struct Requirement {
     pub(crate) values: Vec<String>,
 }
 
-/// How a value is compared.
+/// Operator of a requirement.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub(crate) enum Operator {
     In,
@@ -17,12 +17,12 @@ pub(crate) enum Operator {
     Absent,
     Greater,
     Less,
-    /// Not an operator: nothing is selected.
+    /// Not an operator: matches nothing.
     Unknown,
 }
 
 impl Operator {
-    /// The operator that objects name so.
+    /// Parses an operator as objects write it.
     pub(crate) fn of(name: &str) -> Self {
         match name {
             "In" => Self::In,
@@ -35,8 +35,8 @@ impl Operator {
         }
     }
 
-    /// Whether a value is as the operator and its operands say.
-    pub(crate) fn holds(self, value: Option<&str>, operands: &[String]) -> bool {
+    /// Whether a value matches, given the operands.
+    pub(crate) fn matches(self, value: Option<&str>, operands: &[String]) -> bool {
         let listed = |value: &str| operands.iter().any(|one| one == value);
         let numbers = || Some((value?.parse::<i64>().ok()?, operands.first()?.parse::<i64>().ok()?));
         match self {
@@ -56,13 +56,13 @@ impl Requirement {
         Self { key: key.to_owned(), operator, values }
     }
 
-    /// The key has this value.
+    /// Requires that the key has this value.
     pub(crate) fn equal(key: &str, value: &str) -> Self {
         Self::new(key, Operator::In, vec![value.to_owned()])
     }
 
-    /// Whether a value is as required.
-    pub(crate) fn holds(&self, value: Option<&str>) -> bool {
-        self.operator.holds(value, &self.values)
+    /// Whether a value matches.
+    pub(crate) fn matches(&self, value: Option<&str>) -> bool {
+        self.operator.matches(value, &self.values)
     }
 }

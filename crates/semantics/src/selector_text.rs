@@ -1,9 +1,9 @@
-//! The text form of label selectors: `app=web,tier in (a, b),!old`. Mistakes are worded as a real API server words them.
+//! Parser of the string form of label selectors: `app=web,tier in (a, b),!old`. Errors are worded as by kube-apiserver.
 
 use crate::names;
 use crate::requirement::{Operator, Requirement};
 
-/// Reads the requirements of a selector.
+/// Parses the requirements of a selector.
 pub(crate) fn parse(text: &str) -> Result<Vec<Requirement>, String> {
     Parser { tokens: scan(text), at: 0 }.parse()
 }
@@ -40,7 +40,7 @@ fn scan(text: &str) -> Vec<Token> {
         }
         let special = rest.find(|c| !SPECIAL.contains(c)).unwrap_or(rest.len());
         let len = if special > 0 {
-            // The longest symbol that the run starts with.
+            // The longest symbol at this position.
             match SYMBOLS.iter().filter(|symbol| rest.starts_with(**symbol)).max_by_key(|symbol| symbol.len()) {
                 Some(symbol) => {
                     tokens.push(Token::Symbol(symbol));
@@ -150,7 +150,7 @@ impl Parser {
             return Err(format!("found '{}' expected: '('", open.text()));
         }
         let mut values = std::collections::BTreeSet::new();
-        // Whether a value may come next: an empty one is meant where none does.
+        // Whether a value is expected next: an empty value is implied where none follows.
         let mut wanted = true;
         match self.peek() {
             Token::Symbol(")") => {

@@ -1,8 +1,8 @@
-//! Taints of nodes and tolerations of pods.
+//! Node taints and pod tolerations.
 
 use k8s_openapi::api::core::v1::{Taint, Toleration};
 
-/// Whether a toleration tolerates a taint. Without a key it is about every taint.
+/// Whether a toleration matches a taint. Without a key it matches every taint.
 pub fn tolerates(toleration: &Toleration, taint: &Taint) -> bool {
     fn text(value: &Option<String>) -> &str {
         value.as_deref().unwrap_or_default()
@@ -23,19 +23,19 @@ pub fn tolerates(toleration: &Toleration, taint: &Taint) -> bool {
     }
 }
 
-/// Whether any of the tolerations tolerates a taint.
+/// Whether any of the tolerations matches a taint.
 pub fn tolerated(taint: &Taint, tolerations: Option<&[Toleration]>) -> bool {
     tolerations.unwrap_or_default().iter().any(|toleration| tolerates(toleration, taint))
 }
 
-/// The first taint that keeps a pod from being scheduled or from staying.
+/// The first untolerated taint with effect `NoSchedule` or `NoExecute`.
 pub fn untolerated<'a>(taints: Option<&'a Vec<Taint>>, tolerations: Option<&Vec<Toleration>>) -> Option<&'a Taint> {
     let hard = taints.into_iter().flatten().filter(|t| matches!(t.effect.as_str(), "NoSchedule" | "NoExecute"));
     hard.into_iter().find(|taint| !tolerations.into_iter().flatten().any(|t| tolerates(t, taint)))
 }
 
-/// How many taints of a node would rather not have a pod.
-pub fn disliked(taints: Option<&Vec<Taint>>, tolerations: Option<&Vec<Toleration>>) -> i64 {
+/// Number of untolerated `PreferNoSchedule` taints.
+pub fn count_intolerable_prefer_no_schedule(taints: Option<&Vec<Taint>>, tolerations: Option<&Vec<Toleration>>) -> i64 {
     let soft = taints.into_iter().flatten().filter(|t| t.effect == "PreferNoSchedule");
     let relevant = |t: &&Toleration| t.effect.as_deref().is_none_or(|e| e.is_empty() || e == "PreferNoSchedule");
     let tolerated = |taint: &Taint| tolerations.into_iter().flatten().filter(relevant).any(|t| tolerates(t, taint));

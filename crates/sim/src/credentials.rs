@@ -26,20 +26,20 @@ pub(crate) struct Credentials {
 impl Credentials {
     /// Those that the store keeps, or new ones, which it keeps from now on if it can.
     pub(crate) fn of(store: &Store) -> Result<Self, TlsError> {
-        let text = |name: &str| store.kept(name).and_then(|bytes| String::from_utf8(bytes).ok());
+        let text = |name: &str| store.blob(name).and_then(|bytes| String::from_utf8(bytes).ok());
         let authority = match text(AUTHORITY) {
             Some(secret) => Authority::restore(NAME, &secret)?,
             None => {
                 let new = Authority::new(NAME)?;
-                store.keep(AUTHORITY, new.secret().as_bytes());
+                store.put_blob(AUTHORITY, new.secret().as_bytes());
                 new
             }
         };
-        let auth = match store.kept(TOKEN_KEY).and_then(|secret| Authenticator::restore(&secret)) {
+        let auth = match store.blob(TOKEN_KEY).and_then(|secret| Authenticator::restore(&secret)) {
             Some(authenticator) => Auth::with(authenticator),
             None => {
                 let new = Auth::new();
-                store.keep(TOKEN_KEY, new.authenticator.secret());
+                store.put_blob(TOKEN_KEY, new.authenticator.secret());
                 new
             }
         };
@@ -50,7 +50,7 @@ impl Credentials {
             }
             None => {
                 let new = auth.authenticator.issue(UserInfo::admin());
-                store.keep(TOKEN, new.as_bytes());
+                store.put_blob(TOKEN, new.as_bytes());
                 new
             }
         };
@@ -65,7 +65,7 @@ pub(crate) async fn listen(
     authority: &Authority,
     store: &Store,
 ) -> Result<Listener, ListenError> {
-    let before = store.kept(PORT).and_then(|bytes| bytes.try_into().ok()).map(u16::from_le_bytes);
+    let before = store.blob(PORT).and_then(|bytes| bytes.try_into().ok()).map(u16::from_le_bytes);
     let again = before.filter(|_| listen.address.port() == 0).map(|port| {
         let mut again = listen.clone();
         again.address.set_port(port);
@@ -80,6 +80,6 @@ pub(crate) async fn listen(
         },
         None => api.listen_as(listen, authority).await?,
     };
-    store.keep(PORT, &listener.address().port().to_le_bytes());
+    store.put_blob(PORT, &listener.address().port().to_le_bytes());
     Ok(listener)
 }

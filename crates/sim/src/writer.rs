@@ -4,8 +4,8 @@ use std::sync::Arc;
 
 use capstan_apiserver::error::{Result, Status};
 use capstan_apiserver::ops::{
-    Caller, DeleteOptions, Deleted, GetOptions, Patch, PatchKind, Pattern, Preconditions, Server, Target, UserInfo,
-    WriteOptions, Written,
+    Caller, DeleteOptions, Deleted, GetOptions, ObjectTemplate, Patch, PatchKind, Preconditions, Server, Target,
+    UserInfo, WriteOptions, Written,
 };
 use capstan_apiserver::registry::Resource;
 use capstan_apiserver::store::Deletion;
@@ -97,7 +97,7 @@ impl Writer {
         let target = Target::one(self.resource::<Pod>()?, meta.namespace.as_deref(), name);
         let uid = meta.uid.as_deref().unwrap_or_default();
         let outline = outline(status);
-        let object = self.server.put_status(&self.caller, &target, uid, revision(meta), status, &outline).await?;
+        let object = self.server.replace_status(&self.caller, &target, uid, revision(meta), status, &outline).await?;
         let (metadata, spec) = (meta.clone(), pod.spec.clone());
         self.caches.pods.observe_as(&object, Pod { metadata, spec, status: Some(status.clone()) });
         Ok(())
@@ -121,7 +121,7 @@ impl Writer {
         let target = Target::one(self.resource::<Pod>()?, meta.namespace.as_deref(), name).sub("binding");
         let seen = (meta.uid.as_deref().unwrap_or_default(), revision(meta));
         let outline = outline(status);
-        let placed = self.server.place(&self.caller, &target, seen, node, &*status, outline).await?;
+        let placed = self.server.bind_pod(&self.caller, &target, seen, node, &*status, outline).await?;
         if let Some(object) = &placed {
             self.caches.pods.observe_as(object, pod);
         }
@@ -136,7 +136,7 @@ impl Writer {
     /// The same, of one revision of it.
     async fn adjust_at<K: Kind>(&self, name: &str, body: &Value, revision: Option<u64>) -> Result<()> {
         let target = Target::one(self.resource::<K>()?, None, name);
-        let object = self.server.adjust(&self.caller, &target, body, revision).await?;
+        let object = self.server.merge_patch(&self.caller, &target, body, revision).await?;
         if let Some(cache) = K::cache(&self.caches) {
             cache.observe(&object);
         }
@@ -152,7 +152,7 @@ impl Writer {
         let at = self.server.clock().now().as_second() + grace;
         let Ok(at) = Timestamp::from_second(at) else { return Ok(false) };
         let (uid, deletion) = (meta.uid.as_deref().unwrap_or_default(), Deletion { at, grace });
-        let marked = self.server.mark(&self.caller, &target, uid, revision(meta), deletion).await?;
+        let marked = self.server.mark_terminating(&self.caller, &target, uid, revision(meta), deletion).await?;
         let Some(object) = marked else { return Ok(false) };
         let mut pod = pod.clone();
         pod.metadata.deletion_timestamp = Some(Time(at));
@@ -167,7 +167,7 @@ impl Writer {
         let meta = &pod.metadata;
         let name = meta.name.as_deref().unwrap_or_default();
         let target = Target::one(self.resource::<Pod>()?, meta.namespace.as_deref(), name);
-        let gone = self.server.end(&self.caller, &target, meta.uid.as_deref().unwrap_or_default()).await?;
+        let gone = self.server.remove_deleted(&self.caller, &target, meta.uid.as_deref().unwrap_or_default()).await?;
         if let Some(object) = &gone {
             self.caches.pods.observe_deletion(object);
         }
@@ -181,7 +181,7 @@ impl Writer {
         let value = written.object.value();
         // The caches leave out its volumes.
         let light = written.object.parse_unmanaged().is_ok_and(|pod: Pod| PodInfo::new(pod.into()).is_light());
-        Ok(PodTemplateCopy { pattern: Pattern::new(value, &["affinity"]), pod: self.seen(written)?, light })
+        Ok(PodTemplateCopy { pattern: ObjectTemplate::new(value, &["affinity"]), pod: self.seen(written)?, light })
     }
 
     /// Adds a pod like that of the template_copy, past admission, which would come to the same: only its place differs.
@@ -294,7 +294,7 @@ impl Writer {
 
 /// A pod as the server made it.
 pub(crate) struct PodTemplateCopy {
-    pattern: Pattern,
+    pattern: ObjectTemplate,
     pod: Arc<Pod>,
     light: bool,
 }

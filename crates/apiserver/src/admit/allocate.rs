@@ -1,7 +1,7 @@
-//! Cluster IPs and node ports: who has which, and which are free.
+//! Allocation of cluster IPs and node ports.
 //!
-//! What is taken is known from the services in the store and from what was handed out since. A value whose service never
-//! came to be, or has given it up, is found out when somebody else wants it.
+//! Allocated values are known from the services in the store and from allocations since. A value whose service was
+//! never stored, or has released it, is reclaimed when another service needs it.
 
 use std::collections::HashMap;
 use std::hash::Hash;
@@ -15,24 +15,24 @@ use super::json::Read;
 use crate::ops::Server;
 use crate::store::{Selection, TableKey};
 
-/// Most addresses at the start of the range that are left to those who ask for one by name.
+/// Maximum size of the range's static band, from which addresses are allocated only on request.
 const MOST_RESERVED: u32 = 256;
 
-/// Hands out addresses and ports.
+/// Allocates cluster IPs and node ports.
 #[derive(Debug, Default)]
 pub(super) struct Allocator {
     addresses: Addresses,
-    taken: Mutex<Taken>,
+    taken: Mutex<Allocated>,
 }
 
 #[derive(Debug, Default)]
-struct Taken {
+struct Allocated {
     loaded: bool,
     ips: HashMap<Ipv4Addr, Owner>,
     ports: HashMap<u16, Owner>,
 }
 
-/// The service that has a value.
+/// The service that holds a value.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Owner {
     pub(super) namespace: Arc<str>,
@@ -41,16 +41,16 @@ pub(super) struct Owner {
 }
 
 impl Owner {
-    /// The service itself.
+    /// The owner for a service.
     pub(super) fn of(service: &Value) -> Self {
         let meta = &service["metadata"];
         Self { namespace: meta.text("namespace").into(), name: meta.text("name").into(), uid: meta.text("uid").into() }
     }
 }
 
-/// What a service holds.
+/// An allocated value.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-enum Held {
+enum Allocation {
     Ip(Ipv4Addr),
     Port(u16),
 }
@@ -60,7 +60,7 @@ impl Allocator {
         Self { addresses, taken: Mutex::default() }
     }
 
-    /// Takes an address that is asked for, or says why not.
+    /// Allocates a requested address, or returns why it cannot.
     pub(super) fn take_ip(&self, server: &Server, owner: &Owner, ip: Ipv4Addr, keep: bool) -> Result<(), String> {
         let first = u32::from(self.addresses.network);
         let offset = u32::from(ip).wrapping_sub(first);
@@ -68,7 +68,7 @@ impl Allocator {
             return Err("the provided network does not match the current range".into());
         }
         let mut taken = self.lock(server);
-        if is_taken(server, &taken.ips, ip, Held::Ip(ip), owner) {
+        if is_taken(server, &taken.ips, ip, Allocation::Ip(ip), owner) {
             return Err("provided IP is already allocated".into());
         }
         if keep {
@@ -77,23 +77,22 @@ impl Allocator {
         Ok(())
     }
 
-    /// Takes any free address.
+    /// Allocates any free address.
     pub(super) fn next_ip(&self, server: &Server, owner: &Owner, keep: bool) -> Option<Ipv4Addr> {
         let last = self.size().checked_sub(2)?;
         let reserved = (self.size() / 16).clamp(16, MOST_RESERVED).min(last);
         let mut taken = self.lock(server);
         let first = u32::from(self.addresses.network);
         let at = |offset: u32| Ipv4Addr::from(first + offset);
-        let free = |taken: &Taken, offset: u32| !taken.ips.contains_key(&at(offset));
+        let free = |taken: &Allocated, offset: u32| !taken.ips.contains_key(&at(offset));
         let upper = last - reserved;
         let start = if upper == 0 { 0 } else { server.ids().next() as u32 % upper };
         let high = (0..upper).map(|step| reserved + 1 + (start + step) % upper).find(|offset| free(&taken, *offset));
         let offset = match high.or_else(|| (1..=reserved).find(|offset| free(&taken, *offset))) {
             Some(offset) => offset,
-            // Some may have been given up: only now is it worth looking.
-            None => {
-                (1..=last).find(|offset| !is_taken(server, &taken.ips, at(*offset), Held::Ip(at(*offset)), owner))?
-            }
+            // The range is full: reclaim released addresses.
+            None => (1..=last)
+                .find(|offset| !is_taken(server, &taken.ips, at(*offset), Allocation::Ip(at(*offset)), owner))?,
         };
         if keep {
             taken.ips.insert(at(offset), owner.clone());
@@ -101,7 +100,7 @@ impl Allocator {
         Some(at(offset))
     }
 
-    /// Takes a port that is asked for, or says why not.
+    /// Allocates a requested port, or returns why it cannot.
     pub(super) fn take_port(&self, server: &Server, owner: &Owner, port: i64, keep: bool) -> Result<(), String> {
         let range = &self.addresses.ports;
         let Some(port) = u16::try_from(port).ok().filter(|port| range.contains(port)) else {
@@ -112,7 +111,7 @@ impl Allocator {
             ));
         };
         let mut taken = self.lock(server);
-        if is_taken(server, &taken.ports, port, Held::Port(port), owner) {
+        if is_taken(server, &taken.ports, port, Allocation::Port(port), owner) {
             return Err("provided port is already allocated".into());
         }
         if keep {
@@ -121,7 +120,7 @@ impl Allocator {
         Ok(())
     }
 
-    /// Takes any free port.
+    /// Allocates any free port.
     pub(super) fn next_port(&self, server: &Server, owner: &Owner, keep: bool) -> Option<u16> {
         let (first, count) = (*self.addresses.ports.start(), self.addresses.ports.len() as u64);
         let start = server.ids().next() % count.max(1);
@@ -129,7 +128,7 @@ impl Allocator {
         let mut all = (0..count).map(|step| first + u16::try_from((start + step) % count).unwrap_or(0));
         let port = match all.clone().find(|port| !taken.ports.contains_key(port)) {
             Some(port) => port,
-            None => all.find(|port| !is_taken(server, &taken.ports, *port, Held::Port(*port), owner))?,
+            None => all.find(|port| !is_taken(server, &taken.ports, *port, Allocation::Port(*port), owner))?,
         };
         if keep {
             taken.ports.insert(port, owner.clone());
@@ -137,7 +136,7 @@ impl Allocator {
         Some(port)
     }
 
-    /// Gives back everything that a service had.
+    /// Releases everything that a service holds.
     pub(super) fn release(&self, uid: &str) {
         let mut taken = self.taken.lock().unwrap_or_else(PoisonError::into_inner);
         taken.ips.retain(|_, owner| &*owner.uid != uid);
@@ -148,17 +147,17 @@ impl Allocator {
         1_u32 << (32 - u32::from(self.addresses.prefix.clamp(8, 31)))
     }
 
-    fn lock(&self, server: &Server) -> MutexGuard<'_, Taken> {
+    fn lock(&self, server: &Server) -> MutexGuard<'_, Allocated> {
         let mut taken = self.taken.lock().unwrap_or_else(PoisonError::into_inner);
         if !taken.loaded {
             taken.loaded = true;
             for service in server.store().select(&services(), &Selection::default()) {
                 let service = service.value();
                 let owner = Owner::of(&service);
-                for held in holdings(&service) {
+                for held in allocations(&service) {
                     match held {
-                        Held::Ip(ip) => drop(taken.ips.insert(ip, owner.clone())),
-                        Held::Port(port) => drop(taken.ports.insert(port, owner.clone())),
+                        Allocation::Ip(ip) => drop(taken.ips.insert(ip, owner.clone())),
+                        Allocation::Port(port) => drop(taken.ports.insert(port, owner.clone())),
                     }
                 }
             }
@@ -171,17 +170,18 @@ fn services() -> TableKey {
     TableKey::new("", "services")
 }
 
-/// Whether somebody else has the value, and still wants it.
-fn is_taken<K: Eq + Hash>(server: &Server, taken: &HashMap<K, Owner>, key: K, held: Held, owner: &Owner) -> bool {
+/// Whether another live service holds the value.
+fn is_taken<K: Eq + Hash>(server: &Server, taken: &HashMap<K, Owner>, key: K, held: Allocation, owner: &Owner) -> bool {
     let Some(other) = taken.get(&key).filter(|other| other.uid != owner.uid) else { return false };
     let live = server.store().get(&services(), &other.namespace, &other.name);
-    live.is_some_and(|live| live.uid == other.uid && holdings(&live.value()).contains(&held))
+    live.is_some_and(|live| live.uid == other.uid && allocations(&live.value()).contains(&held))
 }
 
-fn holdings(service: &Value) -> Vec<Held> {
+fn allocations(service: &Value) -> Vec<Allocation> {
     let spec = &service["spec"];
-    let ips = spec.list("clusterIPs").iter().filter_map(|ip| ip.as_str()?.parse().ok()).map(Held::Ip);
+    let ips = spec.list("clusterIPs").iter().filter_map(|ip| ip.as_str()?.parse().ok()).map(Allocation::Ip);
     let ports = spec.list("ports").iter().filter_map(|port| port.number("nodePort"));
     let ports = ports.chain(spec.number("healthCheckNodePort"));
-    ips.chain(ports.filter_map(|port| u16::try_from(port).ok()).filter(|port| *port > 0).map(Held::Port)).collect()
+    ips.chain(ports.filter_map(|port| u16::try_from(port).ok()).filter(|port| *port > 0).map(Allocation::Port))
+        .collect()
 }

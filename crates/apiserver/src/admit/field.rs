@@ -1,6 +1,6 @@
-//! Paths to fields, and what is wrong with them.
+//! Collection of field errors.
 //!
-//! A path costs nothing until something is wrong: it is a chain of borrowed parts that is written out only then.
+//! A path costs nothing until an error is reported: it is a chain of borrowed segments that is formatted only then.
 
 pub(super) use capstan_semantics::field::At;
 use serde_json::Value;
@@ -8,9 +8,9 @@ use serde_json::Value;
 use crate::error::Cause;
 use crate::golang;
 
-/// A value that a message shows.
+/// A value that errors print.
 pub(super) trait Show {
-    /// As Go shows it: text quoted, numbers plain, the rest as JSON.
+    /// Formats the value as Go does: strings quoted, numbers plain, everything else as JSON.
     fn show(&self) -> String;
 }
 
@@ -50,7 +50,7 @@ impl Show for Value {
     }
 }
 
-/// Text that is shown as it is.
+/// Text that is printed as it is.
 pub(super) struct Raw(pub(super) String);
 
 impl Show for Raw {
@@ -59,7 +59,7 @@ impl Show for Raw {
     }
 }
 
-/// A struct as Go shows one that has no names for JSON: all fields, in their order, with a capital letter.
+/// A Go struct as `%v` prints it: all fields, in their order, capitalized.
 pub(super) struct GoStruct(String);
 
 impl GoStruct {
@@ -83,7 +83,7 @@ impl Show for GoStruct {
     }
 }
 
-/// What is wrong with an object.
+/// The errors of an object.
 #[derive(Debug, Default)]
 pub(super) struct Errors(pub(super) Vec<Cause>);
 
@@ -93,7 +93,7 @@ impl Errors {
         self.0.push(Cause { reason, message, field: at.to_string() });
     }
 
-    /// A value that must be there is not.
+    /// A required value is missing.
     pub(super) fn required(&mut self, at: &At<'_>, detail: &str) {
         self.add("FieldValueRequired", at, "Required value".into(), detail);
     }
@@ -103,41 +103,41 @@ impl Errors {
         self.add("FieldValueInvalid", at, format!("Invalid value: {}", value.show()), detail);
     }
 
-    /// A malformed value that is not shown.
+    /// A malformed value that is not printed.
     pub(super) fn invalid_hidden(&mut self, at: &At<'_>, detail: &str) {
         self.add("FieldValueInvalid", at, "Invalid value".into(), detail);
     }
 
-    /// Several things wrong with one value.
+    /// Several errors about one value.
     pub(super) fn invalid_all<T: Show + ?Sized>(&mut self, at: &At<'_>, value: &T, details: Vec<String>) {
         details.iter().for_each(|detail| self.invalid(at, value, detail));
     }
 
-    /// A value that is not one of those there are.
+    /// A value that is not one of `supported`.
     pub(super) fn unsupported(&mut self, at: &At<'_>, value: &str, supported: &[&str]) {
         let values: Vec<String> = supported.iter().map(|one| one.show()).collect();
         let detail = format!("supported values: {}", values.join(", "));
         self.add("FieldValueNotSupported", at, format!("Unsupported value: {}", value.show()), &detail);
     }
 
-    /// The same for a value that is no text.
+    /// The same for a value that is not a string.
     pub(super) fn unsupported_value<T: Show + ?Sized>(&mut self, at: &At<'_>, value: &T, supported: &[&str]) {
         let values: Vec<String> = supported.iter().map(|one| one.show()).collect();
         let detail = format!("supported values: {}", values.join(", "));
         self.add("FieldValueNotSupported", at, format!("Unsupported value: {}", value.show()), &detail);
     }
 
-    /// A value that may be good elsewhere, but not here.
+    /// A value that is not permitted here.
     pub(super) fn forbidden(&mut self, at: &At<'_>, detail: &str) {
         self.add("FieldValueForbidden", at, "Forbidden".into(), detail);
     }
 
-    /// A value that must be unique is not.
+    /// A duplicate of a value that must be unique.
     pub(super) fn duplicate<T: Show + ?Sized>(&mut self, at: &At<'_>, value: &T) {
         self.add("FieldValueDuplicate", at, format!("Duplicate value: {}", value.show()), "");
     }
 
-    /// The same, with a reason.
+    /// The same, with a detail.
     pub(super) fn duplicate_because<T: Show + ?Sized>(&mut self, at: &At<'_>, value: &T, detail: &str) {
         self.add("FieldValueDuplicate", at, format!("Duplicate value: {}", value.show()), detail);
     }
@@ -147,12 +147,12 @@ impl Errors {
         self.add("FieldValueNotFound", at, format!("Not found: {}", value.show()), "");
     }
 
-    /// The same, with a reason.
+    /// The same, with a detail.
     pub(super) fn not_found_because<T: Show + ?Sized>(&mut self, at: &At<'_>, value: &T, detail: &str) {
         self.add("FieldValueNotFound", at, format!("Not found: {}", value.show()), detail);
     }
 
-    /// Text that is too long.
+    /// A string that is too long.
     pub(super) fn too_long(&mut self, at: &At<'_>, most: usize) {
         self.add("FieldValueTooLong", at, "Too long".into(), &format!("may not be more than {most} bytes"));
     }
@@ -163,14 +163,14 @@ impl Errors {
         self.add("FieldValueTooMany", at, format!("Too many: {actual}"), &format!("must have at most {most} {items}"));
     }
 
-    /// A value that may not change has.
+    /// A change of an immutable field.
     pub(super) fn immutable(&mut self, at: &At<'_>, new: &Value, old: &Value) {
         if new != old {
             self.invalid(at, new, "field is immutable");
         }
     }
 
-    /// The same for kinds whose rules are declared: they do not show the value.
+    /// The same for kinds with declarative validation, which does not print the value.
     pub(super) fn declared_immutable(&mut self, at: &At<'_>, new: &Value, old: &Value) {
         if new != old {
             self.invalid(at, &Value::Null, "field is immutable");

@@ -1,21 +1,21 @@
-//! Reading and filling JSON objects, with the zero values of Go in mind: an absent text is an empty one, and a default
-//! replaces both.
+//! Accessors of JSON objects with Go's zero values in mind: an absent string is an empty one, and a default replaces
+//! both.
 
 use serde_json::{Map, Value};
 
-/// Reads members of an object; whatever is not there, or not of that type, is the zero value.
+/// Reads members of an object; an absent member, or one of another type, reads as the zero value.
 pub(super) trait Read {
-    /// Text, or empty.
+    /// A string, or empty.
     fn text(&self, key: &str) -> &str;
-    /// Items of a list, or none.
+    /// The items of a list, or none.
     fn list(&self, key: &str) -> &[Value];
-    /// Members of an object, or none.
+    /// The members of an object, or none.
     fn members(&self, key: &str) -> impl Iterator<Item = (&String, &Value)>;
-    /// Whether the member is there and not null.
+    /// Whether the member is present and not null.
     fn has(&self, key: &str) -> bool;
     /// Whether the member is true.
     fn flag(&self, key: &str) -> bool;
-    /// A whole number.
+    /// An integer.
     fn number(&self, key: &str) -> Option<i64>;
 }
 
@@ -45,19 +45,19 @@ impl Read for Value {
     }
 }
 
-/// Fills members of an object. Nothing happens to a value that is no object.
+/// Sets members of an object. Does nothing if the value is not an object.
 pub(super) trait Fill {
     /// Sets a member that is absent or null.
     fn fill(&mut self, key: &str, value: impl Into<Value>);
-    /// Sets a member that is absent, null, empty, zero or false: one that Go holds as a value and not as a pointer.
+    /// Sets a member that is absent, null, empty, zero or false: a non-pointer field in Go.
     fn fill_zero(&mut self, key: &str, value: impl Into<Value>);
     /// Sets a member.
     fn put(&mut self, key: &str, value: impl Into<Value>);
-    /// Removes a member, or several levels of it.
+    /// Removes a member.
     fn drop(&mut self, key: &str) -> Option<Value>;
-    /// The object that is there.
+    /// An existing object member.
     fn inner(&mut self, key: &str) -> Option<&mut Value>;
-    /// The object that is there, or a new one.
+    /// An object member, created if absent.
     fn inner_or_new(&mut self, key: &str) -> Option<&mut Value>;
     /// The items of a list.
     fn items(&mut self, key: &str) -> std::slice::IterMut<'_, Value>;
@@ -103,7 +103,7 @@ impl Fill for Value {
     }
 }
 
-/// Whether Go would leave the value out of its JSON.
+/// Whether Go's `omitempty` would omit the value.
 pub(super) fn is_zero(value: &Value) -> bool {
     match value {
         Value::Null => true,

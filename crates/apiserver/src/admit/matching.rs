@@ -1,4 +1,4 @@
-//! Which requests a webhook or a policy is about: rules, namespace selectors, object selectors.
+//! Request matching of webhooks and policies: rules, namespace selectors, object selectors.
 
 use std::sync::Arc;
 
@@ -10,7 +10,7 @@ use crate::ops::{Operation, Request};
 use crate::registry::{Resource, group_version};
 use crate::store::{LabelSelector, TableKey};
 
-/// What a request is about, as rules see it.
+/// Attributes of a request that rules match.
 #[derive(Clone, Debug)]
 pub(super) struct Attributes {
     pub(super) resource: Arc<Resource>,
@@ -23,13 +23,13 @@ pub(super) struct Attributes {
 }
 
 impl Attributes {
-    /// What a request is about; `object` is nothing for a deletion.
+    /// The attributes of a request; `object` is `None` for a deletion.
     pub(super) fn of(request: &Request, object: Option<&Value>) -> Self {
         let target = &request.target;
         let resource = target.resource.clone();
         let meta = object.map_or(&Value::Null, |object| &object["metadata"]);
         let name = target.name.clone().unwrap_or_else(|| meta.text("name").to_owned());
-        // The namespace of a namespace is itself.
+        // A Namespace is in its own namespace for this purpose.
         let is_namespace = resource.group.is_empty() && &*resource.plural == "namespaces";
         let namespace = if is_namespace { name.clone() } else { target.namespace.clone().unwrap_or_default() };
         let operation = match request.operation {
@@ -43,7 +43,7 @@ impl Attributes {
         Self { resource, subresource, kind, namespace, name, operation }
     }
 
-    /// The same about another version of the resource.
+    /// The same in another version of the resource.
     pub(super) fn in_version(&self, resource: &Arc<Resource>) -> Self {
         let kind = kind_of(resource, &self.subresource);
         Self { resource: resource.clone(), kind, ..self.clone() }
@@ -63,7 +63,7 @@ fn kind_of(resource: &Resource, subresource: &str) -> (String, String, String) {
     }
 }
 
-/// One rule: operations on resources.
+/// A rule: operations on resources.
 #[derive(Clone, Debug)]
 pub(super) struct Rule {
     operations: Vec<String>,
@@ -79,7 +79,7 @@ fn texts(value: &Value, key: &str) -> Vec<String> {
 }
 
 impl Rule {
-    /// Reads a rule.
+    /// Parses a rule.
     pub(super) fn new(rule: &Value) -> Self {
         Self {
             operations: texts(rule, "operations"),
@@ -91,7 +91,7 @@ impl Rule {
         }
     }
 
-    /// Whether it is about a request.
+    /// Whether it matches a request.
     pub(super) fn matches(&self, attributes: &Attributes) -> bool {
         let one_of = |items: &[String], wanted: &str| items.iter().any(|item| item == "*" || item == wanted);
         let cluster = attributes.is_namespace() || attributes.namespace.is_empty();
@@ -114,7 +114,7 @@ impl Rule {
     }
 }
 
-/// Everything by which a webhook or a policy chooses requests.
+/// All match criteria of a webhook or policy.
 #[derive(Clone, Debug)]
 pub(super) struct Matcher {
     rules: Vec<Rule>,
@@ -125,7 +125,7 @@ pub(super) struct Matcher {
 }
 
 impl Matcher {
-    /// Reads rules (`rules` of a webhook, `resourceRules` of a policy) and selectors.
+    /// Parses rules (`rules` of a webhook, `resourceRules` of a policy) and selectors.
     pub(super) fn new(source: &Value) -> Self {
         let rules = |key: &str| source.list(key).iter().map(Rule::new).collect::<Vec<_>>();
         let selector = |key: &str| LabelSelector::from_json(&source[key]).unwrap_or_default();
@@ -138,7 +138,7 @@ impl Matcher {
         }
     }
 
-    /// The request as a rule sees it: itself, or the same in another version; nothing if no rule is about it.
+    /// The attributes that match a rule: of the request itself, or of an equivalent version; `None` if no rule matches.
     pub(super) fn chosen(
         &self,
         request: &Request,
@@ -195,12 +195,12 @@ impl Matcher {
     }
 }
 
-/// A namespace as it is now.
+/// The live namespace object.
 pub(super) fn namespace_object(request: &Request, name: &str) -> Option<Value> {
     request.server.store().get(&TableKey::new("", "namespaces"), "", name).map(|namespace| namespace.value())
 }
 
-/// An object in the version that a rule asked for.
+/// Converts an object to the version that a rule matched.
 pub(super) fn converted(object: &Value, attributes: &Attributes, chosen: &Attributes) -> Value {
     if attributes.resource.version == chosen.resource.version || !attributes.subresource.is_empty() {
         return object.clone();
@@ -208,7 +208,7 @@ pub(super) fn converted(object: &Value, attributes: &Attributes, chosen: &Attrib
     crate::ops::convert(object, &chosen.resource.api_version())
 }
 
-/// An object as it was asked for, from the version that a rule asked for.
+/// Converts an object back from the version that a rule matched.
 pub(super) fn converted_back(object: Value, attributes: &Attributes, chosen: &Attributes) -> Value {
     if attributes.resource.version == chosen.resource.version || !attributes.subresource.is_empty() {
         return object;

@@ -1,20 +1,20 @@
-//! What the server itself knows about kinds, and who else has a say in a write.
+//! Admission: rules of built-in kinds, and admission plugins.
 //!
-//! [`Builtin`] fills in defaults, allocates what only the server can (cluster IPs, node ports, job selectors) and checks
-//! built-in kinds, in the words of a real server. [`plugins`] are the admission plugins that workloads rely on;
-//! [`policy`] applies admission policies, [`webhook`] calls admission webhooks, [`quota`] keeps writes within
-//! quotas. [`standard`] is all of it in the order of a real server.
+//! [`Builtin`] sets defaults, allocates cluster IPs, node ports and job selectors, and validates built-in kinds, with
+//! errors worded as by kube-apiserver. [`plugins`] are the admission plugins that workloads rely on; [`policy`]
+//! evaluates admission policies, [`webhook`] calls admission webhooks, [`quota`] enforces ResourceQuotas. [`standard`]
+//! has all of them in kube-apiserver's order.
 
 mod allocate;
 mod defaults;
 mod field;
 mod json;
 mod matching;
+mod normalize;
 pub mod plugins;
 pub mod policy;
 mod prepare;
 pub mod quota;
-mod tidy;
 mod validate;
 pub mod webhook;
 
@@ -25,7 +25,7 @@ use std::sync::Arc;
 use serde_json::Value;
 
 use crate::error::{Cause, Result};
-use crate::ops::{Admission, Kinds, Request, Server};
+use crate::ops::{Admission, KindRules, Request, Server};
 use crate::registry::{Origin, Resource};
 use crate::store::Object;
 
@@ -36,16 +36,16 @@ pub struct Builtin {
 }
 
 impl Builtin {
-    /// The rules of built-in kinds, with addresses and ports from these ranges.
+    /// The rules of built-in kinds, with these ranges of addresses and ports.
     pub fn new(addresses: Addresses) -> Self {
         Self { allocator: allocate::Allocator::new(addresses) }
     }
 }
 
-impl Kinds for Builtin {
+impl KindRules for Builtin {
     fn default(&self, resource: &Resource, object: &mut Value) {
         if matches!(resource.origin, Origin::Builtin) {
-            tidy::tidy(resource.schema(), object);
+            normalize::normalize(resource.schema(), object);
             defaults::apply(resource, object);
         }
     }
@@ -65,14 +65,14 @@ impl Kinds for Builtin {
     }
 }
 
-/// Where services get their addresses and ports.
+/// Ranges of cluster IPs and node ports.
 #[derive(Clone, Debug)]
 pub struct Addresses {
     /// Base address of cluster IPs.
     pub network: Ipv4Addr,
-    /// How many bits of the base address are fixed.
+    /// Prefix length.
     pub prefix: u8,
-    /// Node ports.
+    /// Node port range.
     pub ports: RangeInclusive<u16>,
 }
 
@@ -82,18 +82,18 @@ impl Default for Addresses {
     }
 }
 
-/// What admission is made of.
+/// Admission settings.
 #[derive(Clone)]
 pub struct Settings {
-    /// Where services get their addresses and ports.
+    /// Ranges of cluster IPs and node ports.
     pub addresses: Addresses,
-    /// Where webhooks that are named by a service are reached; nowhere if not said.
+    /// Resolves webhooks that reference a Service; by their endpoints in the store if `None`.
     pub resolver: Option<Arc<dyn webhook::Resolver>>,
-    /// Whether pods need a service account that exists, and get its token. Somebody has to create the accounts.
+    /// Whether pods need an existing ServiceAccount and get its token. Requires the service account controller.
     pub service_accounts: bool,
-    /// Whether claims and volumes get finalizers that keep them while they are in use. Somebody has to remove them.
+    /// Whether claims and volumes get protection finalizers. Requires the protection controllers.
     pub storage_protection: bool,
-    /// Whether new nodes are tainted as not ready. Somebody has to remove the taint.
+    /// Whether new nodes are tainted as not ready. Requires the node lifecycle controller.
     pub taint_new_nodes: bool,
 }
 
@@ -110,14 +110,14 @@ impl Default for Settings {
 }
 
 impl Settings {
-    /// For a server without controllers: nothing waits for them.
+    /// For a server without controllers: without plugins that depend on them.
     pub fn alone() -> Self {
         Self { service_accounts: false, storage_protection: false, taint_new_nodes: false, ..Self::default() }
     }
 }
 
-/// Everything that a server runs by default: the rules of built-in kinds, and the admission plugins in their order.
-pub fn standard(settings: &Settings) -> (Arc<dyn Kinds>, Vec<Arc<dyn Admission>>) {
+/// The default admission of a server: the rules of built-in kinds, and the admission plugins in their order.
+pub fn standard(settings: &Settings) -> (Arc<dyn KindRules>, Vec<Arc<dyn Admission>>) {
     let mut all: Vec<Arc<dyn Admission>> = vec![Arc::new(plugins::LimitRanger)];
     if settings.service_accounts {
         all.push(Arc::new(plugins::ServiceAccount));
@@ -138,7 +138,7 @@ pub fn standard(settings: &Settings) -> (Arc<dyn Kinds>, Vec<Arc<dyn Admission>>
     all.push(Arc::new(policy::Mutations::default()));
     all.push(Arc::new(policy::Policies::default()));
     all.push(Arc::new(webhook::Webhooks::new(settings.resolver.clone(), all.clone())));
-    // Last, so that nothing is charged that somebody else refuses.
+    // Last, so that usage is not charged for requests that other plugins reject.
     all.push(Arc::new(quota::ResourceQuota));
     (Arc::new(Builtin::new(settings.addresses.clone())), all)
 }

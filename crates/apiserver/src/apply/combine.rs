@@ -1,4 +1,4 @@
-//! Changing typed values: laying one over another, taking fields out of one.
+//! Merging typed values, and removing fields from them.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -8,19 +8,19 @@ use super::path::Element;
 use super::set::{Node, Set};
 use super::shape::{Form, List, Map, Shape};
 
-/// `live` with everything that `config` mentions laid over it. Nothing is removed.
+/// `live` with the fields of `config` merged in. Removes nothing.
 pub(crate) fn merge(shape: Shape<'_>, live: &Value, config: &Value) -> Result<Value, String> {
     Ok(overlay(shape, Some(live), Some(config))?.unwrap_or_default())
 }
 
-/// Nothing comes out where nothing goes in, and where containers end up without items.
+/// `None` if both are absent, or if a merged container ends up empty.
 fn overlay(shape: Shape<'_>, live: Option<&Value>, config: Option<&Value>) -> Result<Option<Value>, String> {
     let either = || Ok(config.or(live).cloned());
     match shape.atom().deduce(config.or(live)).form() {
         Form::Scalar(_) => either(),
         Form::List(list) => {
             let (lives, configs) = (items(live), items(config));
-            // Null and empty are kept apart as long as nothing merges.
+            // Null and empty stay distinct unless there is something to merge.
             if list.is_atomic() || (lives.is_empty() && configs.is_empty()) {
                 return either();
             }
@@ -64,8 +64,8 @@ fn overlay_fields(
     Ok(out)
 }
 
-/// Items of both lists: those that both have come in the order of `config`, those that only `live` has stay where they
-/// were among them.
+/// Items of both lists: shared items in the order of `config`, items only in `live` keep their position relative to
+/// them.
 fn overlay_items(list: &List<'_>, live: &[Value], config: &[Value]) -> Result<Vec<Value>, String> {
     let lives = elements(list, live)?;
     let configs = elements(list, config)?;
@@ -93,7 +93,7 @@ fn overlay_items(list: &List<'_>, live: &[Value], config: &[Value]) -> Result<Ve
                 continue;
             }
             if config_of.contains_key(element) && next.is_some_and(|next| next != element) {
-                // It is in both, but its turn is later.
+                // In both lists: emitted when `config` reaches it.
                 l += 1;
                 continue;
             }
@@ -127,7 +127,7 @@ fn elements(list: &List<'_>, items: &[Value]) -> Result<Vec<Element>, String> {
     items.iter().enumerate().map(element).collect()
 }
 
-/// Items by element; nothing for those that occur twice, as one of them would win by accident.
+/// Items by element; `None` for duplicates, as any choice among them would be arbitrary.
 fn index<'v>(elements: &[Element], items: &'v [Value]) -> BTreeMap<Element, Option<&'v Value>> {
     let mut out: BTreeMap<Element, Option<&Value>> = BTreeMap::new();
     for (element, item) in elements.iter().zip(items) {
@@ -136,8 +136,8 @@ fn index<'v>(elements: &[Element], items: &'v [Value]) -> BTreeMap<Element, Opti
     out
 }
 
-/// `value` without the fields and items in `set`. A container that loses everything becomes null, as on a real server:
-/// whether null may stay is for the schema to say.
+/// `value` without the fields and items in `set`. A container that becomes empty is null, as in kube-apiserver: the
+/// schema decides whether null is kept.
 pub(crate) fn remove(shape: Shape<'_>, value: &Value, set: &Set) -> Value {
     match (shape.atom().deduce(Some(value)).form(), value) {
         (Form::Scalar(_), value) => value.clone(),
@@ -166,7 +166,7 @@ fn remove_field(map: &Map<'_>, name: &str, value: &Value, set: &Set) -> Option<V
     part(node, value, |children| remove(map.child_or_deduced(name), value, children))
 }
 
-/// What is left of a part: all of it, nothing, or some.
+/// What remains of a part: all of it, nothing, or some.
 fn part(node: Option<&Node>, value: &Value, some: impl Fn(&Set) -> Value) -> Option<Value> {
     match node {
         None => Some(value.clone()),
@@ -175,7 +175,7 @@ fn part(node: Option<&Node>, value: &Value, some: impl Fn(&Set) -> Value) -> Opt
     }
 }
 
-/// `set` with every struct field on the way to a member made a member too. Keys of maps are not added.
+/// `set` plus every struct field on the path to a member. Keys of maps are not added.
 pub(crate) fn with_named(shape: Option<Shape<'_>>, set: &Set) -> Set {
     let atom = shape.map(Shape::atom).unwrap_or_default();
     let mut out = Set::default();
@@ -191,7 +191,8 @@ pub(crate) fn with_named(shape: Option<Shape<'_>>, set: &Set) -> Set {
     out
 }
 
-/// `set` as the schema now is: who owned a part of what has become one value, owns that value. Nothing when `set` fits.
+/// Migrates `set` after a schema change: the owner of part of what is now atomic owns all of it. `None` if `set` is up
+/// to date.
 pub(crate) fn reconcile(shape: Shape<'_>, set: &Set) -> Option<Set> {
     let atom = shape.atom();
     let below = |element: &Element| match (atom.map, atom.scalar, atom.list, element) {

@@ -1,4 +1,4 @@
-//! What a conflict says.
+//! Conflict errors of server-side apply.
 
 use std::collections::BTreeMap;
 
@@ -10,7 +10,7 @@ use super::path::{self, Path};
 use super::updater::Conflict;
 use crate::error::Status;
 
-/// 409 with one cause per field that somebody else owns.
+/// 409 with one cause per conflicting field.
 pub(crate) fn status(conflicts: &[Conflict]) -> Status {
     let causes: Vec<Value> = conflicts
         .iter()
@@ -41,7 +41,7 @@ fn message(conflicts: &[Conflict]) -> String {
     format!("Apply failed with {} conflicts: {}", conflicts.len(), lines.join("\n"))
 }
 
-/// `"kubectl" with subresource "status" using apps/v1`; the version is left out for those who applied.
+/// `"kubectl" with subresource "status" using apps/v1`; without the version for applying managers.
 fn describe(manager: &Manager) -> String {
     let mut text = gofmt::quoted(&manager.name);
     if !manager.subresource.is_empty() {

@@ -1,4 +1,4 @@
-//! `metadata.managedFields`: from JSON and back.
+//! `metadata.managedFields`: decoding and encoding.
 
 use std::cell::OnceCell;
 use std::collections::BTreeMap;
@@ -11,7 +11,7 @@ use super::path::Element;
 use super::set::Set;
 use crate::clock;
 
-/// How a manager came to own fields.
+/// `operation` of a managedFields entry.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum Operation {
     Apply,
@@ -27,8 +27,8 @@ impl Operation {
     }
 }
 
-/// What tells entries apart. One manager has one entry per subresource for what it applies, whatever the version, and
-/// one per version and subresource for what it updates.
+/// Identity of an entry. One manager has one Apply entry per subresource, whatever the version, and one Update entry
+/// per version and subresource.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct Manager {
     pub name: String,
@@ -39,7 +39,7 @@ pub(crate) struct Manager {
 }
 
 impl Manager {
-    /// The entry of a writer. Who gives no name is `unknown`.
+    /// The entry identity of a writer; the manager is `unknown` if unnamed.
     pub(crate) fn new(name: &str, operation: Operation, api_version: &str, subresource: &str) -> Self {
         let name = if name.is_empty() { "unknown" } else { name };
         let api_version = if operation == Operation::Apply { "" } else { api_version };
@@ -47,20 +47,20 @@ impl Manager {
     }
 }
 
-/// What a manager owns. Most writes leave most managers alone, so sets stay in their JSON form until they are needed.
+/// The fields of a manager. Most writes leave most managers alone, so sets are decoded only when needed.
 #[derive(Clone, Debug)]
 pub(crate) struct Owned<'a> {
-    /// FieldsV1 as it was read, while nothing changed.
+    /// FieldsV1 as stored, while unchanged.
     raw: Option<&'a Value>,
     set: OnceCell<Set>,
-    /// Version in which the paths are meant.
+    /// API version of the paths.
     pub api_version: String,
-    /// When it last changed, as written.
+    /// `time`: when it last changed, as stored.
     pub time: Option<String>,
 }
 
 impl<'a> Owned<'a> {
-    /// What somebody owns from now on.
+    /// A new or changed entry.
     pub(crate) fn new(set: Set, api_version: &str, time: Option<String>) -> Self {
         Self { raw: None, set: OnceCell::from(set), api_version: api_version.to_owned(), time }
     }
@@ -74,17 +74,17 @@ impl<'a> Owned<'a> {
         Ok(owned)
     }
 
-    /// The fields.
+    /// The field set.
     pub(crate) fn set(&self) -> &Set {
         self.set.get_or_init(|| self.raw.and_then(|raw| Set::decode(raw).ok()).unwrap_or_default())
     }
 
-    /// Owns these fields instead.
+    /// Replaces the field set.
     pub(crate) fn put(&mut self, set: Set) {
         (self.raw, self.set) = (None, OnceCell::from(set));
     }
 
-    /// Whether one of the fields is in `change`.
+    /// Whether the field set intersects `change`.
     pub(crate) fn touches(&self, change: &Set) -> bool {
         match (self.raw, self.set.get()) {
             (Some(raw), None) => touches(raw, change),
@@ -104,7 +104,7 @@ impl<'a> Owned<'a> {
     }
 }
 
-/// Whether FieldsV1 is written as we would write it, so that its keys can be compared as text.
+/// Whether FieldsV1 is in canonical form, so that its keys can be compared as text.
 fn is_canonical(raw: &Value) -> bool {
     let Value::Object(map) = raw else { return false };
     map.iter().all(|(key, below)| {
@@ -131,7 +131,7 @@ pub(crate) fn drop_empty(managers: &mut Managers<'_>) {
     managers.retain(|_, owned| !owned.is_empty());
 }
 
-/// Reads a `managedFields` list.
+/// Decodes a `managedFields` list.
 pub(crate) fn decode(entries: Option<&Value>) -> Result<Managers<'_>, String> {
     static EMPTY: LazyLock<Value> = LazyLock::new(|| json!({}));
     let entries = entries.and_then(Value::as_array).map(Vec::as_slice).unwrap_or_default();
@@ -166,7 +166,7 @@ pub(crate) fn decode(entries: Option<&Value>) -> Result<Managers<'_>, String> {
     Ok(managers)
 }
 
-/// Writes a `managedFields` list, in the order of a real server: applied first, then by time, name, version and
+/// Encodes a `managedFields` list in the order of kube-apiserver: Apply first, then by time, name, version and
 /// subresource.
 pub(crate) fn encode<'m, 'a: 'm>(managers: impl IntoIterator<Item = (&'m Manager, &'m Owned<'a>)>) -> Vec<Value> {
     let mut sorted: Vec<(i64, &Manager, &Owned<'_>)> =
@@ -197,27 +197,27 @@ fn encode_one(manager: &Manager, owned: &Owned<'_>) -> Value {
     Value::Object(entry)
 }
 
-/// Seconds since 1970; 0 for no time.
+/// Unix seconds; 0 if absent.
 pub(crate) fn unix(time: Option<&str>) -> i64 {
     time.and_then(|time| time.parse::<Timestamp>().ok()).map(Timestamp::as_second).unwrap_or_default()
 }
 
-/// The time of an entry that changes now.
+/// The `time` of an entry that changes now.
 pub(crate) fn stamp(now: Timestamp) -> Option<String> {
     Some(clock::seconds(now))
 }
 
-/// The list in `object`.
+/// The `managedFields` of `object`.
 pub(crate) fn of(object: &Value) -> Option<&Value> {
     object.get("metadata")?.get("managedFields")
 }
 
-/// `object` with these entries; with none, the list goes.
+/// Sets the `managedFields` of `object`; removes them if there are no entries.
 pub(crate) fn put(object: &mut Value, managers: &Managers<'_>) {
     put_all(object, managers);
 }
 
-/// The same, where one manager may have two entries.
+/// The same, but one manager may have two entries.
 pub(crate) fn put_all<'m, 'a: 'm>(
     object: &mut Value,
     managers: impl IntoIterator<Item = (&'m Manager, &'m Owned<'a>)>,
@@ -239,7 +239,7 @@ pub(crate) fn put_all<'m, 'a: 'm>(
     }
 }
 
-/// Takes the list out of `object`.
+/// Removes and returns the `managedFields` of `object`.
 pub(crate) fn take(object: &mut Value) -> Option<Value> {
     object.get_mut("metadata").and_then(Value::as_object_mut)?.remove("managedFields")
 }

@@ -1,4 +1,4 @@
-//! Values as Go prints them. Messages of a real server contain such text, and clients compare messages.
+//! Go's formatting of values: error messages of kube-apiserver contain it, and clients compare messages.
 
 use std::fmt::Write;
 
@@ -55,7 +55,7 @@ pub(crate) fn sharp(value: &Value) -> String {
     }
 }
 
-/// The Go type that JSON of this form is decoded to.
+/// The Go type that this JSON is decoded to.
 pub(crate) fn type_name(value: &Value) -> &'static str {
     match value {
         Value::Null => "<nil>",
@@ -93,7 +93,7 @@ pub(crate) fn quoted(text: &str) -> String {
     out
 }
 
-/// JSON as `encoding/json` writes it: compact, keys in order, `<`, `>` and `&` escaped.
+/// JSON as `encoding/json` writes it: compact, sorted keys, `<`, `>` and `&` escaped.
 pub(crate) fn json(value: &Value) -> String {
     let text = value.to_string();
     if !text.contains(['<', '>', '&', '\u{2028}', '\u{2029}']) {

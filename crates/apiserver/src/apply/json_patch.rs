@@ -1,15 +1,15 @@
-//! RFC 6902 as the library of a real server reads it: a field may be replaced that is not there, negative positions
-//! count from the end, and what stands before the first slash of a path does not matter.
+//! JSON patch (RFC 6902) as kube-apiserver's library implements it: `replace` may set an absent field, negative indexes
+//! count from the end, and anything before the first slash of a path is ignored.
 
 use serde_json::{Value, json};
 
 use super::patch::json_type;
 use crate::error::{Result, Status};
 
-/// How many operations one patch may have.
+/// Maximum number of operations in a patch.
 const MAX_OPERATIONS: usize = 10_000;
 
-/// `document` after all operations of `patch`.
+/// `document` with all operations of `patch` applied.
 pub(crate) fn apply(document: &Value, patch: &Value) -> Result<Value> {
     let operations = patch.as_array().map(Vec::as_slice).unwrap_or_default();
     if operations.len() > MAX_OPERATIONS {
@@ -25,7 +25,7 @@ pub(crate) fn apply(document: &Value, patch: &Value) -> Result<Value> {
     Ok(document)
 }
 
-/// Whether an operation has the types that it must have.
+/// Checks the member types of an operation.
 fn check(operation: &Value) -> Result<()> {
     let fault = |value: &Value, place: &str| {
         let found = json_type(value);
@@ -43,8 +43,8 @@ fn check(operation: &Value) -> Result<()> {
     Ok(())
 }
 
-/// Fields of operations that nobody knows.
-pub(crate) fn odd(patch: &Value) -> Vec<String> {
+/// Unknown members of operations.
+pub(crate) fn unknown_members(patch: &Value) -> Vec<String> {
     let operations = patch.as_array().into_iter().flatten().enumerate();
     let fields = operations.flat_map(|(index, operation)| {
         let names = operation.as_object().into_iter().flat_map(|fields| fields.keys());
@@ -56,7 +56,7 @@ pub(crate) fn odd(patch: &Value) -> Vec<String> {
         .collect()
 }
 
-/// A real server does not say which operation failed, nor why.
+/// kube-apiserver does not report which operation failed, nor why.
 pub(crate) fn unprocessable() -> Status {
     let message = "the server rejected our request due to an error in our request";
     Status::new(422, "Invalid", message).with_details(json!({}))
@@ -135,7 +135,7 @@ fn find<'a>(document: &'a mut Value, path: &str) -> Option<(&'a mut Value, Strin
     matches!(at, Value::Object(_) | Value::Array(_)).then(|| (at, decode(last)))
 }
 
-/// A field that is not there reads as null; an item that is not there cannot be read.
+/// An absent field reads as null; an absent item is an error.
 fn get<'a>(parent: &'a Value, key: &str) -> Option<&'a Value> {
     match parent {
         Value::Array(items) => items.get(position(key, items.len())?),
@@ -146,7 +146,7 @@ fn get<'a>(parent: &'a Value, key: &str) -> Option<&'a Value> {
 fn add(parent: &mut Value, key: &str, value: Value) -> Option<()> {
     match parent {
         Value::Array(items) if key == "-" => items.push(value),
-        // There is one more place to add to than there are items.
+        // An item may also be appended, at index `len`.
         Value::Array(items) => items.insert(position(key, items.len() + 1)?, value),
         Value::Object(fields) => {
             fields.insert(key.to_owned(), value);
@@ -164,7 +164,7 @@ fn remove(parent: &mut Value, key: &str) -> Option<Value> {
     }
 }
 
-/// The position among `length` that `key` means.
+/// Resolves an index among `length` items.
 fn position(key: &str, length: usize) -> Option<usize> {
     let number: i64 = key.parse().ok()?;
     let index = if number < 0 { number.checked_add_unsigned(length as u64)? } else { number };

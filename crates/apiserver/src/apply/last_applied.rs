@@ -1,5 +1,5 @@
-//! From client-side to server-side apply: what kubectl wrote into its annotation is no conflict, and the annotation
-//! follows what kubectl applies from then on. Only for the manager `kubectl`.
+//! Migration from client-side to server-side apply for the manager `kubectl`: fields in its last-applied annotation do
+//! not conflict, and the annotation is kept up to date by later applies.
 
 use serde_json::Value;
 
@@ -12,10 +12,10 @@ use super::walk;
 const ANNOTATION: &str = "kubectl.kubernetes.io/last-applied-configuration";
 const MANAGER: &str = "kubectl";
 
-/// What all annotations of an object may take together.
+/// Maximum total size of annotations.
 const MAX_ANNOTATIONS: usize = 256 * 1024;
 
-/// The conflicts that remain: fields that still have the value which kubectl last applied on the client are its own.
+/// The remaining conflicts: fields that still have their last-applied value belong to kubectl.
 pub(crate) fn unexpected(live: &Value, write: &Write<'_>, conflicts: Vec<Conflict>) -> Vec<Conflict> {
     if write.manager != MANAGER {
         return conflicts;
@@ -38,7 +38,7 @@ fn owned(live: &Value, write: &Write<'_>) -> Option<super::set::Set> {
     Some(set.difference(&change.modified).difference(&change.added).difference(&change.removed))
 }
 
-/// Writes `config` into the annotation of `object`, if it has one.
+/// Writes `config` into the last-applied annotation of `object`, if it has one.
 pub(crate) fn refresh(object: &mut Value, config: &Value, write: &Write<'_>) {
     if write.manager != MANAGER || annotation(object).is_none() {
         return;

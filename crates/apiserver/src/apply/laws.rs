@@ -1,4 +1,4 @@
-//! What holds for every apply.
+//! Property tests of server-side apply.
 
 use proptest::prelude::*;
 use serde_json::{Value, json};
@@ -12,7 +12,7 @@ use super::shape::Shape;
 use super::testing::{Widget, spec};
 use super::walk;
 
-/// One of the requests that made an object.
+/// One request in the history of an object.
 #[derive(Clone, Debug)]
 enum Step {
     Apply(&'static str, Value),
@@ -28,7 +28,7 @@ fn steps() -> impl Strategy<Value = Vec<Step>> {
     prop::collection::vec(step, 1..5)
 }
 
-/// The object that the steps lead to.
+/// The object after all steps.
 fn run(widget: &Widget, steps: &[Step]) -> Value {
     let mut live = None;
     for (i, step) in steps.iter().enumerate() {
@@ -48,7 +48,7 @@ fn fields(widget: &Widget, object: &Value) -> Set {
     walk::fields_of(Shape::root(schema), object)
 }
 
-/// What `manager` owns by applying, and what all others own.
+/// The fields that `manager` owns by applying, and those of all others.
 fn owners(object: &Value, manager: &str) -> (Set, Set) {
     let applier = Manager::new(manager, Operation::Apply, "", "");
     let (mut own, mut others) = (Set::default(), Set::default());
@@ -58,7 +58,7 @@ fn owners(object: &Value, manager: &str) -> (Set, Set) {
     (own, others)
 }
 
-/// Paths of scalars and of values that merge as one.
+/// Paths of scalars and atomic values.
 fn leaves(set: &Set) -> Vec<Vec<Element>> {
     let has_children =
         |path: &[Element]| set.paths().iter().any(|other| other.len() > path.len() && other.starts_with(path));
@@ -101,7 +101,7 @@ proptest! {
         let wanted = fields(&widget, &json!({"spec": spec}));
         prop_assert!(wanted.difference(&fields(&widget, &object)).is_empty());
         prop_assert_eq!(owners(&object, "a").0, wanted);
-        // Laying the same over it once more changes no value.
+        // Applying the same configuration again changes nothing.
         let again = widget.apply(Some(&object), "z", 20, &spec, Force::No).expect("the values are the same");
         prop_assert_eq!(&again["spec"], &object["spec"]);
     }
@@ -115,14 +115,14 @@ proptest! {
         let (own, others) = owners(&before, "a");
         let left = fields(&widget, &after);
         for path in own.paths() {
-            // A container stays for what others own in it.
+            // A container is kept for the fields of others in it.
             let kept = path == [Element::field("spec"), Element::field("size")]
                 || others.paths().iter().any(|other| other.starts_with(&path));
             prop_assert!(kept || !left.has(&path), "{} is still there", super::path::display(&path));
         }
         for path in others.paths().iter().filter(|path| fields(&widget, &before).has(path)) {
             let size = path.last() == Some(&Element::field("size"));
-            // An item or a container that only one manager owned takes with it what hung on it.
+            // Removing an item or container also removes the unowned values below it.
             let hung = (1..path.len()).any(|length| own.has(&path[..length]) && !others.has(&path[..length]));
             prop_assert!(size || hung || left.has(path), "{} is gone", super::path::display(path));
         }
@@ -135,7 +135,7 @@ proptest! {
         let object = run(&widget, &steps);
         let (own, others) = owners(&object, "a");
         let owned = own.union(&others);
-        // A list that lost its last item is null, which is no value.
+        // A list that lost its last item is null, which is not a value.
         for path in leaves(&fields(&widget, &without_nulls(&object))).iter().filter(|path| !is_meta(path)) {
             let covered = (1..=path.len()).any(|length| owned.has(&path[..length]));
             prop_assert!(covered, "nobody owns {}", super::path::display(path));

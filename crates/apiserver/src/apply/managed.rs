@@ -1,8 +1,7 @@
-//! Server-side apply, and the record of who set which field (`metadata.managedFields`).
+//! Server-side apply, and field ownership (`metadata.managedFields`).
 //!
-//! A write goes through [`apply`] or [`update`], after the patch or the new object was decoded and before admission.
-//! Both answer the object with its managed fields; [`unchanged`] then says, at the very end, whether there is anything
-//! to store at all.
+//! A write calls [`apply`] or [`update`] after the patch or the new object was decoded and before admission. Both
+//! return the object with updated managed fields; [`unchanged`] then decides whether it needs to be stored at all.
 
 use std::sync::LazyLock;
 
@@ -12,22 +11,22 @@ use serde_json::Value;
 use super::entries::{self, Manager, Managers, Operation, Owned};
 use super::set::Set;
 use super::shape::Shape;
-use super::updater::{self, Refusal};
+use super::updater::{self, ApplyError};
 use super::{conflict, last_applied, walk};
 use crate::error::{Result, Status};
 use crate::schema::Schema;
 
 pub use super::reset::Reset;
 
-/// The versions in which one kind of object exists, served or not.
+/// The API versions of one kind, served or not.
 ///
-/// Entries of other versions are dropped from the managed fields of built-in objects. Managed fields of a custom
-/// resource that has such an entry stay as they are, and nothing can be applied to it. Both as on a real server.
+/// Entries of unknown versions are dropped from the managed fields of built-in objects. Managed fields of a custom
+/// resource with such an entry are kept unchanged, and applies to it fail. Both as in kube-apiserver.
 pub trait Versions {
-    /// What objects look like in `api_version` (`apps/v1`), or nothing when there is no such version.
+    /// The schema of `api_version` (`apps/v1`); `None` if there is no such version.
     fn schema(&self, api_version: &str) -> Option<&Schema>;
 
-    /// `object` in `api_version`. The default is what a CRD without conversion webhook does.
+    /// Converts `object` to `api_version`. The default is CRD conversion with strategy `None`.
     fn convert(&self, object: &Value, api_version: &str) -> Value {
         let mut object = object.clone();
         object["apiVersion"] = api_version.into();
@@ -35,12 +34,12 @@ pub trait Versions {
     }
 }
 
-/// Who writes, to what and when.
+/// Context of a write: manager, version and time.
 #[derive(Clone, Copy)]
 pub struct Write<'a> {
     /// The versions of the object.
     pub versions: &'a dyn Versions,
-    /// Version of the request, as in `apps/v1`. All objects passed along are in this version.
+    /// Version of the request, as in `apps/v1`. All objects are in this version.
     pub api_version: &'a str,
     /// Kind of the request.
     pub kind: &'a str,
@@ -48,14 +47,14 @@ pub struct Write<'a> {
     pub manager: &'a str,
     /// Subresource, or empty.
     pub subresource: &'a str,
-    /// What this endpoint may not set.
+    /// Fields that this endpoint may not set.
     pub reset: &'a Reset,
-    /// The time.
+    /// The current time.
     pub now: Timestamp,
 }
 
 impl Write<'_> {
-    /// `apps/v1, Kind=Deployment`, as messages name a type.
+    /// `apps/v1, Kind=Deployment`, as printed in errors.
     pub(crate) fn gvk(&self) -> String {
         gvk(self.api_version, self.kind)
     }
@@ -70,20 +69,20 @@ fn gvk(api_version: &str, kind: &str) -> String {
     format!("{slash}{api_version}, Kind={kind}")
 }
 
-/// Whether an apply takes fields from other managers.
+/// Whether an apply takes over conflicting fields from other managers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Force {
     /// Conflicts are errors.
     No,
-    /// Conflicting fields change hands.
+    /// Conflicting fields are taken over.
     Yes,
 }
 
-/// How many managers that update are told apart; older ones are merged.
+/// Maximum number of Update entries; the oldest are merged.
 const MAX_UPDATERS: usize = 10;
 
-/// The object after `config` was applied to `live` (nothing on create), with managed fields; still to be defaulted and
-/// validated. When the apply changes nothing it equals `live`, and nothing is to be written.
+/// Applies `config` to `live` (`None` on create) and returns the object with managed fields; it still has to be
+/// defaulted and validated. If the apply changes nothing, the result equals `live`, and nothing needs to be written.
 pub fn apply(live: Option<&Value>, config: &Value, write: &Write<'_>, force: Force) -> Result<Value> {
     let empty = empty(write);
     let live = live.unwrap_or(&empty);
@@ -95,25 +94,25 @@ pub fn apply(live: Option<&Value>, config: &Value, write: &Write<'_>, force: For
     }
 
     if managers.is_empty() {
-        // Nobody kept track so far: what is there belongs to those who wrote before the first apply.
+        // No managed fields yet: existing fields are assigned to `before-first-apply`.
         let before = Write { manager: "before-first-apply", ..*write };
         track(&mut managers, &empty, live, &before);
     }
     let tracked = managers.clone();
     let manager = write.manager(Operation::Apply);
     let mut applied = updater::apply(&mut managers, live, config, write, &manager, force);
-    if let Err(Refusal::Conflicts(conflicts)) = applied {
+    if let Err(ApplyError::Conflicts(conflicts)) = applied {
         let left = last_applied::unexpected(live, write, conflicts);
         applied = if left.is_empty() {
             managers = tracked;
             updater::apply(&mut managers, live, config, write, &manager, Force::Yes)
         } else {
-            Err(Refusal::Conflicts(left))
+            Err(ApplyError::Conflicts(left))
         };
     }
     let mut object = applied.map_err(|refusal| match refusal {
-        Refusal::Conflicts(conflicts) => conflict::status(&conflicts),
-        Refusal::Unmergeable(fault) => plain(fault),
+        ApplyError::Conflicts(conflicts) => conflict::status(&conflicts),
+        ApplyError::Unmergeable(fault) => plain(fault),
     })?;
     strip_meta(&mut managers, &manager);
     if !super::path::same(&object, live)
@@ -129,7 +128,7 @@ pub fn apply(live: Option<&Value>, config: &Value, write: &Write<'_>, force: For
     Ok(object)
 }
 
-/// `new`, which is about to replace `live` (nothing on create), with its managed fields brought up to date.
+/// `new`, which is to replace `live` (`None` on create), with updated managed fields.
 pub fn update(live: Option<&Value>, mut new: Value, write: &Write<'_>) -> Value {
     let empty = empty(write);
     let created = live.is_none_or(|live| live.pointer("/metadata/uid").is_none_or(|uid| uid == "" || uid.is_null()));
@@ -144,7 +143,7 @@ pub fn update(live: Option<&Value>, mut new: Value, write: &Write<'_>) -> Value 
         }
         return new;
     }
-    // An object that nobody keeps track of stays so until its first apply.
+    // An object without managed fields is not tracked until its first apply.
     if managers.is_empty() && !created {
         return new;
     }
@@ -153,8 +152,7 @@ pub fn update(live: Option<&Value>, mut new: Value, write: &Write<'_>) -> Value 
     new
 }
 
-/// Whether `new` differs from `old` in nothing but `resourceVersion` and the times of managed fields: then `old` stays
-/// as it is.
+/// Whether the write is a no-op: `new` and `old` differ only in `resourceVersion` and times of managed fields.
 pub fn unchanged(old: &Value, new: &Value) -> bool {
     let (Value::Object(old), Value::Object(new)) = (old, new) else { return old == new };
     alike(old, new, |name, old, new| match (name, old, new) {
@@ -198,13 +196,12 @@ fn same_entry(old: &Value, new: &Value) -> bool {
         && old.iter().filter(|(key, _)| *key != "time").all(|(key, value)| new.get(key) == Some(value))
 }
 
-/// Why the `managedFields` of an object are not valid, if they are not: what mutating webhooks leave is checked so.
+/// Why the `managedFields` of an object are invalid, if they are: checked after mutating webhooks.
 pub fn invalid(object: &Value) -> Option<String> {
     entries::decode(entries::of(object)).err()
 }
 
-/// The field manager of a request that names none: the printable characters of the user agent up to the first `/`, at
-/// most 128 bytes of them.
+/// The default field manager: the printable characters of the user agent up to the first `/`, at most 128 bytes.
 pub fn default_manager(user_agent: &str) -> String {
     let first = user_agent.split('/').next().unwrap_or_default();
     let mut name = String::new();
@@ -217,27 +214,27 @@ pub fn default_manager(user_agent: &str) -> String {
     name
 }
 
-/// Who owns what before the write: as the request says (`listed`), which may rewrite it, else as the live object says.
+/// The managed fields before the write: from the request (`listed`), which may rewrite them, else from the live object.
 fn known<'v>(live: &'v Value, listed: Option<&'v Value>, write: &Write<'_>) -> Managers<'v> {
     let before = || entries::decode(entries::of(live)).unwrap_or_default();
     if !write.subresource.is_empty() {
         return before();
     }
     match listed.and_then(Value::as_array).map(Vec::as_slice) {
-        // Reading a custom resource makes no difference between an empty list and none.
+        // For custom resources, an empty list is the same as none.
         Some([]) if !write.reset.custom => Managers::new(),
         Some([one]) if one.as_object().is_some_and(serde_json::Map::is_empty) => Managers::new(),
         _ => entries::decode(listed).ok().filter(|managers| !managers.is_empty()).unwrap_or_else(before),
     }
 }
 
-/// A version of a custom resource that does not exist and still owns fields.
+/// An unknown version of a custom resource that still owns fields.
 fn foreign<'m>(managers: &'m Managers<'_>, write: &Write<'_>) -> Option<&'m str> {
     let mut versions = managers.values().map(|owned| owned.api_version.as_str()).filter(|_| write.reset.custom);
     versions.find(|version| write.versions.schema(version).is_none())
 }
 
-/// Records that the writer changed `live` to `new`.
+/// Records the changes from `live` to `new` for the writer.
 fn track(managers: &mut Managers<'_>, live: &Value, new: &Value, write: &Write<'_>) {
     let changed = updater::update(managers, live, new, write).difference(&META);
     if !changed.is_empty() {
@@ -248,7 +245,7 @@ fn track(managers: &mut Managers<'_>, live: &Value, new: &Value, write: &Write<'
     cap(managers);
 }
 
-/// Merges the oldest updaters, version by version, until there are few enough.
+/// Merges the oldest Update entries of each version until the limit is met.
 fn cap(managers: &mut Managers<'_>) {
     let mut updaters: Vec<Manager> =
         managers.keys().filter(|manager| manager.operation == Operation::Update).cloned().collect();
@@ -290,7 +287,7 @@ fn cap(managers: &mut Managers<'_>) {
     }
 }
 
-/// Fields that nobody owns: they are the server's.
+/// Fields that are never owned: the server sets them.
 static META: LazyLock<Set> = LazyLock::new(|| {
     let names = [
         "name",
@@ -315,7 +312,7 @@ fn strip_meta(managers: &mut Managers<'_>, manager: &Manager) {
     entries::drop_empty(managers);
 }
 
-/// Refuses what cannot be applied at all.
+/// Rejects configurations that cannot be applied.
 fn check(config: &Value, write: &Write<'_>) -> Result<()> {
     let text = |pointer: &str| config.pointer(pointer).and_then(Value::as_str).unwrap_or_default();
     let (api_version, kind) = (text("/apiVersion"), text("/kind"));
@@ -334,12 +331,12 @@ fn check(config: &Value, write: &Write<'_>) -> Result<()> {
     })
 }
 
-/// An object of the kind with nothing in it: what a create changes.
+/// An empty object of the kind: the base of a create.
 fn empty(write: &Write<'_>) -> Value {
     serde_json::json!({"apiVersion": write.api_version, "kind": write.kind})
 }
 
-/// An error that a real server has no reason for: a 500 with just the message.
+/// A 500 without a reason, as in kube-apiserver.
 fn plain(message: String) -> Status {
     Status::new(500, "", message)
 }

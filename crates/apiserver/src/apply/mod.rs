@@ -1,6 +1,6 @@
 //! The four patch types, server-side apply and managed fields. Pure functions: no I/O, no clock.
 //!
-//! A write of an object takes one of three ways through here, after its body was decoded and before admission:
+//! A write takes one of three paths, after its body was decoded and before admission:
 //!
 //! | request | call |
 //! |---|---|
@@ -8,36 +8,37 @@
 //! | JSON, merge and strategic merge patch | [`patch::apply`], then [`managed::update`] with the result |
 //! | server-side apply | [`managed::apply`] |
 //!
-//! What comes out has its `managedFields` and still has to be defaulted, admitted and validated. At the very end,
-//! [`managed::unchanged`] says whether there is anything to store: a write that changed nothing but times is none.
+//! The result has its `managedFields` and still has to be defaulted, admitted and validated. At the end,
+//! [`managed::unchanged`] decides whether to store it: a write that changes only times is a no-op.
 //! Writes of a Scale go through [`scale`].
 //!
-//! # How ownership works
+//! # Field ownership
 //!
-//! Each entry of `managedFields` is a set of paths: `f:` a field, `k:` an item of a list by its keys, `v:` an item of a
-//! set, `.` the container itself. Schemas say where paths end: scalars, and lists and maps that are *atomic*, are leaves.
-//! The rules are those of structured-merge-diff, the library of a real server, and of the field manager around it:
+//! Each `managedFields` entry is a set of paths: `f:` a field, `k:` a list item by its keys, `v:` an item of a set,
+//! `.` the container itself. Schemas decide where paths end: scalars and *atomic* lists and maps are leaves.
+//! The rules are those of structured-merge-diff, as used by kube-apiserver, and of its field manager:
 //!
-//! - An **update** takes every field that it changes or adds from whoever owned it, and what it removes, nobody owns. It
-//!   never conflicts.
-//! - An **apply** owns exactly what its configuration mentions. Changing what another owns is a conflict, unless forced;
-//!   setting it to the value that it has is sharing. What the manager applied before and does not apply now goes, unless
-//!   somebody else owns it too. Items of lists keep the order of the configuration, others stay where they were.
-//! - A manager is told apart by name, operation, subresource and, for updates, version. Ten updaters are kept apart; of
-//!   more, the oldest become `ancient-changes`. What was there before anybody kept track belongs to
-//!   `before-first-apply` from the first apply on.
-//! - kubectl's annotation of client-side apply is a bridge: fields that still have the value which it records are no
-//!   conflict for the manager `kubectl`, and the annotation follows what it applies.
-//! - Sending `managedFields: [{}]` (built-in objects: `[]` too) forgets all owners.
-//! - What an endpoint throws away it does not record either: [`managed::Reset`].
+//! - An **update** takes ownership of every field that it changes or adds; removed fields have no owner. It never
+//!   conflicts.
+//! - An **apply** owns exactly the fields of its configuration. Changing a field of another manager is a conflict,
+//!   unless forced; setting it to the same value shares ownership. Fields of the previous apply that are absent now are
+//!   removed, unless another manager owns them. List items are in the order of the configuration, others keep their
+//!   position.
+//! - A manager is identified by name, operation, subresource and, for updates, version. Ten Update entries are kept;
+//!   the oldest are merged into `ancient-changes`. Fields from before the first apply of an untracked object belong to
+//!   `before-first-apply`.
+//! - kubectl's last-applied annotation eases migration: fields that still have their last-applied value do not conflict
+//!   for the manager `kubectl`, and its applies update the annotation.
+//! - Sending `managedFields: [{}]` (for built-in objects also `[]`) resets all managed fields.
+//! - Fields that an endpoint ignores are not recorded either: [`managed::Reset`].
 //!
-//! Built-in objects live in Go structs on a real server, where nested structs always exist; [`zero`] knows which.
+//! kube-apiserver holds built-in objects in Go structs, in which nested structs always exist; [`zero`] lists them.
 //!
 //! # Reading the code
 //!
-//! `path` and `set` are the vocabulary, `shape` is the view of a schema, `walk` compares typed values, `combine`
-//! merges and prunes them, `updater` decides who owns what, `managed` and `entries` connect that to objects. The stories
-//! in `tests/cases/apply` are requests with the answers of a real server.
+//! `path` and `set` are the field paths and sets, `shape` is the merge view of a schema, `walk` compares typed values,
+//! `combine` merges and prunes them, `updater` decides ownership, `managed` and `entries` connect that to objects. The
+//! cases in `tests/cases/apply` are requests with responses recorded from kube-apiserver.
 
 mod combine;
 mod conflict;

@@ -1,4 +1,4 @@
-//! Changes that mutating admission policies ask for: they own nothing of what they set.
+//! Mutations of MutatingAdmissionPolicies: merged without taking ownership.
 
 use capstan_semantics::field;
 use serde_json::Value;
@@ -7,7 +7,7 @@ use super::shape::{Form, Shape};
 use super::{combine, json_patch, walk};
 use crate::schema::Schema;
 
-/// `live` with a configuration laid over it, or why that cannot be.
+/// `live` with an apply configuration merged in, or why it cannot be.
 pub(crate) fn lay_over(schema: &Schema, live: &Value, config: &Value) -> Result<Value, String> {
     let shape = Shape::root(schema);
     let fits = walk::validate(shape, config).result();
@@ -21,7 +21,7 @@ pub(crate) fn lay_over(schema: &Schema, live: &Value, config: &Value) -> Result<
     combine::merge(shape, live, config).map_err(|why| format!("failed to merge patch: {why}"))
 }
 
-/// What can only be replaced as a whole: a policy that means one field of it would lose the others.
+/// Atomic values in the configuration: a policy that sets one field of them would remove the others.
 fn atomics(shape: Shape<'_>, value: &Value, path: String, found: &mut Vec<String>) {
     match (shape.atom().deduce(Some(value)).form(), value) {
         (Form::Map(map), Value::Object(fields)) => {
@@ -46,7 +46,7 @@ fn atomics(shape: Shape<'_>, value: &Value, path: String, found: &mut Vec<String
     }
 }
 
-/// `live` after a JSON patch: unchanged if one of its tests fails.
+/// `live` after a JSON patch; unchanged if a `test` operation fails.
 pub(crate) fn patched(live: &Value, operations: &[Value]) -> Result<Value, String> {
     let mut object = live.clone();
     for operation in operations {

@@ -6,7 +6,7 @@ use super::{json_patch, strategic};
 use crate::error::{Result, Status};
 use crate::schema::{Schema, decode};
 
-/// A patch that is applied to the live object, by its content type. Server-side apply is [`super::managed::apply`].
+/// Type of a patch, by its content type. Server-side apply is [`super::managed::apply`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Kind {
     /// `application/json-patch+json`
@@ -29,28 +29,29 @@ impl Kind {
     }
 }
 
-/// A patch as it was sent.
+/// A decoded patch.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Patch {
-    /// By its content type.
+    /// Patch type.
     pub kind: Kind,
-    /// What it says.
+    /// The patch document.
     pub value: Value,
-    /// What is odd about it: fields that are there twice, or that nobody knows.
-    pub odd: Vec<String>,
+    /// Warnings: duplicate or unknown fields.
+    pub strict_errors: Vec<String>,
 }
 
-/// The patch in a request body, which is JSON.
+/// Decodes the patch in a JSON request body.
 pub fn decode(kind: Kind, body: &[u8]) -> Result<Patch> {
     let parsed = decode::parse(body).map_err(|_| Status::bad_request("invalid JSON patch"))?;
-    let mut odd: Vec<String> = parsed.duplicates.iter().map(|path| format!("duplicate field {path:?}")).collect();
+    let mut strict_errors: Vec<String> =
+        parsed.duplicates.iter().map(|path| format!("duplicate field {path:?}")).collect();
     if kind == Kind::Json {
-        odd = json_patch::odd(&parsed.value);
+        strict_errors = json_patch::unknown_members(&parsed.value);
     }
-    Ok(Patch { kind, value: parsed.value, odd })
+    Ok(Patch { kind, value: parsed.value, strict_errors })
 }
 
-/// 400 for a patch that is of another type than its kind has.
+/// 400 for a patch of the wrong JSON type.
 fn wrong_type(kind: Kind, patch: &Value) -> Status {
     let (prefix, wanted) = match kind {
         Kind::Json => ("error decoding patch: ", "[]handlers.jsonPatchOp"),
@@ -61,7 +62,7 @@ fn wrong_type(kind: Kind, patch: &Value) -> Status {
     Status::bad_request(format!("{prefix}json: cannot unmarshal {found} into Go value of type {wanted}"))
 }
 
-/// How decoders name the type of a JSON value.
+/// The name of a JSON type in decoder errors.
 pub(crate) fn json_type(value: &Value) -> &'static str {
     match value {
         Value::Null => "null",
@@ -73,7 +74,7 @@ pub(crate) fn json_type(value: &Value) -> &'static str {
     }
 }
 
-/// `live` with `patch` applied. The result still has to be defaulted, validated and tracked.
+/// `live` with `patch` applied. The result still has to be defaulted, validated and tracked in managed fields.
 pub fn apply(kind: Kind, live: &Value, patch: &Value, schema: &Schema) -> Result<Value> {
     let fits = match kind {
         Kind::Json => patch.is_array(),
@@ -108,7 +109,7 @@ fn merge_fields(live: &mut Map<String, Value>, patch: &Map<String, Value>) {
                 live.remove(name);
             }
             (Some(Value::Object(live)), Value::Object(patch)) => merge_fields(live, patch),
-            // Something else takes the place of a container as it is, nulls and all.
+            // A value that is not an object replaces the old one as it is, including nulls.
             (Some(Value::Object(_)), value) => {
                 live.insert(name.clone(), value.clone());
             }
@@ -119,7 +120,7 @@ fn merge_fields(live: &mut Map<String, Value>, patch: &Map<String, Value>) {
     }
 }
 
-/// `value` without fields that are null; null items of lists stay.
+/// `value` without null fields; null items of lists are kept.
 pub(crate) fn without_nulls(value: &Value) -> Value {
     match value {
         Value::Object(fields) => {
@@ -143,7 +144,7 @@ mod tests {
         apply(Kind::Merge, live, patch, &Schema::default()).expect("a merge patch")
     }
 
-    /// The merge patch that leads from one object to the other.
+    /// The merge patch from one object to another.
     fn diff(from: &Value, to: &Value) -> Value {
         let (Value::Object(from), Value::Object(to)) = (from, to) else { return to.clone() };
         let gone = from.keys().filter(|name| !to.contains_key(*name)).map(|name| (name.clone(), Value::Null));
@@ -154,7 +155,7 @@ mod tests {
         Value::Object(gone.chain(changed).collect())
     }
 
-    /// A real server takes fields that are null out of a list or leaves them in, by what the list replaces.
+    /// kube-apiserver removes or keeps null fields inside a list, depending on what the list replaces.
     fn lists_without_nulls(value: &Value) -> Value {
         match value {
             Value::Object(fields) => {

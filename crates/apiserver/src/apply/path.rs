@@ -1,4 +1,4 @@
-//! One step of a path to a field: `f:spec`, `k:{"name":"web"}`, `v:"a"`, `i:0`.
+//! Elements of field paths: `f:spec`, `k:{"name":"web"}`, `v:"a"`, `i:0`.
 
 use std::cmp::Ordering;
 use std::fmt;
@@ -7,16 +7,16 @@ use serde_json::{Number, Value};
 
 use super::gofmt;
 
-/// A step from a value to a part of it. The order is that of `managedFields` on a real server.
+/// A path element. Ordered as in the `managedFields` of kube-apiserver.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum Element {
-    /// Field of a struct or key of a map.
+    /// Field of a struct, or key of a map.
     Field(String),
-    /// Item of a list, by the fields that identify it, sorted by name.
+    /// List item by its key fields, sorted by name.
     Key(Vec<(String, Scalar)>),
     /// Item of a set.
     Value(Scalar),
-    /// Item of a list, by position.
+    /// List item by index.
     Index(i64),
 }
 
@@ -33,7 +33,7 @@ impl Element {
         Self::Field(name.to_owned())
     }
 
-    /// As a key of FieldsV1.
+    /// Encodes a FieldsV1 key.
     pub(crate) fn encode(&self) -> String {
         match self {
             Self::Field(name) => format!("f:{name}"),
@@ -51,7 +51,7 @@ impl Element {
         }
     }
 
-    /// From a key of FieldsV1; `Ok(None)` for a kind of element that is not known, which is to be skipped.
+    /// Decodes a FieldsV1 key; `Ok(None)` for an unknown kind of element, which is skipped.
     pub(crate) fn decode(text: &str) -> Result<Option<Self>, String> {
         if text.len() < 2 {
             return Err("key must be 2 characters long:".into());
@@ -89,7 +89,7 @@ impl fmt::Display for Element {
     }
 }
 
-/// A path as messages show it: `.spec.containers[name="web"].image`.
+/// A path as errors print it: `.spec.containers[name="web"].image`.
 pub(crate) fn display(path: &[Element]) -> String {
     path.iter().map(Element::to_string).collect()
 }
@@ -129,7 +129,7 @@ impl Ord for Scalar {
     }
 }
 
-/// Whether two values are the same, numbers by what they count (`1` is `1.0`).
+/// Whether two values are equal, with numbers compared by value (`1` equals `1.0`).
 pub(crate) fn same(left: &Value, right: &Value) -> bool {
     match (left, right) {
         (Value::Number(left), Value::Number(right)) => order_numbers(left, right) == Ordering::Equal,

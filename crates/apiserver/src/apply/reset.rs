@@ -1,13 +1,13 @@
-//! What an endpoint may not set. The main resource cannot change the status, a status subresource only that; fields
-//! that are thrown away are never recorded as owned.
+//! Reset fields: those that an endpoint may not set. The main endpoint cannot change the status, the status subresource
+//! nothing else; ignored fields are never recorded as owned.
 
 use super::set::Set;
 
-/// What an endpoint may not set.
+/// The reset fields of an endpoint.
 #[derive(Clone, Debug, Default)]
 pub struct Reset {
     rule: Rule,
-    /// Whether this is about a custom resource: then the rule is for the version of the request only.
+    /// Whether it is a custom resource: then the rule applies only to the version of the request.
     pub(crate) custom: bool,
 }
 
@@ -15,9 +15,9 @@ pub struct Reset {
 enum Rule {
     #[default]
     Nothing,
-    /// These fields, and all below them.
+    /// These fields, and everything below them.
     Fields(Set),
-    /// Everything but what lies below these; `None` stands for any item.
+    /// Everything except these and what is below; `None` matches any item.
     AllBut(&'static [&'static [Option<&'static str>]]),
 }
 
@@ -28,7 +28,7 @@ const RESIZE: &[&[Option<&str>]] = &[
     &[Some("spec"), Some("initContainers"), None, Some("resizePolicy")],
 ];
 
-/// Kinds whose status subresource keeps the metadata too.
+/// Kinds whose status subresource may also change metadata.
 const STATUS_KEEPS_METADATA: &[&str] = &[
     "apiservices",
     "devicetaintrules",
@@ -45,8 +45,8 @@ const STATUS_KEEPS_METADATA: &[&str] = &[
 ];
 
 impl Reset {
-    /// For a built-in resource; `subresource` is empty for the main one, `has_status` says whether there is a status
-    /// subresource.
+    /// For a built-in resource; `subresource` is empty for the main endpoint, `has_status` tells whether there is a
+    /// status subresource.
     pub fn builtin(plural: &str, subresource: &str, has_status: bool) -> Self {
         let fields = |paths: &[&[&str]]| Rule::Fields(Set::of_fields(paths));
         let rule = match (plural, subresource) {
@@ -79,7 +79,7 @@ impl Reset {
         Self { rule, custom: true }
     }
 
-    /// `set` without what may not be set.
+    /// `set` without the reset fields.
     pub(crate) fn filter(&self, set: &Set, same_version: bool) -> Set {
         match &self.rule {
             _ if self.custom && !same_version => set.clone(),

@@ -1,7 +1,7 @@
 //! Managed fields of the scale subresource.
 //!
-//! A Scale is a view of another object, and so are its managed fields: whoever owns the replicas of the object owns
-//! `spec.replicas` of the Scale, and the other way round.
+//! A Scale is a view of another object, and so are its managed fields: the owner of the object's replicas owns
+//! `spec.replicas` of the Scale, and vice versa.
 
 use serde_json::Value;
 
@@ -15,23 +15,23 @@ use crate::schema::{Schema, builtin};
 const API_VERSION: &str = "autoscaling/v1";
 const IN_SCALE: [&str; 2] = ["spec", "replicas"];
 
-/// An object that is written through its scale.
+/// An object that is written through its `scale` subresource.
 #[derive(Clone, Copy)]
 pub struct Scaled<'a> {
     /// The object.
     pub object: &'a Value,
     /// Version in which it is written, as in `apps/v1`.
     pub api_version: &'a str,
-    /// Where replicas are in a version of the kind: nothing for a version that does not exist, an empty path for one
-    /// that has no scale.
+    /// Path of the replicas in a version of the kind: `None` for an unknown version, an empty path for one without a
+    /// scale.
     pub replicas: &'a dyn Fn(&str) -> Option<Vec<String>>,
     /// Name of the field manager.
     pub manager: &'a str,
-    /// The time.
+    /// The current time.
     pub now: jiff::Timestamp,
 }
 
-/// A Scale that was written, and what its object records of that.
+/// A written Scale, and the resulting managed fields of its object.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Rescaled {
     /// The Scale, without managed fields.
@@ -56,7 +56,7 @@ impl Scaled<'_> {
         Ok(self.rescaled(scale))
     }
 
-    /// Replaces `live`, the Scale of the object, by `new`.
+    /// Replaces `live`, the Scale of the object, with `new`.
     pub fn update(&self, live: Value, new: Value) -> Rescaled {
         let live = self.with_entries(live);
         self.rescaled(self.write(|write| managed::update(Some(&live), new, write)))
@@ -80,12 +80,12 @@ impl Scaled<'_> {
         entries::decode(entries::of(self.object)).unwrap_or_default()
     }
 
-    /// Where the replicas are in `version`; nothing for an unknown version.
+    /// Path of the replicas in `version`; `None` for an unknown version.
     fn path(&self, version: &str) -> Option<Path> {
         (self.replicas)(version).map(|path| path.iter().map(|name| Element::field(name)).collect())
     }
 
-    /// `scale` with those as managers who own the replicas of the object.
+    /// `scale` with the owners of the object's replicas as managers.
     fn with_entries(&self, mut scale: Value) -> Value {
         let owns = |owned: &Owned<'_>| self.path(&owned.api_version).is_some_and(|path| owned.set().has(&path));
         let owners = self.owners().into_iter().filter(|(_, owned)| owns(owned));
@@ -103,7 +103,7 @@ impl Scaled<'_> {
         for (manager, owned) in &owners {
             let Some(path) = self.path(&owned.api_version) else { continue };
             let mut owned = owned.clone();
-            // Who is not among the owners of the Scale any more has lost the replicas.
+            // A manager that no longer owns the Scale's replicas has lost those of the object.
             if !path.is_empty() && owned.set().has(&path) && in_scale.remove(manager).is_none() {
                 let mut lost = Set::default();
                 lost.insert(&path);

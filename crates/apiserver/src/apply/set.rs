@@ -1,4 +1,4 @@
-//! Sets of paths: which fields a manager owns. A set is a tree whose nodes say whether the path up to them is a member.
+//! Field sets: the paths that a manager owns, as a tree whose nodes are flagged as members.
 
 use std::collections::BTreeMap;
 
@@ -12,12 +12,12 @@ pub(crate) struct Set {
     nodes: BTreeMap<Element, Node>,
 }
 
-/// What a set says below one element. A node is a member, has children, or both.
+/// A node of the tree. It is a member, has children, or both.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Node {
-    /// Whether the path that ends here is in the set.
+    /// Whether the path to this node is in the set.
     pub member: bool,
-    /// Paths that go on from here.
+    /// Paths below this node.
     pub children: Set,
 }
 
@@ -28,7 +28,7 @@ impl Node {
 }
 
 impl Set {
-    /// A set of paths of plain fields.
+    /// A set of plain field paths.
     pub(crate) fn of_fields(paths: &[&[&str]]) -> Self {
         let mut set = Self::default();
         for path in paths {
@@ -37,12 +37,12 @@ impl Set {
         set
     }
 
-    /// Whether there are no members.
+    /// Whether it has no members.
     pub(crate) fn is_empty(&self) -> bool {
         self.nodes.is_empty()
     }
 
-    /// The nodes below the root, in order.
+    /// The top-level nodes, in order.
     pub(crate) fn nodes(&self) -> impl Iterator<Item = (&Element, &Node)> {
         self.nodes.iter()
     }
@@ -52,7 +52,7 @@ impl Set {
         self.nodes.get(element)
     }
 
-    /// Adds one path. Nobody owns the whole object, so an empty path adds nothing.
+    /// Inserts a path. The root itself is never owned, so an empty path is ignored.
     pub(crate) fn insert(&mut self, path: &[Element]) {
         let Some((last, parents)) = path.split_last() else { return };
         let mut set = self;
@@ -62,7 +62,7 @@ impl Set {
         set.nodes.entry(last.clone()).or_default().member = true;
     }
 
-    /// Adds `node` at `element`, unless it says nothing.
+    /// Inserts `node` at `element`, unless it is empty.
     pub(crate) fn put(&mut self, element: Element, node: Node) {
         if !node.is_empty() {
             self.nodes.insert(element, node);
@@ -104,7 +104,7 @@ impl Set {
         }
     }
 
-    /// Whether there is a path in both sets.
+    /// Whether the sets have a path in common.
     pub(crate) fn intersects(&self, other: &Self) -> bool {
         let (small, large) = if self.nodes.len() < other.nodes.len() { (self, other) } else { (other, self) };
         small.nodes.iter().any(|(element, node)| {
@@ -143,7 +143,7 @@ impl Set {
         out
     }
 
-    /// Paths of this set that are neither in `other` nor below a path of `other`.
+    /// Paths of this set that are neither in `other` nor below a path in `other`.
     pub(crate) fn without_subtrees(&self, other: &Self) -> Self {
         if other.is_empty() {
             return self.clone();
@@ -162,7 +162,7 @@ impl Set {
         out
     }
 
-    /// Paths that lead to, or go on from, one of these prefixes; `None` in a prefix stands for any element.
+    /// Paths that are a prefix of, or below, one of these prefixes; `None` in a prefix matches any element.
     pub(crate) fn matching(&self, prefixes: &[&[Option<&str>]]) -> Self {
         if prefixes.iter().any(|prefix| prefix.is_empty()) {
             return self.clone();
@@ -183,7 +183,7 @@ impl Set {
         out
     }
 
-    /// All members, parents before children at each level as a real server lists them.
+    /// All members, parents before children at each level, in the order of kube-apiserver.
     pub(crate) fn paths(&self) -> Vec<Path> {
         let mut out = Vec::new();
         self.collect(&mut Vec::new(), &mut out);
@@ -201,7 +201,7 @@ impl Set {
         }
     }
 
-    /// As FieldsV1.
+    /// Encodes FieldsV1.
     pub(crate) fn encode(&self) -> Value {
         Value::Object(self.encode_into(Map::new()))
     }
@@ -217,7 +217,7 @@ impl Set {
         map
     }
 
-    /// From FieldsV1.
+    /// Decodes FieldsV1.
     pub(crate) fn decode(fields: &Value) -> Result<Self, String> {
         let Value::Object(map) = fields else { return Err("FieldsV1 is not an object".into()) };
         let mut set = Self::default();
@@ -230,7 +230,7 @@ impl Set {
                 Value::Null => Self::default(),
                 below => Self::decode(below)?,
             };
-            // Something without children is there for itself.
+            // A leaf is always a member.
             let member = children.is_empty() || below.get(".").is_some();
             set.put(element, Node { member, children });
         }

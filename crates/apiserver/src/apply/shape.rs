@@ -1,26 +1,26 @@
-//! What a schema says about merging: which values are leaves, which lists have keys, which maps are open.
+//! The merge view of a schema: which values are atomic, which lists have keys, which maps allow unknown fields.
 //!
-//! This is the view that structured-merge-diff has of a schema. Where a schema says nothing, types are deduced from
-//! values: maps merge key by key, lists are leaves.
+//! As structured-merge-diff sees a schema. Where the schema is silent, types are deduced from values: maps are
+//! granular, lists are atomic.
 
 use serde_json::Value;
 
 use super::path::{Element, Scalar as Key};
 use crate::schema::{Child, ListType, Schema, Type, builtin};
 
-/// The type of a value, as far as merging is concerned.
+/// The merge type of a value.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Shape<'a> {
-    /// As the schema says. `open`: something around it keeps unknown fields, so this does too. `whole`: it is an object
-    /// with `apiVersion`, `kind` and `metadata`, whatever the schema says of these.
+    /// Typed by a schema. `open`: unknown fields are preserved, inherited from a parent. `whole`: an object with
+    /// `apiVersion`, `kind` and `metadata`, whether or not the schema lists them.
     Of { schema: &'a Schema, open: bool, whole: bool },
-    /// Not described: deduced from the value.
+    /// Untyped: deduced from the value.
     Deduced,
-    /// Not described, and a leaf whatever it is.
+    /// Untyped and atomic.
     Untyped,
 }
 
-/// The forms that a value of one shape may take.
+/// The forms that a value of a shape may take (`Atom` of structured-merge-diff).
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Atom<'a> {
     pub scalar: Option<Scalar>,
@@ -28,7 +28,7 @@ pub(crate) struct Atom<'a> {
     pub map: Option<Map<'a>>,
 }
 
-/// The form of one value.
+/// The form of a value.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Form<'a> {
     Scalar(Scalar),
@@ -36,7 +36,7 @@ pub(crate) enum Form<'a> {
     Map(Map<'a>),
 }
 
-/// Kinds of scalars that are told apart.
+/// Scalar types.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Scalar {
     Numeric,
@@ -45,31 +45,31 @@ pub(crate) enum Scalar {
     Untyped,
 }
 
-/// A list and how its items are told apart.
+/// A list type and the identity of its items.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct List<'a> {
     pub items: Shape<'a>,
     pub by: By<'a>,
 }
 
-/// How items of a list are told apart.
+/// Identity of list items: atomic, set or map.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum By<'a> {
-    /// Not at all: the list is one value.
+    /// Atomic: the items have no identity.
     Nothing,
-    /// By themselves.
+    /// Set: by value.
     Value,
-    /// By these fields.
+    /// Map: by these keys.
     Keys(&'a [String]),
 }
 
-/// A struct or a map.
+/// A struct or map type.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Map<'a> {
     fields: Option<(&'a Schema, bool, bool)>,
-    /// Fields that are not named by the schema; nothing when there may be none.
+    /// Shape of fields that the schema does not list; `None` if they are not allowed.
     pub extra: Option<Shape<'a>>,
-    /// Whether it is one value.
+    /// Whether it is atomic.
     pub atomic: bool,
 }
 
@@ -97,7 +97,7 @@ impl<'a> Shape<'a> {
         Self::Of { schema, open: open || schema.preserve_unknown, whole: schema.embedded_resource }
     }
 
-    /// The forms that a value may take.
+    /// The possible forms.
     pub(crate) fn atom(self) -> Atom<'a> {
         let (schema, open, whole) = match self {
             Self::Of { schema, open, whole } => (schema, open, whole),
@@ -121,7 +121,7 @@ impl<'a> Shape<'a> {
                 None | Some("" | "byte") => scalar(Scalar::Text),
                 Some(_) => scalar(Scalar::Untyped),
             },
-            // A definition of Kubernetes has properties even where its type goes without saying.
+            // Kubernetes' definitions have properties even where their type is omitted.
             Type::Any if whole => Atom { map: Some(map(schema, open, whole)), ..Atom::default() },
             Type::Any => Atom {
                 scalar: Some(Scalar::Untyped),
@@ -152,7 +152,7 @@ fn list(schema: &Schema, open: bool) -> List<'_> {
 }
 
 impl<'a> Map<'a> {
-    /// The shape of a field that the schema names.
+    /// The shape of a field that the schema lists.
     pub(crate) fn named(&self, name: &str) -> Option<Shape<'a>> {
         let (schema, open, whole) = self.fields?;
         if whole {
@@ -165,17 +165,17 @@ impl<'a> Map<'a> {
         schema.properties.get(name).map(|child| Shape::of_child(child, open))
     }
 
-    /// The shape of a field, named or not.
+    /// The shape of a field, listed or not.
     pub(crate) fn child(&self, name: &str) -> Option<Shape<'a>> {
         self.named(name).or(self.extra)
     }
 
-    /// The same; what the schema does not allow is deduced, so that nothing gets lost.
+    /// The same; fields that the schema does not allow are deduced, so that they are not lost.
     pub(crate) fn child_or_deduced(&self, name: &str) -> Shape<'a> {
         self.child(name).unwrap_or(Shape::Deduced)
     }
 
-    /// Whether nothing is known of its fields.
+    /// Whether its fields are untyped.
     pub(crate) fn is_deduced(&self) -> bool {
         matches!(self.extra, Some(Shape::Deduced))
             && self.fields.is_none_or(|(schema, ..)| schema.properties.is_empty())
@@ -188,7 +188,7 @@ impl<'a> Map<'a> {
 }
 
 impl<'a> Atom<'a> {
-    /// Only the form that `value` has, if it is one of these forms; all of them for null and for no value.
+    /// Restricts to the form of `value`, if it is one of the forms; all of them for null and absent values.
     pub(crate) fn deduce(self, value: Option<&Value>) -> Self {
         let only = match value {
             Some(Value::Bool(_) | Value::Number(_) | Value::String(_)) if self.scalar.is_some() => {
@@ -212,7 +212,7 @@ impl<'a> Atom<'a> {
         }
     }
 
-    /// Whether both allow the same forms. They come from one shape, so nothing else can differ.
+    /// Whether both allow the same forms. They derive from one shape, so nothing else can differ.
     pub(crate) fn alike(&self, other: &Self) -> bool {
         self.map.is_some() == other.map.is_some()
             && self.scalar.is_some() == other.scalar.is_some()
@@ -221,7 +221,7 @@ impl<'a> Atom<'a> {
 }
 
 impl Scalar {
-    /// Whether `value` is such a scalar; else what is wrong, as a real server words it.
+    /// Checks that `value` is such a scalar; the error is worded as by kube-apiserver.
     pub(crate) fn check(self, value: Option<&Value>) -> Result<(), String> {
         use super::gofmt::{plain, sharp, type_name};
         let Some(value) = value.filter(|value| !value.is_null()) else { return Ok(()) };
@@ -241,12 +241,12 @@ impl Scalar {
 }
 
 impl List<'_> {
-    /// Whether the list is one value.
+    /// Whether the list is atomic.
     pub(crate) fn is_atomic(&self) -> bool {
         matches!(self.by, By::Nothing)
     }
 
-    /// How `item` is told apart from the other items.
+    /// The path element of `item`.
     pub(crate) fn element(&self, item: &Value) -> Result<Element, String> {
         match self.by {
             By::Nothing => Err("invalid indexing of non-associative list".into()),

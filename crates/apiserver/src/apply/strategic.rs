@@ -1,7 +1,7 @@
-//! Strategic merge patch: a merge patch that knows which lists merge, and takes directives.
+//! Strategic merge patch: a merge patch with merge keys for lists, and directives.
 //!
 //! `$patch: replace` and `$patch: delete` in maps and list items, `$retainKeys`, `$setElementOrder/<field>` and
-//! `$deleteFromPrimitiveList/<field>`. Schemas say which lists merge and by what key.
+//! `$deleteFromPrimitiveList/<field>`. Schemas declare merge strategies and merge keys.
 
 use serde_json::{Map, Value};
 
@@ -19,12 +19,12 @@ const DELETE_FROM: &str = "$deleteFromPrimitiveList";
 
 pub(super) type Fields = Map<String, Value>;
 
-/// What is wrong with a patch.
+/// Error of a patch.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum Fault {
-    /// The form of a directive: 400.
+    /// Malformed directive: 400.
     Form(&'static str),
-    /// Content that cannot be merged: 422, without words.
+    /// Content that cannot be merged: 422, without a message.
     Content,
     /// Anything else: 500.
     Other(String),
@@ -48,7 +48,7 @@ pub(crate) fn apply(live: &Value, patch: &Value, schema: &Schema) -> Result<Valu
     Ok(Value::Object(merge_map(fields(live)?, fields(patch)?, Some(schema))?))
 }
 
-/// One field of a struct, or of a map.
+/// A field of a struct or map.
 struct Field<'s> {
     schema: Option<&'s Schema>,
 }
@@ -127,7 +127,7 @@ fn same_type(left: &Value, right: &Value) -> bool {
     gofmt::type_name(left) == gofmt::type_name(right)
 }
 
-/// Takes `value` as it is, less nulls and directives.
+/// Sets `value` without nulls and directives.
 fn put(live: &mut Fields, name: &str, value: Value) {
     match without_directives(without_nulls(&value)) {
         Some(value) => live.insert(name.to_owned(), value),
@@ -135,7 +135,7 @@ fn put(live: &mut Fields, name: &str, value: Value) {
     };
 }
 
-/// `value` without everything that carries a `$patch` directive.
+/// `value` without everything that has a `$patch` directive.
 pub(super) fn without_directives(value: Value) -> Option<Value> {
     match value {
         Value::Object(fields) if fields.contains_key(PATCH) => None,
@@ -148,7 +148,7 @@ pub(super) fn without_directives(value: Value) -> Option<Value> {
     }
 }
 
-/// Drops from `live` what `$retainKeys` does not list.
+/// Removes fields from `live` that `$retainKeys` does not list.
 fn retain_keys(live: &mut Fields, patch: &mut Fields) -> Merged<()> {
     let Some(keys) = patch.remove(RETAIN_KEYS) else { return Ok(()) };
     let fault = || Fault::Form("invalid patch format of retainKeys");
@@ -163,7 +163,7 @@ fn retain_keys(live: &mut Fields, patch: &mut Fields) -> Merged<()> {
     Ok(())
 }
 
-/// Merges and orders the lists for which the patch gives an order.
+/// Merges and sorts the lists that have `$setElementOrder`.
 fn set_orders(live: &mut Fields, patch: &mut Fields, schema: Option<&Schema>) -> Merged<()> {
     let orders: Vec<String> = patch.keys().filter(|key| key.starts_with(SET_ORDER)).cloned().collect();
     for directive in orders {
@@ -233,7 +233,7 @@ fn merge_list(live: Vec<Value>, patch: Vec<Value>, field: &Field<'_>, deletes: b
     list::ordered(merged, &patch, &Order { live: &live, key })
 }
 
-/// Each item of `patch` merged into the item of `live` with the same key, or added.
+/// Merges each item of `patch` into the item of `live` with the same merge key, or appends it.
 fn merge_items(mut live: Vec<Value>, patch: Vec<Value>, key: &str, items: Option<&Schema>) -> Merged<Vec<Value>> {
     for item in patch {
         let Value::Object(fields) = item else { return Err(bad_type("map[string]interface {}", &item)) };

@@ -1,26 +1,26 @@
-//! Lists in strategic merge patches: directives in items, and which order the result has.
+//! Lists in strategic merge patches: item directives, and the order of the result.
 
 use serde_json::Value;
 
 use super::gofmt;
 use super::strategic::{Fault, Merged, PATCH, bad_directive, bad_type, no_key};
 
-/// What a list holds.
+/// Element type of a list.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Items {
     Maps,
     Scalars,
 }
 
-/// Where items of the result come from.
+/// How the result is ordered.
 pub(super) struct Order<'a> {
     /// The list before the patch.
     pub live: &'a [Value],
-    /// What identifies an item; empty for scalars.
+    /// Merge key; empty for scalars.
     pub key: &'a str,
 }
 
-/// What both lists hold. They must hold the same.
+/// Element type of both lists, which must be the same.
 pub(super) fn element_type(live: &[Value], patch: &[Value]) -> Merged<Items> {
     let all = || live.iter().chain(patch);
     let Some(first) = all().next() else {
@@ -36,7 +36,7 @@ pub(super) fn element_type(live: &[Value], patch: &[Value]) -> Merged<Items> {
     Ok(if first.is_object() { Items::Maps } else { Items::Scalars })
 }
 
-/// Position of the item whose `key` is `value`.
+/// Index of the item whose `key` is `value`.
 pub(super) fn find(items: &[Value], key: &str, value: &Value) -> Merged<Option<usize>> {
     for (i, item) in items.iter().enumerate() {
         let Value::Object(fields) = item else {
@@ -49,7 +49,7 @@ pub(super) fn find(items: &[Value], key: &str, value: &Value) -> Merged<Option<u
     Ok(None)
 }
 
-/// Items with a `$patch` directive act on `live`; the others remain.
+/// Applies the items with a `$patch` directive to `live`; returns the new `live` and the remaining items.
 pub(super) fn obey_directives(mut live: Vec<Value>, patch: Vec<Value>, key: &str) -> Merged<(Vec<Value>, Vec<Value>)> {
     let mut rest = Vec::new();
     let mut replace = false;
@@ -76,15 +76,15 @@ pub(super) fn obey_directives(mut live: Vec<Value>, patch: Vec<Value>, key: &str
     Ok(if replace { (rest, Vec::new()) } else { (live, rest) })
 }
 
-/// The live list as a real server sees it when it orders the result by `$setElementOrder`: deleting and adding items
-/// happens in the same memory, so added items stand in the places that deleted ones left.
+/// The live list as kube-apiserver sees it when it sorts the result by `$setElementOrder`: items are deleted and
+/// appended in the same backing array, so appended items overwrite the slots of deleted ones.
 pub(super) fn overwritten(live: &[Value], patch: &[Value], key: &str) -> Vec<Value> {
     let mut slots = live.to_vec();
     let mut length = slots.len();
     let directive = |item: &Value| item.get(PATCH).and_then(Value::as_str).map(str::to_owned);
     for item in patch.iter().filter(|item| directive(item).as_deref() == Some("delete")) {
         while let Some(at) = slots[..length].iter().position(|slot| slot.get(key) == item.get(key)) {
-            // Everything after it moves up by one, and the last slot keeps what it had.
+            // Later items move up by one, and the last slot keeps its value.
             slots[at..length].rotate_left(1);
             length -= 1;
             if length > 0 && at < length {
@@ -106,7 +106,7 @@ pub(super) fn overwritten(live: &[Value], patch: &[Value], key: &str) -> Vec<Val
     slots
 }
 
-/// Scalars without repeats. The last item takes the place of a repeated one, as on a real server.
+/// Deduplicates scalars. The last item takes the place of a duplicate, as in kube-apiserver.
 pub(super) fn without_repeats(mut items: Vec<Value>) -> Vec<Value> {
     let mut i = 0;
     while i < items.len() {
@@ -123,7 +123,7 @@ pub(super) fn without_repeats(mut items: Vec<Value>) -> Vec<Value> {
     items
 }
 
-/// Checks that `patch` has its items in the order of `order`, and no others.
+/// Checks that the items of `patch` are in the order of `order` (`$setElementOrder`), and that it lists them all.
 pub(super) fn check_order(patch: &[Value], order: &[Value], key: &str) -> Merged<()> {
     if order.is_empty() || patch.is_empty() {
         return Ok(());
@@ -165,7 +165,7 @@ fn identity<'v>(item: &'v Value, key: &str) -> Merged<&'v Value> {
     }
 }
 
-/// `merged` with the items of `patch` in its order, and the others in the order of the live list among them.
+/// `merged` with the items of `patch` in its order, and the others interleaved in the order of the live list.
 pub(super) fn ordered(merged: Vec<Value>, patch: &[Value], order: &Order<'_>) -> Merged<Vec<Value>> {
     let key = order.key;
     let mut ours = Vec::new();
@@ -185,10 +185,10 @@ pub(super) fn ordered(merged: Vec<Value>, patch: &[Value], order: &Order<'_>) ->
         let value = identity(item, key).ok()?;
         list.iter().position(|other| identity(other, key).ok() == Some(value))
     };
-    // Whether one comes before the other, where both have a place.
+    // Whether one precedes the other, if both are in the list.
     let before = |list: &[Value], left: &Value, right: &Value| Some(place(list, left)? < place(list, right)?);
-    // Who has no place goes to the front, the last one first: so does the sort of a real server, which takes its word
-    // that each of two such items comes before the other.
+    // Items that are not in the list go to the front, the last one first: the result of kube-apiserver's sort, whose
+    // comparison claims that each of two such items precedes the other.
     let sort = |items: &mut Vec<Value>, list: &[Value]| {
         for end in 1..items.len() {
             let mut i = end;

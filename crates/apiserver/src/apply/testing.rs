@@ -1,4 +1,4 @@
-//! What tests of this module share: a custom kind with every sort of list and map, and random objects of it.
+//! Test fixtures: a custom kind with every type of list and map, and random objects of it.
 
 use jiff::Timestamp;
 use proptest::prelude::*;
@@ -110,7 +110,7 @@ fn stored(mut object: Value) -> Value {
     object
 }
 
-/// Any spec, with at most one item per key. Nothing in it is null or empty, as owning nothing is no law's subject.
+/// Any spec, with unique keys. Without nulls and empty values, to which the laws do not apply.
 pub(crate) fn spec() -> impl Strategy<Value = Value> {
     let text = || "[a-c]".prop_map(Value::from);
     let names = || proptest::sample::subsequence(vec!["one", "two", "three"], 1..=3).prop_shuffle();

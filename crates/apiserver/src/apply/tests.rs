@@ -1,4 +1,4 @@
-//! Behaviours of applies and updates that need no server to be compared with.
+//! Tests of applies and updates that need no comparison with kube-apiserver.
 
 use serde_json::{Value, json};
 
@@ -68,7 +68,7 @@ fn an_item_that_others_only_added_to_goes_with_its_owner() {
     let more = json!({"items": [{"name": "one", "value": "1", "more": "x"}]});
     let live = widget.update(Some(&live), "c", 1, &more);
     let live = widget.apply(Some(&live), "a", 2, &json!({"size": 1}), Force::No).expect("no conflict");
-    // Null is what a real server makes of it; validation then refuses it, as the list may not be null.
+    // kube-apiserver sets null, too; validation then rejects it, as the list is not nullable.
     assert_eq!(live["spec"], json!({"items": null, "size": 1}));
 }
 

@@ -1,4 +1,4 @@
-//! Who owns what after a write. The rules are those of structured-merge-diff's updater.
+//! Field ownership after a write, by the rules of structured-merge-diff's updater.
 
 use std::borrow::Cow;
 use std::collections::BTreeMap;
@@ -14,19 +14,19 @@ use super::shape::Shape;
 use super::walk::{self, Difference};
 use super::zero;
 
-/// A field that somebody else owns.
+/// A field of another manager.
 pub(crate) type Conflict = (Manager, Path);
 
-/// Why an apply did not happen.
+/// Why an apply failed.
 #[derive(Debug)]
-pub(crate) enum Refusal {
-    /// Others own fields that would change.
+pub(crate) enum ApplyError {
+    /// Other managers own fields that would change.
     Conflicts(Vec<Conflict>),
     /// The objects cannot be merged.
     Unmergeable(String),
 }
 
-/// An object in one version, with its shape there.
+/// An object in one version, with its shape.
 #[derive(Clone)]
 struct Typed<'a> {
     value: Cow<'a, Value>,
@@ -42,7 +42,7 @@ fn typed<'a>(value: &'a Value, version: &str, versions: &'a dyn Versions) -> Opt
     Some(Typed { value, shape })
 }
 
-/// How the objects differ in `version`, less what the endpoint may not change.
+/// The difference of the objects in `version`, without reset fields.
 fn difference(old: &Value, new: &Value, version: &str, write: &Write<'_>) -> Option<Difference> {
     let (old, new) = (typed(old, version, write.versions)?, typed(new, version, write.versions)?);
     let skeleton = zero::skeleton(version, write.kind);
@@ -56,8 +56,8 @@ fn difference(old: &Value, new: &Value, version: &str, write: &Write<'_>) -> Opt
     })
 }
 
-/// Takes from all managers but `workflow` what `new` changes or removes. The answer is what changed, in the version of
-/// the request.
+/// Removes changed and removed fields from the entries of all managers but `workflow`. Returns the difference in the
+/// version of the request.
 fn take(
     managers: &mut Managers<'_>,
     old: &Value,
@@ -102,7 +102,8 @@ fn take(
     Ok(ours)
 }
 
-/// What `new` changes, in the version of the request; others lose it. Managers of unknown versions go.
+/// Records the difference from `old` to `new`, in the version of the request; other managers lose those fields. Entries
+/// of unknown versions are dropped.
 pub(crate) fn update(managers: &mut Managers<'_>, old: &Value, new: &Value, write: &Write<'_>) -> Set {
     reconcile(managers, write);
     let change = take(managers, old, new, write, None, Force::Yes).unwrap_or_default();
@@ -117,27 +118,27 @@ pub(crate) fn apply(
     write: &Write<'_>,
     manager: &Manager,
     force: Force,
-) -> Result<Value, Refusal> {
+) -> Result<Value, ApplyError> {
     reconcile(managers, write);
-    let unknown = || Refusal::Unmergeable(format!("no corresponding type for {}", write.gvk()));
+    let unknown = || ApplyError::Unmergeable(format!("no corresponding type for {}", write.gvk()));
     let shape = Shape::root(write.versions.schema(write.api_version).ok_or_else(unknown)?);
-    let merge_fault = |fault| Refusal::Unmergeable(format!("failed to merge config: {fault}"));
+    let merge_fault = |fault| ApplyError::Unmergeable(format!("failed to merge config: {fault}"));
     let merged = combine::merge(shape, live, config).map_err(merge_fault)?;
     let set = write.reset.filter(&walk::fields_of(shape, config), true);
-    // The time stays, unless the object turns out to have changed.
+    // The time is kept, unless the object changes.
     let time = managers.get(manager).and_then(|last| last.time.clone());
     let last = managers.insert(manager.clone(), Owned::new(set, write.api_version, time));
-    // Who applies at least what it applied before, takes nothing back.
+    // An apply that includes all fields of the previous one prunes nothing.
     let dropped = last.as_ref().filter(|last| {
         last.api_version != write.api_version
             || managers.get(manager).is_none_or(|now| !last.set().difference(now.set()).is_empty())
     });
     let new = prune(merged, managers, write, dropped);
-    take(managers, live, &new, write, Some(manager), force).map_err(Refusal::Conflicts)?;
+    take(managers, live, &new, write, Some(manager), force).map_err(ApplyError::Conflicts)?;
     Ok(new)
 }
 
-/// Makes sets fit the schemas of today. Those of built-in kinds do not change, and what they say goes.
+/// Migrates field sets of custom resources to the current schemas, and drops entries of unknown versions.
 fn reconcile(managers: &mut Managers<'_>, write: &Write<'_>) {
     managers.retain(|_, owned| {
         let Some(schema) = write.versions.schema(&owned.api_version) else { return false };
@@ -150,7 +151,7 @@ fn reconcile(managers: &mut Managers<'_>, write: &Write<'_>) {
     });
 }
 
-/// Removes what the manager applied last time, does not apply now, and nobody else owns.
+/// Removes fields of the manager's previous apply that are absent now and have no other owner.
 fn prune(merged: Value, managers: &Managers<'_>, write: &Write<'_>, last: Option<&Owned<'_>>) -> Value {
     let Some(last) = last.filter(|last| !last.set().is_empty()) else { return merged };
     let Some(base) = typed(&merged, &last.api_version, write.versions) else { return merged };
@@ -159,7 +160,7 @@ fn prune(merged: Value, managers: &Managers<'_>, write: &Write<'_>, last: Option
 
     let bare = combine::remove(base.shape, &base.value, &last_set);
     let pruned = add_back_owned(&base.value, bare, &last.api_version, managers, write);
-    // What goes must have been owned: things that only hung on to what was removed stay.
+    // Only owned fields are removed: restore unowned fields that were below a removed one.
     let Some(pruned) = typed(&pruned, &last.api_version, write.versions) else { return merged };
     let pruned_set = with_named(Some(pruned.shape), &walk::fields_of(pruned.shape, &pruned.value));
     let gone = base_set.difference(&pruned_set).intersection(&last_set);
@@ -170,13 +171,13 @@ fn prune(merged: Value, managers: &Managers<'_>, write: &Write<'_>, last: Option
     }
 }
 
-/// `pruned` with what anybody owns put back from `merged`.
+/// `pruned` with all owned fields restored from `merged`.
 fn add_back_owned(merged: &Value, pruned: Value, version: &str, managers: &Managers<'_>, write: &Write<'_>) -> Value {
     let mut by_version: BTreeMap<&str, Set> = BTreeMap::new();
     for owned in managers.values() {
         by_version.entry(&owned.api_version).or_default().extend(owned.set());
     }
-    // The version of `pruned` comes first, as converting may need fields that were pruned.
+    // The version of `pruned` first, as conversion may need fields that were pruned.
     let own = by_version.remove(version).map(|set| (version, set));
     let mut pruned = pruned;
     for (version, set) in own.into_iter().chain(by_version) {

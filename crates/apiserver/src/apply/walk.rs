@@ -1,4 +1,4 @@
-//! Reading typed values: which fields one has, whether it fits its shape, how two differ.
+//! Traversal of typed values: field sets, validation, comparison.
 
 use std::collections::BTreeMap;
 
@@ -9,7 +9,7 @@ use super::path::{Element, Path, same};
 use super::set::{Node, Set};
 use super::shape::{Form, List, Map, Shape};
 
-/// What is wrong with a value, and where.
+/// Validation errors, with paths.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Faults(Vec<(String, String)>);
 
@@ -41,7 +41,7 @@ impl Faults {
     }
 }
 
-/// Checks that `value` fits `shape` and that no list has two items of the same key.
+/// Checks that `value` fits `shape`, and that list keys are unique.
 pub(crate) fn validate(shape: Shape<'_>, value: &Value) -> Faults {
     match shape.atom().deduce(Some(value)).form() {
         Form::Scalar(scalar) => scalar.check(Some(value)).err().map(Faults::one).unwrap_or_default(),
@@ -95,12 +95,12 @@ fn validate_fields(map: &Map<'_>, fields: &serde_json::Map<String, Value>) -> Fa
     faults
 }
 
-/// Every field and item that `value` mentions.
+/// The field set of `value`.
 pub(crate) fn fields_of(shape: Shape<'_>, value: &Value) -> Set {
     below(shape, value).children
 }
 
-/// What a value says of itself: whether it is a leaf, or what is below it.
+/// The node of a value: a leaf, or its fields and items.
 fn below(shape: Shape<'_>, value: &Value) -> Node {
     let leaf = Node { member: true, children: Set::default() };
     match shape.atom().deduce(Some(value)).form() {
@@ -127,7 +127,7 @@ fn items_of(list: &List<'_>, items: &[Value]) -> Set {
     }
     for (item, element) in items.iter().zip(elements) {
         let Some(element) = element else { continue };
-        // Of duplicates only the fact that they exist is owned: their fields cannot be told apart.
+        // Only the existence of duplicates is owned: their fields are ambiguous.
         let children = match counts.get(&element) {
             Some(1) => below(list.items, item).children,
             _ => Set::default(),
@@ -148,18 +148,18 @@ fn members_of(map: &Map<'_>, fields: &serde_json::Map<String, Value>) -> Set {
     set
 }
 
-/// How two values differ. No path is in two of the sets.
+/// The difference of two values. The sets are disjoint.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Difference {
-    /// Fields that only the old value has.
+    /// Fields only in the old value.
     pub removed: Set,
-    /// Fields that have another value.
+    /// Fields whose value changed.
     pub modified: Set,
-    /// Fields that only the new value has.
+    /// Fields only in the new value.
     pub added: Set,
 }
 
-/// How `new` differs from `old`.
+/// Compares `old` and `new`.
 pub(crate) fn compare(shape: Shape<'_>, old: &Value, new: &Value) -> Difference {
     let mut comparison = Comparison { path: Vec::new(), out: Difference::default() };
     comparison.compare(shape, Some(old), Some(new));
@@ -266,7 +266,7 @@ impl Comparison {
                 (0 | 1, 0 | 1) => {
                     self.within(element, list.items, old.first().copied(), new.first().copied());
                 }
-                // Duplicates are one value each time; appearing and going they take the single item's place.
+                // Duplicates are compared as one value; they replace the single item when they appear or disappear.
                 (2.., 2..) => {
                     let equal = old.len() == new.len() && old.iter().zip(&new).all(|(old, new)| same(old, new));
                     if !equal {

@@ -1,8 +1,8 @@
-//! What an empty built-in object contains.
+//! Zero values of built-in objects.
 //!
-//! A real server holds built-in objects in Go structs, and a struct inside a struct is always there, also where nobody
-//! set it: every Deployment has `spec.strategy` and `status`, be they empty. So nobody becomes their owner by being the
-//! first to set something inside. The table is what Go prints for an empty object of each kind, less the metadata.
+//! kube-apiserver holds built-in objects in Go structs, and a nested struct always exists, even if it was never set:
+//! every Deployment has `spec.strategy` and `status`, possibly empty. So setting a field inside does not make a manager
+//! their owner. The table is the JSON of Go's zero value of each kind, without metadata.
 
 use std::borrow::Cow;
 use std::collections::BTreeMap;
@@ -88,13 +88,12 @@ static BY_VERSION: LazyLock<BTreeMap<&'static str, Kinds>> = LazyLock::new(|| {
     versions
 });
 
-/// What an empty object of a built-in kind contains besides metadata; nothing for other kinds, and for those that
-/// contain nothing.
+/// The zero value of a built-in kind without metadata; `None` for other kinds, and if it is empty.
 pub fn skeleton(api_version: &str, kind: &str) -> Option<&'static Value> {
     BY_VERSION.get(api_version)?.get(kind)
 }
 
-/// `value` with what it lacks of `skeleton`.
+/// `value` with the members of `skeleton` that it lacks.
 pub(crate) fn filled<'v>(value: &'v Value, skeleton: Option<&Value>) -> Cow<'v, Value> {
     match skeleton {
         Some(skeleton) if !covers(value, skeleton) => {
@@ -115,7 +114,7 @@ fn covers(value: &Value, skeleton: &Value) -> bool {
     }
 }
 
-/// Adds to `value` what it lacks of `skeleton`.
+/// Adds the members of `skeleton` that `value` lacks.
 pub fn fill(value: &mut Value, skeleton: &Value) {
     if let (Value::Object(value), Value::Object(skeleton)) = (value, skeleton) {
         for (name, part) in skeleton {

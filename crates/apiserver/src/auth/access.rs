@@ -1,4 +1,4 @@
-//! Access to one server: its tokens, its policy, and the check that stands before every request.
+//! Authentication and authorization of one server, checked before every request.
 
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 
@@ -13,47 +13,47 @@ use crate::store::{Query, Selection, Start, Store, TableKey, Watch};
 const GROUP: &str = "rbac.authorization.k8s.io";
 const TABLES: [&str; 4] = ["clusterroles", "roles", "clusterrolebindings", "rolebindings"];
 
-/// Who may do what on one server.
+/// Authenticator and authorizer of one server.
 #[derive(Debug, Default)]
 pub struct Auth {
-    /// The tokens.
+    /// The authenticator of bearer tokens.
     pub authenticator: Authenticator,
-    /// The policy.
+    /// The RBAC authorizer.
     pub rbac: Rbac,
     home: OnceLock<(Store, Clock)>,
-    /// What tells that the policy is no longer what the store says; nothing before the first look.
+    /// Watches that invalidate the policy; empty before the first refresh.
     changes: Mutex<Vec<Watch>>,
 }
 
 impl Auth {
-    /// Access that knows no tokens and no server yet.
+    /// Without tokens and not yet attached to a server.
     pub fn new() -> Arc<Self> {
         Arc::default()
     }
 
-    /// Access with tokens from before.
+    /// With an existing authenticator.
     pub fn with(authenticator: Authenticator) -> Arc<Self> {
         Arc::new(Self { authenticator, ..Self::default() })
     }
 
-    /// Takes roles and bindings, and the objects that tokens are tied to, from this server.
+    /// Reads roles, bindings, and the objects that tokens are bound to, from this server.
     pub fn attach(&self, server: &Server) {
         let _ = self.home.set((server.store().clone(), server.clock()));
     }
 
-    /// The identity behind a bearer token that is for one of `audiences` (empty: the API itself).
+    /// Authenticates a bearer token for one of `audiences` (empty: the API server).
     pub fn identify(&self, token: &str, audiences: &[String]) -> Option<Identity> {
         let (store, clock) = self.home.get()?;
         self.authenticator.authenticate(token, audiences, clock.now(), alive(store))
     }
 
-    /// For whom a token of a service account is, if it is good.
+    /// The audiences of a valid service account token.
     pub fn audiences(&self, token: &str) -> Option<Vec<String>> {
         let (store, clock) = self.home.get()?;
         self.authenticator.audiences(token, clock.now(), alive(store))
     }
 
-    /// What the authorizer says about a request.
+    /// Authorizes a request.
     pub fn decide(&self, user: &UserInfo, request: &Attributes) -> Decision {
         if user.is_in(MASTERS) {
             return Decision::Allow(String::new());
@@ -62,7 +62,7 @@ impl Auth {
         self.rbac.authorize(user, request)
     }
 
-    /// Lets a request pass, or answers it with 403.
+    /// Authorizes a request; fails with 403 if denied.
     pub fn authorize(&self, user: &UserInfo, request: &Attributes) -> Result<()> {
         match self.decide(user, request) {
             Decision::Allow(_) => Ok(()),
@@ -70,19 +70,19 @@ impl Auth {
         }
     }
 
-    /// The policy as the store has it now.
+    /// The current policy.
     pub fn policy(&self) -> Arc<Policy> {
         self.refresh();
         self.rbac.policy()
     }
 
-    /// Reads the policy again if a role or a binding changed since the last time.
+    /// Rebuilds the policy if a role or binding changed since the last call.
     fn refresh(&self) {
         let Some((store, _)) = self.home.get() else { return };
         let mut changes = self.changes.lock().unwrap_or_else(PoisonError::into_inner);
         let mut stale = changes.len() < TABLES.len();
         for watch in changes.iter_mut() {
-            // An end is as good as an event: the watch fell behind.
+            // An ended watch counts as a change: it lagged too far behind.
             while let Some(event) = watch.next().now_or_never() {
                 stale = true;
                 if event.is_none() {
@@ -93,7 +93,7 @@ impl Auth {
         if !stale {
             return;
         }
-        // Watch first, then read: what happens in between is seen twice, never missed.
+        // Watch before listing: events in between are seen twice, never missed.
         let watch = |plural: &&str| store.watch(&TableKey::new(GROUP, plural), Selection::default(), Start::Now);
         match TABLES.iter().map(watch).collect::<Result<Vec<_>>>() {
             Ok(watches) => *changes = watches,
@@ -114,7 +114,7 @@ impl Auth {
     }
 }
 
-/// Tells whether the object of a kind with this namespace, name and UID exists.
+/// Whether an object of this kind, namespace, name and UID exists.
 fn alive(store: &Store) -> impl Fn(&str, &str, &str, &str) -> bool + '_ {
     |kind, namespace, name, uid| {
         let plural = match kind {

@@ -1,4 +1,4 @@
-//! Aggregated ClusterRoles: their rules are those of the roles that they select, kept up to date.
+//! ClusterRole aggregation controller: copies the rules of the selected ClusterRoles into aggregated ones.
 
 use futures::StreamExt;
 use serde_json::{Value, json};
@@ -10,7 +10,7 @@ use crate::store::{LabelSelector, Object, Selection, Start, TableKey};
 const GROUP: &str = "rbac.authorization.k8s.io";
 const MANAGER: &str = "clusterrole-aggregation-controller";
 
-/// Keeps aggregated roles up to date for ever.
+/// Runs the controller; never returns.
 pub async fn aggregate(server: Server) {
     loop {
         let Ok(mut changes) =
@@ -29,7 +29,7 @@ pub async fn aggregate(server: Server) {
     }
 }
 
-/// Writes the rules of aggregated roles until none changes.
+/// Updates aggregated ClusterRoles until none changes.
 async fn settle(server: &Server) -> Result<()> {
     let Some(resource) = server.registry().lookup(GROUP, "v1", "clusterroles") else { return Ok(()) };
     let caller = Caller::system(MANAGER);
@@ -40,7 +40,7 @@ async fn settle(server: &Server) -> Result<()> {
         let values: Vec<Value> = roles.iter().map(|role| role.value()).collect();
         let mut changed = false;
         for (role, value) in roles.iter().zip(&values) {
-            let Some(rules) = wanted(value, &roles, &values) else { continue };
+            let Some(rules) = aggregated_rules(value, &roles, &values) else { continue };
             if value["rules"].as_array().is_some_and(|now| *now == rules)
                 || value["rules"].is_null() && rules.is_empty()
             {
@@ -61,8 +61,8 @@ async fn settle(server: &Server) -> Result<()> {
     }
 }
 
-/// The rules that an aggregated role should have; nothing for other roles.
-fn wanted(role: &Value, roles: &[std::sync::Arc<Object>], values: &[Value]) -> Option<Vec<Value>> {
+/// The desired rules of an aggregated ClusterRole; `None` for others.
+fn aggregated_rules(role: &Value, roles: &[std::sync::Arc<Object>], values: &[Value]) -> Option<Vec<Value>> {
     let selectors = role.pointer("/aggregationRule/clusterRoleSelectors")?.as_array()?;
     let mut rules: Vec<Value> = Vec::new();
     for selector in selectors {

@@ -1,31 +1,31 @@
-//! What a request wants to do, as an authorizer sees it.
+//! Authorization attributes of a request.
 
 use serde_json::json;
 
 use super::UserInfo;
 use crate::error::Status;
 
-/// What a request wants to do.
+/// Authorization attributes of a request.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Attributes {
     /// `get`, `list`, `watch`, `create`, `update`, `patch`, `delete`, `deletecollection`, or the HTTP method in lower
-    /// case for a path that is no resource.
+    /// case for a non-resource path.
     pub verb: String,
-    /// Whether this is about a resource; otherwise only `path` counts.
+    /// Whether this is a resource request; otherwise only `verb` and `path` are set.
     pub is_resource: bool,
     /// API group.
     pub group: String,
     /// Version.
     pub version: String,
-    /// Plural.
+    /// Plural resource name.
     pub resource: String,
     /// Subresource, or empty.
     pub subresource: String,
     /// Namespace, or empty.
     pub namespace: String,
-    /// Object, or empty.
+    /// Object name, or empty.
     pub name: String,
-    /// The whole path.
+    /// The request path.
     pub path: String,
 }
 
@@ -39,7 +39,7 @@ impl Attributes {
         }
     }
 
-    /// The 403 for `user`, with what the authorizer had to say about it.
+    /// The 403 for `user`, with the authorizer's reason.
     pub fn forbidden(&self, user: &UserInfo, why: &str) -> Status {
         let what = self.refusal(user);
         let what = if why.is_empty() { what } else { format!("{what}: {why}") };

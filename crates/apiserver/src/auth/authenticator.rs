@@ -1,4 +1,4 @@
-//! Bearer tokens: fixed ones, and those of service accounts, which are JWTs that we sign.
+//! Bearer tokens: static ones, and service account tokens, which are JWTs that we sign.
 
 use std::collections::HashMap;
 use std::sync::RwLock;
@@ -9,12 +9,12 @@ use serde_json::{Value, json};
 use super::UserInfo;
 use super::jwt::Signer;
 
-/// The issuer of our tokens and the audience of the API itself, as in most clusters.
+/// Issuer of our tokens and audience of the API server, as in most clusters.
 pub const ISSUER: &str = "https://kubernetes.default.svc";
-/// Prefix of what the extra fields of a user say about their token.
+/// Prefix of the user's extra fields with token details.
 const EXTRA: &str = "authentication.kubernetes.io";
 
-/// What a token of a service account is tied to: it ends with this object.
+/// The object that a service account token is bound to: the token is invalid once it is deleted.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Bound {
     /// `Pod`, `Secret` or `Node`.
@@ -25,7 +25,7 @@ pub struct Bound {
     pub uid: String,
 }
 
-/// What a new token of a service account says.
+/// Contents of a new service account token.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Grant {
     /// Namespace of the service account.
@@ -34,26 +34,26 @@ pub struct Grant {
     pub name: String,
     /// UID of the service account.
     pub uid: String,
-    /// For whom the token is; empty is the API itself.
+    /// Audiences; empty for the API server.
     pub audiences: Vec<String>,
-    /// From when it holds.
+    /// `iat` and `nbf`.
     pub issued: Timestamp,
-    /// Until when.
+    /// `exp`.
     pub expires: Timestamp,
-    /// What it is tied to. A pod may bring its node.
+    /// Objects that it is bound to: a pod may come with its node.
     pub bound: Vec<Bound>,
 }
 
-/// A token that was found good.
+/// A valid token.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Identity {
-    /// Whose it is.
+    /// The authenticated user.
     pub user: UserInfo,
-    /// For whom it is, out of those that were asked for.
+    /// The requested audiences that the token is valid for.
     pub audiences: Vec<String>,
 }
 
-/// Turns bearer tokens into users.
+/// Authenticates bearer tokens.
 #[derive(Debug)]
 pub struct Authenticator {
     tokens: RwLock<HashMap<String, UserInfo>>,
@@ -67,40 +67,40 @@ impl Default for Authenticator {
 }
 
 impl Authenticator {
-    /// An authenticator that knows no token yet.
+    /// An authenticator without tokens and with a new signing key.
     pub fn new() -> Self {
         Self::default()
     }
 
-    /// One whose service accounts keep the tokens that they got from the one that `secret` was taken from.
+    /// An authenticator with an existing signing key: service account tokens signed with it stay valid.
     pub fn restore(secret: &[u8]) -> Option<Self> {
         Some(Self { tokens: RwLock::default(), signer: Signer::restore(secret)? })
     }
 
-    /// The key that signs tokens of service accounts, for [`Authenticator::restore`].
+    /// The signing key of service account tokens, for [`Authenticator::restore`].
     pub fn secret(&self) -> &[u8] {
         self.signer.secret()
     }
 
-    /// Lets `token` stand for `user` from now on.
+    /// Adds a static token for `user`.
     pub fn add_token(&self, token: impl Into<String>, user: UserInfo) {
-        self.tokens.write().expect("no panic while held").insert(token.into(), user);
+        self.tokens.write().expect("lock is not poisoned").insert(token.into(), user);
     }
 
-    /// A new random token that stands for `user`.
+    /// Issues a random static token for `user`.
     pub fn issue(&self, user: UserInfo) -> String {
         let token = random_id();
         self.add_token(token.clone(), user);
         token
     }
 
-    /// Forgets a fixed token.
+    /// Revokes a static token.
     pub fn revoke(&self, token: &str) {
-        self.tokens.write().expect("no panic while held").remove(token);
+        self.tokens.write().expect("lock is not poisoned").remove(token);
     }
 
-    /// The identity behind a token, if it is for one of `audiences` (empty: the API itself) and holds `now`. `alive`
-    /// tells whether the object of a kind with this namespace, name and UID exists.
+    /// Authenticates a token for one of `audiences` (empty: the API server) at `now`. `alive` tells whether an object
+    /// of a kind, namespace, name and UID exists.
     pub fn authenticate(
         &self,
         token: &str,
@@ -113,7 +113,7 @@ impl Authenticator {
         let among = |offered: &[String]| -> Vec<String> {
             wanted.iter().filter(|audience| offered.contains(audience)).cloned().collect()
         };
-        let (user, offered) = match self.tokens.read().expect("no panic while held").get(token) {
+        let (user, offered) = match self.tokens.read().expect("lock is not poisoned").get(token) {
             Some(user) => (user.clone(), api.to_vec()),
             None => self.service_account(token, now, alive)?,
         };
@@ -121,7 +121,7 @@ impl Authenticator {
         (!audiences.is_empty()).then_some(Identity { user, audiences })
     }
 
-    /// For whom a token of a service account is, if it is good.
+    /// The audiences of a valid service account token.
     pub fn audiences(
         &self,
         token: &str,
@@ -156,7 +156,7 @@ impl Authenticator {
             let Some(bound) = ours.get(key) else { continue };
             let (name, uid) = (text(bound, "name"), text(bound, "uid"));
             let scope = if kind == "Node" { "" } else { namespace };
-            // The node of a pod is for information; a token bound to the node alone ends with it.
+            // A pod's node is informational; a token bound only to a node is invalid once the node is deleted.
             let only_informs = kind == "Node" && ours.get("pod").is_some();
             if !only_informs && !alive(kind, scope, &name, &uid) {
                 return None;
@@ -170,7 +170,7 @@ impl Authenticator {
         Some((user, audiences))
     }
 
-    /// A token for a service account.
+    /// Signs a service account token.
     pub fn sign(&self, grant: &Grant) -> String {
         let audiences = if grant.audiences.is_empty() { vec![ISSUER.to_owned()] } else { grant.audiences.clone() };
         let mut ours = json!({
@@ -192,7 +192,7 @@ impl Authenticator {
         }))
     }
 
-    /// The public keys, as `/openid/v1/jwks` shows them.
+    /// The public keys, as served at `/openid/v1/jwks`.
     pub fn key_set(&self) -> Value {
         self.signer.key_set()
     }
@@ -202,7 +202,7 @@ impl Authenticator {
 fn random_id() -> String {
     let mut bytes = [0_u8; 16];
     ring::rand::SecureRandom::fill(&ring::rand::SystemRandom::new(), &mut bytes)
-        .expect("the system has random numbers");
+        .expect("the system has a random number generator");
     bytes[6] = bytes[6] & 0x0f | 0x40;
     bytes[8] = bytes[8] & 0x3f | 0x80;
     let hex: String = bytes.iter().map(|byte| format!("{byte:02x}")).collect();

@@ -1,4 +1,4 @@
-//! Who patches or replaces what is not there yet creates it, and must be allowed to.
+//! Authorizes `create` when a patch or update creates its object.
 
 use std::sync::Arc;
 
@@ -9,14 +9,14 @@ use super::{Attributes, Auth};
 use crate::error::Result;
 use crate::ops::{Admission, Operation, Options, Request};
 
-/// An admission plugin that asks for the verb `create` where a request of another verb makes an object.
+/// Admission plugin: requires the verb `create` when a request with another verb creates an object.
 #[derive(Clone, Debug)]
 pub struct Creation {
     auth: Arc<Auth>,
 }
 
 impl Creation {
-    /// The check against this policy.
+    /// The plugin, with this authorizer.
     pub fn new(auth: Arc<Auth>) -> Self {
         Self { auth }
     }

@@ -1,4 +1,4 @@
-//! Nobody grants more than they have: the check on writes of roles and bindings, and of what they look like.
+//! RBAC escalation check on writes of roles and bindings, and their validation.
 
 use std::sync::Arc;
 
@@ -13,14 +13,14 @@ use crate::ops::{Admission, Operation, Options, Request};
 
 const GROUP: &str = "rbac.authorization.k8s.io";
 
-/// An admission plugin that refuses roles and bindings which would give away more than the writer has.
+/// Admission plugin: rejects roles and bindings that grant more than the writer's own permissions.
 #[derive(Clone, Debug)]
 pub struct Escalation {
     auth: Arc<Auth>,
 }
 
 impl Escalation {
-    /// The check against this policy.
+    /// The plugin, with this authorizer.
     pub fn new(auth: Arc<Auth>) -> Self {
         Self { auth }
     }
@@ -44,7 +44,7 @@ impl Escalation {
     }
 
     fn check_role(&self, request: &Request, object: &Value) -> Result<()> {
-        // The name in the path counts, and a posted object has none there.
+        // The name in the path is checked, and a POST has none.
         let posted = matches!(request.options, Options::Create(_));
         let name = request.target.name.as_deref().filter(|_| !posted).unwrap_or_default();
         if self.holds(request, "escalate", &request.target.resource.plural, name) {
@@ -71,13 +71,13 @@ impl Escalation {
         }
         let (user, namespace) = (&request.caller.user, namespace_of(request));
         let policy = self.auth.policy();
-        // The role is what is missing, but the real server names the resource of the request.
+        // The role does not exist, but kube-apiserver names the resource of the request.
         let missing = |_| Status::not_found(&request.target.resource, &role.name);
         let rules = policy.rules_of(namespace, &role).map_err(missing)?;
         policy.confirm_no_escalation(user, namespace, &rules).map_err(|why| self.forbid(request, object, &why))
     }
 
-    /// Whether the writer has this verb on the role itself, which lifts the check.
+    /// Whether the writer has the verb `escalate` or `bind` on the role, which lifts the check.
     fn holds(&self, request: &Request, verb: &str, plural: &str, name: &str) -> bool {
         let attributes = Attributes {
             verb: verb.into(),
@@ -105,7 +105,7 @@ fn name_of<'a>(request: &'a Request, object: &'a Value) -> &'a str {
     object["metadata"]["name"].as_str().or(request.target.name.as_deref()).unwrap_or_default()
 }
 
-/// What a cluster administrator may do.
+/// The rules of `cluster-admin`.
 fn everything() -> [Rule; 2] {
     let all = || vec!["*".to_owned()];
     [
@@ -125,7 +125,7 @@ impl Admission for Escalation {
         let checked = object.map_or(Ok(()), |object| {
             self.check(request, object)?;
             let resource = &request.target.resource;
-            let causes = super::shape::check(&resource.kind, object, request.old.as_deref());
+            let causes = super::validate::check(&resource.kind, object, request.old.as_deref());
             let name = name_of(request, object);
             if causes.is_empty() { Ok(()) } else { Err(Status::invalid(&resource.kind, GROUP, name, causes)) }
         });

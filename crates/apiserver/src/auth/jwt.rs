@@ -1,4 +1,4 @@
-//! JSON web tokens signed with ES256, and the key set by which others can check them.
+//! JSON web tokens signed with ES256, and the JWKS to verify them.
 
 use base64::Engine;
 use base64::prelude::BASE64_URL_SAFE_NO_PAD;
@@ -9,11 +9,11 @@ use ring::signature::{
 };
 use serde_json::{Value, json};
 
-/// Signs and checks tokens.
+/// Signs and verifies tokens.
 pub(crate) struct Signer {
     key: EcdsaKeyPair,
     random: SystemRandom,
-    /// `kid`: names the key in the head of a token.
+    /// `kid`: the key ID in the token header.
     id: String,
     /// The key as PKCS #8.
     secret: Vec<u8>,
@@ -24,11 +24,11 @@ impl Signer {
     pub(crate) fn new() -> Self {
         let random = SystemRandom::new();
         let document = EcdsaKeyPair::generate_pkcs8(&ECDSA_P256_SHA256_FIXED_SIGNING, &random)
-            .expect("the system has random numbers");
-        Self::restore(document.as_ref()).expect("a key that was just made is a key")
+            .expect("the system has a random number generator");
+        Self::restore(document.as_ref()).expect("a generated key is valid")
     }
 
-    /// The signer that [`Signer::secret`] was taken from; nothing if that is no key.
+    /// The signer with this key ([`Signer::secret`]); `None` if it is not a key.
     pub(crate) fn restore(secret: &[u8]) -> Option<Self> {
         let random = SystemRandom::new();
         let key = EcdsaKeyPair::from_pkcs8(&ECDSA_P256_SHA256_FIXED_SIGNING, secret, &random).ok()?;
@@ -36,20 +36,20 @@ impl Signer {
         Some(Self { key, random, id, secret: secret.to_vec() })
     }
 
-    /// The key, from which the same signer can be made again.
+    /// The private key, to restore the signer.
     pub(crate) fn secret(&self) -> &[u8] {
         &self.secret
     }
 
-    /// The token for these claims.
+    /// Signs a token with these claims.
     pub(crate) fn sign(&self, claims: &Value) -> String {
         let head = json!({"alg": "ES256", "kid": self.id});
         let text = format!("{}.{}", encode(head.to_string().as_bytes()), encode(claims.to_string().as_bytes()));
-        let signature = self.key.sign(&self.random, text.as_bytes()).expect("the system has random numbers");
+        let signature = self.key.sign(&self.random, text.as_bytes()).expect("the system has a random number generator");
         format!("{text}.{}", encode(signature.as_ref()))
     }
 
-    /// The claims of a token that this signer signed.
+    /// The claims of a valid token.
     pub(crate) fn verify(&self, token: &str) -> Option<Value> {
         let (text, signature) = token.rsplit_once('.')?;
         let (head, claims) = text.split_once('.')?;
@@ -62,9 +62,9 @@ impl Signer {
         serde_json::from_slice(&decode(claims)?).ok()
     }
 
-    /// The public key as a JSON web key set.
+    /// The public key as a JSON web key set (JWKS).
     pub(crate) fn key_set(&self) -> Value {
-        // Uncompressed point: 4, then both coordinates.
+        // Uncompressed point: 0x04, then both coordinates.
         let point = self.key.public_key().as_ref();
         let (x, y) = point[1..].split_at(32);
         json!({"keys": [{

@@ -1,7 +1,7 @@
-//! Who asks, and what they may do.
+//! Authentication and authorization.
 //!
 //! [`Authenticator`] turns a bearer token into a [`UserInfo`]; [`Rbac`] decides whether that user may do what
-//! [`Attributes`] describe. Both answer from memory, so that a request costs no store access for them.
+//! [`Attributes`] describe. Both use in-memory state, so that a request costs no store access for them.
 
 mod access;
 mod aggregate;
@@ -13,7 +13,7 @@ mod escalation;
 mod jwt;
 mod rbac;
 mod rules;
-mod shape;
+mod validate;
 
 use std::collections::BTreeMap;
 
@@ -29,34 +29,34 @@ pub use escalation::Escalation;
 pub use rbac::{Decision, Policy, Rbac};
 pub use rules::Rule;
 
-/// The group that may do everything, whatever the roles say.
+/// The group with all permissions, whatever the roles.
 pub const MASTERS: &str = "system:masters";
-/// The group of everybody who showed who they are.
+/// The group of all authenticated users.
 pub const AUTHENTICATED: &str = "system:authenticated";
-/// The group of everybody else.
+/// The group of all unauthenticated users.
 pub const UNAUTHENTICATED: &str = "system:unauthenticated";
-/// The name of everybody else.
+/// The name of an unauthenticated user.
 pub const ANONYMOUS: &str = "system:anonymous";
 
-/// Who makes a request.
+/// The user of a request.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct UserInfo {
     /// Name: `kubernetes-admin`, `system:serviceaccount:NAMESPACE:NAME` …
     #[serde(rename = "username", default, skip_serializing_if = "String::is_empty")]
     pub name: String,
-    /// Identity across time; may be empty.
+    /// UID; may be empty.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub uid: String,
     /// Groups.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub groups: Vec<String>,
-    /// What else the authenticator knows, such as the pod that a token is bound to.
+    /// Extra attributes from the authenticator, such as the pod that a token is bound to.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub extra: BTreeMap<String, Vec<String>>,
 }
 
 impl UserInfo {
-    /// A user who showed who they are.
+    /// An authenticated user.
     pub fn new(name: impl Into<String>, groups: &[&str]) -> Self {
         let mut groups: Vec<String> = groups.iter().map(|group| (*group).to_owned()).collect();
         if !groups.iter().any(|group| group == AUTHENTICATED) {
@@ -70,7 +70,7 @@ impl UserInfo {
         Self::new("kubernetes-admin", &["kubeadm:cluster-admins", MASTERS])
     }
 
-    /// Somebody who showed nothing.
+    /// An unauthenticated user.
     pub fn anonymous() -> Self {
         Self { name: ANONYMOUS.into(), groups: vec![UNAUTHENTICATED.into()], ..Self::default() }
     }

@@ -1,6 +1,6 @@
-//! Role-based access control: Roles and ClusterRoles, through their bindings.
+//! RBAC authorizer: Roles and ClusterRoles, granted by their bindings.
 //!
-//! The answer comes from a [`Policy`], an index over all roles and bindings that is built again when one of them changes.
+//! Decisions are made on a [`Policy`], an index of all roles and bindings that is rebuilt when one of them changes.
 
 use std::collections::HashMap;
 use std::sync::{Arc, RwLock};
@@ -11,40 +11,40 @@ use serde_json::Value;
 use super::rules::{Rule, missing, quoted};
 use super::{Attributes, MASTERS, UserInfo};
 
-/// What an authorizer says.
+/// A decision of the authorizer.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Decision {
-    /// Go ahead; the text says which rule allows it.
+    /// Allowed; the text names the binding and role.
     Allow(String),
-    /// No rule allows it; the text may say more.
+    /// No rule allows it; the text may give a reason.
     Deny(String),
 }
 
 impl Decision {
-    /// Whether it is a yes.
+    /// Whether the request is allowed.
     pub fn allowed(&self) -> bool {
         matches!(self, Decision::Allow(_))
     }
 }
 
-/// The authorizer.
+/// The RBAC authorizer.
 #[derive(Debug, Default)]
 pub struct Rbac {
     policy: RwLock<Arc<Policy>>,
 }
 
 impl Rbac {
-    /// Answers from `policy` from now on.
+    /// Replaces the policy.
     pub fn replace(&self, policy: Policy) {
-        *self.policy.write().expect("no panic while held") = Arc::new(policy);
+        *self.policy.write().expect("lock is not poisoned") = Arc::new(policy);
     }
 
-    /// What answers are given from now.
+    /// The current policy.
     pub fn policy(&self) -> Arc<Policy> {
-        self.policy.read().expect("no panic while held").clone()
+        self.policy.read().expect("lock is not poisoned").clone()
     }
 
-    /// Whether `user` may do it.
+    /// Authorizes a request of `user`.
     pub fn authorize(&self, user: &UserInfo, request: &Attributes) -> Decision {
         if user.is_in(MASTERS) {
             return Decision::Allow(String::new());
@@ -53,16 +53,16 @@ impl Rbac {
     }
 }
 
-/// All roles and bindings at one moment.
+/// A snapshot of all roles and bindings.
 #[derive(Debug, Default)]
 pub struct Policy {
     /// Rules by namespace and name of a Role; the namespace of a ClusterRole is empty.
     roles: HashMap<(String, String), Arc<[Rule]>>,
-    /// Bindings by the namespace they hold in (empty for everywhere) and the subject.
+    /// Bindings by namespace (empty if cluster-wide) and subject.
     bindings: HashMap<String, HashMap<Subject, Vec<Arc<Binding>>>>,
 }
 
-/// Whom a binding is about. A service account is the user of that name.
+/// Subject of a binding. A service account is the user of that name.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 enum Subject {
     User(String),
@@ -102,7 +102,7 @@ struct BindingObject {
     subjects: Option<Vec<SubjectObject>>,
 }
 
-/// The role that a binding names.
+/// The role reference of a binding.
 #[derive(Clone, Debug, Default, Deserialize)]
 pub(crate) struct RoleRef {
     #[serde(default)]
@@ -122,7 +122,7 @@ struct SubjectObject {
 }
 
 impl Policy {
-    /// Adds a Role or ClusterRole from its JSON; what cannot be read grants nothing.
+    /// Adds a Role or ClusterRole from its JSON; malformed ones grant nothing.
     pub fn add_role(&mut self, json: &[u8]) {
         if let Ok(role) = serde_json::from_slice::<RoleObject>(json) {
             let key = (role.metadata.namespace, role.metadata.name);
@@ -130,7 +130,7 @@ impl Policy {
         }
     }
 
-    /// Adds a RoleBinding or ClusterRoleBinding from its JSON; what cannot be read grants nothing.
+    /// Adds a RoleBinding or ClusterRoleBinding from its JSON; malformed ones grant nothing.
     pub fn add_binding(&mut self, json: &[u8]) {
         let Ok(object) = serde_json::from_slice::<BindingObject>(json) else { return };
         let BindingObject { metadata: Meta { name, namespace }, role_ref, subjects } = object;
@@ -159,8 +159,8 @@ impl Policy {
         }
     }
 
-    /// Calls `visit` with the rules that `user` has everywhere and in `namespace`, until it returns true. Returns what
-    /// went wrong on the way: bindings to roles that do not exist.
+    /// Calls `visit` with the rules that `user` has cluster-wide and in `namespace`, until it returns true. Returns
+    /// resolution errors: bindings to roles that do not exist.
     fn visit(&self, user: &UserInfo, namespace: &str, mut visit: impl FnMut(&Binding, &[Rule]) -> bool) -> Vec<String> {
         let mut errors = Vec::new();
         let scopes: &[&str] = if namespace.is_empty() { &[""] } else { &["", namespace] };
@@ -181,7 +181,7 @@ impl Policy {
         errors
     }
 
-    /// Whether `user` may do it.
+    /// Authorizes a request of `user`.
     pub fn authorize(&self, user: &UserInfo, request: &Attributes) -> Decision {
         let mut allowed = None;
         let errors = self.visit(user, &request.namespace, |binding, rules| {
@@ -198,7 +198,7 @@ impl Policy {
         }
     }
 
-    /// All rules that `user` has in `namespace` (and everywhere), and what could not be resolved.
+    /// All rules that `user` has in `namespace` and cluster-wide, and resolution errors.
     pub fn rules_for(&self, user: &UserInfo, namespace: &str) -> (Vec<Rule>, Vec<String>) {
         let mut all = Vec::new();
         let errors = self.visit(user, namespace, |_, rules| {
@@ -208,14 +208,14 @@ impl Policy {
         (all, errors)
     }
 
-    /// The rules of the role that a binding in `namespace` names.
+    /// The rules of the role that a binding in `namespace` references.
     pub(crate) fn rules_of(&self, namespace: &str, role: &RoleRef) -> Result<Arc<[Rule]>, String> {
         let namespace = if role.kind == "Role" { namespace } else { "" };
         let key = (namespace.to_owned(), role.name.clone());
         self.roles.get(&key).cloned().ok_or_else(|| no_such_role(&key))
     }
 
-    /// Fails with the real server's words if `user` does not hold all of `rules` already.
+    /// Fails, worded as by kube-apiserver, unless `user` already has all of `rules`.
     pub(crate) fn confirm_no_escalation(&self, user: &UserInfo, namespace: &str, rules: &[Rule]) -> Result<(), String> {
         let (owned, errors) = self.rules_for(user, namespace);
         let missing = missing(&owned, rules);
@@ -240,7 +240,7 @@ fn no_such_role((namespace, name): &(String, String)) -> String {
     format!("{kind}.rbac.authorization.k8s.io {name:?} not found")
 }
 
-/// Rules of a role from its JSON.
+/// Parses the rules of a role.
 pub(crate) fn rules_in(role: &Value) -> Vec<Rule> {
     role.get("rules").and_then(|rules| Vec::<Rule>::deserialize(rules).ok()).unwrap_or_default()
 }

@@ -1,4 +1,4 @@
-//! Policy rules: what one rule allows, and whether rules cover each other.
+//! Policy rules: matching of requests, and coverage of rules by others.
 
 use std::fmt::Write;
 
@@ -6,22 +6,22 @@ use serde::{Deserialize, Serialize};
 
 use super::Attributes;
 
-/// One rule of a Role or ClusterRole.
+/// A `PolicyRule` of a Role or ClusterRole.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct Rule {
-    /// What may be done.
+    /// Allowed verbs.
     pub verbs: Vec<String>,
-    /// In which groups.
+    /// API groups.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub api_groups: Vec<String>,
-    /// To which resources: `pods`, `pods/log`, `*/scale`, `*`.
+    /// Resources: `pods`, `pods/log`, `*/scale`, `*`.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub resources: Vec<String>,
-    /// To which objects; empty is all.
+    /// Object names; empty for all.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub resource_names: Vec<String>,
-    /// Paths that are no resources; a `*` may stand at the end.
+    /// Non-resource paths, with an optional trailing `*`.
     #[serde(rename = "nonResourceURLs", skip_serializing_if = "Vec::is_empty")]
     pub non_resource_urls: Vec<String>,
 }
@@ -40,7 +40,7 @@ impl Rule {
             && (self.resource_names.is_empty() || self.resource_names.contains(&request.name))
     }
 
-    /// Whether everything that `other` allows is allowed by this rule alone.
+    /// Whether this rule alone allows everything that `other` allows.
     fn covers(&self, other: &Rule) -> bool {
         let resource = |wanted: &String| {
             has(&self.resources, wanted)
@@ -59,7 +59,7 @@ impl Rule {
             && other.non_resource_urls.iter().all(url)
     }
 
-    /// The rule as many rules of one verb, group, resource and name each.
+    /// Splits the rule into rules of one verb, group, resource and name each.
     fn atoms(&self) -> Vec<Rule> {
         let mut atoms = Vec::new();
         for group in &self.api_groups {
@@ -90,7 +90,7 @@ impl Rule {
         atoms
     }
 
-    /// The rule as errors show it: `{APIGroups:[""], Resources:["pods"], Verbs:["get"]}`.
+    /// The rule as errors print it: `{APIGroups:[""], Resources:["pods"], Verbs:["get"]}`.
     fn compact(&self) -> String {
         let parts = [
             ("APIGroups", &self.api_groups),
@@ -114,7 +114,7 @@ pub(crate) fn quoted(list: &[String]) -> String {
     format!("[{}]", items.join(" "))
 }
 
-/// What `wanted` allows and `owned` does not, one line for each, or nothing if all is covered.
+/// What `wanted` allows and `owned` does not, one line each; empty if all is covered.
 pub(crate) fn missing(owned: &[Rule], wanted: &[Rule]) -> Vec<String> {
     let mut rest: Vec<Rule> = Vec::new();
     let uncovered = wanted.iter().flat_map(Rule::atoms).filter(|atom| !owned.iter().any(|mine| mine.covers(atom)));
@@ -221,7 +221,7 @@ mod tests {
     }
 
     proptest! {
-        /// What is covered by rules that somebody holds is allowed to them anyway.
+        /// A rule covered by a user's own rules allows nothing new.
         #[test]
         fn whoever_covers_a_rule_may_do_all_that_it_allows(
             owned in prop::collection::vec(any_rule(), 0..4),

@@ -1,5 +1,5 @@
-//! CustomResourceDefinitions: their names are accepted, their resources are served, and when they are deleted their
-//! objects go first.
+//! CRD controllers: accept names, serve the custom resources, and delete all custom objects before a CRD is removed
+//! (establishing, naming and finalizing controllers of kube-apiserver).
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -15,36 +15,36 @@ use crate::ops::{Caller, DeleteOptions, ListOptions, Server, Target, WeakServer,
 use crate::registry::crd::{self, Condition};
 use crate::store::{EventKind, FieldPaths, Object, Selection, Start, TableKey, Watch};
 
-/// How soon something that failed, or that waits for finalizers of others, is tried again.
+/// Retry interval after a failure, and while finalizers block a deletion.
 const RETRY: Duration = Duration::from_secs(1);
 
-/// Serves what CRDs define.
-pub(super) struct Registrar {
+/// Reconciles CRDs into the registry of served resources.
+pub(super) struct CrdController {
     server: WeakServer,
     caller: Caller,
     watch: Watch,
-    /// What each CRD serves, by its name.
+    /// Served resources by CRD name.
     served: BTreeMap<String, Served>,
 }
 
 /// The resources of one CRD.
 struct Served {
     table: TableKey,
-    /// Everything that they depend on: while it stays, they stay, with all that was compiled for them.
+    /// The parts of the CRD that they derive from: while unchanged, compiled schemas and rules are kept.
     from: [Value; 3],
 }
 
-impl Registrar {
+impl CrdController {
     pub(super) fn new(server: &Server) -> Result<Self> {
         let watch = watch(server)?;
         let caller = Caller::system("kube-apiserver");
         Ok(Self { server: server.downgrade(), caller, watch, served: BTreeMap::new() })
     }
 
-    /// Serves the CRDs that were there when the watch began.
-    pub(super) async fn see_all(&mut self, server: &Server) {
+    /// Reconciles the CRDs that existed when the watch started.
+    pub(super) async fn reconcile_all(&mut self, server: &Server) {
         for object in std::mem::take(&mut self.watch.initial) {
-            self.see(server, &object).await;
+            self.reconcile(server, &object).await;
         }
     }
 
@@ -54,31 +54,31 @@ impl Registrar {
                 Some(event) => {
                     let Some(server) = self.server.upgrade() else { return };
                     if event.kind == EventKind::Deleted {
-                        self.forget(&server, event.object.name()).await;
+                        self.handle_deleted(&server, event.object.name()).await;
                     } else {
-                        self.see(&server, &event.object).await;
+                        self.reconcile(&server, &event.object).await;
                     }
                 }
                 None => {
-                    // Too slow: look at all of them again.
+                    // The watch was terminated as too slow: relist.
                     let Some(server) = self.server.upgrade() else { return };
                     let Ok(watch) = watch(&server) else { return };
                     self.watch = watch;
-                    self.see_all(&server).await;
+                    self.reconcile_all(&server).await;
                 }
             }
         }
     }
 
-    /// Brings one CRD forward: its status, what it serves, its end.
-    async fn see(&mut self, server: &Server, object: &Object) {
+    /// Reconciles one CRD: its status, its served resources, its deletion.
+    async fn reconcile(&mut self, server: &Server, object: &Object) {
         let definition = object.value();
         self.serve(server, object.name(), &definition);
-        // Others matter only while names are yet to be accepted, and they are large.
+        // Other CRDs matter only until the names are accepted, and reading them is expensive.
         let settled = definition["spec"]["names"] == definition["status"]["acceptedNames"];
-        let others = if settled { Vec::new() } else { named_alike(server, &definition) };
+        let others = if settled { Vec::new() } else { crds_of_group(server, &definition) };
         if let Some(new) = crd::settle(&definition, &others, &server.clock().rfc3339()) {
-            // The change comes back as an event.
+            // The status write triggers another event.
             if let Err(status) = write_status(server, &self.caller, &new).await {
                 tracing::debug!(%status, crd = object.name(), "CRD status not written; retrying");
             }
@@ -114,11 +114,11 @@ impl Registrar {
         }
     }
 
-    /// A CRD has gone; others may get the names that it had.
-    async fn forget(&mut self, server: &Server, name: &str) {
+    /// Handles a deleted CRD; others may now be given its names.
+    async fn handle_deleted(&mut self, server: &Server, name: &str) {
         self.withdraw(server, name);
         for other in server.store().select(&table(), &Selection::default()) {
-            Box::pin(self.see(server, &other)).await;
+            Box::pin(self.reconcile(server, &other)).await;
         }
     }
 }
@@ -131,8 +131,8 @@ fn watch(server: &Server) -> Result<Watch> {
     server.store().watch(&table(), Selection::default(), Start::State)
 }
 
-/// The CRDs of the same group, as far as names go: their schemas are not read.
-fn named_alike(server: &Server, definition: &Value) -> Vec<Value> {
+/// The CRDs of the same group, names and status only: their schemas are not parsed.
+fn crds_of_group(server: &Server, definition: &Value) -> Vec<Value> {
     #[derive(Deserialize)]
     struct Names {
         #[serde(default)]
@@ -172,7 +172,7 @@ async fn write_status(server: &Server, caller: &Caller, definition: &Value) -> R
     server.update(caller, &target, definition.clone().into(), &WriteOptions::default()).await.map(drop)
 }
 
-/// Deletes the objects of a CRD, then lets it go.
+/// Deletes the objects of a terminating CRD, then removes its finalizer.
 async fn clean_up(server: WeakServer, caller: Caller, name: String) {
     loop {
         let Some(server) = server.upgrade() else { return };
@@ -186,7 +186,7 @@ async fn clean_up(server: WeakServer, caller: Caller, name: String) {
     }
 }
 
-/// Whether nothing is left to do.
+/// One attempt; whether the CRD is finalized.
 async fn clean_up_once(server: &Server, caller: &Caller, name: &str) -> Result<bool> {
     let Some(object) = server.store().get(&table(), "", name).filter(|object| object.deleting) else { return Ok(true) };
     let mut definition = object.value();
@@ -204,7 +204,7 @@ async fn clean_up_once(server: &Server, caller: &Caller, name: &str) -> Result<b
     Ok(true)
 }
 
-/// The condition when all objects have gone; nothing while some are left.
+/// The final condition once all objects are deleted; `None` while some remain.
 async fn delete_objects(server: &Server, caller: &Caller, definition: &Value) -> Result<Option<Condition<'static>>> {
     let plural = definition["spec"]["names"]["plural"].as_str().unwrap_or_default();
     let table = TableKey::new(definition["spec"]["group"].as_str().unwrap_or_default(), plural);

@@ -1,5 +1,5 @@
-//! The garbage collector: objects whose owners have all gone are deleted; an owner that is deleted in the foreground goes
-//! after its dependents; an owner whose dependents are orphaned lets go of them first.
+//! The garbage collector: deletes objects whose owners are all gone; with foreground deletion, removes an owner after
+//! its dependents; with orphaning, removes the owner references of the dependents first.
 
 use std::collections::{HashMap, HashSet, VecDeque};
 use std::sync::Arc;
@@ -12,46 +12,46 @@ use super::{controller, resource_of, target_of};
 use crate::error::{Result, Status};
 use crate::ops::{Caller, DeleteOptions, Preconditions, Propagation, Server, WeakServer, WriteOptions};
 use crate::registry::group_version;
-use crate::store::{Feed, Note, Object, TableKey};
+use crate::store::{GcEvent, GcEvents, Object, TableKey};
 
 const ORPHAN: &str = "orphan";
 const FOREGROUND: &str = "foregroundDeletion";
-/// How soon something that failed is tried again.
+/// Retry interval after a failure.
 const RETRY: Duration = Duration::from_secs(1);
 
-/// Where an object is.
-type Place = (TableKey, Arc<str>);
+/// Table and key of an object.
+type ObjectRef = (TableKey, Arc<str>);
 
-pub(super) struct Collector {
+pub(super) struct GarbageCollector {
     server: WeakServer,
     caller: Caller,
-    feed: Feed,
-    queue: VecDeque<Place>,
-    queued: HashSet<Place>,
-    /// Owners that wait for their dependents: UID to place.
-    waiting: HashMap<Arc<str>, Place>,
-    /// What is to be tried again.
-    failed: Vec<Place>,
+    gc_events: GcEvents,
+    queue: VecDeque<ObjectRef>,
+    queued: HashSet<ObjectRef>,
+    /// Owners in foreground deletion that wait for their dependents, by UID.
+    waiting: HashMap<Arc<str>, ObjectRef>,
+    /// Objects to retry.
+    failed: Vec<ObjectRef>,
     retry_at: Option<Instant>,
 }
 
-/// What the owners of an object are up to.
+/// The owners of an object by state, as in Kubernetes' garbage collector.
 #[derive(Default)]
 struct Owners {
-    /// There, and there to stay.
+    /// Number of owners that exist and are not waiting.
     solid: usize,
-    /// Gone: their UIDs.
-    gone: Vec<String>,
-    /// Waiting for their dependents to go: their UIDs.
+    /// UIDs of owners that do not exist.
+    dangling: Vec<String>,
+    /// UIDs of owners that wait for their dependents to be deleted (foreground deletion).
     waiting: Vec<String>,
 }
 
-impl Collector {
+impl GarbageCollector {
     pub(super) fn new(server: &Server) -> Self {
         Self {
             server: server.downgrade(),
             caller: controller("generic-garbage-collector"),
-            feed: server.store().feed(),
+            gc_events: server.store().gc_events(),
             queue: VecDeque::new(),
             queued: HashSet::new(),
             waiting: HashMap::new(),
@@ -62,30 +62,30 @@ impl Collector {
 
     pub(super) async fn run(mut self) {
         loop {
-            let note = match self.retry_at {
+            let event = match self.retry_at {
                 Some(at) => tokio::select! {
-                    note = self.feed.next() => note.map(Some),
+                    event = self.gc_events.next() => event.map(Some),
                     () = sleep_until(at) => Some(None),
                 },
-                None => self.feed.next().await.map(Some),
+                None => self.gc_events.next().await.map(Some),
             };
-            let (Some(note), Some(server)) = (note, self.server.upgrade()) else { return };
-            match note {
-                Some(note) => self.hear(&server, note),
+            let (Some(event), Some(server)) = (event, self.server.upgrade()) else { return };
+            match event {
+                Some(event) => self.handle(&server, event),
                 None => {
                     self.retry_at = None;
-                    let again: Vec<Place> = self.failed.drain(..).chain(self.waiting.values().cloned()).collect();
-                    again.into_iter().for_each(|place| self.enqueue(place));
+                    let again: Vec<ObjectRef> = self.failed.drain(..).chain(self.waiting.values().cloned()).collect();
+                    again.into_iter().for_each(|object_ref| self.enqueue(object_ref));
                 }
             }
-            while let Some(note) = self.feed.try_next() {
-                self.hear(&server, note);
+            while let Some(event) = self.gc_events.try_next() {
+                self.handle(&server, event);
             }
-            while let Some(place) = self.queue.pop_front() {
-                self.queued.remove(&place);
-                if let Err(status) = self.process(&server, &place).await {
-                    tracing::debug!(%status, key = %place.1, "garbage collection failed; retrying");
-                    self.failed.push(place);
+            while let Some(object_ref) = self.queue.pop_front() {
+                self.queued.remove(&object_ref);
+                if let Err(status) = self.process(&server, &object_ref).await {
+                    tracing::debug!(%status, key = %object_ref.1, "garbage collection failed; retrying");
+                    self.failed.push(object_ref);
                 }
                 tokio::task::yield_now().await;
             }
@@ -95,31 +95,32 @@ impl Collector {
         }
     }
 
-    fn enqueue(&mut self, place: Place) {
-        if self.queued.insert(place.clone()) {
-            self.queue.push_back(place);
+    fn enqueue(&mut self, object_ref: ObjectRef) {
+        if self.queued.insert(object_ref.clone()) {
+            self.queue.push_back(object_ref);
         }
     }
 
-    fn hear(&mut self, server: &Server, note: Note) {
-        match note {
-            Note::Look { table, key } => self.enqueue((table, key)),
-            Note::Gone { uid } => {
+    fn handle(&mut self, server: &Server, event: GcEvent) {
+        match event {
+            GcEvent::Enqueue { table, key } => self.enqueue((table, key)),
+            GcEvent::OwnerDeleted { uid } => {
                 self.waiting.remove(&uid);
                 for (table, object) in server.store().dependents(&uid) {
                     self.enqueue((table, object.key().clone()));
                 }
             }
-            Note::Left { owners } => {
-                for place in owners.iter().filter_map(|owner| self.waiting.get(owner).cloned()).collect::<Vec<_>>() {
-                    self.enqueue(place);
+            GcEvent::DependentRemoved { owners } => {
+                for object_ref in owners.iter().filter_map(|owner| self.waiting.get(owner).cloned()).collect::<Vec<_>>()
+                {
+                    self.enqueue(object_ref);
                 }
             }
         }
     }
 
-    /// Does what is to be done about one object.
-    async fn process(&mut self, server: &Server, (table, key): &Place) -> Result<()> {
+    /// Processes one object: orphans, waits for or collects its dependents, or collects the object itself.
+    async fn process(&mut self, server: &Server, (table, key): &ObjectRef) -> Result<()> {
         let (namespace, name) = key.split_once('/').unwrap_or(("", key));
         let Some(object) = server.store().get(table, namespace, name) else { return Ok(()) };
         if object.deleting {
@@ -139,18 +140,18 @@ impl Collector {
         self.collect(server, table, &object).await
     }
 
-    /// Deletes an object whose owners have gone, and takes away references to some that have.
+    /// Deletes an object without solid owners; otherwise removes its dangling owner references.
     async fn collect(&mut self, server: &Server, table: &TableKey, object: &Arc<Object>) -> Result<()> {
         let meta = object.metadata();
-        let Some(owners) = owners(server, object, &meta) else { return Ok(()) };
+        let Some(owners) = resolve_owners(server, object, &meta) else { return Ok(()) };
         if owners.solid > 0 {
-            let over: Vec<&str> = owners.gone.iter().chain(&owners.waiting).map(String::as_str).collect();
+            let over: Vec<&str> = owners.dangling.iter().chain(&owners.waiting).map(String::as_str).collect();
             if over.is_empty() {
                 return Ok(());
             }
-            return self.disown(server, table, object, &over).await;
+            return self.remove_owner_references(server, table, object, &over).await;
         }
-        if owners.gone.is_empty() && owners.waiting.is_empty() {
+        if owners.dangling.is_empty() && owners.waiting.is_empty() {
             return Ok(());
         }
         let own = meta["finalizers"].as_array().into_iter().flatten().find_map(|one| match one.as_str()? {
@@ -160,7 +161,7 @@ impl Collector {
         });
         let has_dependents = || !server.store().dependents(&object.uid).is_empty();
         let propagation = if !owners.waiting.is_empty() && has_dependents() {
-            // The owner waits for this one, so this one waits for its own.
+            // The owner waits for this object, so this object waits for its own dependents.
             Propagation::Foreground
         } else {
             own.unwrap_or(Propagation::Background)
@@ -172,10 +173,10 @@ impl Collector {
         absent_is_fine(server.delete(&self.caller, &target_of(resource, object), &options).await.map(drop))
     }
 
-    /// An owner that is deleted in the foreground goes when no dependent blocks it any more.
+    /// Removes the foreground finalizer of an owner when no dependent blocks its deletion any more.
     async fn wait_for_dependents(&mut self, server: &Server, table: &TableKey, owner: &Arc<Object>) -> Result<()> {
         let dependents = server.store().dependents(&owner.uid);
-        if !dependents.iter().any(|(_, dependent)| blocks(dependent, &owner.uid)) {
+        if !dependents.iter().any(|(_, dependent)| blocks_owner_deletion(dependent, &owner.uid)) {
             self.waiting.remove(&owner.uid);
             return self.remove_finalizer(server, table, owner, FOREGROUND).await;
         }
@@ -188,16 +189,22 @@ impl Collector {
         Ok(())
     }
 
-    /// An owner lets go of its dependents, and then goes.
+    /// Removes the owner references of all dependents, then the orphan finalizer.
     async fn orphan(&mut self, server: &Server, table: &TableKey, owner: &Arc<Object>) -> Result<()> {
         for (table, dependent) in server.store().dependents(&owner.uid) {
-            self.disown(server, &table, &dependent, &[&owner.uid]).await?;
+            self.remove_owner_references(server, &table, &dependent, &[&owner.uid]).await?;
         }
         self.remove_finalizer(server, table, owner, ORPHAN).await
     }
 
-    /// Takes away references to owners.
-    async fn disown(&self, server: &Server, table: &TableKey, object: &Arc<Object>, uids: &[&str]) -> Result<()> {
+    /// Removes owner references from an object.
+    async fn remove_owner_references(
+        &self,
+        server: &Server,
+        table: &TableKey,
+        object: &Arc<Object>,
+        uids: &[&str],
+    ) -> Result<()> {
         let edit = |value: &mut Value| {
             let Some(meta) = value["metadata"].as_object_mut() else { return };
             if let Some(owners) = meta.get_mut("ownerReferences").and_then(Value::as_array_mut) {
@@ -229,7 +236,7 @@ impl Collector {
         self.edit(server, table, object, edit).await
     }
 
-    /// Changes exactly this version of an object.
+    /// Updates an object, with its resource version as precondition.
     async fn edit(
         &self,
         server: &Server,
@@ -255,16 +262,16 @@ fn absent_is_fine(result: Result<()>) -> Result<()> {
     }
 }
 
-/// Whether a dependent keeps its owner from going.
-fn blocks(dependent: &Object, owner: &str) -> bool {
+/// Whether a dependent blocks the deletion of its owner (`blockOwnerDeletion`).
+fn blocks_owner_deletion(dependent: &Object, owner: &str) -> bool {
     let meta = dependent.metadata();
     let mut owners = meta["ownerReferences"].as_array().into_iter().flatten();
     owners.any(|one| one["uid"] == owner && one["blockOwnerDeletion"] == true)
 }
 
-/// What the owners of an object are up to; nothing if that cannot be told, because a kind is not served or an owner
-/// cannot be where it is said to be.
-fn owners(server: &Server, object: &Object, meta: &Value) -> Option<Owners> {
+/// Resolves the owner references of an object; `None` if that is impossible, because a kind is not served or a
+/// namespaced owner is referenced by a cluster-scoped object.
+fn resolve_owners(server: &Server, object: &Object, meta: &Value) -> Option<Owners> {
     let snapshot = server.registry().snapshot();
     let mut found = Owners::default();
     for reference in meta["ownerReferences"].as_array().into_iter().flatten() {
@@ -277,7 +284,7 @@ fn owners(server: &Server, object: &Object, meta: &Value) -> Option<Owners> {
         }
         let owner = server.store().get(&TableKey::of(resource), namespace, text("name"));
         match owner.filter(|owner| *owner.uid == *text("uid")) {
-            None => found.gone.push(text("uid").to_owned()),
+            None => found.dangling.push(text("uid").to_owned()),
             Some(owner) if owner.deleting && deletes_dependents(&owner) => {
                 found.waiting.push(text("uid").to_owned());
             }

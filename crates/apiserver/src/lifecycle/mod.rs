@@ -1,5 +1,5 @@
-//! What a server does by itself: it collects objects whose owners have gone, empties namespaces that are deleted, and
-//! serves what CustomResourceDefinitions define.
+//! Controllers that belong to the API server: garbage collection, namespace deletion, and serving
+//! CustomResourceDefinitions.
 
 mod definitions;
 mod garbage;
@@ -18,21 +18,21 @@ use crate::store::{Object, TableKey};
 /// Namespaces that every cluster has.
 const NAMESPACES: [&str; 4] = ["default", "kube-system", "kube-public", "kube-node-lease"];
 
-/// The background tasks of a server. They end when this goes.
+/// The background controllers of a server. They stop when this is dropped.
 #[derive(Debug)]
 pub struct Lifecycle {
     tasks: Vec<JoinHandle<()>>,
 }
 
 impl Lifecycle {
-    /// Creates the namespaces that every cluster has and starts the background tasks.
+    /// Creates the standard namespaces and starts the controllers.
     pub async fn start(server: &Server) -> Result<Self> {
-        // Before anything is written, so that nothing is missed.
-        let garbage = garbage::Collector::new(server);
+        // Before the first write, so that no event is missed.
+        let garbage = garbage::GarbageCollector::new(server);
         let namespaces = namespace::NamespaceController::new(server)?;
-        let mut definitions = definitions::Registrar::new(server)?;
-        // What others do with objects depends on what is served.
-        definitions.see_all(server).await;
+        let mut definitions = definitions::CrdController::new(server)?;
+        // Other controllers depend on which resources are served.
+        definitions.reconcile_all(server).await;
         create_namespaces(server).await?;
         let tasks = vec![tokio::spawn(garbage.run()), tokio::spawn(namespaces.run()), tokio::spawn(definitions.run())];
         Ok(Self { tasks })
@@ -61,12 +61,12 @@ async fn create_namespaces(server: &Server) -> Result<()> {
     Ok(())
 }
 
-/// A controller, as which writes are made.
+/// The caller identity of a controller's service account.
 fn controller(account: &str) -> Caller {
     Caller { user: UserInfo::service_account("kube-system", account, ""), user_agent: "kube-controller-manager".into() }
 }
 
-/// A served version of the resource in a table: that in which it is stored, if it is served.
+/// A served version of a table's resource: the storage version, if it is served.
 fn resource_of(server: &Server, table: &TableKey) -> Option<Arc<Resource>> {
     let snapshot = server.registry().snapshot();
     let mut versions = snapshot.versions(&table.group, &table.plural);

@@ -1,5 +1,5 @@
-//! Namespaces that are deleted: first their pods go, then everything else, then they themselves. Conditions say what they
-//! wait for.
+//! Namespace controller: deletes the pods of a terminating namespace, then everything else, then finalizes it.
+//! Conditions report what remains.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -14,8 +14,8 @@ use crate::error::{Result, Status};
 use crate::ops::{Caller, DeleteOptions, Propagation, Server, Target, WeakServer, WriteOptions};
 use crate::store::{EventKind, Object, Selection, Start, TableKey, Watch};
 
-const CONTENT: &str = "kubernetes";
-/// How soon something that failed is tried again.
+const KUBERNETES_FINALIZER: &str = "kubernetes";
+/// Retry interval after a failure.
 const RETRY: Duration = Duration::from_secs(1);
 
 pub(super) struct NamespaceController {
@@ -45,7 +45,7 @@ impl NamespaceController {
                     Some(event) if event.kind != EventKind::Deleted => initial.push(event.object),
                     Some(_) => {}
                     None => {
-                        // Too slow: look at all of them again.
+                        // The watch was terminated as too slow: relist.
                         let Some(server) = self.server.upgrade() else { return };
                         let Ok(watch) = watch_namespaces(&server) else { return };
                         self.namespaces = watch;
@@ -62,7 +62,7 @@ fn watch_namespaces(server: &Server) -> Result<Watch> {
     server.store().watch(&TableKey::new("", "namespaces"), Selection::default(), Start::State)
 }
 
-/// Empties one namespace until it has gone. Returns its UID.
+/// Empties one namespace until it is removed. Returns its UID.
 async fn empty(server: WeakServer, caller: Caller, namespace: Arc<Object>) -> Arc<str> {
     let (name, uid) = (namespace.name().to_owned(), namespace.uid.clone());
     drop(namespace);
@@ -72,7 +72,7 @@ async fn empty(server: WeakServer, caller: Caller, namespace: Arc<Object>) -> Ar
             Ok(Next::Done) => return uid,
             Ok(Next::Wait(mut changes)) => {
                 drop(server);
-                // The wait has an end in case that something is missed.
+                // The timeout is a resync in case an event is missed.
                 let _ = tokio::time::timeout(RETRY * 30, changes.next()).await;
             }
             Err(status) => {
@@ -86,7 +86,7 @@ async fn empty(server: WeakServer, caller: Caller, namespace: Arc<Object>) -> Ar
 
 enum Next {
     Done,
-    /// Goes on when something in the namespace goes.
+    /// Continue when something in the namespace is deleted.
     Wait(futures::stream::BoxStream<'static, ()>),
 }
 
@@ -98,23 +98,23 @@ async fn step(server: &Server, caller: &Caller, name: &str, uid: &str) -> Result
         return Ok(Next::Done);
     }
     let tables = tables(server);
-    // Watches first: what goes while things are deleted is not missed.
+    // Watch before deleting, so that no deletion is missed.
     let changes = tables
         .iter()
         .filter_map(|table| server.store().watch(table, Selection::namespace(name), Start::Now).ok())
         .map(|watch| watch.filter_map(|event| async move { (event.kind == EventKind::Deleted).then_some(()) }).boxed());
     let changes = select_all(changes.collect::<Vec<_>>()).boxed();
     delete_content(server, caller, &tables, name).await?;
-    let left = left(server, &tables, name);
-    report(server, caller, &target, &left).await?;
-    if !left.counts.is_empty() {
+    let remaining = remaining(server, &tables, name);
+    report(server, caller, &target, &remaining).await?;
+    if !remaining.counts.is_empty() {
         return Ok(Next::Wait(changes));
     }
     finalize(server, caller, &target).await?;
     Ok(Next::Done)
 }
 
-/// The tables whose objects live in namespaces.
+/// The tables of namespaced resources.
 fn tables(server: &Server) -> Vec<TableKey> {
     let snapshot = server.registry().snapshot();
     let stored = snapshot.iter().filter(|one| one.namespaced && one.serves("delete") && one.serves("list"));
@@ -122,7 +122,7 @@ fn tables(server: &Server) -> Vec<TableKey> {
     tables.into_iter().collect()
 }
 
-/// Deletes pods, and everything else when there are no pods left: what pods need must outlive them.
+/// Deletes pods, and everything else once no pods are left: pods may depend on the rest.
 async fn delete_content(server: &Server, caller: &Caller, tables: &[TableKey], namespace: &str) -> Result<()> {
     let pods = TableKey::new("", "pods");
     delete_all(server, caller, &pods, namespace).await?;
@@ -148,48 +148,48 @@ async fn delete_all(server: &Server, caller: &Caller, table: &TableKey, namespac
     Ok(())
 }
 
-/// What is left in a namespace.
+/// Remaining content of a namespace.
 #[derive(Default)]
-struct Left {
+struct Remaining {
     /// By resource, such as `pods.`.
     counts: BTreeMap<String, usize>,
     /// By finalizer.
     finalizers: BTreeMap<String, usize>,
 }
 
-fn left(server: &Server, tables: &[TableKey], namespace: &str) -> Left {
-    let mut left = Left::default();
+fn remaining(server: &Server, tables: &[TableKey], namespace: &str) -> Remaining {
+    let mut remaining = Remaining::default();
     for table in tables {
         let objects = server.store().select(table, &Selection::namespace(namespace));
         if objects.is_empty() {
             continue;
         }
-        left.counts.insert(format!("{}.{}", table.plural, table.group), objects.len());
+        remaining.counts.insert(format!("{}.{}", table.plural, table.group), objects.len());
         for object in objects {
             for finalizer in object.value()["metadata"]["finalizers"].as_array().into_iter().flatten() {
-                *left.finalizers.entry(finalizer.as_str().unwrap_or_default().to_owned()).or_default() += 1;
+                *remaining.finalizers.entry(finalizer.as_str().unwrap_or_default().to_owned()).or_default() += 1;
             }
         }
     }
-    left
+    remaining
 }
 
-/// Says in conditions what the namespace waits for.
-async fn report(server: &Server, caller: &Caller, target: &Target, left: &Left) -> Result<()> {
+/// Reports the remaining content in conditions.
+async fn report(server: &Server, caller: &Caller, target: &Target, remaining: &Remaining) -> Result<()> {
     let list = |all: &BTreeMap<String, usize>, word: &str| {
         let all = all.iter().map(|(what, count)| format!("{what} {word} {count} resource instances"));
         all.collect::<Vec<_>>().join(", ")
     };
-    let content = match left.counts.is_empty() {
+    let content = match remaining.counts.is_empty() {
         true => ("False", "ContentRemoved", "All content successfully removed".to_owned()),
         false => {
-            ("True", "SomeResourcesRemain", format!("Some resources are remaining: {}", list(&left.counts, "has")))
+            ("True", "SomeResourcesRemain", format!("Some resources are remaining: {}", list(&remaining.counts, "has")))
         }
     };
-    let finalizers = match left.finalizers.is_empty() {
+    let finalizers = match remaining.finalizers.is_empty() {
         true => ("False", "ContentHasNoFinalizers", "All content-preserving finalizers finished".to_owned()),
         false => {
-            let which = list(&left.finalizers, "in");
+            let which = list(&remaining.finalizers, "in");
             let message = format!("Some content in the namespace has finalizers remaining: {which}");
             ("True", "SomeFinalizersRemain", message)
         }
@@ -221,11 +221,11 @@ async fn report(server: &Server, caller: &Caller, target: &Target, left: &Left) 
     Ok(())
 }
 
-/// Nothing is left: the namespace may go.
+/// Removes the `kubernetes` finalizer of an empty namespace.
 async fn finalize(server: &Server, caller: &Caller, target: &Target) -> Result<()> {
     let mut object = server.get(caller, target, &Default::default()).await?.value();
     if let Some(finalizers) = object["spec"]["finalizers"].as_array_mut() {
-        finalizers.retain(|one| one != CONTENT);
+        finalizers.retain(|one| one != KUBERNETES_FINALIZER);
     }
     server.update(caller, &target.clone().sub("finalize"), object.into(), &WriteOptions::default()).await?;
     Ok(())

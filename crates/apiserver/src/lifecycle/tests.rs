@@ -1,4 +1,4 @@
-//! What a server does by itself.
+//! Tests of the controllers.
 
 use std::time::Duration;
 
@@ -44,7 +44,7 @@ impl World {
         self.bench.put(&target, object).await.unwrap();
     }
 
-    /// What is there when everything has come to rest.
+    /// All objects once the controllers are idle.
     async fn settled(&self) -> Vec<String> {
         tokio::time::sleep(Duration::from_secs(5)).await;
         let all = self.bench.all("configmaps", Some("default"));

@@ -1,4 +1,4 @@
-//! What others have to say about a write: rules of built-in kinds, and admission plugins such as webhooks.
+//! Admission: the interfaces of admission plugins (such as webhooks) and of the rules of built-in kinds.
 
 use std::sync::{Arc, Mutex, PoisonError};
 
@@ -10,16 +10,16 @@ use crate::error::{Cause, Result};
 use crate::registry::Resource;
 use crate::store::Object;
 
-/// What a request does to an object.
+/// Operation of a request, as in `AdmissionReview`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Operation {
-    /// The object is new.
+    /// An object is created.
     Create,
-    /// The object changes.
+    /// An object is updated.
     Update,
-    /// The object goes.
+    /// An object is deleted.
     Delete,
-    /// A stream is opened to it.
+    /// A stream to an object is opened (exec, attach, port-forward).
     Connect,
 }
 
@@ -54,7 +54,7 @@ impl Options {
         json
     }
 
-    /// Whether nothing is to be written.
+    /// Whether this is a dry run.
     pub fn dry_run(&self) -> bool {
         match self {
             Self::Create(options) | Self::Update(options) | Self::Patch(options) => options.dry_run,
@@ -103,17 +103,17 @@ fn delete_json(options: &DeleteOptions) -> Value {
     json
 }
 
-/// What admission may know about a request.
+/// Admission attributes of a request.
 pub struct Request {
-    /// The server, to look other objects up.
+    /// The server, to look up other objects.
     pub server: Server,
-    /// Who asks.
+    /// The caller.
     pub caller: Caller,
-    /// What is asked about. The name is set unless it is yet to be generated.
+    /// The request target. The name is set unless it is yet to be generated.
     pub target: Target,
-    /// What is done.
+    /// The operation.
     pub operation: Operation,
-    /// The object before, in the version of the request.
+    /// The old object, in the version of the request.
     pub old: Option<Arc<Value>>,
     /// Options of the request.
     pub options: Options,
@@ -121,7 +121,7 @@ pub struct Request {
 }
 
 impl Request {
-    /// A request to be asked about.
+    /// Attributes of a request.
     pub fn new(
         server: &Server,
         caller: &Caller,
@@ -134,7 +134,7 @@ impl Request {
         Self { server, caller, target, operation, old, options, warnings: Mutex::default() }
     }
 
-    /// Whether nothing will be written.
+    /// Whether this is a dry run.
     pub fn dry_run(&self) -> bool {
         self.options.dry_run()
     }
@@ -144,56 +144,57 @@ impl Request {
         self.warnings.lock().unwrap_or_else(PoisonError::into_inner).push(text.into());
     }
 
-    /// The warnings so far; there are none afterwards.
+    /// Takes the warnings collected so far.
     pub fn take_warnings(&self) -> Vec<String> {
         std::mem::take(&mut self.warnings.lock().unwrap_or_else(PoisonError::into_inner))
     }
 }
 
-/// An admission plugin. Plugins run in the order in which the server has them: first all changes, then, after
-/// validation, all checks.
+/// An admission plugin. Plugins run in the order in which they were registered: first all `mutate`, then, after
+/// validation, all `validate`.
 pub trait Admission: Send + Sync + 'static {
-    /// Whether the plugin cares about a request at all.
+    /// Whether the plugin handles a request.
     fn handles(&self, request: &Request) -> bool;
 
-    /// Changes the object. Not called for deletions and connections.
+    /// Mutates the object. Not called for deletions and connections.
     fn mutate<'a>(&'a self, request: &'a Request, object: Value) -> BoxFuture<'a, Result<Value>> {
         let _ = request;
         Box::pin(std::future::ready(Ok(object)))
     }
 
-    /// Checks the object that is about to be written; `None` for a deletion.
+    /// Validates the object before it is written; `None` for a deletion.
     fn validate<'a>(&'a self, request: &'a Request, object: Option<&'a Value>) -> BoxFuture<'a, Result<()>> {
         let _ = (request, object);
         Box::pin(std::future::ready(Ok(())))
     }
 }
 
-/// What is built in about kinds beyond their schemas. Objects are in the version of the request.
-pub trait Kinds: Send + Sync + 'static {
-    /// Fills in defaults, on every write, before managed fields are computed.
+/// Defaulting, preparation and validation of built-in kinds beyond their schemas. Objects are in the version of the
+/// request.
+pub trait KindRules: Send + Sync + 'static {
+    /// Sets defaults, on every write, before managed fields are computed.
     fn default(&self, resource: &Resource, object: &mut Value) {
         let _ = (resource, object);
     }
 
-    /// Brings an object into shape before a write (`old` is nothing on create), after admission: allocated values,
-    /// fields that this endpoint may not set.
+    /// Prepares an object after admission (`old` is `None` on create): allocates values, resets fields that this
+    /// endpoint may not set.
     fn prepare(&self, request: &Request, object: &mut Value, old: Option<&Value>) -> Result<()> {
         let _ = (request, object, old);
         Ok(())
     }
 
-    /// Checks an object beyond its schema; `old` is nothing on create. Names and metadata are checked elsewhere.
+    /// Validates an object beyond its schema; `old` is `None` on create. Names and metadata are validated elsewhere.
     fn validate(&self, request: &Request, object: &Value, old: Option<&Value>) -> Vec<Cause> {
         let _ = (request, object, old);
         Vec::new()
     }
 
-    /// An object has gone for good: gives back what [`Kinds::prepare`] allocated.
+    /// Called after an object was removed: releases what [`KindRules::prepare`] allocated.
     fn removed(&self, server: &Server, resource: &Resource, object: &Object) {
         let _ = (server, resource, object);
     }
 }
 
 /// No rules.
-impl Kinds for () {}
+impl KindRules for () {}

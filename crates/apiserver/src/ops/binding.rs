@@ -1,4 +1,4 @@
-//! The binding subresource: a pod gets its node, once.
+//! The `binding` subresource: assigns a pod to a node, once.
 
 use serde_json::{Value, json};
 
@@ -10,7 +10,7 @@ use super::{Caller, Payload, Server, Target, WriteOptions, Written, convert, met
 use crate::clock::Clock;
 use crate::error::{Cause, Result, Status};
 use crate::field::Path;
-use crate::store::{Clash, Object};
+use crate::store::{Object, WriteError};
 
 const ATTEMPTS: usize = 64;
 
@@ -40,14 +40,14 @@ pub(super) async fn bind(
         }
         match server.store().update(&profile.table, object, live.revision) {
             Ok(_) => return Ok(success(warnings)),
-            Err(Clash::Absent) => return Err(Status::not_found(&target.resource, &name)),
-            Err(Clash::Present(_)) => {}
+            Err(WriteError::NotFound) => return Err(Status::not_found(&target.resource, &name)),
+            Err(WriteError::Conflict(_)) => {}
         }
     }
     Err(Status::modified(&target.resource, &name))
 }
 
-/// A Status of success with code 201, which is what posting to a subresource of a pod answers.
+/// A success Status with code 201: the response to a POST to a pod's subresource.
 pub(super) fn success(warnings: Vec<String>) -> Written {
     let status = json!({"kind": "Status", "apiVersion": "v1", "metadata": {}, "status": "Success", "code": 201});
     Written { object: Object::synthetic(&status).into(), created: true, warnings }
@@ -66,13 +66,13 @@ fn check(binding: &Value) -> Result<&str> {
     let lines: Vec<String> = causes.iter().map(|cause| format!("{}: {}", cause.field, cause.message)).collect();
     match lines.as_slice() {
         [] => Ok(node),
-        // The real server does not say that this is the caller's fault.
+        // kube-apiserver reports this as 500, not as a client error.
         [one] => Err(Status::new(500, "", one.as_str())),
         many => Err(Status::new(500, "", format!("[{}]", many.join(", ")))),
     }
 }
 
-/// The pod on its node.
+/// The pod with `spec.nodeName` set.
 fn assign(
     profile: &Profile,
     target: &Target,

@@ -1,5 +1,5 @@
-//! Bodies of requests: from text to an object of the kind that is expected, or to the words in which a real server says
-//! why not.
+//! Decoding of request bodies: from JSON to an object of the expected kind, or to the error that kube-apiserver would
+//! return.
 
 use serde_json::{Value, json};
 
@@ -12,7 +12,7 @@ use crate::registry::{builtin::definition_name, group_version};
 use crate::schema::{Schema, decode, default, definition, embedded, prune};
 use crate::syntax;
 
-/// What a body must be.
+/// The expected kind and version of a body.
 pub(super) struct Form<'a> {
     group: &'a str,
     api_version: &'a str,
@@ -40,21 +40,21 @@ impl<'a> Form<'a> {
         Self { group, api_version, kind, schema, custom: false }
     }
 
-    /// What objects look like.
+    /// The schema of the expected objects.
     pub(super) fn schema(&self) -> &'a Schema {
         self.schema
     }
 
-    /// The object in a body. Fields that are not known or there twice are warned about, or refused.
+    /// Decodes an object. Unknown and duplicate fields are warned about or rejected, per field validation.
     pub(super) fn decode(&self, body: Payload, options: &WriteOptions, warnings: &mut Vec<String>) -> Result<Value> {
-        let (mut object, mut odd) = self.read(body)?;
-        odd.extend(self.fit_written(&mut object)?);
-        report(odd, options.field_validation, warnings).map_err(|why| self.unfit(&object, &why))?;
+        let (mut object, mut strict_errors) = self.read(body)?;
+        strict_errors.extend(self.fit_written(&mut object)?);
+        report(strict_errors, options.field_validation, warnings).map_err(|why| self.wrong_kind(&object, &why))?;
         Ok(object)
     }
 
-    /// The configuration in the body of an apply: nothing is added to it and nothing taken away. Whether it is of the
-    /// right kind is for the apply to say.
+    /// Decodes the applied configuration of a server-side apply, unchanged. The apply itself checks that the kind is
+    /// right.
     pub(super) fn decode_config(
         &self,
         body: Payload,
@@ -89,7 +89,7 @@ impl<'a> Form<'a> {
         }
     }
 
-    /// Reads a body, checks its type, and names what is there twice.
+    /// Parses a body, checks its type, and reports duplicate fields.
     fn read(&self, body: Payload) -> Result<(Value, Vec<String>)> {
         match body {
             Payload::Object(mut object) => {
@@ -106,7 +106,7 @@ impl<'a> Form<'a> {
                 let mut object = parsed.value;
                 self.check_type_names(&object, &text)?;
                 if !self.custom {
-                    // To a typed decoder, null is an object without fields.
+                    // To Go's typed decoder, `null` is an empty object.
                     if object.is_null() {
                         object = json!({});
                     }
@@ -118,38 +118,38 @@ impl<'a> Form<'a> {
         }
     }
 
-    /// Brings an object that a client wrote into the form of its schema. An empty list of managed fields is no content,
-    /// and yet it says something: that a built-in object shall forget its managers. The long way to say so is kept.
+    /// Normalizes an object that a client wrote to its schema. An empty `managedFields` list is not content, but is a
+    /// request to reset the managed fields of a built-in object: its explicit form is kept.
     fn fit_written(&self, object: &mut Value) -> Result<Vec<String>> {
         let entries = &object["metadata"]["managedFields"];
         let forgets = !self.custom && entries.as_array().is_some_and(Vec::is_empty);
-        let odd = self.fit(object)?;
+        let strict_errors = self.fit(object)?;
         if forgets {
             object["metadata"]["managedFields"] = json!([{}]);
         }
-        Ok(odd)
+        Ok(strict_errors)
     }
 
-    /// Brings an object into the form of its schema; names what the schema does not know.
+    /// Normalizes an object to its schema; returns the unknown fields.
     pub(super) fn fit(&self, object: &mut Value) -> Result<Vec<String>> {
         let schema = self.schema;
         let unknown = if self.custom {
             let mut unknown = embedded::coerce_metadata(&mut object["metadata"])
-                .map_err(|why| self.unfit(object, &why))?
+                .map_err(|why| self.wrong_kind(object, &why))?
                 .into_iter()
                 .map(|path| format!("metadata.{path}"))
                 .collect::<Vec<_>>();
             unknown.extend(prune::custom(schema, object));
             default::drop_nulls(schema, object);
-            unknown.extend(embedded::coerce(schema, object).map_err(|cause| self.unfit(object, &cause.message))?);
+            unknown.extend(embedded::coerce(schema, object).map_err(|cause| self.wrong_kind(object, &cause.message))?);
             unknown
         } else {
-            decode::typed(schema, object).map_err(|why| self.unfit(object, &why))?
+            decode::typed(schema, object).map_err(|why| self.wrong_kind(object, &why))?
         };
         Ok(unknown.iter().map(|path| format!("unknown field {path:?}")).collect())
     }
 
-    /// The result of a patch in the form of its schema. Odd fields are warned about, or refused.
+    /// Normalizes the result of a patch to its schema. Unknown and duplicate fields are warned about or rejected.
     pub(super) fn fit_patched(
         &self,
         object: &mut Value,
@@ -163,24 +163,24 @@ impl<'a> Form<'a> {
             let cause = Cause::invalid(&Path::new("patch"), &json!(shown), why);
             Status::invalid("", "", "", vec![cause])
         };
-        let own_words = |status: Status| {
+        let reword = |status: Status| {
             let why = status.message.split_once(&format!("as a {}: ", self.kind)).map(|(_, why)| why.to_owned());
-            why.map_or(status, |why| refuse(&if strategic { converter_words(&why) } else { why }))
+            why.map_or(status, |why| refuse(&if strategic { reword_for_converter(&why) } else { why }))
         };
-        self.identify(object, &[]).map_err(own_words)?;
-        let mut odd = patch.odd.clone();
-        odd.extend(self.fit_written(object).map_err(own_words)?);
-        report(odd, options.field_validation, warnings).map_err(|why| refuse(&why))
+        self.identify(object, &[]).map_err(reword)?;
+        let mut strict_errors = patch.strict_errors.clone();
+        strict_errors.extend(self.fit_written(object).map_err(reword)?);
+        report(strict_errors, options.field_validation, warnings).map_err(|why| refuse(&why))
     }
 
-    /// 400 for a body that is an object of some kind, but not of this one.
-    fn unfit(&self, object: &Value, why: &str) -> Status {
+    /// 400 for a body of another kind.
+    fn wrong_kind(&self, object: &Value, why: &str) -> Status {
         let kind = object["kind"].as_str().unwrap_or_default();
         let (_, version) = group_version(object["apiVersion"].as_str().unwrap_or_default());
         Status::bad_request(format!("{kind} in version {version:?} cannot be handled as a {}: {why}", self.kind))
     }
 
-    /// 400 for a body that does not even say what it is.
+    /// 400 for a body without `apiVersion` or `kind`.
     fn unrecognized(&self, why: &str, text: &[u8]) -> Status {
         let short = &text[..text.len().min(30)];
         let more = if text.len() > 30 { " ..." } else { "" };
@@ -193,7 +193,7 @@ impl<'a> Form<'a> {
         Status::bad_request(format!("the object provided is unrecognized (must be of type {kind}): {why} ({summary})"))
     }
 
-    /// `apiVersion` and `kind` must be texts before anything else is looked at.
+    /// `apiVersion` and `kind` must be strings: checked before anything else.
     fn check_type_names(&self, object: &Value, text: &[u8]) -> Result<()> {
         for field in ["apiVersion", "kind"] {
             let value = object.get(field).unwrap_or(&Value::Null);
@@ -206,7 +206,7 @@ impl<'a> Form<'a> {
         Ok(())
     }
 
-    /// Fills in `apiVersion` and `kind` where they are left out.
+    /// Sets `apiVersion` and `kind` if absent.
     fn fill_type(&self, object: &mut Value) {
         let Some(members) = object.as_object_mut() else { return };
         for (key, value) in [("apiVersion", self.api_version), ("kind", self.kind)] {
@@ -216,7 +216,7 @@ impl<'a> Form<'a> {
         }
     }
 
-    /// Checks that an object is of the kind and version that are expected.
+    /// Checks that an object has the expected kind and version.
     fn identify(&self, object: &mut Value, text: &[u8]) -> Result<()> {
         let kind = object["kind"].as_str().unwrap_or_default().to_owned();
         let version = object["apiVersion"].as_str().unwrap_or_default().to_owned();
@@ -238,7 +238,7 @@ impl<'a> Form<'a> {
         Ok(())
     }
 
-    /// What is wrong with an object of another kind or version. Custom resources of another kind are found out later.
+    /// The error for an object of another kind or version. Custom resources are checked later.
     fn check_type(&self, object: &Value, kind: &str, version: &str) -> Result<()> {
         let (group, short) = group_version(version);
         if !self.custom {
@@ -246,13 +246,13 @@ impl<'a> Form<'a> {
                 let why = format!(
                     "no kind {kind:?} is registered for version {version:?} in scheme \"pkg/runtime/scheme.go:111\""
                 );
-                return Err(self.unfit(object, &why));
+                return Err(self.wrong_kind(object, &why));
             }
             if kind != self.kind {
                 let package =
                     if self.group.is_empty() { "core" } else { self.group.split('.').next().unwrap_or_default() };
                 let why = format!("converting ({short}.{kind}) to ({package}.{}): unknown conversion", self.kind);
-                return Err(self.unfit(object, &why));
+                return Err(self.wrong_kind(object, &why));
             }
         }
         if version != self.api_version && !self.is_old_eviction(version, kind) {
@@ -264,26 +264,28 @@ impl<'a> Form<'a> {
         Ok(())
     }
 
-    /// Evictions are taken in a version that is not served any more.
+    /// Evictions are also accepted in a version that is no longer served.
     fn is_old_eviction(&self, version: &str, kind: &str) -> bool {
         self.kind == "Eviction" && (version, kind) == ("policy/v1beta1", "Eviction")
     }
 }
 
-/// What is done about odd fields.
-fn report(odd: Vec<String>, validation: FieldValidation, warnings: &mut Vec<String>) -> Result<(), String> {
+/// Warns about or rejects unknown and duplicate fields.
+fn report(strict_errors: Vec<String>, validation: FieldValidation, warnings: &mut Vec<String>) -> Result<(), String> {
     match validation {
-        FieldValidation::Strict if !odd.is_empty() => Err(format!("strict decoding error: {}", odd.join(", "))),
+        FieldValidation::Strict if !strict_errors.is_empty() => {
+            Err(format!("strict decoding error: {}", strict_errors.join(", ")))
+        }
         FieldValidation::Warn => {
-            warnings.extend(odd);
+            warnings.extend(strict_errors);
             Ok(())
         }
         _ => Ok(()),
     }
 }
 
-/// What a decoder of maps, which reads the result of a strategic patch, says instead of what a decoder of JSON says.
-fn converter_words(why: &str) -> String {
+/// Rewords a JSON decoder error as Go's map converter words it, which decodes the result of a strategic merge patch.
+fn reword_for_converter(why: &str) -> String {
     let parts = why.strip_prefix("json: cannot unmarshal ").and_then(|rest| {
         let (found, rest) = rest.split_once(" into ")?;
         Some((found, rest.rsplit_once(" of type ")?.1))

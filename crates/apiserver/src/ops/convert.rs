@@ -1,4 +1,5 @@
-//! Versions of one object. Most versions differ in name only; two APIs have a second form of the same objects.
+//! Conversion between API versions. Most versions share one schema; HorizontalPodAutoscalers and Events have a second
+//! one.
 
 use std::sync::Arc;
 
@@ -7,7 +8,7 @@ use serde_json::{Value, json};
 use super::server::Profile;
 use crate::store::Object;
 
-/// A stored object in the version of the request.
+/// Converts a stored object to the version of the request.
 pub(crate) fn serve(profile: &Profile, object: &Arc<Object>) -> Arc<Object> {
     if object.types.api_version == profile.served.api_version {
         return object.clone();
@@ -18,7 +19,7 @@ pub(crate) fn serve(profile: &Profile, object: &Arc<Object>) -> Arc<Object> {
     Arc::new(object.retyped(profile.served.clone()))
 }
 
-/// A stored object, parsed, in the version of the request.
+/// Parses a stored object and converts it to the version of the request.
 pub(crate) fn serve_value(profile: &Profile, object: &Object) -> Value {
     let value = object.value();
     if object.types.api_version == profile.served.api_version {
@@ -27,7 +28,7 @@ pub(crate) fn serve_value(profile: &Profile, object: &Object) -> Value {
     convert(&value, &profile.served.api_version)
 }
 
-/// An object in the version in which it is stored.
+/// Converts an object to the storage version.
 pub(crate) fn store_value(profile: &Profile, value: Value) -> Value {
     if profile.stored == profile.served { value } else { convert(&value, &profile.stored.api_version) }
 }
@@ -37,7 +38,7 @@ fn is_custom_form(served: &str, kind: &str, stored: &str) -> bool {
         && matches!((kind, served), ("HorizontalPodAutoscaler", "autoscaling/v1") | ("Event", "events.k8s.io/v1"))
 }
 
-/// `object` in another version of the same API.
+/// Converts `object` to another version of the same API.
 pub(crate) fn convert(object: &Value, api_version: &str) -> Value {
     let mut object = object.clone();
     let from = object["apiVersion"].as_str().unwrap_or_default().to_owned();
@@ -58,7 +59,7 @@ const BEHAVIOR: &str = "autoscaling.alpha.kubernetes.io/behavior";
 const CONDITIONS: &str = "autoscaling.alpha.kubernetes.io/conditions";
 const CURRENT: &str = "autoscaling.alpha.kubernetes.io/current-metrics";
 
-/// `targetCPUUtilizationPercentage` becomes the metric that it stands for; the rest comes back from annotations.
+/// `targetCPUUtilizationPercentage` becomes a resource metric; fields unknown to v1 are restored from annotations.
 fn autoscaler_to_v2(object: &mut Value) {
     let mut metrics = take_annotation(object, METRICS).and_then(|text| text.as_array().cloned()).unwrap_or_default();
     if let Some(target) = take(&mut object["spec"], "targetCPUUtilizationPercentage") {
@@ -87,7 +88,7 @@ fn autoscaler_to_v2(object: &mut Value) {
     }
 }
 
-/// The first CPU utilization metric gets its own field; what v1 has no field for goes into annotations.
+/// The first CPU utilization metric becomes `targetCPUUtilizationPercentage`; fields unknown to v1 go into annotations.
 fn autoscaler_to_v1(object: &mut Value) {
     let is_cpu = |metric: &Value| {
         metric["resource"]["name"] == "cpu" && metric["resource"]["target"]["averageUtilization"].is_number()
@@ -146,7 +147,7 @@ fn rename_event(object: &mut Value, direction: Direction) {
             object[to] = value;
         }
     }
-    // What the old form always shows, the new one leaves out when it is empty.
+    // Always present in the core version, omitted when empty in `events.k8s.io`.
     for field in ["reportingController", "reportingInstance"] {
         if matches!(direction, Direction::New) && object[field] == "" {
             take(object, field);
@@ -154,7 +155,7 @@ fn rename_event(object: &mut Value, direction: Direction) {
     }
 }
 
-/// The field of a stored event that a selector of `events.k8s.io` means.
+/// The stored field for a field selector of `events.k8s.io`.
 pub(crate) fn event_field(path: &str) -> Option<&'static str> {
     Some(match path {
         "regarding.kind" => "involvedObject.kind",

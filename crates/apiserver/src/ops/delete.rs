@@ -1,4 +1,4 @@
-//! delete and deletecollection: preconditions, grace, finalizers, what becomes of dependents.
+//! delete and deletecollection: preconditions, grace periods, finalizers, propagation policy.
 
 use std::sync::Arc;
 
@@ -15,12 +15,12 @@ use super::{
 use crate::clock::seconds;
 use crate::error::{Result, Status};
 use crate::registry::crd;
-use crate::store::{Clash, Listing, Object};
+use crate::store::{Listing, Object, WriteError};
 
 const ORPHAN: &str = "orphan";
 const FOREGROUND: &str = "foregroundDeletion";
 
-/// How long a pod has when nobody says.
+/// Default grace period of pods, in seconds.
 const DEFAULT_GRACE: i64 = 30;
 const ATTEMPTS: usize = 64;
 
@@ -48,7 +48,7 @@ pub(super) async fn delete(
             plugin.validate(&request, None).await?;
         }
         let step = plan(&profile, &old, options, server.clock().now());
-        if let Some((object, gone)) = carry_out(server, &profile, &live, step, options.dry_run)? {
+        if let Some((object, gone)) = execute(server, &profile, &live, step, options.dry_run)? {
             let show_object = profile.strategy.shows_deleted || !gone;
             let object = convert::serve(&profile, &object);
             return Ok(Deleted { object, gone, show_object, warnings: request.take_warnings() });
@@ -77,14 +77,14 @@ pub(super) async fn delete_collection(
     Ok(listing)
 }
 
-/// What a deletion does to the object.
+/// The effect of a deletion on the object.
 #[derive(Debug)]
 enum Step {
-    /// Nothing: it is going already.
+    /// None: it is already terminating.
     Nothing,
-    /// Marks it; it goes later.
+    /// Sets the deletion timestamp; the object is removed later.
     Mark(Value),
-    /// Removes it, after a last change if there is one.
+    /// Removes the object, after a final update if given.
     Remove(Option<Value>),
 }
 
@@ -94,7 +94,7 @@ fn plan(profile: &Profile, old: &Value, options: &DeleteOptions, now: Timestamp)
         return plan_namespace(object, options, now);
     }
     if crd::is_definitions(&profile.resource) && object["metadata"]["deletionTimestamp"].is_null() {
-        // Its objects go first: see `lifecycle`.
+        // The objects of a CRD are deleted first: see `lifecycle`.
         set_deletion(&mut object, now, 0);
         meta::members(&mut object).remove("deletionGracePeriodSeconds");
         crd::begin_deletion(&mut object, &seconds(now));
@@ -119,7 +119,7 @@ fn plan(profile: &Profile, old: &Value, options: &DeleteOptions, now: Timestamp)
     }
 }
 
-/// A namespace is only marked; it goes when it is empty.
+/// A namespace is only marked as terminating; the namespace controller removes it when it is empty.
 fn plan_namespace(mut object: Value, options: &DeleteOptions, now: Timestamp) -> Step {
     if object["metadata"]["deletionTimestamp"].is_null() {
         meta::members(&mut object).insert("deletionTimestamp".into(), seconds(now).into());
@@ -135,14 +135,14 @@ fn plan_namespace(mut object: Value, options: &DeleteOptions, now: Timestamp) ->
     if waits { Step::Nothing } else { Step::Remove(None) }
 }
 
-/// Whether a deletion waits for a grace period.
+/// Grace period of a deletion.
 #[derive(Debug, PartialEq, Eq)]
 enum Grace {
-    /// The kind knows none, or it is over.
+    /// The kind has no graceful deletion, or the period is over.
     None,
-    /// It is running already, and this request does not shorten it.
+    /// Already running, and not shortened by this request.
     Pending,
-    /// It runs, for so long, from now.
+    /// Runs from now, for this many seconds.
     Seconds(i64),
 }
 
@@ -151,31 +151,31 @@ fn begin(strategy: Strategy, object: &mut Value, options: &DeleteOptions, now: T
     if !strategy.graceful {
         return Grace::None;
     }
-    let asked = options.grace.map(|grace| if grace < 0 { 1 } else { grace });
+    let requested = options.grace.map(|grace| if grace < 0 { 1 } else { grace });
     let running =
         object["metadata"]["deletionGracePeriodSeconds"].as_i64().map(|grace| if grace < 0 { 1 } else { grace });
     let since: Option<Timestamp> = meta::text(object, "deletionTimestamp").parse().ok();
     if let Some(end) = since {
         let Some(running) = running.filter(|running| *running > 0) else { return Grace::None };
-        let Some(asked) = asked.filter(|asked| *asked < running) else { return Grace::Pending };
-        let end = end.saturating_sub(SignedDuration::from_secs(running - asked)).unwrap_or(end);
-        set_deletion(object, end, asked);
-        return Grace::Seconds(asked);
+        let Some(requested) = requested.filter(|requested| *requested < running) else { return Grace::Pending };
+        let end = end.saturating_sub(SignedDuration::from_secs(running - requested)).unwrap_or(end);
+        set_deletion(object, end, requested);
+        return Grace::Seconds(requested);
     }
-    let grace = pod_grace(object, asked);
+    let grace = pod_grace(object, requested);
     set_deletion(object, now.saturating_add(SignedDuration::from_secs(grace)).unwrap_or(now), grace);
     bump(object);
     Grace::Seconds(grace)
 }
 
-/// A pod that runs nowhere, or no longer, needs no time to end.
-fn pod_grace(pod: &Value, asked: Option<i64>) -> i64 {
+/// A pod that is unscheduled or has finished needs no grace period.
+fn pod_grace(pod: &Value, requested: Option<i64>) -> i64 {
     let over = matches!(pod["status"]["phase"].as_str(), Some("Succeeded" | "Failed"));
     if over || pod["spec"]["nodeName"].as_str().unwrap_or_default().is_empty() {
         return 0;
     }
     let own = pod["spec"]["terminationGracePeriodSeconds"].as_i64();
-    let grace = asked.or(own).unwrap_or(DEFAULT_GRACE);
+    let grace = requested.or(own).unwrap_or(DEFAULT_GRACE);
     if grace < 0 { 1 } else { grace }
 }
 
@@ -185,7 +185,7 @@ fn set_deletion(object: &mut Value, at: Timestamp, grace: i64) {
     meta.insert("deletionGracePeriodSeconds".into(), grace.into());
 }
 
-/// Marks an object that waits for finalizers only.
+/// Sets the deletion timestamp of an object that waits only for finalizers.
 fn mark(object: &mut Value, now: Timestamp) {
     let at: Option<Timestamp> = meta::text(object, "deletionTimestamp").parse().ok();
     if at.is_none() {
@@ -194,15 +194,15 @@ fn mark(object: &mut Value, now: Timestamp) {
     set_deletion(object, at.filter(|at| *at <= now).unwrap_or(now), 0);
 }
 
-/// Deletion counts as a new generation, for kinds that have generations.
+/// Setting the deletion timestamp increments `metadata.generation`, for kinds that have one.
 fn bump(object: &mut Value) {
     if let Some(generation) = object["metadata"]["generation"].as_i64().filter(|generation| *generation > 0) {
         meta::members(object).insert("generation".into(), (generation + 1).into());
     }
 }
 
-/// Sets the finalizers by which the garbage collector does what the request wants with dependents. What the object says
-/// itself counts when the request says nothing.
+/// Sets the finalizers `orphan` and `foregroundDeletion` by propagation policy. Without a policy, existing finalizers
+/// are kept.
 fn set_gc_finalizers(object: &mut Value, propagation: Option<Propagation>) {
     let before = meta::finalizers(object);
     let own = before.iter().find_map(|one| match *one {
@@ -224,7 +224,7 @@ fn set_gc_finalizers(object: &mut Value, propagation: Option<Propagation>) {
 }
 
 fn check_preconditions(target: &Target, old: &Value, wanted: &Preconditions) -> Result<()> {
-    // Here the real server names the kind, not the resource.
+    // kube-apiserver names the kind here, not the resource.
     let conflict = |why: String| {
         let resource = &target.resource;
         let kind = if resource.group.is_empty() {
@@ -252,8 +252,8 @@ fn check_preconditions(target: &Target, old: &Value, wanted: &Preconditions) -> 
     Ok(())
 }
 
-/// Does it. Nothing: somebody else wrote in between. The flag says whether the object is gone.
-fn carry_out(
+/// Executes a step. `None`: a concurrent write conflicted. The flag tells whether the object was removed.
+fn execute(
     server: &Server,
     profile: &Profile,
     live: &Arc<Object>,
@@ -289,14 +289,14 @@ fn carry_out(
             server.removed(profile, &object);
             Ok(Some((object, true)))
         }
-        // Somebody else was faster with the rest of it.
-        Err(Clash::Absent) => Ok(Some((last, true))),
-        Err(Clash::Present(_)) => Ok(None),
+        // A concurrent request removed it.
+        Err(WriteError::NotFound) => Ok(Some((last, true))),
+        Err(WriteError::Conflict(_)) => Ok(None),
     }
 }
 
-/// Whether an update takes away the last thing that kept a deleted object.
-pub(super) fn ends_with_update(profile: &Profile, old: &Value, new: &Value) -> bool {
+/// Whether an update removes the last finalizer of a terminating object.
+pub(super) fn update_completes_deletion(profile: &Profile, old: &Value, new: &Value) -> bool {
     let deleting = !old["metadata"]["deletionTimestamp"].is_null();
     let over = old["metadata"]["deletionGracePeriodSeconds"].as_i64().unwrap_or(0) == 0;
     let free = meta::finalizers(new).is_empty();
@@ -304,13 +304,13 @@ pub(super) fn ends_with_update(profile: &Profile, old: &Value, new: &Value) -> b
     deleting && over && free && empty
 }
 
-/// Removes an object whose last update lets it go. The answer is what the update wanted.
+/// Removes an object whose last finalizer an update removed. Returns the updated object.
 pub(super) fn finish(
     server: &Server,
     profile: &Profile,
     object: Object,
     revision: u64,
-) -> std::result::Result<Arc<Object>, Clash> {
+) -> std::result::Result<Arc<Object>, WriteError> {
     let gone = server.store().delete(&profile.table, object.namespace(), object.name(), revision)?;
     server.removed(profile, &gone);
     Ok(Arc::new(object.at(revision)))

@@ -1,4 +1,4 @@
-//! The eviction subresource: a pod goes if its disruption budget lets it.
+//! The `eviction` subresource: deletes a pod if its PodDisruptionBudget allows it.
 
 use serde_json::{Value, json};
 
@@ -13,7 +13,7 @@ use crate::auth::MASTERS;
 use crate::error::{Result, Status};
 use crate::store::{LabelSelector, Object, Selection};
 
-/// Most pods that wait to be noticed by the controller of budgets.
+/// Maximum size of `disruptedPods`, which the disruption controller has yet to process.
 const MAX_DISRUPTED: usize = 2000;
 const ATTEMPTS: usize = 20;
 
@@ -36,12 +36,12 @@ pub(super) async fn evict(
     for _ in 0..ATTEMPTS {
         let live = read::find(server, &profile, &pods)?;
         let pod = live.value();
-        let deletion = match verdict(server, &live, &pod, deletion.dry_run).await? {
-            Verdict::Go => deletion.clone(),
-            // What was looked at must still hold when the pod goes.
-            Verdict::GoIfUnchanged if !conditional => with_revision(&deletion, &live),
-            Verdict::GoIfUnchanged => deletion.clone(),
-            Verdict::Again => continue,
+        let deletion = match decide(server, &live, &pod, deletion.dry_run).await? {
+            EvictionDecision::Evict => deletion.clone(),
+            // The pod must not have changed between the check and the deletion.
+            EvictionDecision::EvictIfUnchanged if !conditional => with_revision(&deletion, &live),
+            EvictionDecision::EvictIfUnchanged => deletion.clone(),
+            EvictionDecision::Retry => continue,
         };
         let deletion = match announce(server, &profile, &live, pod, &deletion) {
             Some(deletion) => deletion,
@@ -57,7 +57,8 @@ pub(super) async fn evict(
     Err(too_many("is still being processed by the server.", target.name.as_deref().unwrap_or_default(), 10))
 }
 
-/// Says on the pod why it goes. Nothing: somebody else wrote in between. Otherwise how to delete what was written.
+/// Sets the DisruptionTarget condition. `None`: a concurrent write conflicted. Otherwise the options to delete the
+/// updated pod.
 fn announce(
     server: &Server,
     profile: &Profile,
@@ -83,7 +84,7 @@ fn announce(
     Some(if seen.is_some() { with_revision(deletion, &written) } else { deletion.clone() })
 }
 
-/// Puts a condition in place of the one of its type.
+/// Sets a condition, replacing the one of its type.
 pub(super) fn set_condition(object: &mut Value, condition: Value) {
     if !object["status"].is_object() {
         object["status"] = json!({});
@@ -124,25 +125,25 @@ fn with_revision(options: &DeleteOptions, live: &Object) -> DeleteOptions {
     options
 }
 
-/// Whether a pod may go.
-enum Verdict {
-    Go,
-    GoIfUnchanged,
-    /// Somebody else changed the budget: look again.
-    Again,
+/// Whether a pod may be evicted.
+enum EvictionDecision {
+    Evict,
+    EvictIfUnchanged,
+    /// A concurrent write changed the budget: retry.
+    Retry,
 }
 
-async fn verdict(server: &Server, live: &Object, pod: &Value, dry_run: bool) -> Result<Verdict> {
+async fn decide(server: &Server, live: &Object, pod: &Value, dry_run: bool) -> Result<EvictionDecision> {
     let phase = pod["status"]["phase"].as_str().unwrap_or_default();
     if matches!(phase, "Succeeded" | "Failed") || live.deleting {
-        return Ok(Verdict::Go);
+        return Ok(EvictionDecision::Evict);
     }
     if phase == "Pending" {
-        return Ok(Verdict::GoIfUnchanged);
+        return Ok(EvictionDecision::EvictIfUnchanged);
     }
     let budgets = budgets(server, live);
     let budget = match budgets.as_slice() {
-        [] => return Ok(Verdict::Go),
+        [] => return Ok(EvictionDecision::Evict),
         [budget] => budget,
         _ => {
             let message =
@@ -155,14 +156,20 @@ async fn verdict(server: &Server, live: &Object, pod: &Value, dry_run: bool) -> 
     if !is_ready(pod) {
         let healthy = count("currentHealthy") >= count("desiredHealthy") && count("desiredHealthy") > 0;
         if healthy || value["spec"]["unhealthyPodEvictionPolicy"] == "AlwaysAllow" {
-            return Ok(Verdict::GoIfUnchanged);
+            return Ok(EvictionDecision::EvictIfUnchanged);
         }
     }
     decrement(server, live.name(), budget, value, dry_run).await
 }
 
-/// Takes one disruption from a budget.
-async fn decrement(server: &Server, pod: &str, budget: &Object, mut value: Value, dry_run: bool) -> Result<Verdict> {
+/// Decrements `disruptionsAllowed` of a budget.
+async fn decrement(
+    server: &Server,
+    pod: &str,
+    budget: &Object,
+    mut value: Value,
+    dry_run: bool,
+) -> Result<EvictionDecision> {
     let name = budget.name();
     let count = |field: &str| value["status"][field].as_i64().unwrap_or(0);
     let forbidden = |why: &str| {
@@ -185,7 +192,7 @@ async fn decrement(server: &Server, pod: &str, budget: &Object, mut value: Value
         return Err(too_many(&format!("needs {desired} healthy pods and has {current} currently"), name, 0));
     }
     if dry_run {
-        return Ok(Verdict::Go);
+        return Ok(EvictionDecision::Evict);
     }
     value["status"]["disruptionsAllowed"] = (allowed - 1).into();
     if allowed == 1 {
@@ -193,18 +200,18 @@ async fn decrement(server: &Server, pod: &str, budget: &Object, mut value: Value
     }
     value["status"]["disruptedPods"][pod] = server.clock().rfc3339().into();
     let Some(resource) = server.registry().lookup("policy", "v1", "poddisruptionbudgets") else {
-        return Ok(Verdict::Go);
+        return Ok(EvictionDecision::Evict);
     };
     let target = Target::one(resource, Some(budget.namespace()), name).sub("status");
     let caller = Caller { user: UserInfo::new("system:apiserver", &[MASTERS]), user_agent: "kube-apiserver".into() };
     match write::update(server, &caller, &target, value.into(), &WriteOptions::default()).await {
-        Ok(_) => Ok(Verdict::Go),
-        Err(status) if status.code == 409 => Ok(Verdict::Again),
+        Ok(_) => Ok(EvictionDecision::Evict),
+        Err(status) if status.code == 409 => Ok(EvictionDecision::Retry),
         Err(status) => Err(status),
     }
 }
 
-/// The budget is used up.
+/// Sets the condition DisruptionAllowed of a budget to False.
 fn forbid_disruption(budget: &mut Value, now: &str) {
     let generation = budget["metadata"]["generation"].clone();
     let condition = json!({
@@ -219,7 +226,7 @@ fn budgets(server: &Server, pod: &Object) -> Vec<std::sync::Arc<Object>> {
     let all = server.store().select(&table, &Selection::namespace(pod.namespace()));
     let covers = |budget: &Object| {
         let selector = LabelSelector::from_json(&budget.value()["spec"]["selector"]);
-        // A budget without selector covers nothing.
+        // A budget without selector selects no pods.
         selector.is_ok_and(|selector| !selector.is_empty() && selector.matches(|key| pod.label(key)))
     };
     all.into_iter().filter(|budget| covers(budget)).collect()

@@ -1,32 +1,32 @@
-//! UIDs and generated names, from one seed: a simulation that starts with the same seed gets the same names.
+//! UIDs and generated names, from one seed: a simulation with the same seed gets the same names.
 
 use std::sync::{Mutex, PoisonError};
 
 use ring::rand::{SecureRandom, SystemRandom};
 
-/// Longest prefix of a generated name: five characters follow, and 63 is the shortest limit of any kind.
+/// Maximum prefix of a generated name: five characters follow, and 63 is the shortest name limit of any kind.
 const MAX_PREFIX: usize = 58;
-/// Letters and digits of generated names: no vowels, so that no words come out.
+/// Alphabet of generated names: without vowels, so that no words result.
 const ALPHABET: &[u8] = b"bcdfghjklmnpqrstvwxz2456789";
 
-/// A source of UIDs and names.
+/// Generator of UIDs and names.
 #[derive(Debug)]
 pub(crate) struct Ids {
     state: Mutex<u64>,
 }
 
 impl Ids {
-    /// A source that starts at `seed`, or anywhere.
+    /// A generator seeded with `seed`, or randomly.
     pub(crate) fn new(seed: Option<u64>) -> Self {
         let seed = seed.unwrap_or_else(|| {
             let mut bytes = [0; 8];
-            SystemRandom::new().fill(&mut bytes).expect("the system has random numbers");
+            SystemRandom::new().fill(&mut bytes).expect("the system has a random number generator");
             u64::from_le_bytes(bytes)
         });
         Self { state: Mutex::new(seed) }
     }
 
-    /// SplitMix64: small, fast, and good enough for identifiers that need not be secret.
+    /// SplitMix64: small, fast, and sufficient for identifiers that need not be secret.
     pub(crate) fn next(&self) -> u64 {
         let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
         *state = state.wrapping_add(0x9e37_79b9_7f4a_7c15);
@@ -51,7 +51,7 @@ impl Ids {
         )
     }
 
-    /// A name that starts with `prefix`.
+    /// A generated name with this prefix.
     pub(crate) fn name(&self, prefix: &str) -> String {
         let mut name: String = prefix.chars().take(MAX_PREFIX).collect();
         let mut bits = self.next();

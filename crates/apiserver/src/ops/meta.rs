@@ -1,4 +1,4 @@
-//! `metadata`: what the server fills in, keeps as it is, and refuses.
+//! `metadata`: fields that the server sets or preserves, and validation.
 
 use serde_json::{Map, Value, json};
 
@@ -9,12 +9,12 @@ use crate::error::{Cause, Result, Status};
 use crate::field::Path;
 use capstan_semantics::names;
 
-/// Most bytes of all annotations together.
+/// Maximum total bytes of annotations.
 const MAX_ANNOTATIONS: usize = 256 * 1024;
-/// Finalizers of the garbage collector, which need no prefix.
+/// Finalizers without a domain prefix.
 const PLAIN_FINALIZERS: [&str; 3] = ["orphan", "foregroundDeletion", "kubernetes"];
 
-/// The text of a field of metadata, empty if it is not there.
+/// A string field of metadata, empty if absent.
 pub(crate) fn text<'a>(object: &'a Value, field: &str) -> &'a str {
     object["metadata"][field].as_str().unwrap_or_default()
 }
@@ -42,11 +42,11 @@ pub(crate) fn members(object: &mut Value) -> &mut Map<String, Value> {
     object["metadata"].as_object_mut().expect("it was made an object")
 }
 
-/// Makes the namespace of an object that of the request.
+/// Sets the namespace of an object from the request, or fails if they differ.
 pub(super) fn fit_namespace(target: &Target, object: &mut Value) -> Result<()> {
-    let asked = target.namespace.as_deref().unwrap_or_default();
+    let requested = target.namespace.as_deref().unwrap_or_default();
     let given = text(object, "namespace");
-    if given == asked {
+    if given == requested {
         if given.is_empty() {
             members(object).remove("namespace");
         }
@@ -55,7 +55,7 @@ pub(super) fn fit_namespace(target: &Target, object: &mut Value) -> Result<()> {
     if !target.resource.namespaced {
         members(object).remove("namespace");
     } else if given.is_empty() {
-        members(object).insert("namespace".into(), asked.into());
+        members(object).insert("namespace".into(), requested.into());
     } else {
         let message = "the namespace of the provided object does not match the namespace sent on the request";
         return Err(Status::bad_request(message));
@@ -63,25 +63,25 @@ pub(super) fn fit_namespace(target: &Target, object: &mut Value) -> Result<()> {
     Ok(())
 }
 
-/// Checks that the name of an object is that of the request.
+/// Checks that the name of an object matches the request.
 pub(super) fn fit_name(target: &Target, object: &Value) -> Result<()> {
-    let asked = target.name.as_deref().unwrap_or_default();
+    let requested = target.name.as_deref().unwrap_or_default();
     match text(object, "name") {
         "" => {
             let message =
-                format!("the name of the object ({asked} based on URL) was undeterminable: name must be provided");
+                format!("the name of the object ({requested} based on URL) was undeterminable: name must be provided");
             Err(Status::bad_request(message))
         }
-        name if name == asked => Ok(()),
+        name if name == requested => Ok(()),
         name => {
-            let message = format!("the name of the object ({name}) does not match the name on the URL ({asked})");
+            let message = format!("the name of the object ({name}) does not match the name on the URL ({requested})");
             Err(Status::bad_request(message))
         }
     }
 }
 
-/// Removes references to the same owner, and says so.
-pub(super) fn unite_owners(object: &mut Value, warnings: &mut Vec<String>) {
+/// Removes duplicate owner references, with a warning.
+pub(super) fn dedupe_owners(object: &mut Value, warnings: &mut Vec<String>) {
     let Some(owners) = object["metadata"].get_mut("ownerReferences").and_then(Value::as_array_mut) else { return };
     let mut seen = std::collections::HashSet::new();
     let before = owners.len();
@@ -102,7 +102,7 @@ pub(super) fn unite_owners(object: &mut Value, warnings: &mut Vec<String>) {
     }
 }
 
-/// What the server says about a new object.
+/// Sets the system fields of a new object.
 pub(super) fn prepare_create(server: &Server, profile: &Profile, object: &mut Value) {
     let (strategy, now) = (profile.strategy, server.clock().rfc3339());
     let meta = members(object);
@@ -129,7 +129,7 @@ pub(super) fn prepare_create(server: &Server, profile: &Profile, object: &mut Va
     }
 }
 
-/// What the server keeps of an object that changes.
+/// Preserves the system fields of an updated object.
 pub(super) fn prepare_update(profile: &Profile, subresource: &str, old: &Value, object: &mut Value) {
     keep(old, object, "generation");
     super::subresource::limit(profile, subresource, old, object);
@@ -150,7 +150,7 @@ pub(super) fn prepare_update(profile: &Profile, subresource: &str, old: &Value, 
     }
 }
 
-/// Gives a field of metadata the value that it had, or takes it away.
+/// Restores a metadata field to its old value, or removes it.
 pub(super) fn keep(old: &Value, object: &mut Value, field: &str) {
     match &old["metadata"][field] {
         Value::Null => drop(members(object).remove(field)),
@@ -158,7 +158,7 @@ pub(super) fn keep(old: &Value, object: &mut Value, field: &str) {
     }
 }
 
-/// What is wrong with the metadata of any object.
+/// Validates the metadata of any object.
 pub(super) fn validate(profile: &Profile, object: &Value) -> Vec<Cause> {
     let mut causes = Vec::new();
     let (name, generate) = (text(object, "name"), text(object, "generateName"));
@@ -192,7 +192,7 @@ pub(super) fn validate(profile: &Profile, object: &Value) -> Vec<Cause> {
     causes
 }
 
-/// What is allowed but unwise.
+/// Warnings about metadata.
 pub(super) fn warnings(profile: &Profile, object: &Value) -> Vec<String> {
     if profile.resource.custom().is_none() {
         return Vec::new();
@@ -257,7 +257,7 @@ fn odd_owner(field: &str, value: &str, why: &str) -> Cause {
     Cause { reason: "FieldValueInvalid", message: format!("Invalid value: {value}: {why}"), field: field.to_owned() }
 }
 
-/// A reference as the real server prints it: in the order of its Go fields.
+/// An owner reference as kube-apiserver prints it: in the order of its Go fields.
 fn owner_text(owner: &Value) -> String {
     let always = ["apiVersion", "kind", "name", "uid"].map(|field| (field, true));
     let members = always.into_iter().chain(["controller", "blockOwnerDeletion"].map(|field| (field, false)));
@@ -271,7 +271,7 @@ fn owner_text(owner: &Value) -> String {
 
 fn check_finalizers(profile: &Profile, object: &Value, causes: &mut Vec<Cause>) {
     let all = finalizers(object);
-    // Kinds that extend the API are part of other servers, which are less strict.
+    // CRDs and APIServices are served by other components of kube-apiserver, which are less strict.
     let extends = ["apiextensions.k8s.io", "apiregistration.k8s.io"].contains(&&*profile.resource.group);
     let builtin = profile.resource.custom().is_none() && !extends;
     for (at, finalizer) in all.iter().enumerate() {
@@ -289,7 +289,7 @@ fn check_finalizers(profile: &Profile, object: &Value, causes: &mut Vec<Cause>) 
     }
 }
 
-/// What is wrong with how metadata changes.
+/// Validates a metadata update.
 pub(super) fn validate_update(old: &Value, object: &Value) -> Vec<Cause> {
     let mut causes = Vec::new();
     if !old["metadata"]["deletionTimestamp"].is_null() {

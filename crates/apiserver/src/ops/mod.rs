@@ -1,8 +1,8 @@
-//! The verbs: get, list, watch, create, update, patch, delete, each a straight pipeline over store, registry, schemas,
-//! patches and admission.
+//! The API verbs: get, list, watch, create, update, patch, delete, each a straight pipeline over store, registry,
+//! schemas, patches and admission.
 //!
-//! HTTP calls these, and so do controllers in the same process, without text in between. Authorization happens before:
-//! whoever calls here may do what it asks for.
+//! Called by the HTTP layer and, without serialization, by controllers in the same process. Authorization happens
+//! before: callers of this module are trusted.
 
 mod admission;
 mod binding;
@@ -25,13 +25,13 @@ mod watch;
 mod write;
 
 pub use crate::auth::UserInfo;
-pub use admission::{Admission, Kinds, Operation, Options, Request};
+pub use admission::{Admission, KindRules, Operation, Options, Request};
 pub(crate) use convert::convert;
 pub use options::{
     Caller, DeleteOptions, Deleted, FieldValidation, GetOptions, ListOptions, Patch, PatchKind, Payload, Preconditions,
     Propagation, Target, WatchEvent, WatchStream, WriteOptions, Written,
 };
-pub use restore::Pattern;
+pub use restore::ObjectTemplate;
 pub(crate) use server::WeakServer;
 pub use server::{Server, Settings};
 

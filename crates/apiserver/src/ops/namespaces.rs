@@ -1,5 +1,5 @@
-//! What is special about namespaces: objects live only in those that are there to stay, and a namespace goes only after
-//! everything in it.
+//! Namespace lifecycle: objects are created only in existing, active namespaces, and a namespace is removed only after
+//! its content.
 
 use serde_json::{Value, json};
 
@@ -9,18 +9,18 @@ use crate::error::{Result, Status};
 use crate::registry::Resource;
 use crate::store::TableKey;
 
-/// Namespaces that are always there.
+/// Namespaces that cannot be deleted.
 pub(crate) const IMMORTAL: [&str; 3] = ["default", "kube-system", "kube-public"];
-/// The finalizer in `spec` that stands for the content of a namespace.
-pub(crate) const CONTENT: &str = "kubernetes";
+/// The finalizer in `spec.finalizers` that holds a namespace until it is empty.
+pub(crate) const KUBERNETES_FINALIZER: &str = "kubernetes";
 const NAME_LABEL: &str = "kubernetes.io/metadata.name";
 
-/// Whether a resource is the namespaces themselves.
+/// Whether the resource is `namespaces`.
 pub(super) fn is_namespaces(resource: &Resource) -> bool {
     resource.group.is_empty() && &*resource.plural == "namespaces"
 }
 
-/// Whether an object may be created in the namespace of a request.
+/// Checks that the namespace of a new object exists and is not terminating.
 pub(super) fn admit_create(server: &Server, target: &Target, name: &str) -> Result<()> {
     let (Some(namespace), true) = (&target.namespace, target.resource.namespaced) else { return Ok(()) };
     match server.store().get(&TableKey::new("", "namespaces"), "", namespace) {
@@ -50,7 +50,7 @@ pub(super) fn complete(profile: &Profile, object: &mut Value) {
     }
 }
 
-/// A new namespace has content to be.
+/// Sets the `kubernetes` finalizer of a new namespace.
 pub(super) fn prepare_create(profile: &Profile, object: &mut Value) {
     if !is_namespaces(&profile.resource) {
         return;
@@ -60,12 +60,12 @@ pub(super) fn prepare_create(profile: &Profile, object: &mut Value) {
         object["spec"] = json!({});
     }
     let finalizers = object["spec"]["finalizers"].as_array().cloned().unwrap_or_default();
-    if !finalizers.iter().any(|one| one == CONTENT) {
-        object["spec"]["finalizers"] = finalizers.into_iter().chain([CONTENT.into()]).collect();
+    if !finalizers.iter().any(|one| one == KUBERNETES_FINALIZER) {
+        object["spec"]["finalizers"] = finalizers.into_iter().chain([KUBERNETES_FINALIZER.into()]).collect();
     }
 }
 
-/// Whether a namespace may be deleted at all.
+/// Checks that a namespace may be deleted.
 pub(super) fn admit_delete(target: &Target) -> Result<()> {
     let name = target.name.as_deref().unwrap_or_default();
     if is_namespaces(&target.resource) && IMMORTAL.contains(&name) {
@@ -74,7 +74,7 @@ pub(super) fn admit_delete(target: &Target) -> Result<()> {
     Ok(())
 }
 
-/// Whether a namespace still waits for its content.
+/// Whether a namespace still has the `kubernetes` finalizer.
 pub(super) fn has_content(object: &Value) -> bool {
     object["spec"]["finalizers"].as_array().is_some_and(|all| !all.is_empty())
 }

@@ -1,4 +1,4 @@
-//! What a request says besides its body, and what it is answered.
+//! Request options and results of the verbs.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -12,24 +12,24 @@ use crate::error::Status;
 use crate::registry::Resource;
 use crate::store::Object;
 
-/// Who asks.
+/// The client of a request.
 #[derive(Clone, Debug, Default)]
 pub struct Caller {
     /// The user.
     pub user: UserInfo,
-    /// `User-Agent`: names the field manager when the request does not.
+    /// `User-Agent`: the default field manager.
     pub user_agent: String,
 }
 
 impl Caller {
-    /// A part of the control plane, which may do everything.
+    /// A control-plane component, with all permissions.
     pub fn system(component: &str) -> Self {
         let user = UserInfo::new(format!("system:{component}"), &[crate::auth::MASTERS]);
         Self { user, user_agent: component.to_owned() }
     }
 }
 
-/// What a request is about.
+/// The target of a request.
 #[derive(Clone, Debug)]
 pub struct Target {
     /// The resource, in the version of the request.
@@ -65,7 +65,7 @@ impl Target {
 pub enum Payload {
     /// JSON text.
     Json(Bytes),
-    /// An object that was never text, or whose text is of no interest.
+    /// An object that is already parsed.
     Object(Value),
 }
 
@@ -81,32 +81,32 @@ impl From<Bytes> for Payload {
     }
 }
 
-/// What to do about fields that the server does not know or that are there twice.
+/// Treatment of unknown and duplicate fields (`fieldValidation`).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum FieldValidation {
-    /// Nothing.
+    /// Drop them.
     Ignore,
-    /// Warn.
+    /// Drop them and warn.
     #[default]
     Warn,
-    /// Refuse.
+    /// Reject the request.
     Strict,
 }
 
 /// Options of create, update and patch.
 #[derive(Clone, Debug, Default)]
 pub struct WriteOptions {
-    /// Do everything except the write.
+    /// Validate and admit, but do not write.
     pub dry_run: bool,
-    /// Name of the field manager, or empty for the user agent's.
+    /// Name of the field manager; derived from the user agent if empty.
     pub field_manager: String,
-    /// What to do about unknown fields.
+    /// Treatment of unknown and duplicate fields.
     pub field_validation: FieldValidation,
-    /// Server-side apply takes fields from other managers.
+    /// Server-side apply takes over fields of other managers.
     pub force: bool,
 }
 
-/// How a patch is meant.
+/// Patch type.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum PatchKind {
     /// `application/json-patch+json`
@@ -122,24 +122,24 @@ pub enum PatchKind {
 /// A patch.
 #[derive(Clone, Debug)]
 pub struct Patch {
-    /// How it is meant.
+    /// Patch type.
     pub kind: PatchKind,
-    /// The body, JSON also for an apply.
+    /// The body; JSON for an apply, too.
     pub body: Payload,
 }
 
-/// What becomes of dependents.
+/// Propagation policy: what happens to dependents.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Propagation {
-    /// They lose their owner and stay.
+    /// Their owner references are removed.
     Orphan,
-    /// They go after the owner.
+    /// They are deleted after the owner.
     Background,
-    /// They go before the owner.
+    /// They are deleted before the owner.
     Foreground,
 }
 
-/// What must hold for a deletion to happen.
+/// Preconditions of a deletion.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Preconditions {
     /// The object has this UID.
@@ -151,24 +151,24 @@ pub struct Preconditions {
 /// Options of delete.
 #[derive(Clone, Debug, Default)]
 pub struct DeleteOptions {
-    /// Seconds that the object has to end; the kind's own default if not said.
+    /// Grace period in seconds; the kind's default if `None`.
     pub grace: Option<i64>,
-    /// What becomes of dependents.
+    /// Propagation policy.
     pub propagation: Option<Propagation>,
-    /// What must hold.
+    /// Preconditions.
     pub preconditions: Preconditions,
-    /// Do everything except the write.
+    /// Validate and admit, but do not write.
     pub dry_run: bool,
 }
 
 /// Options of get.
 #[derive(Clone, Debug, Default)]
 pub struct GetOptions {
-    /// `resourceVersion`: an answer no older than this.
+    /// `resourceVersion`: the result is at least as new.
     pub resource_version: String,
 }
 
-/// Options of list, watch and deletecollection, as they are in the query.
+/// Options of list, watch and deletecollection, as in the query string.
 #[derive(Clone, Debug, Default)]
 pub struct ListOptions {
     /// `labelSelector`
@@ -191,49 +191,49 @@ pub struct ListOptions {
     pub send_initial_events: Option<bool>,
 }
 
-/// The answer to a create, update or patch.
+/// The result of a create, update or patch.
 #[derive(Clone, Debug)]
 pub struct Written {
     /// The object, in the version of the request.
     pub object: Arc<Object>,
-    /// Whether it is new: 201 instead of 200.
+    /// Whether it was created: 201 instead of 200.
     pub created: bool,
     /// For `Warning` headers.
     pub warnings: Vec<String>,
 }
 
-/// The answer to a delete.
+/// The result of a delete.
 #[derive(Clone, Debug)]
 pub struct Deleted {
     /// The last state of the object.
     pub object: Arc<Object>,
-    /// Whether it is gone; otherwise it waits for its grace period or for finalizers.
+    /// Whether it was removed; otherwise it waits for its grace period or for finalizers.
     pub gone: bool,
-    /// Whether the answer is the object; otherwise it is a Status of success.
+    /// Whether the response is the object; otherwise it is a success Status.
     pub show_object: bool,
     /// For `Warning` headers.
     pub warnings: Vec<String>,
 }
 
-/// What a watch sends.
+/// An event of a watch.
 #[derive(Clone, Debug)]
 pub enum WatchEvent {
-    /// An object came into view.
+    /// An object was created, or started to match the selectors.
     Added(Arc<Object>),
     /// An object changed.
     Modified(Arc<Object>),
-    /// An object went out of view.
+    /// An object was deleted, or no longer matches the selectors.
     Deleted(Arc<Object>),
-    /// Everything up to this revision was sent.
+    /// All events up to this revision were sent.
     Bookmark {
         /// The revision.
         revision: u64,
-        /// Whether this ends the initial events, which the bookmark says in an annotation.
+        /// Whether this ends the initial events: the bookmark has the annotation `k8s.io/initial-events-end`.
         initial: bool,
     },
-    /// The watch ends with an error.
+    /// The watch failed and ends.
     Error(Status),
 }
 
-/// The events of a watch. Its end is the end of the watch.
+/// The event stream of a watch.
 pub type WatchStream = BoxStream<'static, WatchEvent>;

@@ -1,5 +1,5 @@
-//! The steps of a write that other parts do: defaults, managed fields, schema validation. All calls to schemas and
-//! patches are here and in [`super::body`].
+//! Steps of a write that other modules implement: defaulting, managed fields, schema validation. Schemas and patches
+//! are called only here and in [`super::body`].
 
 use std::sync::Arc;
 
@@ -17,7 +17,7 @@ use crate::registry::{Resource, Snapshot};
 use crate::schema::object::{self, Verdict};
 use crate::schema::{Schema, default, definition};
 
-/// Fills in defaults.
+/// Sets defaults.
 pub(super) fn complete(server: &Server, profile: &Profile, object: &mut Value) {
     if profile.resource.custom().is_none() {
         namespaces::complete(profile, object);
@@ -29,14 +29,14 @@ pub(super) fn complete(server: &Server, profile: &Profile, object: &mut Value) {
     }
 }
 
-/// Brings an object that somebody changed into the form of its schema, with defaults.
+/// Normalizes a mutated object to its schema and sets defaults.
 pub(super) fn refit(server: &Server, profile: &Profile, object: &mut Value) -> Result<()> {
     Form::of(profile).fit(object)?;
     complete(server, profile, object);
     Ok(())
 }
 
-/// What the schema says about an object.
+/// Validates an object against its schema.
 pub(super) fn validate(profile: &Profile, subresource: &str, object: &Value, old: Option<&Value>) -> Verdict {
     let (kind, wanted) = (&object["kind"], &profile.served.kind);
     if profile.resource.custom().is_some() && kind != wanted {
@@ -46,7 +46,7 @@ pub(super) fn validate(profile: &Profile, subresource: &str, object: &Value, old
     object::check(&profile.resource, subresource, object, old)
 }
 
-/// Who writes what, for managed fields.
+/// Tracks field managers.
 pub(super) struct Tracker<'a> {
     profile: &'a Profile,
     served: Served,
@@ -54,7 +54,7 @@ pub(super) struct Tracker<'a> {
     subresource: &'a str,
     reset: Reset,
     now: jiff::Timestamp,
-    /// Whether an object has managed fields though nobody applied it.
+    /// Whether managed fields are tracked even if the object was never applied.
     always: bool,
 }
 
@@ -100,7 +100,7 @@ impl<'a> Tracker<'a> {
         }
     }
 
-    /// `new` with its managed fields brought up to date.
+    /// `new` with updated managed fields.
     pub(super) fn update(&self, live: Option<&Value>, new: Value) -> Value {
         let managed = |object: &Value| object["metadata"]["managedFields"].is_array();
         if !(self.always || managed(&new) || live.is_some_and(managed)) {
@@ -109,7 +109,7 @@ impl<'a> Tracker<'a> {
         managed::update(live, new, &self.write())
     }
 
-    /// The object behind a Scale that is written.
+    /// The object whose Scale is written.
     pub(super) fn scaled<'b>(
         &'b self,
         object: &'b Value,
@@ -119,13 +119,13 @@ impl<'a> Tracker<'a> {
         Scaled { object, api_version, replicas, manager: &self.manager, now: self.now }
     }
 
-    /// `config` applied to `live`.
+    /// `config` applied to `live` by server-side apply.
     pub(super) fn apply(&self, live: Option<&Value>, config: &Value, force: bool) -> Result<Value> {
         managed::apply(live, config, &self.write(), if force { Force::Yes } else { Force::No })
     }
 }
 
-/// `object`, which is of a kind that is never stored, with a note of who wrote it.
+/// Records the field manager on an object of a kind that is never stored.
 pub(super) fn note_writer(server: &Server, caller: &Caller, manager: &str, subresource: &str, object: Value) -> Value {
     let text = |key: &str| object[key].as_str().unwrap_or_default().to_owned();
     let (api_version, kind) = (text("apiVersion"), text("kind"));
@@ -133,7 +133,7 @@ pub(super) fn note_writer(server: &Server, caller: &Caller, manager: &str, subre
         "" => managed::default_manager(&caller.user_agent),
         manager => manager.to_owned(),
     };
-    let (versions, reset) = (Passing { kind: kind.clone() }, Reset::default());
+    let (versions, reset) = (UnstoredKind { kind: kind.clone() }, Reset::default());
     let write = Write {
         versions: &versions,
         api_version: &api_version,
@@ -146,19 +146,19 @@ pub(super) fn note_writer(server: &Server, caller: &Caller, manager: &str, subre
     managed::update(None, object, &write)
 }
 
-/// The one version of a built-in kind that is never stored.
-struct Passing {
+/// The only version of a built-in kind that is never stored.
+struct UnstoredKind {
     kind: String,
 }
 
-impl Versions for Passing {
+impl Versions for UnstoredKind {
     fn schema(&self, api_version: &str) -> Option<&Schema> {
         let (group, version) = crate::registry::group_version(api_version);
         definition(&definition_name(group, version, &self.kind))
     }
 }
 
-/// The versions of a resource that are served.
+/// The served versions of a resource.
 struct Served {
     snapshot: Arc<Snapshot>,
     resource: Arc<Resource>,
@@ -180,7 +180,7 @@ impl Versions for Served {
     }
 }
 
-/// Whether `new` differs from `old` in nothing that counts.
+/// Whether the write is a no-op: only `resourceVersion` and times of managed fields differ.
 pub(super) fn unchanged(old: &Value, new: &Value) -> bool {
     managed::unchanged(old, new)
 }

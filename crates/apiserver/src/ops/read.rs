@@ -6,7 +6,7 @@ use super::server::Profile;
 use super::{GetOptions, ListOptions, Server, Target, convert, scale};
 use crate::error::{Cause, Result, Status};
 use crate::registry::Origin;
-use crate::store::{At, FieldSelector, LabelSelector, Listing, Object, Query, Selection};
+use crate::store::{FieldSelector, LabelSelector, ListRevision, Listing, Object, Query, Selection};
 
 /// An object, or its scale.
 pub(super) fn get(server: &Server, target: &Target, options: &GetOptions) -> Result<Arc<Object>> {
@@ -32,17 +32,17 @@ pub(super) fn find(server: &Server, profile: &Profile, target: &Target) -> Resul
     object.ok_or_else(|| Status::not_found(&target.resource, name))
 }
 
-/// Many objects; with `stale` as they were so many revisions ago.
+/// Lists objects; with `stale`, at that many revisions ago.
 pub(super) fn list(server: &Server, target: &Target, options: &ListOptions, stale: Option<u64>) -> Result<Listing> {
     let profile = server.profile(&target.resource);
     check_list(options)?;
     let selection = selection(&profile, target, options)?;
     let continue_token = options.continue_token.clone();
-    // Whoever is content with anything gets all that is at hand.
+    // `resourceVersion=0` accepts any state and ignores the limit, as kube-apiserver's watch cache does.
     let limit = if options.resource_version == "0" { 0 } else { options.limit };
-    let mut query = Query { selection, at: moment(options)?, limit, continue_token };
+    let mut query = Query { selection, at: list_revision(options)?, limit, continue_token };
     if let Some(stale) = stale {
-        query.at = At::Exactly(server.store().revision().saturating_sub(stale).max(1));
+        query.at = ListRevision::Exact(server.store().revision().saturating_sub(stale).max(1));
     }
     let mut listing = server.store().list(&profile.table, &query)?;
     for object in &mut listing.items {
@@ -53,7 +53,7 @@ pub(super) fn list(server: &Server, target: &Target, options: &ListOptions, stal
     Ok(listing)
 }
 
-/// Which objects a list or watch is about.
+/// The selection of a list or watch.
 pub(super) fn selection(profile: &Profile, target: &Target, options: &ListOptions) -> Result<Selection> {
     let labels =
         LabelSelector::parse(&options.label_selector).map_err(|error| Status::bad_request(error.to_string()))?;
@@ -64,8 +64,8 @@ pub(super) fn selection(profile: &Profile, target: &Target, options: &ListOption
     if profile.table.plural.as_ref() == "pods" {
         fields.rename(|path| (path == "spec.host").then_some("spec.nodeName"));
     }
-    if let Some(odd) = fields.paths().find(|path| !profile.fields.contains(path)) {
-        return Err(Status::bad_request(unknown_field(profile, odd)));
+    if let Some(unknown) = fields.paths().find(|path| !profile.fields.contains(path)) {
+        return Err(Status::bad_request(unknown_field(profile, unknown)));
     }
     let mut selection = Selection { namespace: target.namespace.as_deref().map(Into::into), labels, fields };
     if let Some(name) = &target.name {
@@ -83,24 +83,24 @@ fn unknown_field(profile: &Profile, path: &str) -> String {
     }
 }
 
-fn moment(options: &ListOptions) -> Result<At> {
+fn list_revision(options: &ListOptions) -> Result<ListRevision> {
     let wrong = |status: Status| Status::bad_request(format!("invalid resource version: {}", status.message));
-    let Some(revision) = revision(&options.resource_version).map_err(wrong)? else { return Ok(At::Now) };
+    let Some(revision) = revision(&options.resource_version).map_err(wrong)? else { return Ok(ListRevision::Latest) };
     if !options.continue_token.is_empty() {
         if revision == 0 {
-            return Ok(At::Now);
+            return Ok(ListRevision::Latest);
         }
         return Err(Status::bad_request("specifying resource version is not allowed when using continue"));
     }
     Ok(match options.resource_version_match.as_str() {
-        "Exact" => At::Exactly(revision),
-        // Before there was `resourceVersionMatch`, a limit meant the exact revision.
-        "" if options.limit > 0 && revision > 0 => At::Exactly(revision),
-        _ => At::NotOlderThan(revision),
+        "Exact" => ListRevision::Exact(revision),
+        // Without `resourceVersionMatch`, a limit implies the exact revision (legacy behaviour).
+        "" if options.limit > 0 && revision > 0 => ListRevision::Exact(revision),
+        _ => ListRevision::NotOlderThan(revision),
     })
 }
 
-/// A revision in a query; none if it is empty.
+/// Parses a `resourceVersion` of a query; `None` if it is empty.
 pub(super) fn revision(text: &str) -> Result<Option<u64>> {
     if text.is_empty() {
         return Ok(None);
@@ -139,7 +139,7 @@ fn check_list(options: &ListOptions) -> Result<()> {
     refuse(causes)
 }
 
-/// 422 for list options, if anything is wrong with them.
+/// 422 for invalid list options.
 pub(super) fn refuse(causes: Vec<Cause>) -> Result<()> {
     if causes.is_empty() { Ok(()) } else { Err(Status::invalid("ListOptions", "meta.k8s.io", "", causes)) }
 }

@@ -1,5 +1,5 @@
-//! Writes past admission, validation and managed fields: for a copy of a cluster that is to be tried out, and for thousands
-//! of nodes that are played in this process. A server that answers nobody does not answer these either.
+//! Writes that bypass admission, validation and managed fields: to load a copy of a cluster for a trial run, and for
+//! thousands of simulated nodes in this process. Injected faults apply to these, too.
 
 use std::sync::Arc;
 
@@ -14,19 +14,19 @@ use crate::apply::patch;
 use crate::error::{Result, Status};
 use crate::faults::Verb;
 use crate::registry::{self, Resource};
-use crate::store::{Clash, Deletion, Object};
+use crate::store::{Deletion, Object, WriteError};
 
-/// What copies of an object are made of. What is nested in its spec is text already: it is the same in all of them, and
-/// most of what they say.
-pub struct Pattern {
-    /// The object without name, and without what is nested in its spec.
+/// A template to create copies of an object. The nested members of its spec are serialized once: they are the same in
+/// all copies, and most of their size.
+pub struct ObjectTemplate {
+    /// The object without its name and without the nested members of its spec.
     outline: Value,
-    /// The members of the spec that are nested.
+    /// The nested members of the spec, serialized.
     nested: Vec<u8>,
 }
 
-impl Pattern {
-    /// A pattern of an object, of whose spec copies may change these members and those that are not nested.
+impl ObjectTemplate {
+    /// A template from an object. Copies may change the spec members `own` and those that are not nested.
     pub fn new(mut like: Value, own: &[&str]) -> Self {
         for field in ["name", "managedFields"] {
             meta::members(&mut like).remove(field);
@@ -40,13 +40,13 @@ impl Pattern {
             }
         }
         let text = Value::Object(nested).to_string();
-        // The braces are those of the spec.
+        // Without the outer braces.
         Self { outline: like, nested: text.as_bytes()[1..text.len() - 1].to_vec() }
     }
 }
 
 impl Server {
-    /// Stores an object as it is. One of the same name that is there already stays; then the answer is `false`.
+    /// Stores an object as it is. Returns `false` if one of the same name exists, which is kept.
     pub fn restore(&self, object: &Value) -> Result<bool> {
         let text = |field: &str| object[field].as_str().unwrap_or_default();
         let (group, version) = registry::group_version(text("apiVersion"));
@@ -57,37 +57,37 @@ impl Server {
         let stored = Object::new(profile.stored.clone(), &store_value(&profile, object.clone()), &profile.fields);
         match self.store().create(&profile.table, stored) {
             Ok(_) => Ok(true),
-            Err(Clash::Present(_) | Clash::Absent) => Ok(false),
+            Err(WriteError::Conflict(_) | WriteError::NotFound) => Ok(false),
         }
     }
 
-    /// Adds another object like one that was admitted just now: under a generated name, with an identity and a time of its
-    /// own, without managed fields, and with what `edit` changes.
+    /// Creates a copy of an object that was admitted before: with a generated name, its own UID and creation time,
+    /// without managed fields, and with the changes of `edit`.
     pub async fn copy(
         &self,
         caller: &Caller,
         resource: &Arc<Resource>,
-        like: &Pattern,
+        like: &ObjectTemplate,
         edit: impl FnOnce(&mut Value),
     ) -> Result<Arc<Object>> {
-        let Pattern { outline, nested } = like;
+        let ObjectTemplate { outline, nested } = like;
         let target = Target::all(resource.clone(), outline["metadata"]["namespace"].as_str());
         self.faults().enter(Verb::Create, caller, &target).await?;
         let profile = self.profile(resource);
         let mut object = outline.clone();
         meta::prepare_create(self, &profile, &mut object);
-        // What it says of itself at first is part of what was admitted.
+        // The initial status is part of what was admitted.
         object["status"] = outline["status"].clone();
         edit(&mut object);
         let value = store_value(&profile, object);
-        let stored = Object::outlined(profile.stored.clone(), &value, nested, &profile.fields);
+        let stored = Object::with_raw_spec(profile.stored.clone(), &value, nested, &profile.fields);
         let name = stored.name().to_owned();
         self.store().create(&profile.table, stored).map_err(|_| Status::already_exists(resource, &name))
     }
 
-    /// Gives an object another status, if it is still what the writer saw. `outline` is an object with what selectors may
-    /// ask for in the status.
-    pub async fn put_status(
+    /// Replaces the status of an object at this revision. `outline` is an object with the selectable fields of the
+    /// status.
+    pub async fn replace_status(
         &self,
         caller: &Caller,
         target: &Target,
@@ -97,19 +97,19 @@ impl Server {
         outline: &Value,
     ) -> Result<Arc<Object>> {
         self.faults().enter(Verb::Patch, caller, target).await?;
-        let (profile, live) = self.known(target, uid)?;
-        let clash = || Status::modified(&target.resource, live.name());
+        let (profile, live) = self.find_live(target, uid)?;
+        let conflict = || Status::modified(&target.resource, live.name());
         if live.revision != revision {
-            return Err(clash());
+            return Err(conflict());
         }
-        let told = live.with_status(status, outline, &profile.fields);
-        let told = told.ok_or_else(|| Status::internal("the status is not the last member of the object"))?;
-        self.store().update(&profile.table, told, revision).map_err(|_| clash())
+        let updated = live.with_status(status, outline, &profile.fields);
+        let updated = updated.ok_or_else(|| Status::internal("the status is not the last member of the object"))?;
+        self.store().update(&profile.table, updated, revision).map_err(|_| conflict())
     }
 
-    /// Puts a pod on a node and gives it another status, if it is still what the writer saw, and is on none. Nothing if it
-    /// is not: then the way there is longer. `outline` is as for [`put_status`](Self::put_status).
-    pub async fn place(
+    /// Binds an unscheduled pod at this revision to a node and replaces its status. `None` if the pod has changed, is
+    /// terminating or is bound: use the regular path. `outline` is as for [`replace_status`](Self::replace_status).
+    pub async fn bind_pod(
         &self,
         caller: &Caller,
         target: &Target,
@@ -120,17 +120,17 @@ impl Server {
     ) -> Result<Option<Arc<Object>>> {
         self.faults().enter(Verb::Create, caller, target).await?;
         let (uid, revision) = seen;
-        let (profile, live) = self.known(target, uid)?;
+        let (profile, live) = self.find_live(target, uid)?;
         let free = live.fields.get("spec.nodeName").unwrap_or_default().is_empty();
         if live.revision != revision || live.deleting || !free {
             return Ok(None);
         }
-        let placed = live.placed(node, status, outline, &profile.fields);
-        Ok(placed.and_then(|placed| self.store().update(&profile.table, placed, revision).ok()))
+        let bound = live.bound(node, status, outline, &profile.fields);
+        Ok(bound.and_then(|bound| self.store().update(&profile.table, bound, revision).ok()))
     }
 
-    /// Changes an object by a JSON merge patch: only this revision of it, if one is given.
-    pub async fn adjust(
+    /// Applies a JSON merge patch to an object: only at this revision, if one is given.
+    pub async fn merge_patch(
         &self,
         caller: &Caller,
         target: &Target,
@@ -157,9 +157,9 @@ impl Server {
         Err(Status::modified(&target.resource, target.name.as_deref().unwrap_or_default()))
     }
 
-    /// Marks a pod as deleted that is still what the writer saw, and runs. Nothing if it does not run, or something holds
-    /// it: then the way it goes is longer.
-    pub async fn mark(
+    /// Sets the deletion timestamp of a running pod at this revision. `None` if it is not running, has changed or has
+    /// finalizers: use the regular path.
+    pub async fn mark_terminating(
         &self,
         caller: &Caller,
         target: &Target,
@@ -168,22 +168,21 @@ impl Server {
         deletion: Deletion,
     ) -> Result<Option<Arc<Object>>> {
         self.faults().enter(Verb::Delete, caller, target).await?;
-        let (profile, live) = self.known(target, uid)?;
+        let (profile, live) = self.find_live(target, uid)?;
         let field = |path| live.fields.get(path).unwrap_or_default();
         let runs = !field("spec.nodeName").is_empty() && !matches!(field("status.phase"), "Succeeded" | "Failed");
         let plain = runs && !live.deleting && live.generation > 0 && deletion.grace > 0;
         if !plain || live.revision != revision {
             return Ok(None);
         }
-        let marked = live.marked(&deletion);
-        Ok(marked.and_then(|marked| self.store().update(&profile.table, marked, revision).ok()))
+        let terminating = live.terminating(&deletion);
+        Ok(terminating.and_then(|terminating| self.store().update(&profile.table, terminating, revision).ok()))
     }
 
-    /// Takes away an object that is being deleted. Answers how it was last; nothing if a finalizer holds it, or nobody
-    /// deleted it.
-    pub async fn end(&self, caller: &Caller, target: &Target, uid: &str) -> Result<Option<Arc<Object>>> {
+    /// Removes a terminating object and returns its last state. `None` if it has finalizers or is not terminating.
+    pub async fn remove_deleted(&self, caller: &Caller, target: &Target, uid: &str) -> Result<Option<Arc<Object>>> {
         self.faults().enter(Verb::Delete, caller, target).await?;
-        let (profile, live) = self.known(target, uid)?;
+        let (profile, live) = self.find_live(target, uid)?;
         let held = live.metadata()["finalizers"].as_array().is_some_and(|finalizers| !finalizers.is_empty());
         if held || !live.deleting {
             return Ok(None);
@@ -194,8 +193,8 @@ impl Server {
         Ok(Some(gone))
     }
 
-    /// The object that a writer means.
-    fn known(&self, target: &Target, uid: &str) -> Result<(Arc<Profile>, Arc<Object>)> {
+    /// The live object with this UID.
+    fn find_live(&self, target: &Target, uid: &str) -> Result<(Arc<Profile>, Arc<Object>)> {
         let profile = self.profile(&target.resource);
         let name = target.name.as_deref().unwrap_or_default();
         let live = self.store().get(&profile.table, target.namespace.as_deref().unwrap_or_default(), name);

@@ -1,4 +1,4 @@
-//! The scale subresource: the number of replicas of anything that has one.
+//! The `scale` subresource: the replica count of any scalable kind.
 
 use std::sync::Arc;
 
@@ -15,7 +15,7 @@ use crate::field::Path;
 use crate::registry::group_version;
 use crate::store::Object;
 
-/// Where a kind keeps what its scale shows.
+/// Field paths of a kind's scale.
 struct Paths {
     spec: Vec<String>,
     status: Vec<String>,
@@ -41,7 +41,7 @@ fn at<'a>(object: &'a Value, path: &[String]) -> &'a Value {
     path.iter().fold(object, |at, part| &at[part.as_str()])
 }
 
-/// The scale of an object.
+/// The Scale of an object.
 pub(super) fn of(profile: &Profile, object: &Object) -> Result<Arc<Object>> {
     let value = object.value();
     let paths = Paths::of(profile)?;
@@ -82,7 +82,7 @@ fn scale_of(profile: &Profile, value: &Value) -> Result<Value> {
     }))
 }
 
-/// A selector as one line: that of a ReplicationController is a plain map, all others have terms.
+/// A selector in string form: a plain map in a ReplicationController, a LabelSelector elsewhere.
 pub(crate) fn selector_text(selector: &Value) -> String {
     let plain = selector.as_object().is_some_and(|all| all.values().all(Value::is_string));
     let labels = if plain { selector } else { &selector["matchLabels"] };
@@ -109,12 +109,12 @@ pub(crate) fn selector_text(selector: &Value) -> String {
     terms.into_iter().map(|(_, text)| text).collect::<Vec<_>>().join(",")
 }
 
-/// What a Scale looks like.
+/// The expected body: a Scale.
 fn form() -> Form<'static> {
     Form::builtin("autoscaling", "autoscaling/v1", "Scale")
 }
 
-/// The Scale in the body of an update.
+/// Decodes the Scale in the body of an update.
 pub(super) fn decode(call: &mut Call<'_>, body: Payload) -> Result<Value> {
     let scale = form().decode(body, call.options, &mut call.warnings)?;
     meta::fit_name(call.target, &scale)?;
@@ -123,7 +123,7 @@ pub(super) fn decode(call: &mut Call<'_>, body: Payload) -> Result<Value> {
     Ok(scale)
 }
 
-/// The object with the replicas that a write of its Scale wants.
+/// The object with the replicas of the written Scale.
 pub(super) fn propose(call: &mut Call<'_>, change: &Change, old: &Value) -> Result<Value> {
     let profile = call.profile.clone();
     let paths = Paths::of(&profile)?;
@@ -151,15 +151,15 @@ pub(super) fn propose(call: &mut Call<'_>, change: &Change, old: &Value) -> Resu
     let members = meta::members(&mut object);
     members.insert("managedFields".into(), rescaled.managed_fields.into());
     for field in ["resourceVersion", "uid"] {
-        let seen = meta::text(&wanted, field);
-        if !seen.is_empty() {
-            members.insert(field.into(), seen.into());
+        let value = meta::text(&wanted, field);
+        if !value.is_empty() {
+            members.insert(field.into(), value.into());
         }
     }
     Ok(object)
 }
 
-/// Where replicas are in a version of a resource; an empty path if that version has no scale.
+/// Path of the replicas in a version of a resource; an empty path if that version has no scale.
 fn replicas_path(server: &Server, profile: &Profile, api_version: &str) -> Option<Vec<String>> {
     let (group, version) = group_version(api_version);
     let resource = server.registry().lookup(group, version, &profile.resource.plural)?;

@@ -1,4 +1,4 @@
-//! The server: what all verbs share.
+//! The server: state shared by all verbs.
 
 use std::collections::HashMap;
 use std::sync::{Arc, PoisonError, RwLock};
@@ -6,7 +6,7 @@ use std::sync::{Arc, PoisonError, RwLock};
 use super::ids::Ids;
 use super::strategy::Strategy;
 use super::{
-    Admission, Caller, DeleteOptions, Deleted, GetOptions, Kinds, ListOptions, Patch, Payload, Target, WatchStream,
+    Admission, Caller, DeleteOptions, Deleted, GetOptions, KindRules, ListOptions, Patch, Payload, Target, WatchStream,
     WriteOptions, Written, delete, read, watch, write,
 };
 use crate::admit;
@@ -16,25 +16,25 @@ use crate::faults::{Faults, Verb};
 use crate::registry::{Registry, Resource};
 use crate::store::{FieldPaths, Listing, Object, Retention, Store, TableKey, TypeMeta};
 
-/// What a server is made of. The default is a server as it comes: with the rules of built-in kinds, and with the
-/// admission plugins that need no controllers.
+/// Settings of a server. The default has the rules of built-in kinds, and the admission plugins that need no
+/// controllers.
 pub struct Settings {
-    /// Objects that are there already, such as those on a disk; none if nothing is given.
+    /// An existing store, such as one on disk; an empty one if `None`.
     pub store: Option<Store>,
-    /// How much history is kept, where no store is given.
+    /// History limits, if no store is given.
     pub retention: Retention,
-    /// Time; real time if none is given.
+    /// Clock; the wall clock if `None`.
     pub clock: Option<Clock>,
-    /// Which resources are served; the built-in ones if nothing is given.
+    /// Served resources; the built-in ones if `None`.
     pub registry: Option<Registry>,
     /// Admission plugins, in order.
     pub admission: Vec<Arc<dyn Admission>>,
-    /// What is built in about kinds; nothing if not said.
-    pub kinds: Option<Arc<dyn Kinds>>,
-    /// Seed of UIDs and generated names; random if none is given.
+    /// Rules of built-in kinds; none if `None`.
+    pub kinds: Option<Arc<dyn KindRules>>,
+    /// Seed of UIDs and generated names; random if `None`.
     pub seed: Option<u64>,
-    /// Resources of the core group whose objects have no managed fields until somebody applies one: where nobody reads
-    /// them, they are most of the work of a small write and a good part of the text.
+    /// Resources of the core group whose managed fields are not tracked until an object is applied: unread, they are
+    /// most of the cost of a small write and a large part of the JSON.
     pub untracked: &'static [&'static str],
 }
 
@@ -46,7 +46,7 @@ impl Default for Settings {
 }
 
 impl Settings {
-    /// A server without rules of kinds and without admission.
+    /// A server without rules of built-in kinds and without admission plugins.
     pub fn bare() -> Self {
         let retention = Retention::default();
         Self {
@@ -62,7 +62,7 @@ impl Settings {
     }
 }
 
-/// A Kubernetes API. Clones share one state.
+/// A Kubernetes API server. Clones share one state.
 #[derive(Clone)]
 pub struct Server {
     inner: Arc<Inner>,
@@ -75,7 +75,7 @@ struct Inner {
     ids: Ids,
     faults: Faults,
     admission: RwLock<Arc<[Arc<dyn Admission>]>>,
-    kinds: RwLock<Arc<dyn Kinds>>,
+    kinds: RwLock<Arc<dyn KindRules>>,
     profiles: RwLock<Profiles>,
     untracked: &'static [&'static str],
 }
@@ -83,13 +83,13 @@ struct Inner {
 /// Profiles by table and version.
 type Profiles = HashMap<(TableKey, Arc<str>), Arc<Profile>>;
 
-/// What the verbs need to know about a resource, worked out once.
+/// Precomputed properties of a resource version.
 pub(crate) struct Profile {
     pub(crate) resource: Arc<Resource>,
     pub(crate) table: TableKey,
-    /// Types of stored objects.
+    /// `apiVersion` and `kind` of stored objects.
     pub(crate) stored: Arc<TypeMeta>,
-    /// Types of objects in the version of the request.
+    /// `apiVersion` and `kind` in the version of the request.
     pub(crate) served: Arc<TypeMeta>,
     pub(crate) fields: FieldPaths,
     pub(crate) strategy: Strategy,
@@ -110,7 +110,7 @@ impl Profile {
 }
 
 impl Server {
-    /// A server without objects, except for those of its store. Call it inside a tokio runtime.
+    /// A server with the objects of its store. Call it inside a tokio runtime.
     pub fn new(settings: Settings) -> Self {
         let inner = Inner {
             store: settings.store.unwrap_or_else(|| Store::new(settings.retention)),
@@ -126,43 +126,43 @@ impl Server {
         Self { inner: Arc::new(inner) }
     }
 
-    /// The objects.
+    /// The object store.
     pub fn store(&self) -> &Store {
         &self.inner.store
     }
 
-    /// Which resources are served.
+    /// The served resources.
     pub fn registry(&self) -> &Registry {
         &self.inner.registry
     }
 
-    /// The time.
+    /// The clock.
     pub fn clock(&self) -> Clock {
         self.inner.clock
     }
 
-    /// Faults for tests.
+    /// Fault injection for tests.
     pub fn faults(&self) -> &Faults {
         &self.inner.faults
     }
 
-    /// Adds an admission plugin after those that are there.
+    /// Appends an admission plugin.
     pub fn add_admission(&self, plugin: Arc<dyn Admission>) {
         let mut plugins = self.inner.admission.write().unwrap_or_else(PoisonError::into_inner);
         *plugins = plugins.iter().cloned().chain([plugin]).collect();
     }
 
-    /// Replaces what is built in about kinds.
-    pub fn set_kinds(&self, kinds: Arc<dyn Kinds>) {
+    /// Replaces the rules of built-in kinds.
+    pub fn set_kinds(&self, kinds: Arc<dyn KindRules>) {
         *self.inner.kinds.write().unwrap_or_else(PoisonError::into_inner) = kinds;
     }
 
-    /// A UID that no object has.
+    /// A new UID.
     pub fn new_uid(&self) -> String {
         self.inner.ids.uid()
     }
 
-    /// Whether managed fields are kept of objects that nobody applied.
+    /// Whether managed fields are tracked for objects that were never applied.
     pub(crate) fn tracks(&self, resource: &Resource) -> bool {
         !(resource.group.is_empty() && self.inner.untracked.contains(&&*resource.plural))
     }
@@ -175,11 +175,11 @@ impl Server {
         self.inner.admission.read().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
-    pub(crate) fn kinds(&self) -> Arc<dyn Kinds> {
+    pub(crate) fn kinds(&self) -> Arc<dyn KindRules> {
         self.inner.kinds.read().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
-    /// Tells the rules of kinds that an object has gone.
+    /// Notifies the rules of built-in kinds that an object was removed.
     pub(crate) fn removed(&self, profile: &Profile, object: &Object) {
         if profile.resource.custom().is_none() {
             self.kinds().removed(self, &profile.resource, object);
@@ -203,7 +203,7 @@ impl Server {
         profile
     }
 
-    /// `object`, which is of a kind that is never stored, with a note of who wrote it.
+    /// Records the field manager on an object of a kind that is never stored.
     pub(crate) fn note_writer(
         &self,
         caller: &Caller,
@@ -214,25 +214,25 @@ impl Server {
         super::pipeline::note_writer(self, caller, manager, subresource, object)
     }
 
-    /// One object, or its scale, in the version of the request.
+    /// Reads one object, or its scale, in the version of the request.
     pub async fn get(&self, caller: &Caller, target: &Target, options: &GetOptions) -> Result<Arc<Object>> {
         let pass = self.faults().enter(Verb::Get, caller, target).await?;
         pass.answer(read::get(self, target, options))
     }
 
-    /// Many objects, in the version of the request.
+    /// Lists objects, in the version of the request.
     pub async fn list(&self, caller: &Caller, target: &Target, options: &ListOptions) -> Result<Listing> {
         let pass = self.faults().enter(Verb::List, caller, target).await?;
         pass.answer(read::list(self, target, options, pass.stale))
     }
 
-    /// What happens to objects, in the version of the request.
+    /// Watches objects, in the version of the request.
     pub async fn watch(&self, caller: &Caller, target: &Target, options: &ListOptions) -> Result<WatchStream> {
         let pass = self.faults().enter(Verb::Watch, caller, target).await?;
         watch::watch(self, caller, target, options, pass)
     }
 
-    /// Adds an object, or posts to a subresource: `eviction`, `binding`.
+    /// Creates an object, or posts to a subresource: `eviction`, `binding`.
     pub async fn create(
         &self,
         caller: &Caller,
@@ -256,7 +256,7 @@ impl Server {
         pass.answer(write::update(self, caller, target, body, options).await)
     }
 
-    /// Changes an object, its status or its scale.
+    /// Patches an object, its status or its scale.
     pub async fn patch(
         &self,
         caller: &Caller,
@@ -268,13 +268,13 @@ impl Server {
         pass.answer(write::patch(self, caller, target, patch, options).await)
     }
 
-    /// Deletes an object, now or when its time is over.
+    /// Deletes an object, at once or after its grace period.
     pub async fn delete(&self, caller: &Caller, target: &Target, options: &DeleteOptions) -> Result<Deleted> {
         let pass = self.faults().enter(Verb::Delete, caller, target).await?;
         pass.answer(delete::delete(self, caller, target, options).await)
     }
 
-    /// Deletes all selected objects; the answer is the list of them.
+    /// Deletes all selected objects; returns them as a list.
     pub async fn delete_collection(
         &self,
         caller: &Caller,
@@ -293,7 +293,7 @@ impl std::fmt::Debug for Server {
     }
 }
 
-/// A server that background tasks hold without keeping it alive.
+/// A weak reference to a server, for background tasks.
 #[derive(Clone)]
 pub(crate) struct WeakServer(std::sync::Weak<Inner>);
 

@@ -1,14 +1,14 @@
-//! How the generic verbs treat each kind: one table instead of a class per kind.
+//! Strategies of the generic verbs per kind, as in kube-apiserver's registry: one table instead of a type per kind.
 
 use serde_json::{Value, json};
 
 use crate::registry::{Origin, Resource};
-use capstan_semantics::names::{self, Wrong};
+use capstan_semantics::names::{self, ValidationErrors};
 
-/// When `metadata.generation` grows.
+/// When `metadata.generation` is incremented.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Generation {
-    /// There is none.
+    /// Never: the kind has none.
     None,
     /// When `spec` changes.
     Spec,
@@ -20,7 +20,7 @@ pub(crate) enum Generation {
     EverythingButStatus,
 }
 
-/// What a status write may change besides the status.
+/// What a status update may change besides the status.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum StatusMeta {
     /// Metadata too, except for the fields named.
@@ -29,26 +29,26 @@ pub(crate) enum StatusMeta {
     Fixed,
 }
 
-/// How the verbs treat a kind.
+/// The strategy of a kind.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Strategy {
     pub(crate) generation: Generation,
-    /// What a name must look like.
-    pub(crate) name: fn(&str) -> Wrong,
-    /// Whether an update without `resourceVersion` is meant for whatever is there.
+    /// Name validation.
+    pub(crate) name: fn(&str) -> ValidationErrors,
+    /// Whether an update without `resourceVersion` is unconditional.
     pub(crate) unconditional_update: bool,
-    /// Whether an update of what is not there creates it.
+    /// Whether an update of an absent object creates it.
     pub(crate) create_on_update: bool,
-    /// Whether a deletion answers with the object instead of a Status.
+    /// Whether the response to a deletion is the object instead of a Status.
     pub(crate) shows_deleted: bool,
-    /// Whether the writer of the object may not set its status: there is a subresource for it.
+    /// Whether the main endpoint resets the status, as there is a status subresource.
     pub(crate) splits_status: bool,
-    /// Whether a new object may come with a status all the same.
+    /// Whether a new object may have a status nevertheless.
     pub(crate) status_on_create: bool,
     pub(crate) status_meta: StatusMeta,
-    /// Whether deletion waits for a grace period.
+    /// Whether deletion has a grace period.
     pub(crate) graceful: bool,
-    /// Whether deletion may wait for dependents.
+    /// Whether foreground deletion and orphaning are supported.
     pub(crate) collected: bool,
 }
 
@@ -61,16 +61,16 @@ impl Strategy {
         }
     }
 
-    /// What is wrong with a name, or with a prefix of generated names.
-    pub(crate) fn check_name(&self, name: &str, prefix: bool) -> Wrong {
+    /// Validates a name, or a `generateName` prefix.
+    pub(crate) fn check_name(&self, name: &str, prefix: bool) -> ValidationErrors {
         match name.strip_suffix('-') {
-            // What is generated goes on after the dash, so a dash at the end is fine.
+            // A suffix follows the prefix, so a trailing dash is valid.
             Some(start) if prefix && !start.is_empty() => (self.name)(&format!("{start}a")),
             _ => (self.name)(name),
         }
     }
 
-    /// Whether a change from `old` to `new` counts as a new generation.
+    /// Whether a change from `old` to `new` increments the generation.
     pub(crate) fn bumps(&self, old: &Value, new: &Value) -> bool {
         let differs = |skip: &[&str]| {
             let rest = |object: &Value| {
@@ -137,7 +137,7 @@ fn generation(group: &str, plural: &str) -> Generation {
         | ("apiextensions.k8s.io", "customresourcedefinitions")
         | ("flowcontrol.apiserver.k8s.io", _)
         | ("autoscaling", "horizontalpodautoscalers")
-        // A priority class has one generation, and no spec that could change it.
+        // A PriorityClass always has generation 1, and no spec.
         | ("scheduling.k8s.io", "priorityclasses")
         | ("resource.k8s.io", "resourceslices" | "deviceclasses" | "devicetaintrules") => Generation::Spec,
         ("admissionregistration.k8s.io", _) | ("discovery.k8s.io", "endpointslices") | ("", "podtemplates") => {
@@ -147,7 +147,7 @@ fn generation(group: &str, plural: &str) -> Generation {
     }
 }
 
-fn name_rule(group: &str, plural: &str) -> fn(&str) -> Wrong {
+fn name_rule(group: &str, plural: &str) -> fn(&str) -> ValidationErrors {
     match (group, plural) {
         ("", "namespaces" | "services") | ("apps", "statefulsets") => names::dns_label,
         ("rbac.authorization.k8s.io", _) | ("apiregistration.k8s.io", _) => names::path_segment,
@@ -157,8 +157,8 @@ fn name_rule(group: &str, plural: &str) -> fn(&str) -> Wrong {
     }
 }
 
-/// The jobs of a CronJob add eleven characters to its name.
-fn cron_job_name(name: &str) -> Wrong {
+/// The names of a CronJob's Jobs have a suffix of eleven characters.
+fn cron_job_name(name: &str) -> ValidationErrors {
     let wrong = names::dns_subdomain(name);
     if wrong.is_empty() && name.len() > 52 { vec!["must be no more than 52 characters".into()] } else { wrong }
 }
@@ -198,7 +198,7 @@ fn status_meta(group: &str, plural: &str) -> StatusMeta {
     }
 }
 
-/// What a new object's status is, where the writer may not set it.
+/// The initial status of a new object, where the client may not set it.
 pub(crate) fn first_status(resource: &Resource) -> Option<Value> {
     match (&resource.origin, &*resource.storage_group, &*resource.plural) {
         (Origin::Custom(_), _, _) => None,

@@ -1,4 +1,4 @@
-//! What an endpoint may change: the object without its status, the status alone, or less.
+//! Which fields an endpoint may change: the object without its status, only the status, or less.
 
 use serde_json::{Value, json};
 
@@ -6,7 +6,7 @@ use super::meta;
 use super::server::Profile;
 use super::strategy::StatusMeta;
 
-/// Puts back everything that the endpoint may not change.
+/// Resets all fields that the endpoint may not change.
 pub(super) fn limit(profile: &Profile, subresource: &str, old: &Value, object: &mut Value) {
     match subresource {
         "" => limit_main(profile, old, object),
@@ -64,26 +64,26 @@ fn limit_status(profile: &Profile, old: &Value, object: &mut Value) {
     }
 }
 
-/// A resize changes the resources of containers that are there, and how they restart for it.
+/// A resize changes only the resources and resize policy of existing containers.
 fn limit_resize(old: &Value, object: &mut Value) {
-    let asked = object["spec"].clone();
+    let requested = object["spec"].clone();
     replace(old, object);
     for list in ["containers", "initContainers"] {
         let Some(containers) = object["spec"].get_mut(list).and_then(Value::as_array_mut) else { continue };
         for container in containers {
             let same = |other: &&Value| other["name"] == container["name"];
-            let Some(new) = asked[list].as_array().into_iter().flatten().find(same) else { continue };
+            let Some(new) = requested[list].as_array().into_iter().flatten().find(same) else { continue };
             for field in ["resources", "resizePolicy"] {
                 set(container, &[field], new[field].clone());
             }
         }
     }
-    if !asked["resources"].is_null() {
-        set(object, &["spec", "resources"], asked["resources"].clone());
+    if !requested["resources"].is_null() {
+        set(object, &["spec", "resources"], requested["resources"].clone());
     }
 }
 
-/// Everything as it was, except for the revision that the writer saw and managed fields.
+/// Restores everything but the resource version and managed fields.
 fn replace(old: &Value, object: &mut Value) {
     let revision = object["metadata"]["resourceVersion"].clone();
     let fields = object["metadata"]["managedFields"].clone();
@@ -92,12 +92,12 @@ fn replace(old: &Value, object: &mut Value) {
     set(object, &["metadata", "managedFields"], fields);
 }
 
-/// Gives a member the value that it had, or takes it away.
+/// Restores a member to its old value, or removes it.
 fn put(old: &Value, object: &mut Value, key: &str) {
     set(object, &[key], old[key].clone());
 }
 
-/// Sets a member, or takes it away if the value is null.
+/// Sets a member, or removes it if the value is null.
 fn set(object: &mut Value, path: &[&str], value: Value) {
     let Some((last, parents)) = path.split_last() else { return };
     let mut at = object;

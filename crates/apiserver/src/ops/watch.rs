@@ -11,17 +11,17 @@ use super::read::{forbidden, refuse, revision, selection, unsupported_match};
 use super::server::Profile;
 use super::{Caller, ListOptions, Server, Target, WatchEvent, WatchStream, convert};
 use crate::error::{Cause, Result};
-use crate::faults::{Command, Faults, Following, Pass};
+use crate::faults::{Command, Faults, Pass, WatchRegistration};
 use crate::store::{Event, EventKind, Selection, Start, Store, Watch};
 
-/// How often an idle watcher hears how far it is.
-const BOOKMARK_EVERY: Duration = Duration::from_secs(60);
-/// How long before its end a watcher hears how far it is.
+/// Interval of bookmarks on an idle watch.
+const BOOKMARK_INTERVAL: Duration = Duration::from_secs(60);
+/// Time of the last bookmark before a watch ends.
 const LAST_BOOKMARK: Duration = Duration::from_secs(2);
-/// Shortest life of a watch that names none; it is drawn from once to twice this.
-const SHORTEST: Duration = Duration::from_secs(1800);
+/// Minimum duration of a watch without `timeoutSeconds`; the duration is random up to twice this.
+const MIN_WATCH_DURATION: Duration = Duration::from_secs(1800);
 
-/// Follows objects.
+/// Watches objects.
 pub(super) fn watch(
     server: &Server,
     caller: &Caller,
@@ -41,22 +41,22 @@ pub(super) fn watch(
         too_early(server, options).and_then(|()| server.store().watch(&profile.table, selection.clone(), start));
     let watch = match opened {
         Ok(watch) => watch,
-        // Once a watch is accepted, errors are events.
+        // Once a watch is accepted, errors are sent as events.
         Err(status) => return Ok(stream::iter([WatchEvent::Error(status)]).boxed()),
     };
     let timeout = options.timeout.unwrap_or_else(|| {
         let share = (server.ids().next() % 1000) as f64 / 1000.0;
-        SHORTEST.mul_f64(1.0 + share)
+        MIN_WATCH_DURATION.mul_f64(1.0 + share)
     });
     let now = Instant::now();
     let mut running = Running {
         ready: VecDeque::new(),
-        following: server.faults().follow(caller, target),
+        registration: server.faults().register_watch(caller, target),
         faults: server.faults().clone(),
         store: server.store().clone(),
         profile,
         selection,
-        // What a watcher knows already needs no bookmark.
+        // A revision that the watcher already has needs no bookmark.
         last_bookmark: known.unwrap_or(watch.revision),
         events: Some(watch),
         bookmarks: options.allow_bookmarks,
@@ -68,13 +68,13 @@ pub(super) fn watch(
     Ok(stream::unfold(running, |mut running| async move { running.next().await.map(|event| (event, running)) }).boxed())
 }
 
-/// Bookmarks come now and then, and shortly before the end.
+/// Bookmarks are sent periodically, and shortly before the end.
 fn next_bookmark(end: Instant) -> Instant {
     let (now, last) = (Instant::now(), end.checked_sub(LAST_BOOKMARK).unwrap_or(end));
-    if last > now { last.min(now + BOOKMARK_EVERY) } else { end + BOOKMARK_EVERY }
+    if last > now { last.min(now + BOOKMARK_INTERVAL) } else { end + BOOKMARK_INTERVAL }
 }
 
-/// Initial events of a revision that is yet to come cannot be sent.
+/// Fails if initial events are requested at a future revision.
 fn too_early(server: &Server, options: &ListOptions) -> Result<()> {
     let (least, now) = (revision(&options.resource_version)?.unwrap_or(0), server.store().revision());
     let early = options.send_initial_events == Some(true) && least > now;
@@ -113,13 +113,13 @@ fn check(options: &ListOptions) -> Result<()> {
     refuse(causes)
 }
 
-/// A watch that runs.
+/// A running watch.
 struct Running {
-    /// What is to be sent before anything else.
+    /// Events to send first.
     ready: VecDeque<WatchEvent>,
-    /// What happens; nothing after the end.
+    /// The event source; `None` after the end.
     events: Option<Watch>,
-    following: Following,
+    registration: WatchRegistration,
     faults: Faults,
     store: Store,
     profile: Arc<Profile>,
@@ -128,19 +128,19 @@ struct Running {
     bookmark_at: Instant,
     last_bookmark: u64,
     end_at: Instant,
-    /// How many events a fault still lets through.
+    /// Number of events until an injected fault ends the watch.
     left: Option<usize>,
 }
 
 enum Next {
     Event(Option<Event>),
-    Told(Option<Command>),
+    Command(Option<Command>),
     Bookmark,
     End,
 }
 
 impl Running {
-    /// Queues the initial state.
+    /// Queues the initial events.
     fn begin(&mut self, bookmark: bool) {
         let Some(watch) = &mut self.events else { return };
         let (initial, revision) = (std::mem::take(&mut watch.initial), watch.revision);
@@ -164,15 +164,15 @@ impl Running {
             let watch = self.events.as_mut()?;
             let next = tokio::select! {
                 biased;
-                told = self.following.told.recv() => Next::Told(told),
+                command = self.registration.commands.recv() => Next::Command(command),
                 event = watch.next() => Next::Event(event),
                 () = sleep_until(self.end_at) => Next::End,
                 () = sleep_until(self.bookmark_at), if self.bookmarks => Next::Bookmark,
             };
             match next {
                 Next::Event(Some(event)) => self.ready.push_back(self.event(event)),
-                Next::Event(None) | Next::Told(None | Some(Command::End)) => return None,
-                Next::Told(Some(Command::Replay(after))) => self.replay(after),
+                Next::Event(None) | Next::Command(None | Some(Command::End)) => return None,
+                Next::Command(Some(Command::Replay(after))) => self.replay(after),
                 Next::Bookmark => {
                     self.bookmark_at = next_bookmark(self.end_at);
                     self.bookmark();

@@ -15,13 +15,13 @@ use super::{
 use crate::apply::patch;
 use crate::error::{Cause, Result, Status};
 use crate::registry::crd;
-use crate::store::{Clash, Object};
+use crate::store::{Object, WriteError};
 
-/// How often a write is tried again when somebody else was faster, or a generated name was taken.
+/// Maximum number of attempts after a conflict, or when a generated name exists.
 pub(super) const ATTEMPTS: usize = 64;
 const NAMES: usize = 8;
 
-/// One write.
+/// A write request.
 pub(super) struct Call<'a> {
     pub(super) server: &'a Server,
     pub(super) caller: &'a Caller,
@@ -31,13 +31,13 @@ pub(super) struct Call<'a> {
     pub(super) warnings: Vec<String>,
 }
 
-/// What a write makes of the live object.
+/// The change that a write makes to the live object.
 pub(super) enum Change {
-    /// This instead.
+    /// Update: replaces it.
     Replace(Value),
-    /// The same with a patch.
+    /// Patch.
     Patch(patch::Patch),
-    /// The same with a configuration applied.
+    /// Server-side apply.
     Apply(Value),
 }
 
@@ -63,12 +63,12 @@ pub(super) async fn create(
     let mut object = Form::of(&call.profile).decode(body, options, &mut call.warnings)?;
     meta::fit_namespace(target, &mut object)?;
     pipeline::complete(server, &call.profile, &mut object);
-    meta::unite_owners(&mut object, &mut call.warnings);
+    meta::dedupe_owners(&mut object, &mut call.warnings);
     object = call.tracker().update(None, object);
     call.create(object, Options::Create(options.clone())).await
 }
 
-/// 405: the definition of the resource is being deleted.
+/// 405: the CRD of the resource is terminating.
 fn definition_ends(target: &Target) -> Status {
     let message = "create not allowed while custom resource definition is terminating";
     let details = serde_json::json!({"group": &*target.resource.group, "kind": &*target.resource.plural});
@@ -113,10 +113,10 @@ pub(super) async fn patch(
     call.change(change, Options::Patch(options.clone())).await
 }
 
-/// The patch in a body.
+/// Parses the patch in a body.
 fn read_patch(kind: patch::Kind, body: Payload) -> Result<patch::Patch> {
     match body {
-        Payload::Object(value) => Ok(patch::Patch { kind, value, odd: Vec::new() }),
+        Payload::Object(value) => Ok(patch::Patch { kind, value, strict_errors: Vec::new() }),
         Payload::Json(text) => patch::decode(kind, &text),
     }
 }
@@ -139,7 +139,7 @@ impl<'a> Call<'a> {
         Request::new(self.server, self.caller, self.target, operation, old, options)
     }
 
-    /// Adds an object that is decoded, defaulted and tracked.
+    /// Creates an object that is decoded, defaulted and has managed fields.
     async fn create(&mut self, object: Value, options: Options) -> Result<Written> {
         let (server, target) = (self.server, self.target);
         let name = meta::text(&object, "name").to_owned();
@@ -177,7 +177,7 @@ impl<'a> Call<'a> {
         unreachable!("the loop ends by returning")
     }
 
-    /// Changes the object that the request names.
+    /// Changes the target object.
     pub(super) async fn change(&mut self, change: Change, options: Options) -> Result<Written> {
         let name = self.target.name.clone().unwrap_or_default();
         for _ in 0..ATTEMPTS {
@@ -197,7 +197,7 @@ impl<'a> Call<'a> {
         Err(Status::modified(&self.target.resource, &name))
     }
 
-    /// There is no such object: some writes create it then.
+    /// The target does not exist: apply, and update for some kinds, create it.
     async fn create_instead(&mut self, change: Change, options: Options, name: &str) -> Result<Written> {
         let main = self.subresource().is_empty();
         let (resource, profile) = (&self.target.resource, self.profile.clone());
@@ -216,13 +216,13 @@ impl<'a> Call<'a> {
             _ => return Err(Status::not_found(resource, name)),
         };
         pipeline::refit(self.server, &profile, &mut object)?;
-        meta::unite_owners(&mut object, &mut self.warnings);
-        // The version that a change was meant for is not looked at where there is nothing to change.
+        meta::dedupe_owners(&mut object, &mut self.warnings);
+        // A `resourceVersion` precondition is ignored on create.
         meta::members(&mut object).remove("resourceVersion");
         self.create(object, options).await
     }
 
-    /// One try. Nothing: somebody else wrote in between.
+    /// One attempt. `None`: a concurrent write conflicted.
     async fn attempt(&mut self, change: &Change, options: &Options, live: Arc<Object>) -> Result<Option<Written>> {
         let profile = self.profile.clone();
         let old = Arc::new(convert::serve_value(&profile, &live));
@@ -240,7 +240,7 @@ impl<'a> Call<'a> {
         if pipeline::unchanged(&old, &object) {
             return self.written(live, false).map(Some);
         }
-        let ends = delete::ends_with_update(&profile, &old, &object);
+        let ends = delete::update_completes_deletion(&profile, &old, &object);
         let new = self.object(object);
         if self.options.dry_run {
             return self.written(Arc::new(new.at(live.revision)), false).map(Some);
@@ -252,12 +252,12 @@ impl<'a> Call<'a> {
         };
         match written {
             Ok(object) => self.written(object, false).map(Some),
-            Err(Clash::Absent) => Err(Status::not_found(&self.target.resource, live.name())),
-            Err(Clash::Present(_)) => Ok(None),
+            Err(WriteError::NotFound) => Err(Status::not_found(&self.target.resource, live.name())),
+            Err(WriteError::Conflict(_)) => Ok(None),
         }
     }
 
-    /// The object that the writer wants, defaulted and tracked.
+    /// The changed object, defaulted and with managed fields.
     fn propose(&mut self, change: &Change, old: &Value) -> Result<Value> {
         let profile = self.profile.clone();
         if self.subresource() == "scale" {
@@ -279,11 +279,11 @@ impl<'a> Call<'a> {
         } else {
             pipeline::complete(self.server, &profile, &mut object);
         }
-        meta::unite_owners(&mut object, &mut self.warnings);
+        meta::dedupe_owners(&mut object, &mut self.warnings);
         Ok(if tracked { object } else { self.tracker().update(Some(old), object) })
     }
 
-    /// `config` applied to the live object.
+    /// `config` applied to the live object by server-side apply.
     fn apply(&self, old: Option<&Value>, config: &Value) -> Result<Value> {
         let mut object = self.tracker().apply(old, config, self.options.force)?;
         meta::fit_namespace(self.target, &mut object)?;
@@ -295,7 +295,7 @@ impl<'a> Call<'a> {
         Ok(object)
     }
 
-    /// Whether a replacement is meant for the live object, if it says for which.
+    /// Checks the UID precondition of a replacement.
     fn check_uid(&self, old: &Value, object: &Value) -> Result<()> {
         let uid = meta::text(object, "uid");
         if uid.is_empty() || uid == meta::text(old, "uid") {
@@ -304,7 +304,7 @@ impl<'a> Call<'a> {
         Err(wrong_uid(self.target, meta::text(old, "name"), uid, meta::text(old, "uid")))
     }
 
-    /// Whether the writer saw the live object, if it says what it saw.
+    /// Checks the `resourceVersion` precondition.
     fn check_revision(&self, old: &Value, object: &mut Value) -> Result<()> {
         let (resource, name) = (&self.target.resource, meta::text(old, "name"));
         match meta::text(object, "resourceVersion") {
@@ -325,16 +325,16 @@ impl<'a> Call<'a> {
         }
     }
 
-    /// Lets admission plugins change the object.
+    /// Runs mutating admission.
     async fn mutate(&mut self, request: &Request, mut object: Value) -> Result<Value> {
-        let mut asked = false;
+        let mut mutated = false;
         for plugin in self.server.admission().iter().filter(|plugin| plugin.handles(request)) {
             object = plugin.mutate(request, object).await?;
-            asked = true;
+            mutated = true;
         }
-        if asked {
+        if mutated {
             pipeline::refit(self.server, &self.profile, &mut object)?;
-            meta::unite_owners(&mut object, &mut self.warnings);
+            meta::dedupe_owners(&mut object, &mut self.warnings);
             self.warnings.extend(request.take_warnings());
         }
         Ok(object)
@@ -349,11 +349,11 @@ impl<'a> Call<'a> {
             crd::prepare(object);
         }
         self.server.kinds().prepare(request, object, old)?;
-        // What was taken away or added since the object was read is written like everything else.
+        // Normalize again: plugins may have added or removed fields.
         Form::of(&self.profile).fit(object).map(drop)
     }
 
-    /// Checks metadata, schema and the rules of the kind.
+    /// Validates metadata, schema and the rules of the kind.
     fn validate(&mut self, request: &Request, object: &Value, old: Option<&Value>) -> Result<()> {
         let profile = &self.profile;
         let mut causes = meta::validate(profile, object);
@@ -379,12 +379,12 @@ impl<'a> Call<'a> {
             "" => meta::text(object, "generateName"),
             name => name,
         };
-        // A custom resource may say that it is of another kind, and is called that while it is refused for it.
+        // A custom resource may claim another kind; the error that rejects it uses the claimed kind.
         let kind = object["kind"].as_str().filter(|_| profile.resource.custom().is_some());
         Err(Status::invalid(kind.unwrap_or(&profile.resource.kind), &profile.resource.group, name, causes))
     }
 
-    /// Lets admission plugins check the object.
+    /// Runs validating admission.
     async fn check(&mut self, request: &Request, object: &Value) -> Result<()> {
         for plugin in self.server.admission().iter().filter(|plugin| plugin.handles(request)) {
             plugin.validate(request, Some(object)).await?;
@@ -393,7 +393,7 @@ impl<'a> Call<'a> {
         Ok(())
     }
 
-    /// The object as it is stored.
+    /// The object in its storage version.
     fn object(&self, value: Value) -> Object {
         let value = convert::store_value(&self.profile, value);
         Object::new(self.profile.stored.clone(), &value, &self.profile.fields)
@@ -411,7 +411,7 @@ impl<'a> Call<'a> {
     }
 }
 
-/// 409 for a write that is meant for another object of the same name.
+/// 409: the UID precondition does not match.
 pub(super) fn wrong_uid(target: &Target, name: &str, wanted: &str, uid: &str) -> Status {
     let resource = &target.resource;
     let group = if resource.group.is_empty() || !resource.group.contains('.') {

@@ -1,4 +1,4 @@
-//! The table of built-in kinds: what `kubectl api-resources` shows on a fresh cluster.
+//! The table of built-in resources: what `kubectl api-resources` shows on a fresh cluster.
 //!
 //! One row per resource; the singular is the kind in lower case, the schema is found by group, version and kind.
 
@@ -274,7 +274,7 @@ pub fn definition_name(group: &str, version: &str, kind: &str) -> String {
 }
 
 fn resource(group: &str, version: &str, row: &Row) -> Resource {
-    // Two APIs have a second form of the same objects: see `convert`.
+    // Two APIs have a second version with another schema: see `convert`.
     let (storage_group, storage_version) = match (group, row.plural) {
         ("autoscaling", _) => ("autoscaling", "v2"),
         ("events.k8s.io", _) => ("", "v1"),

@@ -1,6 +1,6 @@
-//! Which resources are served: the table of built-in kinds, and what CustomResourceDefinitions add.
+//! The served resources: the table of built-in kinds, and those of CustomResourceDefinitions.
 //!
-//! Readers take a [`Snapshot`], which never changes; a CRD swaps in a new one.
+//! Readers take an immutable [`Snapshot`]; a CRD swaps in a new one.
 
 pub mod builtin;
 pub mod crd;
@@ -10,17 +10,17 @@ use std::sync::{Arc, RwLock};
 
 use crate::schema::{Child, Schema, cel};
 
-/// Verbs of a resource that is stored.
+/// Verbs of a stored resource.
 pub const ALL_VERBS: &[&str] = &["create", "delete", "deletecollection", "get", "list", "patch", "update", "watch"];
 
-/// One resource: a plural under a group, with everything that the generic machinery needs to serve it.
+/// A resource: a plural in a group and version, with all that the generic verbs need to serve it.
 #[derive(Clone, Debug)]
 pub struct Resource {
     /// API group; empty for the core group.
     pub group: Arc<str>,
     /// Version under which this entry is served.
     pub version: Arc<str>,
-    /// Group under which objects are stored: the same, except for events, which two groups serve.
+    /// Group in which objects are stored: the same, except for events, which two groups serve.
     pub storage_group: Arc<str>,
     /// Version in which objects are stored. All versions of one group and plural share the stored objects.
     pub storage_version: Arc<str>,
@@ -36,47 +36,47 @@ pub struct Resource {
     pub short_names: Vec<String>,
     /// Categories, such as `all`.
     pub categories: Vec<String>,
-    /// Whether objects live in namespaces.
+    /// Whether it is namespaced.
     pub namespaced: bool,
     /// Verbs that are served; `create` alone for reviews, which are never stored.
     pub verbs: &'static [&'static str],
     /// Subresources that are served: `status`, `scale`, `eviction`, `binding`, `log` …
     pub subresources: Vec<Subresource>,
-    /// What the objects look like in this version: see [`Resource::schema`].
+    /// Schema of the objects in this version: see [`Resource::schema`].
     pub shape: Child,
-    /// Where the resource comes from.
+    /// Origin of the resource.
     pub origin: Origin,
 }
 
-/// A subresource and the kind that it speaks.
+/// A subresource and its kind.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Subresource {
-    /// Last part of the path: `status`.
+    /// Last path segment: `status`.
     pub name: &'static str,
-    /// Kind, if it is not the kind of the resource: `Scale`.
+    /// Kind, if it differs from the resource's: `Scale`.
     pub kind: Option<&'static str>,
-    /// Group and version of that kind, if they are not those of the resource.
+    /// Group and version of that kind, if they differ from the resource's.
     pub group_version: Option<(&'static str, &'static str)>,
     /// Verbs that are served.
     pub verbs: &'static [&'static str],
 }
 
-/// Where a resource comes from.
+/// Origin of a resource.
 #[derive(Clone, Debug)]
 pub enum Origin {
     /// Compiled in: lenient about unknown values, no pruning, defaults in code.
     Builtin,
-    /// A CustomResourceDefinition: everything that a CRD version says.
+    /// A version of a CustomResourceDefinition.
     Custom(Arc<CustomVersion>),
 }
 
-/// What a CRD says about one version, beyond the schema.
+/// One version of a CRD, beyond the schema.
 #[derive(Clone, Debug, Default)]
 pub struct CustomVersion {
     /// UID of the CRD.
     pub uid: String,
-    /// The schema as the CRD declares it: by this objects are checked, defaulted and pruned. [`Resource::schema`] has
-    /// all fields of metadata besides.
+    /// The schema as declared: objects are validated, defaulted and pruned by it. [`Resource::schema`] also has all
+    /// fields of metadata.
     pub declared: Arc<Schema>,
     /// `additionalPrinterColumns` as written.
     pub columns: Vec<serde_json::Value>,
@@ -84,16 +84,16 @@ pub struct CustomVersion {
     pub scale: Option<serde_json::Value>,
     /// `selectableFields[].jsonPath`.
     pub selectable_fields: Vec<String>,
-    /// Warning to send with every answer when the version is deprecated.
+    /// Warning to send with every response when the version is deprecated.
     pub deprecation: Option<String>,
-    /// Whether the CRD is being deleted: nothing new may be created.
+    /// Whether the CRD is terminating: objects can no longer be created.
     pub terminating: bool,
-    /// The rules of the schema.
+    /// The validation rules of the schema.
     pub rules: cel::Lazy,
 }
 
 impl Resource {
-    /// `pods`, or `deployments.apps`: how errors name a resource.
+    /// `pods`, or `deployments.apps`: the name in errors.
     pub fn group_resource(&self) -> String {
         if self.group.is_empty() { self.plural.to_string() } else { format!("{}.{}", self.plural, self.group) }
     }
@@ -123,17 +123,17 @@ impl Resource {
         self.verbs.contains(&verb)
     }
 
-    /// What the objects look like in this version. Built-in schemas are compiled on first use.
+    /// The schema of the objects in this version. Built-in schemas are compiled on first use.
     pub fn schema(&self) -> &Schema {
         self.shape.schema()
     }
 
-    /// The schema by which objects are checked, defaulted and pruned: that of the CRD, for a custom resource.
+    /// The schema by which objects are validated, defaulted and pruned: the CRD's, for a custom resource.
     pub fn declared(&self) -> &Schema {
         self.custom().map_or_else(|| self.schema(), |custom| &custom.declared)
     }
 
-    /// What the CRD says, for a custom resource.
+    /// The CRD version, for a custom resource.
     pub fn custom(&self) -> Option<&Arc<CustomVersion>> {
         match &self.origin {
             Origin::Builtin => None,
@@ -152,13 +152,13 @@ pub fn group_version(api_version: &str) -> (&str, &str) {
     api_version.split_once('/').unwrap_or(("", api_version))
 }
 
-/// Orders versions as clients prefer them: `v2`, `v1`, `v1beta2`, `v1beta1`, `v1alpha1`, then others by name.
+/// Compares versions by priority: `v2`, `v1`, `v1beta2`, `v1beta1`, `v1alpha1`, then others by name.
 pub fn version_order(one: &str, other: &str) -> std::cmp::Ordering {
     let (a, b) = (version_rank(one), version_rank(other));
     b.cmp(&a).then_with(|| one.cmp(other))
 }
 
-/// Stability, major and minor; nothing for a version that is not of Kubernetes' form.
+/// Stability, major and minor; `None` for a version not of Kubernetes' form.
 fn version_rank(version: &str) -> Option<(u8, u64, u64)> {
     let rest = version.strip_prefix('v')?;
     let end = rest.find(|c: char| !c.is_ascii_digit()).unwrap_or(rest.len());
@@ -175,11 +175,11 @@ fn version_rank(version: &str) -> Option<(u8, u64, u64)> {
 /// Group, version and plural.
 type Key = (Arc<str>, Arc<str>, Arc<str>);
 
-/// All served resources at one moment.
+/// An immutable snapshot of all served resources.
 #[derive(Clone, Debug, Default)]
 pub struct Snapshot {
     resources: BTreeMap<Key, Arc<Resource>>,
-    /// Counts changes: a cache of anything derived from the registry compares it.
+    /// Incremented by each change: caches derived from the registry compare it.
     pub generation: u64,
 }
 
@@ -199,27 +199,27 @@ impl Snapshot {
         self.iter().filter(move |r| &*r.group == group && &*r.plural == plural)
     }
 
-    /// Everything that is served, ordered by group, version and plural.
+    /// All resources, ordered by group, version and plural.
     pub fn iter(&self) -> impl Iterator<Item = &Arc<Resource>> {
         self.resources.values()
     }
 }
 
-/// Which resources are served now. Clones share one state.
+/// The served resources. Clones share one state.
 #[derive(Clone, Debug)]
 pub struct Registry {
     current: Arc<RwLock<Arc<Snapshot>>>,
 }
 
 impl Registry {
-    /// The built-in kinds.
+    /// The built-in resources.
     pub fn builtin() -> Self {
         let resources = builtin::resources();
         let resources = resources.into_iter().map(|r| (key(&r), Arc::new(r))).collect();
         Self { current: Arc::new(RwLock::new(Arc::new(Snapshot { resources, generation: 1 }))) }
     }
 
-    /// What is served now.
+    /// The current snapshot.
     pub fn snapshot(&self) -> Arc<Snapshot> {
         self.current.read().unwrap_or_else(std::sync::PoisonError::into_inner).clone()
     }
@@ -234,7 +234,7 @@ impl Registry {
         self.snapshot().by_kind(group, version, kind).cloned()
     }
 
-    /// Serves exactly `resources` for the group and plural, instead of what was served there before.
+    /// Replaces the served resources of a group and plural.
     pub fn replace(&self, group: &str, plural: &str, resources: Vec<Resource>) {
         let mut current = self.current.write().unwrap_or_else(std::sync::PoisonError::into_inner);
         let mut next = Snapshot::clone(&current);

@@ -1,4 +1,4 @@
-//! Compiled definitions of Kubernetes itself, each compiled when it is first looked at and kept for good.
+//! Compiled definitions of Kubernetes' own types, each compiled on first use and cached.
 
 use std::collections::HashMap;
 use std::sync::{LazyLock, OnceLock};
@@ -16,13 +16,13 @@ static COMPILED: LazyLock<HashMap<&'static str, Slot>> = LazyLock::new(|| {
 
 static UNKNOWN: LazyLock<Schema> = LazyLock::new(Schema::default);
 
-/// The compiled definition of that name (`io.k8s.api.core.v1.Pod`).
+/// The compiled definition `name` (`io.k8s.api.core.v1.Pod`).
 pub fn definition(name: &str) -> Option<&'static Schema> {
     let (source, slot) = COMPILED.get(name)?;
     Some(slot.get_or_init(|| compile::definition(name, source)))
 }
 
-/// The same; a name that does not exist stands for anything.
+/// The same; an unknown name yields a schema that accepts anything.
 pub(super) fn named(name: &str) -> &'static Schema {
     definition(name).unwrap_or(&UNKNOWN)
 }

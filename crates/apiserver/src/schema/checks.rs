@@ -1,4 +1,4 @@
-//! What a schema of a CRD demands of values beyond their type: bounds, patterns, enums, alternatives.
+//! Value validations of CRD schemas: bounds, patterns, enums, logical junctors.
 
 use std::sync::Arc;
 
@@ -8,61 +8,61 @@ use serde_json::{Map, Value};
 use super::Schema;
 use crate::golang;
 
-/// Demands on the values of one node.
+/// Value validations of a schema node.
 #[derive(Clone, Debug, Default)]
 pub struct Checks {
-    /// Format, if Kubernetes knows it for the type of the node.
+    /// Format, if supported for the type of the node.
     pub format: Option<String>,
-    /// Most and fewest characters of text.
+    /// `maxLength` and `minLength`.
     pub length: Range<i64>,
-    /// Pattern of text.
+    /// `pattern`.
     pub pattern: Option<Pattern>,
-    /// Largest and smallest number.
+    /// `maximum` and `minimum`.
     pub number: Range<f64>,
-    /// Whether the largest number itself is too large.
+    /// `exclusiveMaximum`.
     pub exclusive_maximum: bool,
-    /// Whether the smallest number itself is too small.
+    /// `exclusiveMinimum`.
     pub exclusive_minimum: bool,
-    /// What a number must be a multiple of.
+    /// `multipleOf`.
     pub multiple_of: Option<f64>,
-    /// Most and fewest items of a list.
+    /// `maxItems` and `minItems`.
     pub items: Range<i64>,
-    /// Whether all items of a list differ.
+    /// `uniqueItems`.
     pub unique_items: bool,
-    /// Most and fewest fields of an object.
+    /// `maxProperties` and `minProperties`.
     pub properties: Range<i64>,
-    /// The values that there are.
+    /// `enum`.
     pub enumeration: Vec<Value>,
-    /// Schemas that must all hold.
+    /// `allOf`.
     pub all_of: Vec<Schema>,
-    /// Schemas of which one must hold.
+    /// `anyOf`.
     pub any_of: Vec<Schema>,
-    /// Schemas of which exactly one must hold.
+    /// `oneOf`.
     pub one_of: Vec<Schema>,
-    /// A schema that must not hold.
+    /// `not`.
     pub not: Option<Arc<Schema>>,
 }
 
-/// Limits that are both optional.
+/// Optional bounds.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Range<T> {
-    /// Upper limit.
+    /// Upper bound.
     pub max: Option<T>,
-    /// Lower limit.
+    /// Lower bound.
     pub min: Option<T>,
 }
 
-/// A pattern as written and as compiled.
+/// A pattern, with its compiled form.
 #[derive(Clone, Debug)]
 pub struct Pattern {
-    /// As the CRD has it.
+    /// As in the CRD.
     pub text: String,
-    /// Compiled; `None` for a pattern that no CRD with checks could have brought in.
+    /// Compiled; `None` if invalid, which CRD validation rules out.
     pub regex: Option<Regex>,
 }
 
 impl Checks {
-    /// Reads the keywords of a node; `None` when it demands nothing.
+    /// Reads the keywords of a node; `None` if there are no value validations.
     pub(super) fn compile(map: &Map<String, Value>, node: fn(&Value) -> Schema) -> Option<Arc<Self>> {
         let whole = |key: &str| map.get(key).and_then(Value::as_i64);
         let number = |key: &str| map.get(key).and_then(Value::as_f64);
@@ -114,7 +114,7 @@ const KEYWORDS: &[&str] = &[
     "uniqueItems",
 ];
 
-/// The format, if a CRD may use it with that type; others are ignored.
+/// The format, if supported for that type; others are ignored.
 fn format(map: &Map<String, Value>) -> Option<String> {
     let format = map.get("format")?.as_str()?;
     let int_or_string = map.get("x-kubernetes-int-or-string").is_some_and(|value| value == true);

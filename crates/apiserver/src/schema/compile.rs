@@ -1,5 +1,5 @@
-//! From OpenAPI JSON to [`Schema`] nodes. It never fails: what it does not know is left out, and whether a CRD may say
-//! it is checked elsewhere.
+//! Compiles OpenAPI JSON to [`Schema`] nodes. It never fails: unknown keywords are ignored, as CRDs are validated
+//! elsewhere.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -18,7 +18,7 @@ pub fn compile(source: &Value) -> Schema {
     schema
 }
 
-/// A definition of Kubernetes, whose references stay names and whose values are checked in code.
+/// Compiles a Kubernetes definition, whose `$ref`s are resolved lazily and whose values are validated in code.
 pub(super) fn definition(name: &str, source: &Value) -> Schema {
     let mut schema = anonymous(source);
     schema.name = name.into();
@@ -43,7 +43,7 @@ fn node(source: &Value, inner: fn(&Value) -> Schema) -> Schema {
         properties: properties(map, child),
         required: strings(map.get("required")),
         additional: map.get("additionalProperties").and_then(|value| match value {
-            // Any value, but no fields inside it: they are pruned.
+            // Any value, but without fields: they are pruned.
             Value::Bool(true) => Some(Child::Inline(Arc::new(Schema { nullable: true, ..Schema::default() }))),
             Value::Object(_) => Some(child(value)),
             _ => None,
@@ -63,7 +63,7 @@ fn node(source: &Value, inner: fn(&Value) -> Schema) -> Schema {
 
 fn child(source: &Value, inner: fn(&Value) -> Schema) -> Child {
     let Some(name) = reference(source) else { return Child::Inline(Arc::new(inner(source))) };
-    // What stands beside a reference is about the field. Descriptions are for documents only.
+    // Keywords beside a `$ref` apply to the field. Descriptions are for documents only.
     let over: Map<String, Value> = match source {
         Value::Object(map) => map.iter().filter(|(key, _)| MEANINGFUL.contains(&key.as_str())),
         _ => return Child::named(name),
@@ -84,7 +84,7 @@ fn child(source: &Value, inner: fn(&Value) -> Schema) -> Child {
     Child::Inline(Arc::new(schema))
 }
 
-/// Keys beside a reference that change what the node means.
+/// Keywords beside a `$ref` that are kept.
 const MEANINGFUL: &[&str] = &["default", "x-kubernetes-map-type", "x-kubernetes-patch-strategy"];
 
 fn reference(source: &Value) -> Option<&str> {
@@ -92,7 +92,7 @@ fn reference(source: &Value) -> Option<&str> {
 }
 
 fn type_of(map: &Map<String, Value>) -> Type {
-    // Kubernetes' own documents write an integer or string, and a quantity, as an alternative of types.
+    // Kubernetes' documents declare int-or-string and quantities as `oneOf` types.
     let alternative = map.get("type").is_none() && map.get("oneOf").is_some_and(|one_of| one_of[1]["type"].is_string());
     if alternative || map.get("x-kubernetes-int-or-string").is_some_and(|value| value == true) {
         return Type::IntOrString;
@@ -136,7 +136,7 @@ fn strings(value: Option<&Value>) -> Vec<String> {
     items.iter().filter_map(Value::as_str).map(str::to_owned).collect()
 }
 
-/// What the node says about itself: its source without its children.
+/// The node's own keywords: its source without children.
 fn own(map: &Map<String, Value>) -> Value {
     let own = map.iter().filter(|(key, _)| !["properties", "items", "additionalProperties"].contains(&key.as_str()));
     Value::Object(own.map(|(key, value)| (key.clone(), value.clone())).collect())

@@ -1,7 +1,7 @@
-//! From the text of a request to an object, as Go's decoder would have read it.
+//! Decoding of request bodies as Go's decoder does it.
 //!
-//! Built-in kinds are Go structs on a real server: a value of the wrong type is an error of the decoder, unknown fields
-//! vanish, and what is absent or zero is written back as the tags of the struct say ([`capstan_schema::Absent`]).
+//! kube-apiserver decodes built-in kinds into Go structs: a value of the wrong type is a decoder error, unknown fields
+//! are dropped, and absent or zero fields are encoded by the struct's tags ([`capstan_schema::Absent`]).
 
 use std::fmt;
 
@@ -13,16 +13,16 @@ use serde_json::{Map, Number, Value, json};
 
 use super::{Schema, Type, prune};
 
-/// JSON with the paths of fields that are there twice, of which the last one counts.
+/// Parsed JSON, with the paths of duplicate fields, of which the last one is kept.
 #[derive(Debug)]
 pub struct Parsed {
     /// The value.
     pub value: Value,
-    /// Paths of fields that are there more than once, as they come.
+    /// Paths of duplicate fields, in order.
     pub duplicates: Vec<String>,
 }
 
-/// Reads JSON.
+/// Parses JSON.
 pub fn parse(text: &[u8]) -> Result<Parsed, serde_json::Error> {
     let mut duplicates = Vec::new();
     let mut reader = serde_json::Deserializer::from_slice(text);
@@ -31,7 +31,7 @@ pub fn parse(text: &[u8]) -> Result<Parsed, serde_json::Error> {
     Ok(Parsed { value, duplicates })
 }
 
-/// Reads one value and notes duplicates below it.
+/// Deserializes one value and records duplicates below it.
 struct Node<'a> {
     path: At<'a>,
     duplicates: &'a mut Vec<String>,
@@ -110,9 +110,9 @@ impl<'de> Visitor<'de> for Node<'_> {
     }
 }
 
-/// Brings a value of a built-in type into the form in which Kubernetes writes it; returns the paths of unknown fields.
+/// Normalizes a built-in object to the form in which Kubernetes encodes it; returns the paths of unknown fields.
 ///
-/// An error is in the words of Go's decoder.
+/// Errors are worded as by Go's decoder.
 pub fn typed(schema: &Schema, value: &mut Value) -> Result<Vec<String>, String> {
     check(schema, value, &mut Place::default())?;
     let unknown = prune::builtin(schema, value);
@@ -120,7 +120,7 @@ pub fn typed(schema: &Schema, value: &mut Value) -> Result<Vec<String>, String> 
     Ok(unknown)
 }
 
-/// Where the decoder is: the struct, and the names of fields on the way to it.
+/// Decoder position: the struct, and the field names on the path.
 #[derive(Default)]
 struct Place<'a> {
     names: Vec<&'a str>,
@@ -177,7 +177,7 @@ fn check_fields<'a>(schema: &'a Schema, fields: &'a Map<String, Value>, place: &
     }
     for (name, value) in fields {
         let Some(child) = schema.child(name) else { continue };
-        // Go names the fields of structs on the way, not the keys of maps.
+        // Go reports the struct fields on the path, but not map keys.
         if structure {
             place.names.push(name);
         }
@@ -207,7 +207,7 @@ fn last_segment(name: &str) -> &str {
     name.rsplit('.').next().unwrap_or(name)
 }
 
-/// The Go type of a node, as an error names it.
+/// The Go type of a node in errors.
 fn go_type(schema: &Schema) -> String {
     let mut parts = schema.name.rsplit('.');
     if let (Some(kind), Some(package)) = (parts.next().filter(|kind| !kind.is_empty()), parts.next()) {
@@ -230,7 +230,7 @@ fn check_time(text: &str) -> Result<(), String> {
     if text.parse::<Timestamp>().is_ok() {
         return Ok(());
     }
-    // Go says at which part of the layout it gave up; most often that is the start.
+    // Go reports where in the layout parsing failed; usually at the start.
     Err(format!("parsing time {text:?} as \"2006-01-02T15:04:05Z07:00\": cannot parse {text:?} as \"2006\""))
 }
 
@@ -271,7 +271,7 @@ fn check_base64(text: &str) -> Result<(), String> {
     })
 }
 
-/// Writes absent and zero fields as a Go struct would.
+/// Encodes absent and zero fields as a Go struct would.
 fn shape(schema: &Schema, value: &mut Value) {
     match value {
         Value::Object(fields) if !schema.properties.is_empty() => {
@@ -303,7 +303,7 @@ fn shape(schema: &Schema, value: &mut Value) {
     }
 }
 
-/// Brings a field into the form in which Go writes it. False: Go leaves it out.
+/// Encodes a field as Go would. False: Go omits it.
 fn shape_field(absent: Option<Absent>, child: &Schema, value: &mut Value) -> bool {
     let absent = absent.unwrap_or(Absent::Kept);
     if value.is_null() {
@@ -314,8 +314,8 @@ fn shape_field(absent: Option<Absent>, child: &Schema, value: &mut Value) -> boo
     }
     shape(child, value);
     match absent {
-        Absent::Dropped => !is_zero(child, value) || told_apart(child),
-        // The server stores lists in a form that does not tell an empty one from none.
+        Absent::Dropped => !is_zero(child, value) || distinguishes_empty_list(child),
+        // The storage encoding (protobuf) does not distinguish an empty list from none.
         Absent::Zero if value.as_array().is_some_and(Vec::is_empty) => {
             *value = Value::Null;
             true
@@ -324,7 +324,7 @@ fn shape_field(absent: Option<Absent>, child: &Schema, value: &mut Value) -> boo
     }
 }
 
-/// Adds the fields that Go writes in any case.
+/// Adds the fields that Go always encodes.
 fn add_absent(schema: &Schema, fields: &mut Map<String, Value>) {
     for (name, absent) in &schema.absent {
         let value: fn(&Schema) -> Value = match absent {
@@ -338,8 +338,8 @@ fn add_absent(schema: &Schema, fields: &mut Map<String, Value>) {
     }
 }
 
-/// Whether none gets a default and an empty list is a mistake: only autoscalers tell the two apart.
-fn told_apart(list: &Schema) -> bool {
+/// Whether an absent list is defaulted and an empty one is invalid: only in autoscalers.
+fn distinguishes_empty_list(list: &Schema) -> bool {
     list.items().is_some_and(|item| last_segment(&item.name) == "HPAScalingPolicy")
 }
 
@@ -350,12 +350,12 @@ fn is_zero(schema: &Schema, value: &Value) -> bool {
         Value::Number(number) => number.as_f64() == Some(0.0),
         Value::String(text) => text.is_empty(),
         Value::Array(items) => items.is_empty(),
-        // A struct is there when it is there; only maps can be empty.
+        // A present struct is never empty; only maps can be.
         Value::Object(fields) => fields.is_empty() && schema.properties.is_empty(),
     }
 }
 
-/// What Go writes for a field that nobody set.
+/// Go's encoding of an unset field.
 fn zero(schema: &Schema) -> Value {
     match (last_segment(&schema.name), schema.type_) {
         ("Quantity", _) => "0".into(),
@@ -368,7 +368,7 @@ fn zero(schema: &Schema) -> Value {
             shape(schema, &mut value);
             value
         }
-        // Structs without fields that we know of; times, lists, maps and raw values are null.
+        // Structs without known fields; timestamps, lists, maps and raw values are null.
         (name, Type::Object) if !schema.name.is_empty() && name != "RawExtension" && name != "FieldsV1" => json!({}),
         _ => Value::Null,
     }

@@ -1,10 +1,10 @@
-//! Defaults of custom resources: absent fields, and nulls where null is no value, get the default of their schema.
+//! Defaulting of custom resources: absent fields, and nulls that are not nullable, get the default of their schema.
 
 use serde_json::Value;
 
 use super::Schema;
 
-/// Removes nulls that are no values and have no default to replace them.
+/// Removes nulls that are not nullable and have no default.
 pub fn drop_nulls(schema: &Schema, value: &mut Value) {
     match value {
         Value::Object(fields) => {
@@ -26,7 +26,7 @@ pub fn drop_nulls(schema: &Schema, value: &mut Value) {
     }
 }
 
-/// Fills in defaults.
+/// Applies defaults.
 pub fn apply(schema: &Schema, value: &mut Value) {
     match value {
         Value::Object(fields) => {

@@ -1,4 +1,4 @@
-//! Objects inside objects (`x-kubernetes-embedded-resource`): their type and metadata are checked like those of a real one.
+//! Embedded resources (`x-kubernetes-embedded-resource`): validation of their type and metadata.
 
 use serde_json::Value;
 
@@ -9,7 +9,7 @@ use capstan_semantics::names;
 
 const OBJECT_META: &str = "io.k8s.apimachinery.pkg.apis.meta.v1.ObjectMeta";
 
-/// Brings type and metadata of embedded objects into form; returns the paths of unknown metadata fields.
+/// Normalizes type and metadata of embedded resources; returns the paths of unknown metadata fields.
 pub fn coerce(schema: &Schema, value: &mut Value) -> Result<Vec<String>, Cause> {
     let mut unknown = Vec::new();
     walk_mut(schema, value, &Path::root(), &mut unknown)?;
@@ -51,13 +51,13 @@ fn walk_mut(schema: &Schema, value: &mut Value, path: &Path, unknown: &mut Vec<S
     Ok(())
 }
 
-/// Reads metadata as Kubernetes would; returns the paths of unknown fields, which are removed.
+/// Decodes metadata as Kubernetes does; removes unknown fields and returns their paths.
 pub fn coerce_metadata(metadata: &mut Value) -> Result<Vec<String>, String> {
     let schema = definition(OBJECT_META).expect("metadata is a built-in type");
     decode::typed(schema, metadata)
 }
 
-/// What is wrong with embedded objects.
+/// Validates embedded resources.
 pub fn check(schema: &Schema, value: &Value) -> Vec<Cause> {
     let mut causes = Vec::new();
     walk(schema, value, &Path::root(), &mut causes);
@@ -117,20 +117,20 @@ fn type_fault(name: &str, text: &str, path: &Path) -> Option<Cause> {
     (!faults.is_empty()).then(|| Cause::invalid(path, &text.into(), &detail))
 }
 
-/// What is wrong with the metadata of an embedded object. It need not have a name.
+/// Validates the metadata of an embedded resource, which need not have a name.
 fn check_metadata(metadata: &Value, path: &Path) -> Vec<Cause> {
     if let Err(error) = coerce_metadata(&mut metadata.clone()) {
         return vec![Cause::invalid(path, metadata, &error)];
     }
     let mut causes = Vec::new();
-    let mut check = |field: &str, text: &str, wrong: names::Wrong| {
+    let mut check = |field: &str, text: &str, wrong: names::ValidationErrors| {
         let found = wrong.iter().map(|why| Cause::invalid(&path.child(field), &text.into(), why));
         causes.extend(found);
     };
     for field in ["generateName", "name"] {
         if let Some(name) = metadata[field].as_str().filter(|name| !name.is_empty()) {
             let prefix = field == "generateName" && matches!(name, "." | "..");
-            check(field, name, if prefix { names::Wrong::new() } else { names::path_segment(name) });
+            check(field, name, if prefix { names::ValidationErrors::new() } else { names::path_segment(name) });
         }
     }
     if let Some(namespace) = metadata["namespace"].as_str().filter(|namespace| !namespace.is_empty()) {

@@ -1,4 +1,4 @@
-//! Formats of text that a schema of a CRD can name.
+//! String formats of CRD schemas.
 
 use std::net::{Ipv4Addr, Ipv6Addr};
 use std::sync::LazyLock;
@@ -8,18 +8,18 @@ use base64::engine::general_purpose::STANDARD;
 use jiff::civil::Date;
 use regex::Regex;
 
-/// Whether Kubernetes checks this format.
+/// Whether Kubernetes validates this format.
 pub fn known(format: &str) -> bool {
     check(format).is_some()
 }
 
-/// Whether `text` has this format; a format that is not known holds always.
+/// Whether `text` has this format; true for unknown formats.
 pub fn holds(format: &str, text: &str) -> bool {
     check(format).is_none_or(|check| check(text))
 }
 
 fn check(format: &str) -> Option<fn(&str) -> bool> {
-    // Names are compared without dashes: `date-time` is `datetime`.
+    // Names are normalized without dashes: `date-time` is `datetime`.
     Some(match format.replace('-', "").as_str() {
         "bsonobjectid" => |text| text.len() == 24 && text.bytes().all(|byte| byte.is_ascii_hexdigit()),
         "uri" => uri,
@@ -205,7 +205,7 @@ fn duration(text: &str) -> bool {
     duration_nanoseconds(text).is_some()
 }
 
-/// Nanoseconds of a duration as Go or Scala writes it: `1h30m`, `2 days`.
+/// Nanoseconds of a duration in Go or Scala notation: `1h30m`, `2 days`.
 pub fn duration_nanoseconds(text: &str) -> Option<i64> {
     go_duration(text).or_else(|| {
         let mut total: Option<i64> = None;
@@ -219,7 +219,7 @@ pub fn duration_nanoseconds(text: &str) -> Option<i64> {
     })
 }
 
-/// Nanoseconds of a unit of Scala durations: abbreviations exactly, words by how they start.
+/// Nanoseconds of a unit of Scala durations: abbreviations exactly, words by prefix.
 fn loose_unit(unit: &str) -> Option<i64> {
     const UNITS: &[(&[&str], &str, i64)] = &[
         (&["ns"], "nano", 1),
@@ -236,7 +236,7 @@ fn loose_unit(unit: &str) -> Option<i64> {
     found.map(|(_, _, nanoseconds)| *nanoseconds)
 }
 
-/// Nanoseconds of a duration as Go's `time.ParseDuration` reads it: `1h30m`, `-1.5s`, `0`.
+/// Nanoseconds of a duration as parsed by Go's `time.ParseDuration`: `1h30m`, `-1.5s`, `0`.
 pub fn go_duration(text: &str) -> Option<i64> {
     let (negative, mut rest) = match text.as_bytes().first()? {
         b'-' => (true, &text[1..]),

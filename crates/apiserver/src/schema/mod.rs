@@ -1,8 +1,8 @@
-//! Compiled schemas: the one description of a type that validation, defaulting, pruning, server-side apply, strategic
-//! merge and field checks all read.
+//! Compiled schemas: the single description of a type for validation, defaulting, pruning, server-side apply, strategic
+//! merge and field validation.
 //!
-//! Read children through [`Schema::child`], [`Schema::items`] and [`Schema::additional`]: they look up definitions that
-//! are held by name.
+//! Access children through [`Schema::child`], [`Schema::items`] and [`Schema::additional`], which resolve definitions
+//! by name.
 
 pub mod builtin;
 pub mod cel;
@@ -30,103 +30,103 @@ use serde_json::Value;
 /// JSON type of a node.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Type {
-    /// Nothing is said: anything goes.
+    /// Not specified: any value.
     #[default]
     Any,
-    /// A map or a struct.
+    /// A map or struct.
     Object,
     /// A list.
     Array,
-    /// Text.
+    /// String.
     String,
-    /// A whole number.
+    /// Integer.
     Integer,
     /// A number.
     Number,
-    /// True or false.
+    /// Boolean.
     Boolean,
-    /// A number or text (`x-kubernetes-int-or-string`).
+    /// Integer or string (`x-kubernetes-int-or-string`).
     IntOrString,
 }
 
-/// How a list merges.
+/// List type (`x-kubernetes-list-type`).
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub enum ListType {
-    /// As one value.
+    /// One value.
     #[default]
     Atomic,
-    /// As a set of scalars.
+    /// Unique scalars.
     Set,
-    /// As a map from these fields of each item to the item.
+    /// Items identified by these keys.
     Map(Vec<String>),
 }
 
-/// How a strategic merge patch treats a list (`patchStrategy` and `patchMergeKey` of built-in types).
+/// Strategic merge patch behaviour (`patchStrategy` and `patchMergeKey` of built-in types).
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct PatchList {
-    /// Field that identifies an item; `None` for a list of scalars.
+    /// Merge key of the items; `None` for a list of scalars.
     pub merge_key: Option<String>,
-    /// Whether keys that the patch leaves out are removed (`retainKeys`).
+    /// Whether keys that the patch omits are removed (`retainKeys`).
     pub retain_keys: bool,
-    /// Whether items merge at all; otherwise the patch replaces the list.
+    /// Whether items are merged; otherwise the patch replaces the list.
     pub merge: bool,
-    /// Whether the patch replaces the value even where it would merge (`replace`).
+    /// Whether the patch replaces the value even where it would be merged (`replace`).
     pub replace: bool,
 }
 
-/// One node of a schema.
+/// A schema node.
 #[derive(Clone, Debug, Default)]
 pub struct Schema {
-    /// Name of the definition, of a type of Kubernetes; empty elsewhere.
+    /// Name of the Kubernetes definition; empty elsewhere.
     pub name: Arc<str>,
     /// JSON type.
     pub type_: Type,
     /// Fields of a struct.
     pub properties: BTreeMap<String, Child>,
-    /// What becomes of each field that is absent or zero, in a definition of Kubernetes.
+    /// How each absent or zero field is encoded, in a Kubernetes definition.
     pub absent: BTreeMap<String, Absent>,
-    /// Fields that must be there.
+    /// Required fields.
     pub required: Vec<String>,
     /// Values of a map.
     pub additional: Option<Child>,
     /// Items of a list.
     pub items: Option<Child>,
-    /// How a list merges.
+    /// List type.
     pub list: ListType,
-    /// Whether an object merges as one value (`x-kubernetes-map-type: atomic`).
+    /// Whether a map is atomic (`x-kubernetes-map-type: atomic`).
     pub atomic_map: bool,
-    /// Whether unknown fields are kept (`x-kubernetes-preserve-unknown-fields`).
+    /// Whether unknown fields are preserved (`x-kubernetes-preserve-unknown-fields`).
     pub preserve_unknown: bool,
-    /// Whether this is a whole object with its own `apiVersion`, `kind`, `metadata`.
+    /// Whether this is an embedded resource with `apiVersion`, `kind`, `metadata`.
     pub embedded_resource: bool,
-    /// Whether null is a value.
+    /// Whether null is allowed.
     pub nullable: bool,
-    /// Value when the field is absent.
+    /// Default value.
     pub default: Option<Value>,
-    /// How a strategic merge patch treats it.
+    /// Strategic merge patch behaviour.
     pub patch: PatchList,
-    /// Demands on values, of custom resources; `None` when there are none.
+    /// Value validations of custom resources; `None` if there are none.
     pub checks: Option<Arc<checks::Checks>>,
-    /// The source without its children: description, bounds, pattern, enum, format and CEL rules are read from here.
+    /// The source without its children: description, bounds, pattern, enum, format and CEL rules are read from it.
     pub source: Arc<Value>,
 }
 
-/// A child node: held directly, or the name of a built-in definition, as these may be recursive.
+/// A child node: inline, or the name of a built-in definition, as these may be recursive.
 #[derive(Clone, Debug)]
 pub enum Child {
     /// The node itself.
     Inline(Arc<Schema>),
-    /// A definition of Kubernetes, looked up when it is first needed.
+    /// A Kubernetes definition, resolved on first use.
     Named(Arc<str>, OnceLock<&'static Schema>),
 }
 
 impl Schema {
-    /// The field of that name in a struct, or the values of a map.
+    /// The schema of a struct field, or of a map's values.
     pub fn child(&self, name: &str) -> Option<&Schema> {
         self.properties.get(name).or(self.additional.as_ref()).map(Child::schema)
     }
 
-    /// The field of that name in a struct.
+    /// The schema of a struct field.
     pub fn property(&self, name: &str) -> Option<&Schema> {
         self.properties.get(name).map(Child::schema)
     }
@@ -143,12 +143,12 @@ impl Schema {
 }
 
 impl Child {
-    /// The definition of Kubernetes of that name.
+    /// The Kubernetes definition `name`.
     pub fn named(name: &str) -> Self {
         Self::Named(name.into(), OnceLock::new())
     }
 
-    /// The node, looked up and compiled when it is held by name.
+    /// The node, resolved and compiled if it is held by name.
     pub fn schema(&self) -> &Schema {
         match self {
             Self::Inline(schema) => schema,

@@ -1,4 +1,4 @@
-//! Checks a custom resource by everything that its schema says.
+//! Full validation of a custom resource.
 
 use capstan_semantics::field;
 use serde_json::Value;
@@ -8,18 +8,18 @@ use crate::error::Cause;
 use crate::field::Path;
 use crate::registry::{CustomVersion, Resource};
 
-/// What is wrong with an object, and what is only worth a warning.
+/// Validation errors and warnings of an object.
 #[derive(Debug, Default)]
 pub struct Verdict {
-    /// What is wrong.
+    /// Errors.
     pub causes: Vec<Cause>,
-    /// Rules that do not hold, but did not before either.
+    /// Failed rules that are tolerated, as they failed before (ratcheting).
     pub warnings: Vec<String>,
 }
 
-/// Checks an object against its schema; `subresource` is `status` when only that can have changed.
+/// Validates an object against its schema; `subresource` is `status` if only the status can have changed.
 ///
-/// Built-in kinds are checked elsewhere, in code.
+/// Built-in kinds are validated in code, elsewhere.
 pub fn check(resource: &Resource, subresource: &str, object: &Value, old: Option<&Value>) -> Verdict {
     let Some(custom) = resource.custom() else { return Verdict::default() };
     let schema = &custom.declared;
@@ -33,7 +33,7 @@ pub fn check(resource: &Resource, subresource: &str, object: &Value, old: Option
         verdict.causes.extend(scale_status_faults(custom, object));
         verdict.causes.extend(embedded::check(schema, object));
     }
-    // Lists that were wrong before may stay so.
+    // Pre-existing duplicates are tolerated.
     if old.is_none_or(|old| unique::check(schema, old).is_empty()) {
         verdict.causes.extend(unique::check(schema, object));
     }
@@ -52,7 +52,7 @@ pub fn check(resource: &Resource, subresource: &str, object: &Value, old: Option
     verdict
 }
 
-/// Faults with which rules would only fail in less helpful ways.
+/// Errors that prevent the evaluation of rules.
 fn blocks_rules(cause: &Cause) -> bool {
     const BLOCKING: &[&str] = &[
         "FieldValueNotSupported",
@@ -64,7 +64,7 @@ fn blocks_rules(cause: &Cause) -> bool {
     BLOCKING.contains(&cause.reason)
 }
 
-/// The status alone, with paths from the root but messages from the status, as a real server words them.
+/// Validates only the status: paths are from the root, messages relative to the status, as in kube-apiserver.
 fn status_faults(schema: &Schema, object: &Value, old: Option<&Value>) -> Vec<Cause> {
     let (Some(schema), Some(status)) = (schema.property("status"), object.get("status")) else { return Vec::new() };
     let causes = validate::validate(schema, status, old.and_then(|old| old.get("status")));

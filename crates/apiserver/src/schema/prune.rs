@@ -1,4 +1,4 @@
-//! Removes what a schema does not know, and says what that was.
+//! Pruning: removes and reports fields that the schema does not specify.
 
 use capstan_semantics::field::{self, At};
 use serde_json::Value;
@@ -7,7 +7,7 @@ use super::Schema;
 
 const META: [&str; 3] = ["apiVersion", "kind", "metadata"];
 
-/// Removes unknown fields of a custom resource and returns their paths, sorted. Metadata is not touched.
+/// Prunes a custom resource and returns the paths of the removed fields, sorted. Metadata is not pruned.
 pub fn custom(schema: &Schema, value: &mut Value) -> Vec<String> {
     let mut unknown = Vec::new();
     prune(schema, value, "", true, &mut unknown);
@@ -37,7 +37,8 @@ fn prune(schema: &Schema, value: &mut Value, path: &str, root: bool, unknown: &m
             for (index, item) in items.iter_mut().enumerate() {
                 let inner = field::item(path, index);
                 match (schema.items(), keep) {
-                    // Inside a list of unknown shape everything is kept; items that have a shape are pruned by it.
+                    // Items of a list that preserves unknown fields are preserved; specified fields are pruned by their
+                    // schema.
                     (Some(child), true) => prune_kept(child, item, &inner, unknown),
                     (Some(child), false) => prune(child, item, &inner, false, unknown),
                     (None, true) => {}
@@ -49,13 +50,13 @@ fn prune(schema: &Schema, value: &mut Value, path: &str, root: bool, unknown: &m
     }
 }
 
-/// Items of a list that keeps unknown fields: they keep theirs as well, but what has a shape is pruned by it.
+/// Items of a list that preserves unknown fields: they do so, too, but specified fields are pruned by their schema.
 fn prune_kept(schema: &Schema, value: &mut Value, path: &str, unknown: &mut Vec<String>) {
     let kept = Schema { preserve_unknown: true, ..schema.clone() };
     prune(&kept, value, path, false, unknown);
 }
 
-/// Removes unknown fields of a built-in object and returns their paths, sorted.
+/// Prunes a built-in object and returns the paths of the removed fields, sorted.
 pub fn builtin(schema: &Schema, value: &mut Value) -> Vec<String> {
     let mut unknown = Vec::new();
     strip(schema, value, At::root(), &mut unknown);
@@ -74,7 +75,7 @@ fn strip(schema: &Schema, value: &mut Value, path: At<'_>, unknown: &mut Vec<Str
             }
             child.is_some()
         }),
-        // A map; or an object of which nothing is known, which is kept as it is.
+        // A map, or an untyped object, which is preserved.
         Value::Object(fields) => {
             let Some(child) = schema.additional() else { return };
             for (name, value) in fields {

@@ -1,4 +1,4 @@
-//! Single values against their schema: type, bounds, pattern, format, enum.
+//! Validation of scalars: type, bounds, pattern, format, enum.
 
 use std::cmp::Ordering;
 
@@ -17,7 +17,7 @@ pub(super) fn string_faults(checks: Option<&Checks>, text: &str, path: &str) -> 
     let too_long = checks.length.max.filter(|max| length > *max);
     let too_short = checks.length.min.filter(|min| length < *min);
     let mismatch = checks.pattern.as_ref().filter(|pattern| !pattern.regex.as_ref().is_some_and(|r| r.is_match(text)));
-    // Only the first of the three is told.
+    // Only the first of the three is reported.
     if let Some(max) = too_long {
         let message = format!("{path} in body should be at most {max} chars long");
         faults.push(Fault::new(path, Kind::TooLong(max), message));
@@ -48,7 +48,7 @@ pub(super) fn number_faults(schema: &Schema, checks: Option<&Checks>, value: &Va
     ];
     for (bound, name, limit, exclusive) in limits.into_iter().flatten() {
         let mut limit = Limit { bound, limit, exclusive, number, whole: value.as_i64(), path };
-        // A limit that the type cannot hold is told each time, and compared as any number.
+        // A bound that the type cannot represent is reported each time, and compared as any number.
         if let Some(message) = out_of_range(schema.type_, format, &limit.limit.into(), name, path) {
             faults.push(Fault { name: None, kind: Kind::Required, message });
             limit.whole = None;
@@ -65,7 +65,7 @@ enum Bound {
     Max,
 }
 
-/// One limit and the number that is held against it; `whole` when both are compared as whole numbers.
+/// A bound and the number to compare; `whole` if both are compared as integers.
 struct Limit<'a> {
     bound: Bound,
     limit: f64,
@@ -81,7 +81,7 @@ impl Limit<'_> {
         let or_equal = if self.exclusive { "" } else { "or equal to " };
         let broken = |order: Ordering| self.order() == order || self.exclusive && self.order().is_eq();
         let text = match self.bound {
-            // Go divides by a whole number here, and there is none below 1.
+            // Go divides by an integer here, and there is none below 1.
             Bound::Multiple if self.whole.is_some() && self.limit < 1.0 => {
                 let text = format!("factor MultipleOf declared for {path} must be positive: {shown}");
                 return Some(Fault::new(path, Kind::Invalid((self.limit as i64).into()), text));
@@ -119,7 +119,7 @@ impl Limit<'_> {
     }
 }
 
-/// A number that its format cannot hold.
+/// The error for a number that its format cannot represent.
 fn out_of_range(type_: Type, format: &str, value: &Value, what: &str, path: &str) -> Option<String> {
     let integer = type_ == Type::Integer;
     let whole = value.as_i64().or_else(|| value.as_f64().filter(|n| is_whole(*n)).map(|n| n as i64));
@@ -136,7 +136,7 @@ fn out_of_range(type_: Type, format: &str, value: &Value, what: &str, path: &str
     })
 }
 
-/// The types that a node allows, as a real server lists them.
+/// The allowed types of a node, as kube-apiserver lists them.
 fn type_names(type_: Type) -> &'static [&'static str] {
     match type_ {
         Type::Any => &[],
@@ -150,7 +150,7 @@ fn type_names(type_: Type) -> &'static [&'static str] {
     }
 }
 
-/// JSON type of a value; a number that is written with a fraction or exponent is a `number`.
+/// The JSON type of a value; a number with a fraction or exponent is a `number`.
 fn type_of(value: &Value) -> &'static str {
     match value {
         Value::Null => "null",
@@ -192,7 +192,7 @@ pub(super) fn type_fault(schema: &Schema, checks: Option<&Checks>, value: &Value
     if fits { None } else { fault(&wanted.join(","), actual) }
 }
 
-/// Whether a float is a whole number that JSON can hold exactly.
+/// Whether a float is an integer that JSON represents exactly.
 fn is_whole(number: f64) -> bool {
     number.is_finite() && number.fract() == 0.0 && number.abs() < 9_007_199_254_740_992.0
 }
@@ -208,7 +208,7 @@ pub(super) fn enum_fault(checks: Option<&Checks>, value: &Value, path: &str) -> 
     Some(Fault::new(path, Kind::Enum(value.clone(), supported), message))
 }
 
-/// Equality after Go's conversion of the value to the type of the enum: `1.5` is the `1` of an enum of integers.
+/// Equality after Go's conversion of the value to the enum's type: `1.5` equals `1` in an integer enum.
 fn equal(known: &Value, value: &Value) -> bool {
     match (known.as_i64(), known.as_f64(), value.as_f64()) {
         (Some(known), _, Some(value)) => known == value as i64,

@@ -1,4 +1,4 @@
-//! Lists that are sets or maps must not name the same item twice.
+//! Uniqueness of items in lists of type set and map.
 
 use std::collections::HashMap;
 
@@ -9,7 +9,7 @@ use crate::error::Cause;
 use crate::field::Path;
 use crate::golang;
 
-/// Items that repeat, in all lists of a custom resource.
+/// Duplicates in all lists of a custom resource.
 pub fn check(schema: &Schema, value: &Value) -> Vec<Cause> {
     let mut causes = Vec::new();
     walk(schema, value, &Path::root(), &mut causes);
@@ -60,7 +60,7 @@ fn map_faults(keys: &[String], items: &[Value], path: &Path) -> Vec<Cause> {
     repeated(found.iter(), path, |index| found[index].clone())
 }
 
-/// One cause for the second of several equal items.
+/// One error for the second of several equal items.
 fn repeated<'a>(items: impl Iterator<Item = &'a Value>, path: &Path, shown: impl Fn(usize) -> Value) -> Vec<Cause> {
     let mut seen: HashMap<String, usize> = HashMap::new();
     let mut causes = Vec::new();

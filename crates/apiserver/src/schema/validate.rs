@@ -1,6 +1,7 @@
-//! Values of custom resources against their schema, with the messages of a real server.
+//! Schema validation of custom resources, with kube-apiserver's messages.
 //!
-//! On update, what was wrong before and has not changed is let through: `old` is followed as far as it can be.
+//! On update, pre-existing errors in unchanged values are tolerated (ratcheting): `old` is correlated as far as
+//! possible.
 
 use std::collections::BTreeMap;
 
@@ -14,20 +15,20 @@ use crate::error::Cause;
 use crate::field::Path;
 use crate::golang;
 
-/// What is wrong with `value`. With `old`, unchanged faults are not named.
+/// Validates `value`. With `old`, errors in unchanged values are tolerated.
 pub fn validate(schema: &Schema, value: &Value, old: Option<&Value>) -> Vec<Cause> {
     let walk = Walk { ratchet: old.is_some() };
     let root = Correlated { schema, value, old };
     walk.node(schema, value, "", old.map(|_| root)).faults.into_iter().map(Fault::into_cause).collect()
 }
 
-/// One fault, before it is worded as a cause.
+/// A validation error, before it becomes a cause.
 #[derive(Clone, Debug)]
 pub(super) struct Fault {
-    /// Path as the validator writes it; `None` for faults about alternatives, which real servers give no field.
+    /// Path as the validator writes it; `None` for errors of logical junctors, which have no field in kube-apiserver.
     pub(super) name: Option<String>,
     pub(super) kind: Kind,
-    /// The sentence that identifies the fault: each is said once.
+    /// The message; each is reported once.
     pub(super) message: String,
 }
 
@@ -60,7 +61,7 @@ impl Fault {
     }
 }
 
-/// Faults, and how much was right: of several alternatives, the faults of the best one are shown.
+/// Errors, and a match count: of several alternatives, the errors of the best match are reported.
 #[derive(Default)]
 struct Outcome {
     faults: Vec<Fault>,
@@ -84,7 +85,7 @@ impl Outcome {
     }
 }
 
-/// A value beside the one that it replaces.
+/// A value correlated with its old value.
 #[derive(Clone, Copy)]
 pub(super) struct Correlated<'a> {
     pub(super) schema: &'a Schema,
@@ -96,7 +97,7 @@ impl<'a> Correlated<'a> {
     pub(super) fn field(self, name: &str) -> Option<Self> {
         let old = self.old?.as_object()?.get(name)?;
         let value = self.value.as_object()?.get(name)?;
-        // `additionalProperties: true` is no schema to follow.
+        // `additionalProperties: true` has no schema to correlate by.
         let schema = self.schema.child(name).filter(|child| !child.source.is_null())?;
         Some(Self { schema, value, old: Some(old) })
     }
@@ -108,7 +109,7 @@ impl<'a> Correlated<'a> {
         Some(Self { schema: self.schema.items()?, value, old: Some(old) })
     }
 
-    /// Whether nothing changed; items of list maps are compared with those of the same keys.
+    /// Whether the value is unchanged; items of list maps are correlated by their keys.
     pub(super) fn unchanged(self) -> bool {
         match (self.old, self.value) {
             (Some(Value::Object(old)), Value::Object(new)) => {
@@ -129,7 +130,7 @@ impl<'a> Correlated<'a> {
     }
 }
 
-/// Whether two items of a list map are the same item.
+/// Whether two items of a list map have the same keys.
 pub(super) fn same_keys(keys: &[String], one: &Value, other: &Value) -> bool {
     one.is_object() && other.is_object() && keys.iter().all(|key| one.get(key) == other.get(key))
 }
@@ -202,7 +203,7 @@ impl Walk {
     ) -> Outcome {
         let mut outcome = Outcome { matches: 1, ..Outcome::default() };
         let Some(checks) = checks else { return outcome };
-        // The children of alternatives are compared with the old value, the alternatives themselves are not.
+        // Children of alternatives are correlated with the old value, the alternatives themselves are not.
         let validate = |schema: &Schema| self.fresh(schema, value, path, correlated);
         let about = |text: String| Fault { name: None, kind: Kind::Required, message: text };
         let quoted = golang::quote(path);
@@ -292,7 +293,7 @@ impl Walk {
             let message = format!("{path} in body should have at most {max} properties");
             outcome.add(Fault::new(path, Kind::TooMany(fields.len(), max), message));
         }
-        // The kind and version of the whole object are never compared with the old: both were converted to one version.
+        // `apiVersion` and `kind` of the root are never correlated: both objects were converted to one version.
         let child = |name: &str| {
             let type_meta = path.is_empty() && (name == "kind" || name == "apiVersion");
             correlated.filter(|_| !type_meta).and_then(|correlated| correlated.field(name))
@@ -316,7 +317,7 @@ impl Walk {
     }
 }
 
-/// Outcomes up to and including the first good one.
+/// Results up to and including the first valid one.
 fn until_good(schemas: &[Schema], validate: impl Fn(&Schema) -> Outcome) -> Vec<Outcome> {
     let mut results = Vec::new();
     for schema in schemas {
@@ -328,7 +329,7 @@ fn until_good(schemas: &[Schema], validate: impl Fn(&Schema) -> Outcome) -> Vec<
     results
 }
 
-/// The first good outcome, or else the first of those with most that was right.
+/// The first valid result, or else the first of those with the highest match count.
 fn best(results: Vec<Outcome>) -> Outcome {
     let mut best: Option<Outcome> = None;
     for result in results {

@@ -1,4 +1,4 @@
-//! The API as a tower service: one request in, one answer out, with or without a socket.
+//! The API as a tower service: one request in, one response out, with or without a socket.
 
 use std::future::Future;
 use std::pin::Pin;
@@ -17,32 +17,32 @@ use super::media::{Media, header};
 use super::openapi::Documents;
 use super::path::Path;
 use super::query::Query;
-use super::respond::Lost;
+use super::respond::Disconnected;
 use super::runtime::Runtime;
-use super::{gate, pages, respond, tunnel, verbs};
+use super::{authenticate, non_resource, respond, tunnel, verbs};
 use crate::auth::{self, Auth, Creation, Escalation, UserInfo};
 use crate::error::{Result, Status};
 use crate::ops::{Caller, Server};
 
-/// Largest body of a request.
+/// Maximum size of a request body.
 const BODY_LIMIT: usize = 3 << 20;
 
-/// The HTTP face of a server. Clones are cheap and share all state.
+/// The HTTP API of a server. Clones are cheap and share all state.
 #[derive(Clone)]
 pub struct Api {
     pub(super) inner: Arc<Inner>,
-    /// Who a request without a token comes from.
+    /// The user of requests without a token.
     user: Arc<UserInfo>,
 }
 
-/// What all requests share.
+/// State shared by all requests.
 pub(super) struct Inner {
     pub(super) server: Server,
     pub(super) auth: Arc<Auth>,
     pub(super) runtime: OnceLock<Arc<dyn Runtime>>,
     pub(super) discovery: Discovery,
     pub(super) documents: Documents,
-    /// Keeps aggregated roles up to date.
+    /// Task of the ClusterRole aggregation controller.
     aggregate: Option<JoinHandle<()>>,
 }
 
@@ -55,13 +55,12 @@ impl Drop for Inner {
 }
 
 impl Api {
-    /// The HTTP face of `server`. Requests without a token are anonymous.
+    /// The HTTP API of `server`. Requests without a token are anonymous.
     pub fn new(server: Server, auth: Arc<Auth>) -> Self {
         Self::with_task(server, auth, None)
     }
 
-    /// A ready server: one that has the namespaces, roles and bindings of every cluster, checks writes of roles, and
-    /// keeps aggregated roles up to date.
+    /// A server with the bootstrap namespaces, roles and bindings, RBAC escalation checks and ClusterRole aggregation.
     pub async fn start(server: Server, auth: Arc<Auth>) -> Result<Self> {
         server.add_admission(Arc::new(Creation::new(auth.clone())));
         server.add_admission(Arc::new(Escalation::new(auth.clone())));
@@ -77,32 +76,32 @@ impl Api {
         Self { inner: Arc::new(inner), user: Arc::new(UserInfo::anonymous()) }
     }
 
-    /// Says what runs containers: logs, exec, attach and port forwarding. Only the first call counts.
+    /// Sets the container runtime: logs, exec, attach and port forwarding. Only the first call has an effect.
     pub fn set_runtime(&self, runtime: Arc<dyn Runtime>) {
         let _ = self.inner.runtime.set(runtime);
     }
 
-    /// The same, where a request without a token comes from `user`.
+    /// A clone whose requests without a token are made by `user`.
     pub fn as_user(&self, user: UserInfo) -> Self {
         Self { inner: self.inner.clone(), user: Arc::new(user) }
     }
 
-    /// The server behind it.
+    /// The underlying server.
     pub fn server(&self) -> &Server {
         &self.inner.server
     }
 
-    /// Tokens and policy.
+    /// Authenticator and authorizer.
     pub fn auth(&self) -> &Arc<Auth> {
         &self.inner.auth
     }
 
-    /// A client that talks to this API without a socket.
+    /// A client of this API without a socket.
     pub fn client(&self, namespace: &str) -> kube::Client {
         kube::Client::new(self.clone(), namespace)
     }
 
-    /// Answers one request.
+    /// Handles one request.
     pub async fn answer<B>(&self, request: Request<B>) -> Response<Body>
     where
         B: http_body::Body<Data = Bytes> + Send + 'static,
@@ -123,13 +122,13 @@ impl Api {
             };
         }
         if !call.path.is_resource {
-            return pages::answer(&self.inner, &call, media).await;
+            return non_resource::answer(&self.inner, &call, media).await;
         }
         let answer = match media {
             Ok(media) => verbs::answer(&self.inner, &call, media).await,
             Err(status) => Err(verbs::not_acceptable(&self.inner, &call, status)),
         };
-        // Nobody outside may rely on what a crash takes back.
+        // Wait for durability: a client must not see a write succeed that a crash reverts.
         if !matches!(call.method, Method::GET | Method::HEAD)
             && let Err(error) = self.inner.server.store().saved().await
         {
@@ -138,16 +137,16 @@ impl Api {
         answer.unwrap_or_else(|status| respond::failure(plain, &status))
     }
 
-    /// Finds out who asks for what, and whether they may.
+    /// Resolves, authenticates and authorizes a request.
     fn admit(&self, head: http::request::Parts, query: Query) -> Result<Call> {
         let path = Path::parse(head.uri.path());
         let attributes = path.attributes(&head.method, &query);
-        let user = gate::user(&self.inner.auth, &head.headers, &self.user, &attributes)?;
+        let user = authenticate::user(&self.inner.auth, &head.headers, &self.user, &attributes)?;
         self.inner.auth.authorize(&user, &attributes)?;
         let user_agent = header(&head.headers, USER_AGENT.as_str());
         let caller = Caller { user, user_agent };
         let (method, mut headers, extensions) = (head.method, head.headers, head.extensions);
-        // HTTP/2 has the name of the server in the target of the request.
+        // HTTP/2 has the host in the `:authority` pseudo-header.
         if let Some(host) = head.uri.authority().and_then(|host| HeaderValue::from_str(host.as_str()).ok()) {
             headers.entry(HOST).or_insert(host);
         }
@@ -161,13 +160,13 @@ impl std::fmt::Debug for Api {
     }
 }
 
-/// A request that may go ahead.
+/// An authorized request.
 pub(super) struct Call {
     pub(super) method: Method,
     pub(super) path: Path,
     pub(super) query: Query,
     pub(super) headers: HeaderMap,
-    /// Where the connection can be taken over, for exec and its like.
+    /// Contains the connection upgrade, for exec, attach and port-forward.
     pub(super) extensions: http::Extensions,
     pub(super) caller: Caller,
     pub(super) body: Bytes,
@@ -188,9 +187,9 @@ where
     }
 }
 
-/// An answer, unless it got lost on its way.
-fn found(response: Response<Body>) -> Result<Response<Body>, Lost> {
-    match response.extensions().get::<Lost>() {
+/// The response, unless a fault dropped the connection.
+fn unless_disconnected(response: Response<Body>) -> Result<Response<Body>, Disconnected> {
+    match response.extensions().get::<Disconnected>() {
         Some(lost) => Err(*lost),
         None => Ok(response),
     }
@@ -202,22 +201,22 @@ where
     B::Error: Into<Box<dyn std::error::Error + Send + Sync>>,
 {
     type Response = Response<Body>;
-    type Error = Lost;
-    type Future = Pin<Box<dyn Future<Output = Result<Response<Body>, Lost>> + Send>>;
+    type Error = Disconnected;
+    type Future = Pin<Box<dyn Future<Output = Result<Response<Body>, Disconnected>> + Send>>;
 
-    fn poll_ready(&mut self, _cx: &mut Context<'_>) -> Poll<Result<(), Lost>> {
+    fn poll_ready(&mut self, _cx: &mut Context<'_>) -> Poll<Result<(), Disconnected>> {
         Poll::Ready(Ok(()))
     }
 
     fn call(&mut self, request: Request<B>) -> Self::Future {
         let api = self.clone();
         Box::pin(async move {
-            // Without a connection there is nothing to take over, so one is made.
+            // In-process requests have no connection to upgrade, so an in-memory one is created.
             let wants_stream = request.headers().contains_key(http::header::UPGRADE);
             if wants_stream && request.extensions().get::<hyper::upgrade::OnUpgrade>().is_none() {
-                return found(tunnel::answer(api, request).await);
+                return unless_disconnected(tunnel::answer(api, request).await);
             }
-            found(api.answer(request).await)
+            unless_disconnected(api.answer(request).await)
         })
     }
 }

@@ -1,4 +1,4 @@
-//! The body of an answer: bytes, or a stream of them for watches and logs.
+//! The body of a response: bytes, or a byte stream for watches and logs.
 
 use std::convert::Infallible;
 use std::pin::Pin;
@@ -9,7 +9,7 @@ use futures::Stream;
 use futures::stream::BoxStream;
 use http_body::{Frame, SizeHint};
 
-/// The body of an answer.
+/// The body of a response.
 pub struct Body(Kind);
 
 enum Kind {
@@ -18,12 +18,12 @@ enum Kind {
 }
 
 impl Body {
-    /// Nothing.
+    /// An empty body.
     pub fn empty() -> Self {
         Self(Kind::Full(None))
     }
 
-    /// Bytes as they come; the end of the stream is the end of the body.
+    /// A streamed body; it ends with the stream.
     pub fn stream(stream: impl Stream<Item = Bytes> + Send + 'static) -> Self {
         Self(Kind::Stream(Box::pin(stream)))
     }

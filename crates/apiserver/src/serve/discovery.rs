@@ -1,4 +1,4 @@
-//! Discovery: which groups, versions and resources are served, plain and aggregated.
+//! API discovery: served groups, versions and resources, unaggregated and aggregated.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -12,7 +12,7 @@ use serde_json::{Value, json};
 use super::api::Inner;
 use crate::registry::{Resource, Snapshot, Subresource};
 
-/// Groups in the order in which a real server prefers them; others follow by name.
+/// Groups by priority, as in kube-apiserver; others follow by name.
 const ORDER: &[&str] = &[
     "",
     "apiregistration.k8s.io",
@@ -38,7 +38,7 @@ const ORDER: &[&str] = &[
     "storagemigration.k8s.io",
 ];
 
-/// Documents, kept until the registry changes.
+/// Discovery documents, cached until the registry changes.
 #[derive(Debug, Default)]
 pub(crate) struct Discovery {
     cache: Mutex<Cache>,
@@ -50,14 +50,14 @@ struct Cache {
     documents: BTreeMap<(String, &'static str), (Bytes, String)>,
 }
 
-/// One version of one group, with its resources.
+/// A version of a group, with its resources.
 struct Version {
     version: Arc<str>,
     resources: Vec<Arc<Resource>>,
 }
 
 impl Discovery {
-    /// The plain document under `/api`, `/apis`, `/api/v1`, `/apis/GROUP` or `/apis/GROUP/VERSION`.
+    /// The unaggregated document at `/api`, `/apis`, `/api/v1`, `/apis/GROUP` or `/apis/GROUP/VERSION`.
     pub(super) fn plain(&self, inner: &Inner, parts: &[&str], host: &str) -> Option<Value> {
         let groups = groups(&inner.server.registry().snapshot());
         let find = |name: &str| groups.iter().find(|(group, _)| group == name);
@@ -85,7 +85,7 @@ impl Discovery {
         }
     }
 
-    /// The aggregated document under `/api` or `/apis`, with its ETag.
+    /// The aggregated document at `/api` or `/apis`, with its ETag.
     pub(super) fn aggregated(&self, inner: &Inner, root: &str, api: &'static str) -> (Bytes, String) {
         let snapshot = inner.server.registry().snapshot();
         let mut cache = self.cache.lock().unwrap_or_else(PoisonError::into_inner);
@@ -101,7 +101,7 @@ impl Discovery {
         cache.documents.entry((root.to_owned(), api)).or_insert_with(make).clone()
     }
 
-    /// All paths that are served, as `/` lists them.
+    /// All served paths, as listed at `/`.
     pub(super) fn paths(&self, inner: &Inner) -> Vec<String> {
         let mut paths: Vec<String> = [
             "/.well-known/openid-configuration",
@@ -134,7 +134,7 @@ impl Discovery {
     }
 }
 
-/// All groups in the order of preference, each with its versions, best first.
+/// All groups by priority, each with its versions, preferred version first.
 fn groups(snapshot: &Snapshot) -> Vec<(String, Vec<Version>)> {
     let mut groups: Vec<(String, Vec<Version>)> = Vec::new();
     for resource in snapshot.iter() {
@@ -157,7 +157,7 @@ fn groups(snapshot: &Snapshot) -> Vec<(String, Vec<Version>)> {
     groups
 }
 
-/// How a version ranks: stable before beta before alpha before anything else, then by number.
+/// Priority of a version: stable before beta before alpha before anything else, then by number.
 fn priority(version: &str) -> (u8, u32, u32) {
     let parse = || {
         let rest = version.strip_prefix('v')?;
@@ -220,14 +220,14 @@ fn resource_list(group: &str, version: &Version) -> Option<Value> {
     }
     let group_version = crate::registry::api_version(group, &version.version);
     let mut list = json!({"kind": "APIResourceList", "groupVersion": group_version, "resources": resources});
-    // The oldest of all lists is written by older code.
+    // The core group's list has no `apiVersion`, as in kube-apiserver.
     if !group.is_empty() {
         list["apiVersion"] = "v1".into();
     }
     Some(list)
 }
 
-/// Subresources in their order: by name, but the status of a custom resource comes first.
+/// Subresources by name, but the status of a custom resource comes first.
 fn subresources(resource: &Resource) -> Vec<&Subresource> {
     let mut all: Vec<&Subresource> = resource.subresources.iter().collect();
     if resource.custom().is_some() {
@@ -236,9 +236,9 @@ fn subresources(resource: &Resource) -> Vec<&Subresource> {
     all
 }
 
-/// A hash of the version in which objects are stored, as storage migrators compare it.
+/// The storage version hash, which storage migrators compare.
 fn storage_hash(resource: &Resource) -> String {
-    // Some kinds are stored in a version that is not served.
+    // Some kinds have a storage version that is not served.
     let version = match &*resource.plural {
         "customresourcedefinitions" | "clustertrustbundles" | "podcertificaterequests" => "v1beta1",
         "devicetaintrules" => "v1beta2",
@@ -273,7 +273,7 @@ fn aggregate(snapshot: &Snapshot, core: bool, api: &str) -> Value {
 }
 
 fn aggregated_resource(resource: &Resource) -> Value {
-    // Built-in resources leave group and version to the place where they stand; custom ones name them.
+    // Built-in resources inherit group and version from their group list; custom ones state them.
     let (group, version) = match resource.custom() {
         Some(_) => (&*resource.group, &*resource.version),
         None => ("", ""),

@@ -1,4 +1,4 @@
-//! A kubeconfig: how to reach the server, and as whom.
+//! Generation of kubeconfig files.
 
 use std::path::Path;
 
@@ -6,7 +6,7 @@ use base64::Engine;
 use base64::prelude::BASE64_STANDARD;
 use serde_json::{Value, json};
 
-/// How to reach a server, and as whom.
+/// Contents of a kubeconfig.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Kubeconfig {
     /// Name of cluster, user and context.
@@ -17,12 +17,12 @@ pub struct Kubeconfig {
     pub ca_pem: String,
     /// Bearer token.
     pub token: String,
-    /// Namespace when none is given.
+    /// Default namespace.
     pub namespace: String,
 }
 
 impl Kubeconfig {
-    /// The document. JSON is YAML, so this is both.
+    /// The kubeconfig as JSON, which is valid YAML.
     pub fn to_json(&self) -> Value {
         let name = &self.name;
         json!({
@@ -38,12 +38,12 @@ impl Kubeconfig {
         })
     }
 
-    /// The text of the file.
+    /// The file's contents.
     pub fn text(&self) -> String {
         format!("{:#}\n", self.to_json())
     }
 
-    /// Writes the file, readable by its owner only.
+    /// Writes the file with mode 0600.
     pub fn write(&self, path: &Path) -> std::io::Result<()> {
         use std::io::Write;
         let mut options = std::fs::OpenOptions::new();

@@ -1,4 +1,4 @@
-//! The API over TLS on a socket: HTTP/1.1 and HTTP/2, chosen by the client.
+//! The API over TLS on a socket: HTTP/1.1 and HTTP/2, negotiated by ALPN.
 
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 
@@ -13,12 +13,12 @@ use super::tls::{Authority, TlsError};
 use super::{Api, Kubeconfig};
 use crate::auth::UserInfo;
 
-/// Where to listen, and under which names.
+/// Listen address and certificate names.
 #[derive(Clone, Debug)]
 pub struct Listen {
-    /// Address and port; port 0 takes a free one.
+    /// Address and port; 0 picks a free port.
     pub address: SocketAddr,
-    /// Names in the certificate besides those of `kubernetes.default.svc`.
+    /// Subject alternative names besides those of `kubernetes.default.svc`.
     pub names: Vec<String>,
 }
 
@@ -28,18 +28,18 @@ impl Default for Listen {
     }
 }
 
-/// Why nothing listens.
+/// Why listening failed.
 #[derive(Debug, thiserror::Error)]
 pub enum ListenError {
     /// The socket could not be opened.
     #[error("opening the socket failed")]
     Socket(#[from] std::io::Error),
-    /// There is no TLS.
+    /// TLS could not be set up.
     #[error(transparent)]
     Tls(#[from] TlsError),
 }
 
-/// A server on a socket. It ends, with all its connections, when this is dropped.
+/// A listening server. Dropping it closes the socket and all connections.
 #[derive(Debug)]
 pub struct Listener {
     api: Api,
@@ -49,13 +49,13 @@ pub struct Listener {
 }
 
 impl Api {
-    /// Serves this API over TLS, with a certificate authority of its own.
+    /// Serves this API over TLS, with a new certificate authority.
     pub async fn listen(&self, listen: Listen) -> Result<Listener, ListenError> {
         let authority = Authority::new("kubernetes")?;
         self.listen_as(listen, &authority).await
     }
 
-    /// Serves this API over TLS, with a certificate of `authority`.
+    /// Serves this API over TLS, with a certificate issued by `authority`.
     pub async fn listen_as(&self, listen: Listen, authority: &Authority) -> Result<Listener, ListenError> {
         let socket = TcpListener::bind(listen.address).await?;
         let address = socket.local_addr()?;
@@ -72,7 +72,7 @@ impl Api {
 }
 
 impl Listener {
-    /// Where it listens.
+    /// The listen address.
     pub fn address(&self) -> SocketAddr {
         self.address
     }
@@ -87,7 +87,7 @@ impl Listener {
         self.kubeconfig_with(self.api.auth().authenticator.issue(user))
     }
 
-    /// A kubeconfig with a token that is known already.
+    /// A kubeconfig with an existing token.
     pub fn kubeconfig_with(&self, token: String) -> Kubeconfig {
         Kubeconfig {
             name: "capstan".into(),
@@ -98,7 +98,7 @@ impl Listener {
         }
     }
 
-    /// Waits until it ends, which it does not by itself.
+    /// Waits until the listener ends, which it does not by itself.
     pub async fn wait(mut self) {
         let _ = (&mut self.accepting).await;
     }
@@ -110,7 +110,7 @@ impl Drop for Listener {
     }
 }
 
-/// Takes connections for ever. The tasks of the connections end with this one.
+/// Accepts connections; never returns. The tasks of the connections end with this one.
 async fn accept(socket: TcpListener, acceptor: TlsAcceptor, api: Api) {
     let mut connections = JoinSet::new();
     loop {
@@ -119,7 +119,7 @@ async fn accept(socket: TcpListener, acceptor: TlsAcceptor, api: Api) {
                 Ok((stream, _)) => {
                     connections.spawn(connection(stream, acceptor.clone(), api.clone()));
                 }
-                // Too many open files, most likely: give the others time to end.
+                // Most likely EMFILE: back off so that other connections can close.
                 Err(error) => {
                     tracing::warn!(%error, "accept failed");
                     tokio::time::sleep(std::time::Duration::from_millis(50)).await;
@@ -138,7 +138,7 @@ async fn connection(stream: TcpStream, acceptor: TlsAcceptor, api: Api) {
     };
     let service = TowerToHyperService::new(api);
     let mut builder = auto::Builder::new(TokioExecutor::new());
-    // Watches are many streams on one connection.
+    // Each watch is a stream of one connection.
     builder.http2().max_concurrent_streams(1000);
     let served = builder.serve_connection_with_upgrades(TokioIo::new(stream), service).await;
     if let Err(error) = served {

@@ -1,4 +1,4 @@
-//! Content negotiation: in which form a client wants its answer.
+//! Content negotiation.
 
 use bytes::Bytes;
 use http::HeaderMap;
@@ -9,22 +9,22 @@ use super::query::Query;
 use crate::error::{Result, Status};
 use crate::ops::PatchKind;
 
-/// How text is written.
+/// Serialization format.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) enum Format {
     /// JSON.
     #[default]
     Json,
-    /// JSON for people.
+    /// Indented JSON.
     PrettyJson,
     /// YAML.
     Yaml,
 }
 
-/// What of the objects is shown.
+/// Representation of the objects.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) enum View {
-    /// All of them.
+    /// Full objects.
     #[default]
     Full,
     /// A table, in this version of `meta.k8s.io`.
@@ -33,17 +33,17 @@ pub(crate) enum View {
     Metadata(&'static str),
 }
 
-/// The form of an answer.
+/// Negotiated media type of a response.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Media {
-    /// How it is written.
+    /// Serialization format.
     pub(crate) format: Format,
-    /// What is shown.
+    /// Representation.
     pub(crate) view: View,
 }
 
 impl Media {
-    /// The form that the client likes best out of those that we have.
+    /// The client's preferred media type among those supported.
     pub(crate) fn negotiate(headers: &HeaderMap, query: &Query) -> Result<Self> {
         let text = header(headers, ACCEPT.as_str());
         let mut media = if text.is_empty() { Some(Self::default()) } else { None };
@@ -83,12 +83,12 @@ impl Media {
         Some(Self { format, view })
     }
 
-    /// The same form, without transformation.
+    /// The same format, with full objects.
     pub(crate) fn plain(self) -> Self {
         Self { view: View::Full, ..self }
     }
 
-    /// `Content-Type` of an answer in this form.
+    /// `Content-Type` of the response.
     pub(crate) fn content_type(self) -> &'static str {
         match self.format {
             Format::Json | Format::PrettyJson => "application/json",
@@ -96,7 +96,7 @@ impl Media {
         }
     }
 
-    /// Writes a value in this form.
+    /// Serializes a value in this format.
     pub(crate) fn write(self, value: &Value) -> Vec<u8> {
         match self.format {
             Format::Json => serde_json::to_vec(value).expect("a JSON value encodes"),
@@ -105,7 +105,7 @@ impl Media {
         }
     }
 
-    /// Brings JSON text into this form.
+    /// Converts JSON text to this format.
     pub(crate) fn finish(self, json: Vec<u8>) -> Vec<u8> {
         if self.format == Format::Json {
             return json;
@@ -119,7 +119,7 @@ impl Media {
 
 const KNOWN: [&str; 3] = ["application/json", "application/yaml", PROTOBUF];
 
-/// 406: of types that no part of a server has, the router knows; of forms of known types, the handler.
+/// 406: the router rejects unknown media types, the handler unsupported representations of known ones.
 fn not_acceptable(clauses: &[Clause]) -> Status {
     if clauses.iter().any(|clause| KNOWN.contains(&clause.media_type.as_str())) {
         return not_accepted();
@@ -131,7 +131,7 @@ fn not_acceptable(clauses: &[Clause]) -> Status {
     Status::new(406, "NotAcceptable", message).with_details(json!({}))
 }
 
-/// 406 in the words of the handler.
+/// 406 as the handler words it.
 pub(crate) fn not_accepted() -> Status {
     let message = format!("only the following media types are accepted: {}", KNOWN.join(", "));
     Status::new(406, "NotAcceptable", message)
@@ -141,7 +141,7 @@ fn yaml(value: &Value) -> Vec<u8> {
     serde_saphyr::to_string(value).unwrap_or_else(|_| value.to_string()).into_bytes()
 }
 
-/// One alternative of an `Accept` header.
+/// One media range of an `Accept` header.
 struct Clause {
     media_type: String,
     parameters: Vec<(String, String)>,
@@ -154,7 +154,7 @@ impl Clause {
     }
 }
 
-/// The alternatives, best first.
+/// The media ranges, by quality.
 fn clauses(text: &str) -> Vec<Clause> {
     let mut clauses: Vec<Clause> = text
         .split(',')
@@ -187,17 +187,17 @@ pub(crate) fn header(headers: &HeaderMap, name: &str) -> String {
     values.join(",")
 }
 
-/// The media type of a request body, without parameters; JSON if none is given.
+/// The media type of a request body, without parameters; JSON by default.
 fn content_type(headers: &HeaderMap) -> String {
     let text = header(headers, CONTENT_TYPE.as_str());
     let text = text.split(';').next().unwrap_or_default().trim().to_ascii_lowercase();
     if text.is_empty() { "application/json".into() } else { text }
 }
 
-/// What Go clients with generated types send.
+/// Sent by Go clients with generated types.
 const PROTOBUF: &str = "application/vnd.kubernetes.protobuf";
 
-/// The body of a write as JSON text; YAML becomes JSON, and so does protobuf, which only built-in kinds have.
+/// The body of a write as JSON text, converted from YAML or protobuf, which only built-in kinds support.
 pub(crate) fn json_body(headers: &HeaderMap, body: Bytes, builtin: bool) -> Result<Bytes> {
     match content_type(headers).as_str() {
         "application/json" => Ok(body),
@@ -207,14 +207,14 @@ pub(crate) fn json_body(headers: &HeaderMap, body: Bytes, builtin: bool) -> Resu
     }
 }
 
-/// What kind of patch a request sends.
+/// The patch type of a request.
 pub(crate) fn patch_kind(headers: &HeaderMap, builtin: bool) -> Result<PatchKind> {
     match content_type(headers).as_str() {
         "application/json-patch+json" => Ok(PatchKind::Json),
         "application/merge-patch+json" => Ok(PatchKind::Merge),
         "application/strategic-merge-patch+json" if builtin => Ok(PatchKind::Strategic),
         "application/apply-patch+yaml" => Ok(PatchKind::Apply),
-        // The router of built-in resources knows which types its routes take, and answers by itself.
+        // The router of built-in resources knows the media types of its routes, and words the error itself.
         _ if builtin => {
             Err(Status::new(415, "UnsupportedMediaType", "415: Unsupported Media Type").with_details(json!({})))
         }
@@ -226,7 +226,7 @@ pub(crate) fn patch_kind(headers: &HeaderMap, builtin: bool) -> Result<PatchKind
     }
 }
 
-/// YAML text as JSON text. JSON is YAML, and goes through as it is.
+/// YAML as JSON text. JSON is valid YAML, and is returned as it is.
 pub(crate) fn yaml_to_json(text: &[u8]) -> Result<Bytes> {
     if text.iter().find(|byte| !byte.is_ascii_whitespace()) == Some(&b'{') {
         return Ok(Bytes::copy_from_slice(text));
@@ -236,7 +236,7 @@ pub(crate) fn yaml_to_json(text: &[u8]) -> Result<Bytes> {
     Ok(serde_json::to_vec(&value).expect("a JSON value encodes").into())
 }
 
-/// What is wrong with JSON text, in Go's words.
+/// A JSON syntax error as Go words it.
 pub(crate) fn json_error(text: &[u8], error: &serde_json::Error) -> String {
     crate::syntax::fault(text).unwrap_or_else(|| error.to_string())
 }

@@ -1,18 +1,19 @@
-//! The HTTP face of the server: paths, content negotiation, discovery, OpenAPI, tables, TLS.
+//! The HTTP layer: paths, content negotiation, discovery, OpenAPI, tables, TLS.
 //!
-//! [`Api`] is a tower service: give it to `kube::Client::new` and there is no socket, or let it [`listen`](Api::listen) on one.
+//! [`Api`] is a tower service: pass it to `kube::Client::new` for in-process use, or [`listen`](Api::listen) on a
+//! socket.
 
 mod api;
+mod authenticate;
 mod body;
 mod discovery;
-mod gate;
 mod kubeconfig;
 mod listen;
 mod media;
+mod non_resource;
 mod openapi;
 mod options;
 mod output;
-mod pages;
 mod path;
 mod protobuf;
 mod query;
@@ -32,6 +33,6 @@ pub use body::Body;
 pub use kubeconfig::Kubeconfig;
 pub use listen::{Listen, ListenError, Listener};
 pub use path::Path;
-pub use respond::Lost;
+pub use respond::Disconnected;
 pub use runtime::{ExecOptions, LogOptions, Runtime, Streams};
 pub use tls::{Authority, TlsError};

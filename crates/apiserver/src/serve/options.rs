@@ -1,4 +1,4 @@
-//! Options of a request: read from the query (and, for a deletion, from the body) and checked.
+//! Parsing and validation of request options: from the query and, for a deletion, from the body.
 
 use std::time::Duration;
 
@@ -91,7 +91,7 @@ fn dry_run<'a>(values: impl Iterator<Item = &'a str>, causes: &mut Vec<Cause>) -
     !values.is_empty()
 }
 
-/// Options of delete: the body if there is one, else the query.
+/// Options of delete: from the body if present, else from the query.
 pub(crate) fn delete(query: &Query, body: Option<&Value>) -> Result<DeleteOptions> {
     let mut causes = Vec::new();
     let options = match body {

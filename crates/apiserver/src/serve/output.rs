@@ -1,6 +1,6 @@
-//! Objects and lists as text: whole, as tables, or their metadata only.
+//! Serialization of objects and lists: full, as tables, or metadata only.
 //!
-//! Whole objects are spliced from the bytes that the store has; only tables parse them.
+//! Full objects are spliced from the stored bytes; only tables parse them.
 
 use std::io::Write;
 use std::sync::Arc;
@@ -16,19 +16,19 @@ use crate::clock::Clock;
 use crate::registry::Resource;
 use crate::store::{Listing, Object};
 
-/// How objects of one request are shown.
+/// Representation of the objects in a response.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Shown {
-    /// The form.
+pub(crate) struct Representation {
+    /// Media type.
     pub(crate) media: Media,
-    /// What rows of a table carry.
+    /// What table rows contain (`includeObject`).
     pub(crate) include: Include,
     /// For ages in tables.
     pub(crate) clock: Clock,
 }
 
-impl Shown {
-    /// One object.
+impl Representation {
+    /// Serializes one object.
     pub(crate) fn one(&self, resource: &Resource, object: &Object) -> Vec<u8> {
         let mut out = Vec::with_capacity(object.len() + 256);
         self.write_one(resource, object, table::Headers::Shown, &mut out);
@@ -49,13 +49,13 @@ impl Shown {
         }
     }
 
-    /// A list. A long one is written as it is sent, so that it is never in memory as a whole.
+    /// Serializes a list. A long one is streamed, so that it is never in memory as a whole.
     pub(crate) fn list(&self, resource: &Arc<Resource>, listing: Listing) -> Body {
         let mut meta = json!({"resourceVersion": listing.revision.to_string()});
         if let Some(token) = &listing.continue_token {
             meta["continue"] = token.as_str().into();
         } else if resource.custom().is_some() && self.media.view == View::Full {
-            // Lists of custom resources have the member even if there is nothing to say.
+            // Lists of custom resources always have `continue`, even if empty.
             meta["continue"] = "".into();
         }
         if let Some(remaining) = listing.remaining.filter(|remaining| *remaining > 0) {
@@ -86,10 +86,10 @@ impl Shown {
     }
 }
 
-/// Most items in one chunk of a list.
+/// Maximum number of items per chunk of a list.
 const CHUNK: usize = 256;
 
-/// The items of a list as text, chunk by chunk, with the end of the list.
+/// The items of a list, serialized in chunks, with the end of the list.
 struct Items {
     view: View,
     resource: Arc<Resource>,
@@ -113,7 +113,7 @@ impl Iterator for Items {
             }
             match self.view {
                 View::Metadata(version) => metadata_only(object, version, &mut out),
-                // Items of built-in lists go without their type, as it is that of the list.
+                // Items of built-in lists omit `apiVersion` and `kind`.
                 _ if self.resource.custom().is_none() => object.write_item(&mut out),
                 _ => object.write(&mut out),
             }
@@ -129,7 +129,7 @@ impl Iterator for Items {
 
 fn list_head(out: &mut Vec<u8>, kind: &str, api_version: &str, meta: &Value) {
     write!(out, r#"{{"kind":"{kind}","apiVersion":"{api_version}","metadata":{meta},"items":["#)
-        .expect("a vector takes all");
+        .expect("writing to a Vec cannot fail");
 }
 
 fn write_value(out: &mut Vec<u8>, value: &Value) {
@@ -142,12 +142,12 @@ pub(crate) fn metadata_only(object: &Object, version: &str, out: &mut Vec<u8>) {
     object.write_item(&mut item);
     let metadata = metadata_of(&item);
     write!(out, r#"{{"kind":"PartialObjectMetadata","apiVersion":"meta.k8s.io/{version}","metadata":"#)
-        .expect("a vector takes all");
+        .expect("writing to a Vec cannot fail");
     out.extend_from_slice(metadata);
     out.push(b'}');
 }
 
-/// The text of `metadata`, which is the first member of an item.
+/// The bytes of `metadata`, which is the first member of an item.
 fn metadata_of(item: &[u8]) -> &[u8] {
     const START: &[u8] = br#"{"metadata":"#;
     let Some(rest) = item.strip_prefix(START) else { return b"{}" };
@@ -183,9 +183,12 @@ mod tests {
             let object =
                 |n: usize| json!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": format!("n{n}")}});
             let items: Vec<Arc<Object>> = (0..count).map(|n| Arc::new(Object::synthetic(&object(n)))).collect();
-            let shown =
-                Shown { media: Media { view, ..Media::default() }, include: Include::None, clock: Clock::real() };
-            let body = shown.list(&resource, Listing { items, revision: 7, ..Listing::default() });
+            let representation = Representation {
+                media: Media { view, ..Media::default() },
+                include: Include::None,
+                clock: Clock::real(),
+            };
+            let body = representation.list(&resource, Listing { items, revision: 7, ..Listing::default() });
             let text = http_body_util::BodyExt::collect(body).await.unwrap().to_bytes();
             let list: Value = serde_json::from_slice(&text).unwrap();
             let names: Vec<&str> = list["items"]

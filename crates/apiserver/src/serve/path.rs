@@ -1,14 +1,14 @@
-//! What a method and a path mean: the request info of a real server.
+//! Request info: what a method and path refer to.
 
 use http::Method;
 
 use super::query::{Query, percent_decode};
 use crate::auth::Attributes;
 
-/// What the path of an API request says.
+/// A parsed request path.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Path {
-    /// The path itself.
+    /// The full path.
     pub full: String,
     /// `/api/VERSION/…` or `/apis/GROUP/VERSION/…` with a resource in it.
     pub is_resource: bool,
@@ -18,20 +18,20 @@ pub struct Path {
     pub version: String,
     /// Namespace, or empty.
     pub namespace: String,
-    /// Plural.
+    /// Plural resource name.
     pub resource: String,
-    /// Object, or empty.
+    /// Object name, or empty.
     pub name: String,
     /// Subresource, or empty.
     pub subresource: String,
     /// What follows the subresource, as in `…/proxy/some/path`.
     pub rest: String,
-    /// The deprecated `/watch/` prefix was used.
+    /// Whether the deprecated `/watch/` prefix was used.
     pub watch_prefix: bool,
 }
 
 impl Path {
-    /// Reads a path.
+    /// Parses a path.
     pub fn parse(full: &str) -> Self {
         let mut path = Self { full: full.to_owned(), ..Self::default() };
         let parts: Vec<String> = full.split('/').filter(|part| !part.is_empty()).map(percent_decode).collect();
@@ -54,7 +54,7 @@ impl Path {
         let namespaced = parts[0] == "namespaces" && parts.len() > 1;
         if namespaced {
             path.namespace = parts[1].clone();
-            // `namespaces/NAME` and its subresources are about the namespace itself.
+            // `namespaces/NAME` and its subresources refer to the namespace itself.
             let own = parts.len() == 2 || matches!(parts[2].as_str(), "status" | "finalize") && parts.len() == 3;
             if !own {
                 parts.drain(..2);
@@ -68,7 +68,7 @@ impl Path {
         path
     }
 
-    /// The verb of the API, `watch` and `list` told apart by the query.
+    /// The API verb; `watch` and `list` differ by the query.
     pub(crate) fn verb(&self, method: &Method, query: &Query) -> &'static str {
         let one = !self.name.is_empty();
         match *method {
@@ -85,7 +85,7 @@ impl Path {
         }
     }
 
-    /// The same for an authorizer.
+    /// The authorization attributes.
     pub(crate) fn attributes(&self, method: &Method, query: &Query) -> Attributes {
         if !self.is_resource {
             return Attributes {
@@ -95,7 +95,7 @@ impl Path {
             };
         }
         let verb = self.verb(method, query);
-        // A list of one object by its name counts as a request for that object.
+        // A list with a field selector for one name is authorized as a request for that object.
         let listed = matches!(verb, "list" | "watch" | "deletecollection") && self.name.is_empty();
         let name = if listed { named(query).unwrap_or_default() } else { self.name.clone() };
         Attributes {
@@ -112,7 +112,7 @@ impl Path {
     }
 }
 
-/// The name that a field selector asks for, if it asks for exactly one.
+/// The name that a field selector requires.
 fn named(query: &Query) -> Option<String> {
     let selector = query.first("fieldSelector")?;
     let name = selector.split(',').find_map(|term| term.trim().strip_prefix("metadata.name="))?;

@@ -5,7 +5,7 @@
 pub(crate) struct Query(Vec<(String, String)>);
 
 impl Query {
-    /// Reads the part after `?`.
+    /// Parses the part after `?`.
     pub(crate) fn parse(text: &str) -> Self {
         let pairs = text.split('&').filter(|pair| !pair.is_empty()).map(|pair| {
             let (key, value) = pair.split_once('=').unwrap_or((pair, ""));
@@ -24,18 +24,18 @@ impl Query {
         self.0.iter().filter(move |(name, _)| name == key).map(|(_, value)| value.as_str())
     }
 
-    /// Whether a flag is set: any value but `false` and `0`, as the real server reads it; an empty value is no.
+    /// Whether a flag is set, as kube-apiserver parses it: any value but empty, `false` and `0`.
     pub(crate) fn flag(&self, key: &str) -> bool {
         self.first(key).is_some_and(|value| !matches!(value, "" | "0") && !value.eq_ignore_ascii_case("false"))
     }
 }
 
-/// Undoes percent encoding, and `+` for a space.
+/// Decodes percent encoding, and `+` as a space.
 fn decode(text: &str) -> String {
     percent_decode(&text.replace('+', " "))
 }
 
-/// Undoes percent encoding.
+/// Decodes percent encoding.
 pub(crate) fn percent_decode(text: &str) -> String {
     let mut bytes = Vec::with_capacity(text.len());
     let mut rest = text.as_bytes();

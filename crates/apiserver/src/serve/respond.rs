@@ -1,4 +1,4 @@
-//! Answers.
+//! Construction of HTTP responses.
 
 use http::header::{CACHE_CONTROL, CONTENT_TYPE, HeaderName};
 use http::{HeaderValue, Response, StatusCode};
@@ -9,7 +9,7 @@ use super::media::Media;
 use crate::error::Status;
 use crate::faults::is_disconnected;
 
-/// An answer of this type.
+/// A response of this media type.
 pub(crate) fn answer(code: u16, content_type: &'static str, body: impl Into<Body>) -> Response<Body> {
     let mut response = Response::new(body.into());
     *response.status_mut() = StatusCode::from_u16(code).unwrap_or(StatusCode::INTERNAL_SERVER_ERROR);
@@ -19,26 +19,26 @@ pub(crate) fn answer(code: u16, content_type: &'static str, body: impl Into<Body
     response
 }
 
-/// JSON text that is there already, in the form that the client wants.
+/// A response with JSON text, converted to the negotiated format.
 pub(crate) fn text(code: u16, media: Media, json: Vec<u8>) -> Response<Body> {
     answer(code, media.content_type(), media.finish(json))
 }
 
-/// A value, in the form that the client wants.
+/// A response with a value, in the negotiated format.
 pub(crate) fn value(code: u16, media: Media, value: &Value) -> Response<Body> {
     answer(code, media.content_type(), media.write(value))
 }
 
-/// There is no answer: the connection was lost, because a fault says so.
+/// No response: an injected fault dropped the connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("connection lost")]
-pub struct Lost;
+pub struct Disconnected;
 
-/// A failure.
+/// An error response.
 pub(crate) fn failure(media: Media, status: &Status) -> Response<Body> {
     let mut response = value(status.code, media, &status.to_json());
     if is_disconnected(status) {
-        response.extensions_mut().insert(Lost);
+        response.extensions_mut().insert(Disconnected);
     }
     if let Some(seconds) = status.details.get("retryAfterSeconds").filter(|_| status.code == 429) {
         add_header(&mut response, http::header::RETRY_AFTER, &seconds.to_string());
@@ -46,7 +46,7 @@ pub(crate) fn failure(media: Media, status: &Status) -> Response<Body> {
     response
 }
 
-/// A success that has nothing else to say.
+/// A success Status.
 pub(crate) fn success(code: u16, media: Media, details: Value) -> Response<Body> {
     let mut status = json!({"kind": "Status", "apiVersion": "v1", "metadata": {}, "status": "Success"});
     if !details.is_null() {
@@ -55,7 +55,7 @@ pub(crate) fn success(code: u16, media: Media, details: Value) -> Response<Body>
     value(code, media, &status)
 }
 
-/// Nothing is served under this path at all.
+/// 404 as plain text, for a path that is not served.
 pub(crate) fn no_page() -> Response<Body> {
     let mut response = answer(404, "text/plain; charset=utf-8", "404 page not found\n".to_owned());
     let sniff = HeaderValue::from_static("nosniff");
@@ -63,7 +63,7 @@ pub(crate) fn no_page() -> Response<Body> {
     response
 }
 
-/// Adds `Warning` headers, one per text, without repeats.
+/// Adds `Warning` headers, without duplicates.
 pub(crate) fn warn(response: &mut Response<Body>, warnings: &[String]) {
     let mut seen: Vec<&String> = Vec::new();
     for warning in warnings {
@@ -79,7 +79,7 @@ pub(crate) fn warn(response: &mut Response<Body>, warnings: &[String]) {
     }
 }
 
-/// Sets a header whose value is made at run time.
+/// Adds a header with a dynamic value.
 pub(crate) fn add_header(response: &mut Response<Body>, name: HeaderName, text: &str) {
     if let Ok(value) = HeaderValue::from_str(text) {
         response.headers_mut().insert(name, value);

@@ -1,4 +1,4 @@
-//! Reviews: questions about users and permissions. They are posted, answered and never stored.
+//! Review APIs (SubjectAccessReview, TokenReview, …): created, answered and never stored.
 
 use std::collections::BTreeMap;
 
@@ -23,7 +23,7 @@ pub(super) fn is_review(resource: &Resource) -> bool {
     matches!(&*resource.group, AUTHENTICATION | AUTHORIZATION) && resource.custom().is_none()
 }
 
-/// Answers a review.
+/// Handles the creation of a review.
 pub(super) fn create(inner: &Inner, call: &Call, target: &Target, media: Media) -> Result<Response<Body>> {
     let options = options::write(&call.query, "CreateOptions")?;
     let body = media::json_body(&call.headers, call.body.clone(), true)?;
@@ -147,7 +147,7 @@ fn rules(auth: &Auth, user: &UserInfo, spec: &Value) -> Result<Value> {
     Ok(status)
 }
 
-/// What administrators may do even where no role says so.
+/// The rules of `system:masters`, which has all permissions without a role.
 fn everything() -> Vec<Rule> {
     let all = || vec!["*".to_owned()];
     vec![
@@ -156,7 +156,7 @@ fn everything() -> Vec<Rule> {
     ]
 }
 
-/// The user that a SubjectAccessReview is about.
+/// The user of a SubjectAccessReview.
 fn subject(spec: &Value) -> Result<UserInfo> {
     let strings = |value: &Value| Vec::<String>::deserialize(value).unwrap_or_default();
     let user = UserInfo {
@@ -172,7 +172,7 @@ fn subject(spec: &Value) -> Result<UserInfo> {
     Ok(user)
 }
 
-/// What a review asks about.
+/// The authorization attributes in a review.
 fn attributes(spec: &Value) -> Result<Attributes> {
     let (resource, path) = (&spec["resourceAttributes"], &spec["nonResourceAttributes"]);
     let text = |value: &Value, key: &str| value[key].as_str().unwrap_or_default().to_owned();
@@ -210,12 +210,12 @@ fn local(namespace: &str, request: &Attributes) -> Result<()> {
     Ok(())
 }
 
-/// Attributes of a path as the real server's own types name them.
+/// Non-resource attributes as kube-apiserver's Go type prints them.
 fn non_resource(path: &Value) -> String {
     json!({"Path": path["path"], "Verb": path["verb"]}).to_string()
 }
 
-/// 422. The kind is missing in the words of the real server, too.
+/// 422. kube-apiserver omits the kind here, too.
 fn invalid(field: &str, message: &str) -> Status {
     let cause = Cause { reason: "FieldValueInvalid", message: message.to_owned(), field: field.to_owned() };
     let mut status = Status::invalid("", AUTHORIZATION, "", vec![cause]);

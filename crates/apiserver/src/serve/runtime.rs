@@ -1,4 +1,4 @@
-//! What runs containers, as far as the API needs it: logs, and streams for exec, attach and port forwarding.
+//! Container runtime interface of the API: logs, and streams for exec, attach and port forwarding.
 
 use bytes::Bytes;
 use futures::future::BoxFuture;
@@ -15,82 +15,82 @@ use crate::error::{Result, Status};
 use crate::ops::{GetOptions, Target};
 use crate::store::Object;
 
-/// What runs the containers of pods: supplied by whoever simulates nodes.
+/// Runs the containers of pods: implemented by the node simulator.
 pub trait Runtime: Send + Sync + 'static {
     /// The log of a container.
     fn logs<'a>(&'a self, pod: &'a Object, options: LogOptions) -> BoxFuture<'a, Result<BoxStream<'static, Bytes>>>;
 
-    /// Runs a command in a container. The answer is its exit code; it counts once the output streams are dropped.
+    /// Runs a command in a container. Returns its exit code, which is reported once the output streams are dropped.
     fn exec<'a>(&'a self, pod: &'a Object, options: ExecOptions, streams: Streams) -> BoxFuture<'a, Result<i32>> {
         let _ = (pod, options, streams);
         Box::pin(std::future::ready(Err(no_runtime())))
     }
 
-    /// Joins the streams of the main process of a container, until it ends. The answer is its exit code.
+    /// Attaches to the main process of a container, until it exits. Returns its exit code.
     fn attach<'a>(&'a self, pod: &'a Object, options: ExecOptions, streams: Streams) -> BoxFuture<'a, Result<i32>> {
         let _ = (pod, options, streams);
         Box::pin(std::future::ready(Err(no_runtime())))
     }
 
-    /// Carries bytes to and from a port of a pod, until one side ends.
+    /// Copies bytes to and from a port of a pod, until one side closes.
     fn port_forward<'a>(&'a self, pod: &'a Object, port: u16, stream: DuplexStream) -> BoxFuture<'a, Result<()>> {
         let _ = (pod, port, stream);
         Box::pin(std::future::ready(Err(no_runtime())))
     }
 }
 
-/// What to run in a container.
+/// Options of exec and attach.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct ExecOptions {
-    /// Container; the server has checked that the pod has it.
+    /// Container; the server has checked that it exists.
     pub container: String,
     /// Program and arguments; empty for attach.
     pub command: Vec<String>,
-    /// Whether there is input.
+    /// Whether stdin is attached.
     pub stdin: bool,
-    /// Whether output is wanted.
+    /// Whether stdout is attached.
     pub stdout: bool,
-    /// Whether error output is wanted.
+    /// Whether stderr is attached.
     pub stderr: bool,
-    /// Whether it is a terminal.
+    /// Whether it is a TTY.
     pub tty: bool,
 }
 
-/// The streams of a command. What the client did not ask for is there as well, but leads nowhere.
+/// The streams of a command. Streams that the client did not request exist, but are discarded.
 #[derive(Debug)]
 pub struct Streams {
-    /// To read from; it ends when the client says so.
+    /// Input; ends when the client closes it.
     pub stdin: DuplexStream,
-    /// To write to.
+    /// Output.
     pub stdout: DuplexStream,
-    /// To write to.
+    /// Error output.
     pub stderr: DuplexStream,
-    /// New sizes of the terminal, in columns and rows.
+    /// Terminal resizes, in columns and rows.
     pub resize: mpsc::Receiver<(u16, u16)>,
 }
 
-/// Which part of a log is wanted, and how.
+/// Options of a log request.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct LogOptions {
-    /// Container; the server has checked that the pod has it.
+    /// Container; the server has checked that it exists.
     pub container: String,
-    /// Whether to wait for more.
+    /// Whether to stream new lines.
     pub follow: bool,
-    /// The log of the instance before the last restart.
+    /// The log of the previous container instance.
     pub previous: bool,
-    /// Only lines since so many seconds.
+    /// Only lines of the last seconds.
     pub since_seconds: Option<i64>,
     /// Only lines since this time.
     pub since_time: Option<jiff::Timestamp>,
-    /// Whether each line starts with its time.
+    /// Whether each line starts with its timestamp.
     pub timestamps: bool,
-    /// Only so many lines from the end.
+    /// Only this many lines from the end.
     pub tail_lines: Option<usize>,
-    /// Only so many bytes.
+    /// Only this many bytes.
     pub limit_bytes: Option<usize>,
 }
 
-/// The answer where nothing runs containers.
+/// The error if no runtime is set.
 pub(super) fn no_runtime() -> Status {
     Status::new(501, "NotImplemented", "nothing runs containers on this server")
 }
@@ -116,7 +116,7 @@ pub(super) async fn log(inner: &Inner, call: &Call, target: &Target) -> Result<R
     Ok(respond::answer(200, "text/plain", Body::stream(stream)))
 }
 
-/// `…/proxy`: there is nothing behind services and pods that could be reached.
+/// `…/proxy`: simulated services and pods have no HTTP endpoints.
 pub(super) async fn proxy(inner: &Inner, call: &Call, target: &Target) -> Result<Response<Body>> {
     let name = target.name.as_deref().unwrap_or_default();
     if &*target.resource.plural == "services" {
@@ -128,7 +128,7 @@ pub(super) async fn proxy(inner: &Inner, call: &Call, target: &Target) -> Result
     Err(no_runtime())
 }
 
-/// The container that is meant: the one that is named, or the only one.
+/// The requested container, or the only one.
 pub(super) fn container(pod: &Value, wanted: &str) -> Result<String> {
     let name = pod["metadata"]["name"].as_str().unwrap_or_default();
     let names = |field: &str| -> Vec<String> {

@@ -1,5 +1,5 @@
-//! Exec, attach and port forwarding over WebSocket, with the channel protocols of Kubernetes: the first byte of each
-//! message says which stream it belongs to.
+//! Exec, attach and port forwarding over WebSocket with Kubernetes' channel protocols: the first byte of each message
+//! is the channel.
 
 use std::sync::Arc;
 
@@ -29,10 +29,10 @@ use crate::store::Object;
 
 type Socket = WebSocketStream<TokioIo<Upgraded>>;
 
-/// How much a stream holds before its writer waits.
+/// Buffer size of a stream.
 const BUFFER: usize = 64 << 10;
 const V4: &str = "v4.channel.k8s.io";
-/// The same as the fourth version, and streams can be closed one by one.
+/// v4 plus closing of individual streams.
 const V5: &str = "v5.channel.k8s.io";
 
 const STDIN: u8 = 0;
@@ -42,7 +42,7 @@ const ERROR: u8 = 3;
 const RESIZE: u8 = 4;
 const CLOSE: u8 = 255;
 
-/// What is asked for.
+/// A streaming request.
 enum StreamRequest {
     Exec(ExecOptions),
     Attach(ExecOptions),
@@ -122,7 +122,7 @@ fn wish(subresource: &str, call: &Call, pod: &Object) -> Result<StreamRequest> {
     Ok(StreamRequest::Exec(options))
 }
 
-/// Runs a command until it ends or the client goes away.
+/// Runs a command until it exits or the client disconnects.
 async fn run(socket: Socket, runtime: Arc<dyn Runtime>, pod: Arc<Object>, options: ExecOptions, attach: bool) {
     let (sink, source) = socket.split();
     let (frames, outgoing) = mpsc::channel(16);
@@ -139,14 +139,14 @@ async fn run(socket: Socket, runtime: Arc<dyn Runtime>, pod: Arc<Object>, option
                 runtime.exec(&pod, options, streams).await
             }
         };
-        // Output is read on until the command lets go of it, so that none is lost at the end.
+        // Read output until the command drops its streams, so that none is lost at the end.
         let (ended, (), ()) = tokio::join!(
             running,
             pump(stdout_far, wants_out.then_some(STDOUT), frames.clone()),
             pump(stderr_far, (wants_err && !tty).then_some(STDERR), frames.clone()),
         );
         let _ = frames.send(message(ERROR, outcome(ended).to_string().as_bytes())).await;
-        // Anything but a normal end is an error to clients.
+        // Clients treat any other close code as an error.
         let end = CloseFrame { code: CloseCode::Normal, reason: "".into() };
         let _ = frames.send(Message::Close(Some(end))).await;
     };
@@ -157,7 +157,7 @@ async fn run(socket: Socket, runtime: Arc<dyn Runtime>, pod: Arc<Object>, option
     }
 }
 
-/// How a command ended, as clients want to read it.
+/// The exit status as a Status object.
 fn outcome(ended: Result<i32>) -> Value {
     match ended {
         Ok(0) => json!({"metadata": {}, "status": "Success"}),
@@ -174,7 +174,7 @@ fn message(channel: u8, payload: &[u8]) -> Message {
     Message::Binary(Bytes::from([&[channel], payload].concat()))
 }
 
-/// Carries output to the client; what it did not ask for is read and dropped.
+/// Copies output to the client; output that was not requested is discarded.
 async fn pump(mut from: DuplexStream, channel: Option<u8>, frames: mpsc::Sender<Message>) {
     let mut buffer = vec![0; 16 << 10];
     while let Ok(count @ 1..) = from.read(&mut buffer).await {
@@ -194,7 +194,7 @@ async fn write(mut sink: SplitSink<Socket, Message>, mut outgoing: mpsc::Receive
     }
 }
 
-/// Takes what the client sends, until it closes the connection.
+/// Handles messages of the client, until it closes the connection.
 async fn listen(mut source: SplitStream<Socket>, stdin: DuplexStream, resized: mpsc::Sender<(u16, u16)>) {
     let mut stdin = Some(stdin);
     while let Some(Ok(frame)) = source.next().await {
@@ -205,7 +205,7 @@ async fn listen(mut source: SplitStream<Socket>, stdin: DuplexStream, resized: m
         match data.split_first() {
             Some((&STDIN, payload)) => {
                 if let Some(stdin) = &mut stdin {
-                    // A command that does not read its input is no reason to stop.
+                    // A command that does not read its stdin is not an error.
                     let _ = stdin.write_all(payload).await;
                 }
             }
@@ -222,7 +222,7 @@ async fn listen(mut source: SplitStream<Socket>, stdin: DuplexStream, resized: m
     }
 }
 
-/// Forwards ports: two channels each, one for data and one for an error.
+/// Forwards ports: two channels each, for data and errors.
 async fn forward(socket: Socket, runtime: Arc<dyn Runtime>, pod: Arc<Object>, ports: Vec<u16>) {
     let (sink, mut source) = socket.split();
     let (frames, outgoing) = mpsc::channel(16);
@@ -264,7 +264,7 @@ async fn one_port(
     mut from_pod: ReadHalf<DuplexStream>,
     frames: mpsc::Sender<Message>,
 ) {
-    // Both channels begin with the number of the port.
+    // Both channels start with the port number.
     for channel in [channel, channel + 1] {
         let _ = frames.send(message(channel, &port.to_le_bytes())).await;
     }

@@ -1,4 +1,4 @@
-//! A certificate authority of our own, and the certificate of the listener.
+//! A self-signed certificate authority, and the serving certificate.
 
 use std::net::IpAddr;
 use std::sync::Arc;
@@ -16,16 +16,16 @@ pub struct Authority {
     key: String,
 }
 
-/// Where the certificate begins behind the key.
+/// Start of the certificate after the key.
 const CERTIFICATE: &str = "-----BEGIN CERTIFICATE-----";
 
-/// Why there is no TLS.
+/// Why TLS could not be set up.
 #[derive(Debug, thiserror::Error)]
 pub enum TlsError {
-    /// No certificate could be made.
+    /// A certificate could not be generated.
     #[error("making a certificate failed")]
     Certificate(#[from] rcgen::Error),
-    /// The certificate cannot be served.
+    /// The certificate was rejected.
     #[error("setting up TLS failed")]
     Setup(#[from] rustls::Error),
 }
@@ -37,21 +37,21 @@ impl std::fmt::Debug for Authority {
 }
 
 impl Authority {
-    /// A new authority.
+    /// A new certificate authority.
     pub fn new(name: &str) -> Result<Self, TlsError> {
         let key = KeyPair::generate()?;
         let pem = Self::params(name)?.self_signed(&key)?.pem();
         Self::with(name, key, pem)
     }
 
-    /// The authority that [`Authority::secret`] was taken from, under the same name.
+    /// The certificate authority with this key and certificate ([`Authority::secret`]), under the same name.
     pub fn restore(name: &str, secret: &str) -> Result<Self, TlsError> {
         let at = secret.find(CERTIFICATE).ok_or(rcgen::Error::CouldNotParseCertificate)?;
         let (key, pem) = secret.split_at(at);
         Self::with(name, KeyPair::from_pem(key)?, pem.to_owned())
     }
 
-    /// Key and certificate, PEM: all that is needed to go on with this authority.
+    /// Key and certificate as PEM, to restore the authority.
     pub fn secret(&self) -> String {
         format!("{}{}", self.key, self.pem)
     }
@@ -70,12 +70,12 @@ impl Authority {
         Ok(params)
     }
 
-    /// The certificate, as clients need it to trust the server.
+    /// The CA certificate as PEM.
     pub fn pem(&self) -> &str {
         &self.pem
     }
 
-    /// A server certificate for these names and addresses: certificate and key, DER.
+    /// Issues a serving certificate for these names and addresses: certificate and key as DER.
     pub fn issue(
         &self,
         names: &[&str],
@@ -91,7 +91,7 @@ impl Authority {
         Ok((certificate.der().clone(), PrivatePkcs8KeyDer::from(key.serialize_der()).into()))
     }
 
-    /// TLS for a listener with that certificate, HTTP/2 first.
+    /// TLS configuration of a listener with such a certificate; ALPN prefers HTTP/2.
     pub fn server_config(&self, names: &[&str], addresses: &[IpAddr]) -> Result<Arc<ServerConfig>, TlsError> {
         let (certificate, key) = self.issue(names, addresses)?;
         let provider = Arc::new(rustls::crypto::ring::default_provider());

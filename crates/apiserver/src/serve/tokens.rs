@@ -1,4 +1,4 @@
-//! Tokens for service accounts: `serviceaccounts/NAME/token`.
+//! TokenRequest: `serviceaccounts/NAME/token`.
 
 use http::Response;
 use jiff::SignedDuration;
@@ -78,7 +78,7 @@ fn check(seconds: i64) -> Result<()> {
     Err(Status::invalid("TokenRequest", GROUP, "", vec![cause]))
 }
 
-/// The object that the token shall be tied to, as it is.
+/// The live object that the token is to be bound to.
 async fn bound(inner: &Inner, call: &Call, account: &Object, reference: &Value) -> Result<Vec<Bound>> {
     let Some(kind) = reference["kind"].as_str().filter(|kind| !kind.is_empty()) else { return Ok(Vec::new()) };
     let (name, version) = (reference["name"].as_str().unwrap_or_default(), reference["apiVersion"].as_str());
@@ -119,7 +119,7 @@ async fn bound(inner: &Inner, call: &Call, account: &Object, reference: &Value) 
     Ok(std::iter::once(itself).chain(node_of(inner, &pod)).collect())
 }
 
-/// The node of a pod, which its token names as well.
+/// The node of a pod, which the token of the pod names as well.
 fn node_of(inner: &Inner, pod: &Value) -> Option<Bound> {
     let name = pod["spec"]["nodeName"].as_str()?;
     let node = inner.server.store().get(&crate::store::TableKey::new("", "nodes"), "", name)?;

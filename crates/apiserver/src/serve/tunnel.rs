@@ -1,4 +1,4 @@
-//! Streams for clients without a socket: a request that wants to take the connection over gets one, in memory.
+//! Connection upgrades for in-process clients, over an in-memory connection.
 
 use bytes::Bytes;
 use http::{Request, Response};
@@ -10,10 +10,10 @@ use super::media::Media;
 use super::{Api, respond};
 use crate::error::Status;
 
-/// How much may be on its way.
+/// Buffer size of the connection.
 const BUFFER: usize = 64 << 10;
 
-/// Answers a request over a connection that exists only in memory.
+/// Handles a request over an in-memory connection.
 pub(super) async fn answer<B>(api: Api, request: Request<B>) -> Response<Body>
 where
     B: http_body::Body<Data = Bytes> + Send + 'static,
@@ -28,7 +28,7 @@ where
         Err(error) => return failure(&error),
     };
     tokio::spawn(connection.with_upgrades());
-    // Nothing but the head of such a request counts.
+    // Upgrade requests have no body.
     let (mut head, _) = request.into_parts();
     if let Some(path) = head.uri.path_and_query() {
         head.uri = http::Uri::from(path.clone());

@@ -1,4 +1,4 @@
-//! Requests for resources: from a path to a verb of the server and back to text.
+//! Resource requests: dispatch from a path to a verb of the server.
 
 use std::sync::Arc;
 
@@ -9,7 +9,7 @@ use serde_json::{Value, json};
 use super::api::{Call, Inner};
 use super::body::Body;
 use super::media::{self, Media};
-use super::output::Shown;
+use super::output::Representation;
 use super::table::Include;
 use super::{options, respond, reviews, runtime, stream, tokens, watch};
 use crate::error::{Result, Status};
@@ -17,10 +17,10 @@ use crate::ops::{Deleted, GetOptions, ListOptions, Patch, Target, Written};
 use crate::registry::Resource;
 use crate::schema::{decode, definition};
 
-/// How the options of a deletion are described.
+/// Definition of DeleteOptions.
 const DELETE_OPTIONS: &str = "io.k8s.apimachinery.pkg.apis.meta.v1.DeleteOptions";
 
-/// Answers a request for a resource.
+/// Handles a resource request.
 pub(super) async fn answer(inner: &Inner, call: &Call, media: Media) -> Result<Response<Body>> {
     let path = &call.path;
     let Some(resource) = inner.server.registry().lookup(&path.group, &path.version, &path.resource) else {
@@ -57,11 +57,11 @@ async fn serve(inner: &Inner, call: &Call, target: &Target, media: Media) -> Res
         return reviews::create(inner, call, target, media);
     }
     let include = Include::parse(call.query.first("includeObject"))?;
-    let shown = Shown { media, include, clock: inner.server.clock() };
-    run(inner, call, target, verb, shown).await
+    let representation = Representation { media, include, clock: inner.server.clock() };
+    run(inner, call, target, verb, representation).await
 }
 
-/// Refuses what is not served on the target, in the words of the part of a real server that would answer.
+/// Rejects verbs that the target does not serve, worded as by the responsible part of kube-apiserver.
 fn check(target: &Target, verb: &str) -> Result<()> {
     let resource = &target.resource;
     let custom = resource.custom().is_some();
@@ -75,7 +75,7 @@ fn check(target: &Target, verb: &str) -> Result<()> {
     if serves(resource, target, verb) { Ok(()) } else { Err(not_allowed(resource, verb)) }
 }
 
-/// What is said about an API that is on its way out, with every answer.
+/// The warning for a deprecated API, sent with every response.
 fn deprecation(resource: &Resource) -> Option<String> {
     match (resource.custom(), &*resource.group, &*resource.plural) {
         (Some(custom), ..) => custom.deprecation.clone(),
@@ -87,56 +87,70 @@ fn deprecation(resource: &Resource) -> Option<String> {
     }
 }
 
-async fn run(inner: &Inner, call: &Call, target: &Target, verb: &str, shown: Shown) -> Result<Response<Body>> {
+async fn run(
+    inner: &Inner,
+    call: &Call,
+    target: &Target,
+    verb: &str,
+    representation: Representation,
+) -> Result<Response<Body>> {
     let (server, caller, query) = (&inner.server, &call.caller, &call.query);
     let builtin = target.resource.custom().is_none();
     match verb {
         "get" => {
             let resource_version = query.first("resourceVersion").unwrap_or_default().to_owned();
             let object = server.get(caller, target, &GetOptions { resource_version }).await?;
-            Ok(respond::text(200, shown.media, shown.one(&target.resource, &object)))
+            Ok(respond::text(200, representation.media, representation.one(&target.resource, &object)))
         }
         "list" => {
             let listing = server.list(caller, target, &options::list(query)?).await?;
-            Ok(respond::answer(200, shown.media.content_type(), shown.list(&target.resource, listing)))
+            Ok(respond::answer(
+                200,
+                representation.media.content_type(),
+                representation.list(&target.resource, listing),
+            ))
         }
         "watch" => {
             let (target, options) = watch_target(target, options::list(query)?);
             let events = server.watch(caller, &target, &options).await?;
-            let lines = watch::lines(events, target.resource, shown);
+            let lines = watch::lines(events, target.resource, representation);
             Ok(respond::answer(200, "application/json", Body::stream(lines)))
         }
         "create" => {
             let options = options::write(query, "CreateOptions")?;
             let body = media::json_body(&call.headers, call.body.clone(), builtin)?;
             let written = server.create(caller, target, body.into(), &options).await?;
-            // A posted subresource is answered with 201 as well.
-            Ok(written_answer(target, &Written { created: true, ..written }, shown))
+            // A POST to a subresource returns 201 as well.
+            Ok(written_answer(target, &Written { created: true, ..written }, representation))
         }
         "update" => {
             let options = options::write(query, "UpdateOptions")?;
             let body = media::json_body(&call.headers, call.body.clone(), builtin)?;
             let written = server.update(caller, target, body.into(), &options).await?;
-            Ok(written_answer(target, &written, shown))
+            Ok(written_answer(target, &written, representation))
         }
-        "patch" => patch(inner, call, target, shown).await,
+        "patch" => patch(inner, call, target, representation).await,
         "delete" => {
             let body = delete_body(call)?;
             let deleted = server.delete(caller, target, &options::delete(query, body.as_ref())?).await?;
             let cascades = body.as_ref().and_then(|body| body["orphanDependents"].as_bool()) == Some(false);
-            Ok(deleted_answer(target, &deleted, cascades, shown))
+            Ok(deleted_answer(target, &deleted, cascades, representation))
         }
         "deletecollection" => {
             let body = delete_body(call)?;
             let options = options::delete(query, body.as_ref())?;
             let listing = server.delete_collection(caller, target, &options::list(query)?, &options).await?;
-            Ok(respond::answer(200, shown.media.content_type(), shown.list(&target.resource, listing)))
+            Ok(respond::answer(
+                200,
+                representation.media.content_type(),
+                representation.list(&target.resource, listing),
+            ))
         }
         _ => Err(not_allowed(&target.resource, verb)),
     }
 }
 
-async fn patch(inner: &Inner, call: &Call, target: &Target, shown: Shown) -> Result<Response<Body>> {
+async fn patch(inner: &Inner, call: &Call, target: &Target, representation: Representation) -> Result<Response<Body>> {
     let kind = media::patch_kind(&call.headers, target.resource.custom().is_none())?;
     let options = options::patch(&call.query, kind)?;
     let body = match kind {
@@ -145,22 +159,31 @@ async fn patch(inner: &Inner, call: &Call, target: &Target, shown: Shown) -> Res
     };
     let patch = Patch { kind, body: body.into() };
     let written = inner.server.patch(&call.caller, target, patch, &options).await?;
-    Ok(written_answer(target, &written, shown))
+    Ok(written_answer(target, &written, representation))
 }
 
-fn written_answer(target: &Target, written: &Written, shown: Shown) -> Response<Body> {
+fn written_answer(target: &Target, written: &Written, representation: Representation) -> Response<Body> {
     let code = if written.created { 201 } else { 200 };
     let is_status = &*written.object.types.kind == "Status";
-    let shown = if is_status { Shown { media: shown.media.plain(), ..shown } } else { shown };
-    let mut response = respond::text(code, shown.media, shown.one(&target.resource, &written.object));
+    let representation = if is_status {
+        Representation { media: representation.media.plain(), ..representation }
+    } else {
+        representation
+    };
+    let mut response = respond::text(code, representation.media, representation.one(&target.resource, &written.object));
     respond::warn(&mut response, &written.warnings);
     response
 }
 
-fn deleted_answer(target: &Target, deleted: &Deleted, cascades: bool, shown: Shown) -> Response<Body> {
+fn deleted_answer(
+    target: &Target,
+    deleted: &Deleted,
+    cascades: bool,
+    representation: Representation,
+) -> Response<Body> {
     let code = if !deleted.gone && cascades { 202 } else { 200 };
     let mut response = if deleted.show_object {
-        respond::text(code, shown.media, shown.one(&target.resource, &deleted.object))
+        respond::text(code, representation.media, representation.one(&target.resource, &deleted.object))
     } else {
         let resource = &target.resource;
         let mut details =
@@ -168,7 +191,7 @@ fn deleted_answer(target: &Target, deleted: &Deleted, cascades: bool, shown: Sho
         if !resource.group.is_empty() {
             details["group"] = (*resource.group).into();
         }
-        respond::success(code, shown.media.plain(), details)
+        respond::success(code, representation.media.plain(), details)
     };
     respond::warn(&mut response, &deleted.warnings);
     response
@@ -188,14 +211,14 @@ fn delete_body(call: &Call) -> Result<Option<Value>> {
     Ok(Some(options))
 }
 
-/// What the path is about; nothing if there is no such path.
+/// The target of a path; `None` if there is no such path.
 fn target(call: &Call, resource: &Arc<Resource>) -> Option<Target> {
     let path = &call.path;
     let some = |text: &str| Some(text.to_owned()).filter(|text| !text.is_empty());
     let itself = &*resource.plural == "namespaces" && resource.group.is_empty();
     let namespace = if itself { None } else { some(&path.namespace) };
     let in_place = match (resource.namespaced, &namespace) {
-        // Only lists are over all namespaces.
+        // Only lists span all namespaces.
         (true, None) => path.name.is_empty() && (resource.custom().is_none() || call.method != Method::POST),
         (false, Some(_)) => false,
         _ => true,
@@ -208,7 +231,7 @@ fn target(call: &Call, resource: &Arc<Resource>) -> Option<Target> {
 fn serves(resource: &Resource, target: &Target, verb: &str) -> bool {
     match &target.subresource {
         Some(name) => resource.subresource(name).is_some_and(|sub| sub.verbs.contains(&verb)),
-        // Objects are created in a namespace, and under a name of their own choice.
+        // Objects are created in a namespace, with the name from the body.
         None if verb == "create" => {
             resource.serves(verb) && target.name.is_none() && target.namespace.is_some() == resource.namespaced
         }
@@ -217,7 +240,7 @@ fn serves(resource: &Resource, target: &Target, verb: &str) -> bool {
     }
 }
 
-/// 405, in the words of the part of a real server that would answer.
+/// 405, worded as by the responsible part of kube-apiserver.
 fn not_allowed(resource: &Resource, verb: &str) -> Status {
     if resource.custom().is_some() {
         let message = format!("{verb} is not supported on resources of kind {:?}", resource.group_resource());
@@ -228,7 +251,7 @@ fn not_allowed(resource: &Resource, verb: &str) -> Status {
     Status::new(405, "MethodNotAllowed", message).with_details(json!({}))
 }
 
-/// 406, where custom resources have other words for some of it.
+/// 406, which custom resources word differently in some cases.
 pub(super) fn not_acceptable(inner: &Inner, call: &Call, status: Status) -> Status {
     let path = &call.path;
     let found = inner.server.registry().lookup(&path.group, &path.version, &path.resource);
@@ -236,7 +259,7 @@ pub(super) fn not_acceptable(inner: &Inner, call: &Call, status: Status) -> Stat
     if custom { media::not_accepted() } else { status }
 }
 
-/// 404: as a Status where the group is served, else as a page.
+/// 404: as a Status if the group is served, else as plain text.
 fn unknown(inner: &Inner, call: &Call, media: Media) -> Result<Response<Body>> {
     if known_group(inner, &call.path.group) {
         Ok(respond::failure(media.plain(), &Status::no_such_resource()))
@@ -245,13 +268,13 @@ fn unknown(inner: &Inner, call: &Call, media: Media) -> Result<Response<Body>> {
     }
 }
 
-/// Whether a built-in resource has this group: then a router answers for all that is below it.
+/// Whether a built-in resource has this group: then its router handles everything below it.
 pub(super) fn known_group(inner: &Inner, group: &str) -> bool {
     let snapshot = inner.server.registry().snapshot();
     snapshot.iter().any(|resource| &*resource.group == group && resource.custom().is_none())
 }
 
-/// A watch of one object is a watch of all with a selector for its name.
+/// A watch of one object is a watch of the collection with a field selector for its name.
 fn watch_target(target: &Target, mut options: ListOptions) -> (Target, ListOptions) {
     let mut target = target.clone();
     if let Some(name) = target.name.take() {

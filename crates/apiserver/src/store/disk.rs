@@ -1,11 +1,11 @@
-//! A store that is on disk as well: one file, written behind the memory.
+//! Persistence: one redb file, written asynchronously behind the in-memory store.
 //!
-//! Memory answers everything. Each change is handed to one thread, in the order of revisions, and that thread commits all
-//! that came since its last commit in one transaction, with a sync: so the file is at any time the state at some
-//! revision, and many writers share the cost of a sync. Whoever must not lose a write waits for [`Store::saved`].
+//! All reads are served from memory. Changes are queued to one thread in revision order; it commits all queued changes
+//! in one transaction with an fsync. So the file always holds the state at some revision, and writers share the cost of
+//! an fsync. Callers that need durability wait for [`Store::saved`].
 //!
-//! A reader may see a write that is not on disk yet, and a crash takes such a write back. So that its revision is never
-//! used for anything else, a store that is opened goes on [`LEAP`] revisions later, and has forgotten all before that.
+//! A reader may observe a write that is not on disk yet, and a crash reverts it. So that its revision is never reused,
+//! a store that is opened continues [`REVISION_GAP`] revisions later, with all history before that compacted.
 
 use std::collections::HashMap;
 use std::fs::File;
@@ -21,87 +21,87 @@ use tokio::sync::watch;
 use super::record::{self, Types};
 use super::{Event, EventKind, FieldPaths, Object, Retention, State, Store, TableKey};
 
-/// The format of our file. Another number is a file that this program cannot read.
+/// Version of the file format. A file with another version cannot be read.
 const FORMAT: &str = "1";
-/// More than can ever wait to be written: see [`WAITING`].
-const LEAP: u64 = 1 << 20;
-/// Pages that the database keeps: all reads are answered by ourselves.
+/// More than the number of changes that can be queued: see [`QUEUE_CAPACITY`].
+const REVISION_GAP: u64 = 1 << 20;
+/// Size of redb's page cache: small, because reads are served from memory.
 const CACHE: usize = 8 << 20;
-/// Most changes in one transaction.
+/// Maximum number of changes per transaction.
 const BATCH: usize = 4096;
-/// Most changes that wait for the next one. Whoever changes more than a disk can follow is held up until it has: the
-/// memory for what waits is as finite as that for what is there.
-const WAITING: usize = 2 * BATCH;
+/// Maximum number of queued changes. When the queue is full, writers block until the disk catches up: this bounds
+/// memory.
+const QUEUE_CAPACITY: usize = 2 * BATCH;
 
 /// Group, plural and key to record.
 const OBJECTS: TableDefinition<(&str, &str, &str), &[u8]> = TableDefinition::new("objects");
-/// What is kept beside the objects, by name.
-const KEPT: TableDefinition<&str, &[u8]> = TableDefinition::new("kept");
-/// About the file itself.
-const ABOUT: TableDefinition<&str, &[u8]> = TableDefinition::new("about");
-const ABOUT_FORMAT: &str = "format";
-const ABOUT_REVISION: &str = "revision";
+/// Blobs by name: see [`Store::put_blob`].
+const BLOBS: TableDefinition<&str, &[u8]> = TableDefinition::new("kept");
+/// Metadata of the file.
+const FILE_METADATA: TableDefinition<&str, &[u8]> = TableDefinition::new("about");
+const FORMAT_KEY: &str = "format";
+const REVISION_KEY: &str = "revision";
 
-/// Why there is no store on disk, or none any more.
+/// Why a store could not be opened, or can no longer be written.
 #[derive(Clone, Debug, thiserror::Error)]
 pub enum DiskError {
-    /// Somebody else has it open.
+    /// Another process has the file open.
     #[error("{} is in use by another process", path.display())]
     InUse {
         /// The file.
         path: PathBuf,
     },
-    /// It was written by a program that is too old or too new.
+    /// The file has another format version.
     #[error("{} has format {found}, and this program reads format {FORMAT}", path.display())]
     Format {
         /// The file.
         path: PathBuf,
-        /// Its format.
+        /// Its format version.
         found: String,
     },
-    /// It is something else, or broken.
+    /// The file is not a store, or is corrupt.
     #[error("{} is damaged, or no store: {why}", path.display())]
     Damaged {
         /// The file.
         path: PathBuf,
-        /// What is wrong with it.
+        /// What is corrupt.
         why: String,
     },
-    /// It was closed.
+    /// The store was closed.
     #[error("{} is closed", path.display())]
     Closed {
         /// The file.
         path: PathBuf,
     },
-    /// The system does not let us.
+    /// An I/O error.
     #[error("cannot use {}: {error}", path.display())]
     Io {
         /// The file.
         path: PathBuf,
-        /// What the system says.
+        /// The operating system's error.
         error: Arc<io::Error>,
     },
 }
 
-/// The file behind a store, as those see it who wait for it.
+/// State shared with callers that wait for the disk.
 #[derive(Debug)]
 pub(super) struct Disk {
     path: PathBuf,
-    /// Changes that were handed to the writer.
-    handed: AtomicU64,
+    /// Number of changes queued to the writer.
+    queued: AtomicU64,
     progress: watch::Receiver<Progress>,
-    kept: Mutex<HashMap<String, Vec<u8>>>,
+    blobs: Mutex<HashMap<String, Vec<u8>>>,
 }
 
-/// How far the writer is.
+/// Progress of the writer.
 #[derive(Debug, Default)]
 struct Progress {
-    /// Changes that are on disk.
+    /// Number of changes committed to disk.
     saved: u64,
     failure: Option<DiskError>,
 }
 
-/// Where changes go. The writer ends when this is dropped, after it has written everything.
+/// Queue of the writer thread. When dropped, the writer flushes the queue and exits.
 #[derive(Debug)]
 pub(super) struct Journal {
     disk: Arc<Disk>,
@@ -113,37 +113,41 @@ pub(super) struct Journal {
 enum Change {
     Put(TableKey, Arc<Object>),
     Remove(TableKey, Arc<Object>),
-    Keep(String, Vec<u8>),
+    PutBlob(String, Vec<u8>),
 }
 
 impl Store {
-    /// The store in a file, which is made if it is not there. Only one process can have it open. Call it on a thread that
-    /// may block: everything is read.
+    /// Opens the store in a file, and creates the file if it does not exist. Only one process can have it open. Blocks:
+    /// the whole file is read.
     pub fn open(path: &Path, retention: Retention) -> Result<Self, DiskError> {
-        let file = open_file(path).map_err(|error| fault(path, error.into()))?;
-        let database = builder().create_file(file).map_err(|error| fault(path, error.into()))?;
+        let file = open_file(path).map_err(|error| disk_error(path, error.into()))?;
+        let database = builder().create_file(file).map_err(|error| disk_error(path, error.into()))?;
         Self::on(path, database, retention)
     }
 
     fn on(path: &Path, database: Database, retention: Retention) -> Result<Self, DiskError> {
         check(path, &database)?;
-        let (mut state, kept) = load(path, &database, retention)?;
+        let (mut state, blobs) = load(path, &database, retention)?;
         let (progress, seen) = watch::channel(Progress::default());
-        let disk =
-            Arc::new(Disk { path: path.to_owned(), handed: AtomicU64::new(0), progress: seen, kept: Mutex::new(kept) });
-        let (changes, received) = mpsc::sync_channel(WAITING);
+        let disk = Arc::new(Disk {
+            path: path.to_owned(),
+            queued: AtomicU64::new(0),
+            progress: seen,
+            blobs: Mutex::new(blobs),
+        });
+        let (changes, received) = mpsc::sync_channel(QUEUE_CAPACITY);
         let place = path.to_owned();
         let writer = std::thread::Builder::new().name("store".into());
-        let writer = writer.spawn(move || keep_up(&place, &database, &received, &progress));
-        let writer = Some(writer.map_err(|error| fault(path, error.into()))?);
+        let writer = writer.spawn(move || run_writer(&place, &database, &received, &progress));
+        let writer = Some(writer.map_err(|error| disk_error(path, error.into()))?);
         state.journal = Some(Journal { disk: disk.clone(), changes: Some(changes), writer });
         Ok(Self { state: Arc::new(Mutex::new(state)), disk: Some(disk) })
     }
 
-    /// Waits until everything that was written up to now is on disk. A store in memory has nothing to wait for.
+    /// Waits until all writes so far are on disk. Returns at once for an in-memory store.
     pub async fn saved(&self) -> Result<(), DiskError> {
         let Some(disk) = &self.disk else { return Ok(()) };
-        let wanted = disk.handed.load(Ordering::Acquire);
+        let wanted = disk.queued.load(Ordering::Acquire);
         let mut progress = disk.progress.clone();
         let reached = progress.wait_for(|now| now.saved >= wanted || now.failure.is_some()).await;
         match reached.as_deref() {
@@ -153,8 +157,8 @@ impl Store {
         }
     }
 
-    /// Waits until the disk fails: from then on nothing is kept any more.
-    pub async fn lost(&self) -> DiskError {
+    /// Waits until persisting fails: from then on nothing is written to disk.
+    pub async fn wait_for_failure(&self) -> DiskError {
         if let Some(disk) = &self.disk {
             let mut progress = disk.progress.clone();
             if let Ok(now) = progress.wait_for(|now| now.failure.is_some()).await
@@ -166,46 +170,46 @@ impl Store {
         std::future::pending().await
     }
 
-    /// Writes everything and lets go of the file. What changes after that is never [saved](Store::saved).
+    /// Flushes all changes and closes the file. Later changes are never [saved](Store::saved).
     pub fn close(&self) {
         let writer = self.lock().journal.as_mut().and_then(Journal::end);
-        // The lock is free again: others need not wait for the disk.
+        // The lock is released: other callers need not wait for the disk.
         if let Some(writer) = writer {
             let _ = writer.join();
         }
     }
 
-    /// What was kept under that name: see [`Store::keep`].
-    pub fn kept(&self, name: &str) -> Option<Vec<u8>> {
-        self.disk.as_ref()?.kept.lock().unwrap_or_else(PoisonError::into_inner).get(name).cloned()
+    /// The blob of that name: see [`Store::put_blob`].
+    pub fn blob(&self, name: &str) -> Option<Vec<u8>> {
+        self.disk.as_ref()?.blobs.lock().unwrap_or_else(PoisonError::into_inner).get(name).cloned()
     }
 
-    /// Keeps something beside the objects, such as a key. A store in memory does not.
-    pub fn keep(&self, name: &str, value: &[u8]) {
+    /// Persists a named blob beside the objects, such as a signing key. Ignored by an in-memory store.
+    pub fn put_blob(&self, name: &str, value: &[u8]) {
         let state = self.lock();
         let Some(journal) = &state.journal else { return };
-        let mut kept = journal.disk.kept.lock().unwrap_or_else(PoisonError::into_inner);
-        kept.insert(name.to_owned(), value.to_vec());
-        journal.hand(Change::Keep(name.to_owned(), value.to_vec()));
+        let mut blobs = journal.disk.blobs.lock().unwrap_or_else(PoisonError::into_inner);
+        blobs.insert(name.to_owned(), value.to_vec());
+        journal.enqueue(Change::PutBlob(name.to_owned(), value.to_vec()));
     }
 }
 
 impl Journal {
-    /// Hands an event to the writer.
+    /// Queues an event to the writer.
     pub(super) fn record(&self, table: &TableKey, event: &Event) {
         let change = if event.kind == EventKind::Deleted { Change::Remove } else { Change::Put };
-        self.hand(change(table.clone(), event.object.clone()));
+        self.enqueue(change(table.clone(), event.object.clone()));
     }
 
-    fn hand(&self, change: Change) {
-        self.disk.handed.fetch_add(1, Ordering::Release);
+    fn enqueue(&self, change: Change) {
+        self.disk.queued.fetch_add(1, Ordering::Release);
         if let Some(changes) = &self.changes {
-            // A writer that has failed said so.
+            // The receiver is gone only after a failure, which `progress` reports.
             let _ = changes.send(change);
         }
     }
 
-    /// Lets the writer end when it has written everything.
+    /// Closes the queue, so that the writer exits after flushing it.
     fn end(&mut self) -> Option<JoinHandle<()>> {
         self.changes = None;
         self.writer.take()
@@ -226,30 +230,30 @@ fn builder() -> redb::Builder {
     builder
 }
 
-/// Sees that a database is one of ours, or makes it one.
+/// Checks that a database has our format, or initializes an empty one.
 fn check(path: &Path, database: &Database) -> Result<(), DiskError> {
     let foreign = || DiskError::Damaged { path: path.to_owned(), why: "it belongs to another program".into() };
     let check = || -> Result<Result<(), DiskError>, redb::Error> {
         let write = database.begin_write()?;
         let fresh = write.list_tables()?.next().is_none();
-        let mut about = write.open_table(ABOUT)?;
-        let found = about.get(ABOUT_FORMAT)?.map(|found| String::from_utf8_lossy(found.value()).into_owned());
+        let mut metadata = write.open_table(FILE_METADATA)?;
+        let found = metadata.get(FORMAT_KEY)?.map(|found| String::from_utf8_lossy(found.value()).into_owned());
         match found {
-            None if fresh => drop(about.insert(ABOUT_FORMAT, FORMAT.as_bytes())?),
+            None if fresh => drop(metadata.insert(FORMAT_KEY, FORMAT.as_bytes())?),
             None => return Ok(Err(foreign())),
             Some(found) if found != FORMAT => return Ok(Err(DiskError::Format { path: path.to_owned(), found })),
             Some(_) => {}
         }
-        drop(about);
+        drop(metadata);
         write.open_table(OBJECTS)?;
-        write.open_table(KEPT)?;
+        write.open_table(BLOBS)?;
         write.commit()?;
         Ok(Ok(()))
     };
-    check().map_err(|error| fault(path, error))?
+    check().map_err(|error| disk_error(path, error))?
 }
 
-/// The file, for its owner only: it holds secrets. One that a crash left before anything was in it is made anew.
+/// Opens the file with mode 0600, as it holds secrets. A file that a crash left zero-filled is truncated.
 fn open_file(path: &Path) -> io::Result<File> {
     let mut options = File::options();
     options.read(true).write(true).create(true).truncate(false);
@@ -268,7 +272,7 @@ fn open_file(path: &Path) -> io::Result<File> {
     Ok(file)
 }
 
-/// Everything that is in the file.
+/// Loads the whole file.
 fn load(
     path: &Path,
     database: &Database,
@@ -277,10 +281,10 @@ fn load(
     let damaged = |why: String| DiskError::Damaged { path: path.to_owned(), why };
     let read = || -> Result<_, redb::Error> {
         let read = database.begin_read()?;
-        let about = read.open_table(ABOUT)?.get(ABOUT_REVISION)?;
-        let revision = about.and_then(|bytes| bytes.value().try_into().ok()).map(u64::from_le_bytes);
+        let metadata = read.open_table(FILE_METADATA)?.get(REVISION_KEY)?;
+        let revision = metadata.and_then(|bytes| bytes.value().try_into().ok()).map(u64::from_le_bytes);
         let mut state = match revision {
-            Some(revision) => State::new(revision + LEAP, revision + LEAP, retention),
+            Some(revision) => State::new(revision + REVISION_GAP, revision + REVISION_GAP, retention),
             None => State::new(1, 0, retention),
         };
         let (mut types, mut fields) = (Types::new(), HashMap::new());
@@ -295,18 +299,18 @@ fn load(
                 None => return Ok(Err(format!("{plural} {key} cannot be read"))),
             }
         }
-        let mut kept = HashMap::new();
-        for entry in read.open_table(KEPT)?.iter()? {
+        let mut blobs = HashMap::new();
+        for entry in read.open_table(BLOBS)?.iter()? {
             let (name, value) = entry?;
-            kept.insert(name.value().to_owned(), value.value().to_vec());
+            blobs.insert(name.value().to_owned(), value.value().to_vec());
         }
-        Ok(Ok((state, kept)))
+        Ok(Ok((state, blobs)))
     };
-    read().map_err(|error| fault(path, error))?.map_err(damaged)
+    read().map_err(|error| disk_error(path, error))?.map_err(damaged)
 }
 
 impl State {
-    /// Takes over an object that was there before.
+    /// Inserts an object that was loaded from disk.
     fn restore(&mut self, id: usize, mut object: Object) {
         if let Some(sibling) = self.sibling(&object) {
             object.share_with_sibling(&sibling);
@@ -318,14 +322,14 @@ impl State {
     }
 }
 
-/// Writes what comes until nobody is left who could change anything.
-fn keep_up(path: &Path, database: &Database, changes: &mpsc::Receiver<Change>, progress: &watch::Sender<Progress>) {
+/// Commits batches until the queue is closed.
+fn run_writer(path: &Path, database: &Database, changes: &mpsc::Receiver<Change>, progress: &watch::Sender<Progress>) {
     while let Ok(first) = changes.recv() {
         let batch: Vec<Change> = std::iter::once(first).chain(changes.try_iter()).take(BATCH).collect();
         match commit(database, &batch) {
             Ok(()) => progress.send_modify(|now| now.saved += batch.len() as u64),
             Err(error) => {
-                let failure = fault(path, error);
+                let failure = disk_error(path, error);
                 tracing::error!(%failure, "disk store failed; objects no longer persisted");
                 return progress.send_modify(|now| now.failure = Some(failure));
             }
@@ -335,7 +339,7 @@ fn keep_up(path: &Path, database: &Database, changes: &mpsc::Receiver<Change>, p
 
 fn commit(database: &Database, batch: &[Change]) -> Result<(), redb::Error> {
     let write = database.begin_write()?;
-    let (mut objects, mut kept) = (write.open_table(OBJECTS)?, write.open_table(KEPT)?);
+    let (mut objects, mut blobs) = (write.open_table(OBJECTS)?, write.open_table(BLOBS)?);
     let mut last = None;
     for change in batch {
         match change {
@@ -348,19 +352,19 @@ fn commit(database: &Database, batch: &[Change]) -> Result<(), redb::Error> {
                 objects.remove((&*table.group, &*table.plural, &**object.key()))?;
                 last = Some(object.revision);
             }
-            Change::Keep(name, value) => drop(kept.insert(name.as_str(), value.as_slice())?),
+            Change::PutBlob(name, value) => drop(blobs.insert(name.as_str(), value.as_slice())?),
         }
     }
-    drop((objects, kept));
+    drop((objects, blobs));
     if let Some(revision) = last {
-        write.open_table(ABOUT)?.insert(ABOUT_REVISION, revision.to_le_bytes().as_slice())?;
+        write.open_table(FILE_METADATA)?.insert(REVISION_KEY, revision.to_le_bytes().as_slice())?;
     }
     write.commit()?;
     Ok(())
 }
 
-/// What a failure of the database means for its user.
-fn fault(path: &Path, error: redb::Error) -> DiskError {
+/// Maps a redb error to a [`DiskError`].
+fn disk_error(path: &Path, error: redb::Error) -> DiskError {
     let path = path.to_owned();
     match error {
         redb::Error::DatabaseAlreadyOpen => DiskError::InUse { path },

@@ -15,14 +15,14 @@ struct Term {
 }
 
 impl FieldSelector {
-    /// Reads `spec.nodeName=a,status.phase!=Running`.
+    /// Parses `spec.nodeName=a,status.phase!=Running`.
     pub fn parse(text: &str) -> Result<Self> {
         let terms = split(text).into_iter().filter(|term| !term.is_empty());
         let terms = terms.map(|term| parse_term(text, term)).collect::<Result<_, String>>();
         terms.map(Self).map_err(Status::bad_request)
     }
 
-    /// Selects objects with one value in one field.
+    /// Selects objects whose field `path` equals `value`.
     pub fn equal(path: &str, value: &str) -> Self {
         Self(vec![Term { path: path.to_owned(), value: value.to_owned(), equal: true }])
     }
@@ -32,12 +32,12 @@ impl FieldSelector {
         self.0.is_empty()
     }
 
-    /// The fields that it names.
+    /// The paths of its terms.
     pub fn paths(&self) -> impl Iterator<Item = &str> {
         self.0.iter().map(|term| term.path.as_str())
     }
 
-    /// Gives fields other names: those that the stored objects have.
+    /// Renames paths to those of the stored version.
     pub fn rename(&mut self, name: impl Fn(&str) -> Option<&'static str>) {
         for term in &mut self.0 {
             if let Some(path) = name(&term.path) {
@@ -46,7 +46,7 @@ impl FieldSelector {
         }
     }
 
-    /// Whether an object is selected.
+    /// Whether it selects an object.
     pub fn matches(&self, object: &Object) -> bool {
         self.0.iter().all(|term| {
             let value = match term.path.as_str() {
@@ -58,19 +58,19 @@ impl FieldSelector {
         })
     }
 
-    /// The value that a field must have, if the selector says so.
+    /// The value that it requires of a field.
     pub fn required(&self, path: &str) -> Option<&str> {
         self.0.iter().find(|term| term.equal && term.path == path).map(|term| term.value.as_str())
     }
 
-    /// The first field, other than name and namespace, that must have one value.
+    /// The first equality requirement on a field other than name and namespace.
     pub(super) fn any_required(&self) -> Option<(&str, &str)> {
         let term = self.0.iter().find(|term| term.equal && !term.path.starts_with("metadata."))?;
         Some((&term.path, &term.value))
     }
 }
 
-/// Splits at commas that no backslash escapes.
+/// Splits at unescaped commas.
 fn split(text: &str) -> Vec<&str> {
     let (mut terms, mut start, mut escaped) = (Vec::new(), 0, false);
     for (at, byte) in text.bytes().enumerate() {

@@ -1,4 +1,4 @@
-//! What field selectors may ask for, kind by kind. Values are read once, when an object is written.
+//! Selectable fields of each kind. Their values are extracted once, when an object is written.
 
 use std::borrow::Cow;
 use std::sync::Arc;
@@ -8,16 +8,16 @@ use serde_json::Value;
 
 use crate::registry::{Origin, Resource};
 
-/// The fields of a kind that selectors may name, in a fixed order.
+/// Paths of the selectable fields of a kind, in a fixed order.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct FieldPaths(Arc<[Box<str>]>);
 
-/// The values of the fields that selectors may name, in one text: every object has them, and most are short.
+/// Values of the selectable fields, packed into one string: every object has them, and most are short.
 #[derive(Clone, Debug, Default)]
 pub struct Fields {
     paths: FieldPaths,
     text: Box<str>,
-    /// Where each value ends in `text`.
+    /// End offset of each value in `text`.
     ends: Box<[u32]>,
 }
 
@@ -40,7 +40,7 @@ impl Fields {
 }
 
 impl FieldPaths {
-    /// The fields of a resource beyond `metadata.name` and `metadata.namespace`.
+    /// Selectable fields of a resource beyond `metadata.name` and `metadata.namespace`.
     pub fn of(resource: &Resource) -> Self {
         match &resource.origin {
             Origin::Builtin => Self::builtin(&resource.storage_group, &resource.plural),
@@ -50,7 +50,7 @@ impl FieldPaths {
         }
     }
 
-    /// The fields of a resource that is built in; none for others.
+    /// Selectable fields of a built-in resource; none for others.
     pub(super) fn builtin(group: &str, plural: &str) -> Self {
         builtin(group, plural).iter().copied().collect()
     }
@@ -60,7 +60,7 @@ impl FieldPaths {
         self.0.is_empty()
     }
 
-    /// Whether selectors may name `path`.
+    /// Whether `path` is selectable.
     pub fn contains(&self, path: &str) -> bool {
         matches!(path, "metadata.name" | "metadata.namespace") || self.position(path).is_some()
     }
@@ -69,7 +69,7 @@ impl FieldPaths {
         self.0.iter().position(|mine| **mine == *path)
     }
 
-    /// The values in an object.
+    /// Extracts the values from an object.
     pub fn read(&self, object: &Value) -> Fields {
         let (mut text, mut ends) = (String::new(), Vec::with_capacity(self.0.len()));
         for path in self.0.iter() {
@@ -81,8 +81,8 @@ impl FieldPaths {
 }
 
 impl FieldPaths {
-    /// The values in an object that had others, of which only those are new whose paths begin with one of `changed`:
-    /// `object` has nothing else.
+    /// Extracts the values of the paths that start with one of `changed` from `object`, which need hold nothing else,
+    /// and takes all others from `before`.
     pub(super) fn read_some(&self, before: &Fields, object: &Value, changed: &[&str]) -> Fields {
         let (mut text, mut ends) = (String::new(), Vec::with_capacity(self.0.len()));
         for path in self.0.iter() {
@@ -142,7 +142,7 @@ fn builtin(group: &str, plural: &str) -> &'static [&'static str] {
     }
 }
 
-/// Values as selectors compare them. A field that is not there reads as what an empty Go value prints.
+/// Values as selectors compare them. An absent field reads as the zero value that Go prints.
 fn read<'a>(object: &'a Value, path: &str) -> Cow<'a, str> {
     let value = match path {
         "source" => return event_source(object).into(),

@@ -1,4 +1,4 @@
-//! Lists: one snapshot, page by page.
+//! Lists: paginated reads of one snapshot.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Bound;
@@ -13,50 +13,50 @@ use super::table::Table;
 use super::{Object, Selection};
 use crate::error::{Result, Status};
 
-/// The moment that a list shows.
+/// The revision that a list reads: `resourceVersion` with `resourceVersionMatch`.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum At {
-    /// Now.
+pub enum ListRevision {
+    /// The most recent revision.
     #[default]
-    Now,
-    /// Now, and no earlier than this revision.
+    Latest,
+    /// The most recent revision, which must be at least this one.
     NotOlderThan(u64),
-    /// Exactly at this revision.
-    Exactly(u64),
+    /// Exactly this revision.
+    Exact(u64),
 }
 
-/// What to list.
+/// A list request.
 #[derive(Clone, Debug, Default)]
 pub struct Query {
     /// Which objects.
     pub selection: Selection,
-    /// When.
-    pub at: At,
-    /// Most objects in the answer; 0 for all.
+    /// At which revision.
+    pub at: ListRevision,
+    /// Maximum number of objects; 0 for all.
     pub limit: usize,
     /// Token of the previous page, or empty.
     pub continue_token: String,
 }
 
-/// An answer to a [`Query`].
+/// The result of a [`Query`].
 #[derive(Clone, Debug, Default)]
 pub struct Listing {
-    /// The objects, in the order of their keys.
+    /// The objects, ordered by key.
     pub items: Vec<Arc<Object>>,
-    /// Revision of the snapshot: where a watch goes on.
+    /// Revision of the snapshot: a watch can start from here.
     pub revision: u64,
     /// Token for the next page, if there is one.
     pub continue_token: Option<String>,
-    /// How many objects are left after this page, where the server tells.
+    /// Number of objects after this page, where known.
     pub remaining: Option<u64>,
 }
 
-/// What a continue token says: the form that real servers use.
+/// A continue token, in the format of kube-apiserver.
 #[derive(Debug, Serialize, Deserialize)]
 struct Token {
     #[serde(rename = "v", default)]
     version: String,
-    /// Revision of the first page; -1 to go on with whatever is there now.
+    /// Revision of the first page; -1 to continue at the most recent revision.
     #[serde(rename = "rv", default)]
     revision: i64,
     /// First key of the page, relative to the namespace.
@@ -69,7 +69,7 @@ const TOKEN_VERSION: &str = "meta.k8s.io/v1";
 pub(super) fn list(table: &Table, now: u64, query: &Query) -> Result<Listing> {
     let prefix = query.selection.namespace.as_deref().map(|namespace| format!("{namespace}/")).unwrap_or_default();
     let token = if query.continue_token.is_empty() { None } else { Some(Token::decode(&query.continue_token)?) };
-    let revision = moment(table, now, query, token.as_ref())?;
+    let revision = snapshot_revision(table, now, query, token.as_ref())?;
     let before = if revision < now { table.log.undo(revision) } else { BTreeMap::new() };
     let start = token.map(|token| format!("{prefix}{}", token.start)).unwrap_or_else(|| prefix.clone());
     let mut objects = View { table, before: &before }.objects(&query.selection, &prefix, &start);
@@ -93,15 +93,15 @@ pub(super) fn list(table: &Table, now: u64, query: &Query) -> Result<Listing> {
     Ok(listing)
 }
 
-/// The revision that a query asks for.
-fn moment(table: &Table, now: u64, query: &Query, token: Option<&Token>) -> Result<u64> {
+/// The revision that a query reads.
+fn snapshot_revision(table: &Table, now: u64, query: &Query, token: Option<&Token>) -> Result<u64> {
     let asked = match (token, query.at) {
         (Some(token), _) if token.revision < 0 => return Ok(now),
         (Some(token), _) => token.revision as u64,
-        (None, At::Now) => return Ok(now),
-        (None, At::NotOlderThan(least)) if least <= now => return Ok(now),
-        (None, At::NotOlderThan(least)) => least,
-        (None, At::Exactly(revision)) => revision,
+        (None, ListRevision::Latest) => return Ok(now),
+        (None, ListRevision::NotOlderThan(least)) if least <= now => return Ok(now),
+        (None, ListRevision::NotOlderThan(least)) => least,
+        (None, ListRevision::Exact(revision)) => revision,
     };
     if asked > now {
         return Err(too_large(asked, now));
@@ -113,7 +113,7 @@ fn moment(table: &Table, now: u64, query: &Query, token: Option<&Token>) -> Resu
     }
 }
 
-/// 504 for a revision that is yet to come.
+/// 504 for a revision in the future.
 pub(crate) fn too_large(asked: u64, now: u64) -> Status {
     let message = format!("Timeout: Too large resource version: {asked}, current: {now}");
     let cause = json!({"reason": "ResourceVersionTooLarge", "message": "Too large resource version"});
@@ -144,7 +144,7 @@ impl Token {
         }
     }
 
-    /// 410 for a page whose snapshot is gone, with a token to go on regardless.
+    /// 410 for a page whose snapshot was compacted, with a token to continue at the most recent revision.
     fn expired(&self) -> Status {
         let anyway = Self { version: TOKEN_VERSION.into(), revision: -1, start: self.start.clone() };
         let mut status = Status::expired(
@@ -158,7 +158,7 @@ impl Token {
     }
 }
 
-/// The words of Go's decoder.
+/// The error as Go's decoder words it.
 fn base64_error(error: &base64::DecodeError) -> String {
     let at = match error {
         base64::DecodeError::InvalidByte(at, _) | base64::DecodeError::InvalidLastSymbol(at, _) => *at,
@@ -168,7 +168,7 @@ fn base64_error(error: &base64::DecodeError) -> String {
     format!("illegal base64 data at input byte {at}")
 }
 
-/// A table as it was, or is.
+/// A table at some revision.
 #[derive(Clone, Copy)]
 struct View<'a> {
     table: &'a Table,
@@ -183,8 +183,8 @@ impl<'a> View<'a> {
         }
     }
 
-    /// Objects in the order of their keys from `start` on, as long as keys have the prefix. More than what is selected,
-    /// but no more than need be looked at.
+    /// Objects ordered by key from `start` on, within the prefix. A superset of what is selected, narrowed by the
+    /// indexes.
     fn objects(
         self,
         selection: &Selection,
@@ -206,7 +206,7 @@ impl<'a> View<'a> {
         Box::new(keys.into_iter().filter_map(move |key| self.get(key)))
     }
 
-    /// The keys that an index leaves to be looked at.
+    /// The candidate keys, if an index narrows them down.
     fn keys(self, selection: &Selection, prefix: &str, start: &str) -> Option<BTreeSet<Arc<str>>> {
         let mut keys: BTreeSet<Arc<str>> = BTreeSet::new();
         let namespaced = || self.table.objects.first_key_value().is_some_and(|(key, _)| key.contains('/'));

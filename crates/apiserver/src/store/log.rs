@@ -1,4 +1,4 @@
-//! The recent past of a table: what a watch resumes from, and what a list of an earlier moment undoes.
+//! The event log of a table: watches resume from it, and lists at an earlier revision are reconstructed from it.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
@@ -11,9 +11,9 @@ use super::{Event, Object, Retention};
 #[derive(Debug)]
 pub(super) struct Log {
     events: VecDeque<(Instant, Event)>,
-    /// Bytes of objects that only the log keeps.
+    /// Bytes of superseded objects, which only the log references.
     bytes: usize,
-    /// Events up to this revision are gone.
+    /// Events up to this revision were compacted.
     compacted: u64,
 }
 
@@ -26,7 +26,7 @@ impl Log {
         self.events.len()
     }
 
-    /// The revision up to which history is gone.
+    /// The revision up to which history was compacted.
     pub(super) fn compacted(&self) -> u64 {
         self.compacted
     }
@@ -37,7 +37,7 @@ impl Log {
         self.expire(retention);
     }
 
-    /// Forgets what is too much or too old.
+    /// Removes events beyond the retention limits.
     pub(super) fn expire(&mut self, retention: &Retention) {
         if self.events.is_empty() {
             return;
@@ -52,7 +52,7 @@ impl Log {
         }
     }
 
-    /// Forgets everything up to `revision`.
+    /// Removes events up to `revision`.
     pub(super) fn compact(&mut self, revision: u64) {
         while self.events.front().is_some_and(|(_, event)| event.object.revision <= revision) {
             self.drop_oldest();
@@ -60,17 +60,18 @@ impl Log {
         self.compacted = self.compacted.max(revision);
     }
 
-    /// What happened after `revision`, oldest first.
+    /// Events after `revision`, oldest first.
     pub(super) fn after(&self, revision: u64) -> impl Iterator<Item = &Event> {
         let start = self.events.partition_point(|(_, event)| event.object.revision <= revision);
         self.events.range(start..).map(|(_, event)| event)
     }
 
-    /// What to put in place of today's objects to see the table as it was at `revision`: the object, or nothing.
+    /// Objects to substitute for the current ones to see the table at `revision`; `None` where the object did not
+    /// exist.
     pub(super) fn undo(&self, revision: u64) -> BTreeMap<Arc<str>, Option<Arc<Object>>> {
         let mut before = BTreeMap::new();
         for event in self.after(revision) {
-            // The first change after that moment knows what was there.
+            // The first event after `revision` holds the state at `revision`.
             before.entry(event.object.key().clone()).or_insert_with(|| event.previous.clone());
         }
         before

@@ -1,14 +1,14 @@
-//! Objects in memory: revisions, an event log, indexes, watches; and on disk, for a store that was [opened](Store::open).
+//! The object store: revisions, event log, indexes and watches in memory; persisted if [opened](Store::open).
 //!
-//! Everything here is synchronous and takes one short lock. A write gets the next number of a revision that is shared by
-//! all resources, enters the log of its table and is handed to the watchers that may want it, all in one step: so a list
-//! is one snapshot, and a watch that starts at the revision of a list misses nothing.
+//! All calls are synchronous and take one short lock. A write gets the next revision, which all resources share, is
+//! appended to the log of its table and delivered to matching watchers in one step: so a list is one snapshot, and a
+//! watch that starts at the revision of a list misses no event.
 
+mod counts;
 mod disk;
-mod feed;
 mod field_selector;
 mod fields;
-mod hub;
+mod gc_events;
 mod list;
 mod log;
 mod object;
@@ -17,6 +17,7 @@ mod selector;
 mod table;
 mod text;
 mod watch;
+mod watchers;
 
 use std::collections::{HashMap, HashSet};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -25,11 +26,12 @@ use std::time::Duration;
 use disk::{Disk, Journal};
 use table::Table;
 
+pub use counts::Counts;
 pub use disk::DiskError;
-pub use feed::{Feed, Note};
 pub use fields::{FieldPaths, Fields};
+pub use gc_events::{GcEvent, GcEvents};
 pub(crate) use list::too_large;
-pub use list::{At, Listing, Query};
+pub use list::{ListRevision, Listing, Query};
 pub use object::{Deletion, Object, TypeMeta};
 pub use selector::{FieldSelector, LabelSelector, Selection};
 pub use watch::{Event, EventKind, Start, Watch};
@@ -37,12 +39,12 @@ pub use watch::{Event, EventKind, Start, Watch};
 use crate::error::Result;
 use crate::registry::Resource;
 
-/// The table of a resource: all versions of a group and plural share it.
+/// Key of a resource's table: all versions of a group and plural share it.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct TableKey {
     /// API group, empty for the core group.
     pub group: Arc<str>,
-    /// Plural.
+    /// Plural resource name.
     pub plural: Arc<str>,
 }
 
@@ -58,16 +60,16 @@ impl TableKey {
     }
 }
 
-/// How much history a store keeps. A watch or a list that asks for more is answered with 410.
+/// Limits of the retained history. A watch or list of an older revision fails with 410.
 #[derive(Clone, Copy, Debug)]
 pub struct Retention {
-    /// Most events per table.
+    /// Maximum number of events per table.
     pub events: usize,
-    /// Most bytes of superseded objects per table.
+    /// Maximum bytes of superseded objects per table.
     pub bytes: usize,
-    /// Events older than this go.
+    /// Maximum age of events.
     pub age: Duration,
-    /// Most events that a watcher may lag behind before it is ended.
+    /// Maximum number of events that a watcher may lag behind before it is terminated.
     pub lag: usize,
 }
 
@@ -77,37 +79,20 @@ impl Default for Retention {
     }
 }
 
-/// Why a write did not happen.
+/// Why a write failed.
 #[derive(Clone, Debug)]
-pub enum Clash {
-    /// There is no such object.
-    Absent,
-    /// The object is there already, or is not what the writer saw: this is what is there.
-    Present(Arc<Object>),
+pub enum WriteError {
+    /// The object does not exist.
+    NotFound,
+    /// The object exists already, or is at another revision than expected: its current state.
+    Conflict(Arc<Object>),
 }
 
-/// Counts of what a store holds.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Counts {
-    /// Objects.
-    pub objects: usize,
-    /// Bytes of their texts.
-    pub bytes: usize,
-    /// Events in the logs.
-    pub events: usize,
-    /// Watchers.
-    pub watchers: usize,
-    /// Tables.
-    pub tables: usize,
-    /// Owners with dependents.
-    pub owners: usize,
-}
-
-/// All objects. Clones share one state.
+/// The object store. Clones share one state.
 #[derive(Clone, Debug)]
 pub struct Store {
     state: Arc<Mutex<State>>,
-    /// The file behind it, if there is one.
+    /// The file it is persisted to, if any.
     disk: Option<Arc<Disk>>,
 }
 
@@ -119,18 +104,18 @@ struct State {
     retention: Retention,
     ids: HashMap<TableKey, usize>,
     tables: Vec<Table>,
-    /// Tables of resources that are served no more: their places are used again.
+    /// Free slots of dropped tables.
     free: Vec<usize>,
-    /// The revision at which the last table was dropped. A new table may have had a past before that.
+    /// Revision at which the last table was dropped. A new table may have had history before that.
     dropped: u64,
-    /// The table whose log is looked at next for what is too old.
+    /// The next table whose log is expired.
     sweep: usize,
-    /// Owner's UID to the objects that name it: table and key.
+    /// Owner UID to its dependents: table and key.
     dependents: HashMap<Arc<str>, HashSet<(usize, Arc<str>)>>,
     next_watcher: u64,
-    /// Who hears about owners and deletions.
-    feed: Option<tokio::sync::mpsc::UnboundedSender<Note>>,
-    /// Where changes go that are to be on disk.
+    /// Events for the garbage collector.
+    gc_events: Option<tokio::sync::mpsc::UnboundedSender<GcEvent>>,
+    /// Queue of changes to persist.
     journal: Option<Journal>,
 }
 
@@ -151,7 +136,7 @@ impl Store {
         self.lock().revision
     }
 
-    /// An object as it is now.
+    /// The current state of an object.
     pub fn get(&self, table: &TableKey, namespace: &str, name: &str) -> Option<Arc<Object>> {
         let state = self.lock();
         let objects = &state.tables[*state.ids.get(table)?].objects;
@@ -162,53 +147,59 @@ impl Store {
         }
     }
 
-    /// Many objects at one revision.
+    /// Lists objects at one revision.
     pub fn list(&self, table: &TableKey, query: &Query) -> Result<Listing> {
         let mut state = self.lock();
         let (id, revision) = (state.table(table), state.revision);
         list::list(&state.tables[id], revision, query)
     }
 
-    /// Everything in a table that is selected, now.
+    /// All selected objects of a table at the current revision.
     pub fn select(&self, table: &TableKey, selection: &Selection) -> Vec<Arc<Object>> {
         let query = Query { selection: selection.clone(), ..Query::default() };
         self.list(table, &query).map(|listing| listing.items).unwrap_or_default()
     }
 
-    /// Adds an object.
-    pub fn create(&self, table: &TableKey, object: Object) -> Result<Arc<Object>, Clash> {
+    /// Creates an object.
+    pub fn create(&self, table: &TableKey, object: Object) -> Result<Arc<Object>, WriteError> {
         let mut state = self.lock();
         let id = state.table(table);
         match state.tables[id].objects.get(&**object.key()) {
-            Some(present) => Err(Clash::Present(present.clone())),
+            Some(present) => Err(WriteError::Conflict(present.clone())),
             None => Ok(state.put(id, object, None)),
         }
     }
 
     /// Replaces the object whose revision is `expected`.
-    pub fn update(&self, table: &TableKey, object: Object, expected: u64) -> Result<Arc<Object>, Clash> {
+    pub fn update(&self, table: &TableKey, object: Object, expected: u64) -> Result<Arc<Object>, WriteError> {
         let mut state = self.lock();
         let id = state.table(table);
-        let present = state.tables[id].objects.get(&**object.key()).cloned().ok_or(Clash::Absent)?;
+        let present = state.tables[id].objects.get(&**object.key()).cloned().ok_or(WriteError::NotFound)?;
         if present.revision != expected {
-            return Err(Clash::Present(present));
+            return Err(WriteError::Conflict(present));
         }
         Ok(state.put(id, object, Some(present)))
     }
 
-    /// Removes the object whose revision is `expected`; the answer is its last state at the revision of the removal.
-    pub fn delete(&self, table: &TableKey, namespace: &str, name: &str, expected: u64) -> Result<Arc<Object>, Clash> {
+    /// Deletes the object whose revision is `expected`; returns its last state at the revision of the deletion.
+    pub fn delete(
+        &self,
+        table: &TableKey,
+        namespace: &str,
+        name: &str,
+        expected: u64,
+    ) -> Result<Arc<Object>, WriteError> {
         let key = if namespace.is_empty() { name.to_owned() } else { format!("{namespace}/{name}") };
         let mut state = self.lock();
         let id = state.table(table);
-        let present = state.tables[id].objects.get(key.as_str()).cloned().ok_or(Clash::Absent)?;
+        let present = state.tables[id].objects.get(key.as_str()).cloned().ok_or(WriteError::NotFound)?;
         if present.revision != expected {
-            return Err(Clash::Present(present));
+            return Err(WriteError::Conflict(present));
         }
         Ok(state.remove(id, present))
     }
 
-    /// Follows what happens to the selected objects.
+    /// Watches the selected objects.
     pub fn watch(&self, table: &TableKey, selection: Selection, start: Start) -> Result<Watch> {
         let mut state = self.lock();
         let id = state.table(table);
@@ -220,7 +211,7 @@ impl Store {
         Ok(watch)
     }
 
-    /// The objects that name `uid` as an owner.
+    /// The objects whose owner references have `uid`.
     pub fn dependents(&self, uid: &str) -> Vec<(TableKey, Arc<Object>)> {
         let state = self.lock();
         let entries = state.dependents.get(uid).into_iter().flatten();
@@ -231,14 +222,14 @@ impl Store {
         entries.filter_map(object).collect()
     }
 
-    /// What a garbage collector must know: about what is there, and from now on. Only the last feed that was asked for is
-    /// fed.
-    pub fn feed(&self) -> Feed {
-        let (sender, feed) = Feed::new();
+    /// Events for the garbage collector: for existing objects, then for each write. Opening a stream closes the
+    /// previous one.
+    pub fn gc_events(&self) -> GcEvents {
+        let (sender, gc_events) = GcEvents::new();
         let mut state = self.lock();
-        state.feed = Some(sender);
-        state.note_present();
-        feed
+        state.gc_events = Some(sender);
+        state.emit_existing();
+        gc_events
     }
 
     /// The tables that hold objects.
@@ -246,7 +237,7 @@ impl Store {
         self.lock().tables.iter().filter(|table| !table.objects.is_empty()).map(|table| table.key.clone()).collect()
     }
 
-    /// Forgets history up to `revision`, in all tables.
+    /// Compacts history up to `revision`, in all tables.
     pub fn compact(&self, revision: u64) {
         let mut state = self.lock();
         state.floor = state.floor.max(revision.min(state.revision));
@@ -256,12 +247,12 @@ impl Store {
         }
     }
 
-    /// Forgets a table that is empty and that nobody watches, with its past: the resource is served no more.
+    /// Drops a table that is empty and has no watchers, with its history: its resource is no longer served.
     pub fn drop_table(&self, key: &TableKey) {
         let mut state = self.lock();
         let Some(id) = state.ids.get(key).copied() else { return };
         let table = &state.tables[id];
-        if table.objects.is_empty() && table.hub.len() == 0 {
+        if table.objects.is_empty() && table.watchers.len() == 0 {
             state.ids.remove(key);
             state.dropped = state.revision;
             state.tables[id] = Table::new(key.clone(), state.revision);
@@ -269,24 +260,11 @@ impl Store {
         }
     }
 
-    /// Reads the fields of all objects in a table anew: what selectors may ask for has changed.
+    /// Extracts the selectable fields of all objects in a table again: they have changed.
     pub fn reindex(&self, table: &TableKey, fields: &FieldPaths) {
         let mut state = self.lock();
         let id = state.table(table);
         state.tables[id].reindex(fields);
-    }
-
-    /// How much the store holds.
-    pub fn counts(&self) -> Counts {
-        let state = self.lock();
-        let whole = Counts { tables: state.ids.len(), owners: state.dependents.len(), ..Counts::default() };
-        state.tables.iter().fold(whole, |sum, table| Counts {
-            objects: sum.objects + table.objects.len(),
-            bytes: sum.bytes + table.objects.values().map(|object| object.len()).sum::<usize>(),
-            events: sum.events + table.log.len(),
-            watchers: sum.watchers + table.hub.len(),
-            ..sum
-        })
     }
 
     fn lock(&self) -> MutexGuard<'_, State> {
@@ -295,7 +273,7 @@ impl Store {
 }
 
 impl State {
-    /// No objects yet, at that revision, with nothing known up to `floor`.
+    /// An empty state at `revision`, compacted up to `floor`.
     fn new(revision: u64, floor: u64, retention: Retention) -> Self {
         Self {
             revision,
@@ -308,7 +286,7 @@ impl State {
             sweep: 0,
             dependents: HashMap::new(),
             next_watcher: 0,
-            feed: None,
+            gc_events: None,
             journal: None,
         }
     }
@@ -332,8 +310,8 @@ impl State {
         id
     }
 
-    /// Takes over an event. A table that nobody writes to would keep its past for ever, so each write looks at the log
-    /// of one other table as well.
+    /// Appends an event. A table without writes would never expire its log, so each write also expires the log of one
+    /// other table.
     fn commit(&mut self, id: usize, event: Event) {
         if let Some(journal) = &self.journal {
             journal.record(&self.tables[id].key, &event);
@@ -361,13 +339,14 @@ impl State {
                 self.dependents.entry(owner.clone()).or_default().insert((id, object.key().clone()));
             }
         }
-        self.note_put(id, &object, previous.as_deref(), same_owners);
+        self.emit_put(id, &object, previous.as_deref(), same_owners);
         let kind = if previous.is_some() { EventKind::Modified } else { EventKind::Added };
         self.commit(id, Event { kind, object: object.clone(), previous });
         object
     }
 
-    /// Another object with the same owner: a thousand pods of a set have the same labels.
+    /// Another dependent of the same owner, to share strings with: a thousand pods of a ReplicaSet have the same
+    /// labels.
     fn sibling(&self, object: &Object) -> Option<Arc<Object>> {
         let (id, key) = self.dependents.get(object.owners.first()?)?.iter().next()?;
         self.tables[*id].objects.get(key).cloned()
@@ -376,7 +355,7 @@ impl State {
     fn remove(&mut self, id: usize, present: Arc<Object>) -> Arc<Object> {
         self.revision += 1;
         self.disown(id, &present);
-        self.note_gone(&present);
+        self.emit_deleted(&present);
         let object = Arc::new(present.at(self.revision));
         let event = Event { kind: EventKind::Deleted, object: object.clone(), previous: Some(present) };
         self.commit(id, event);

@@ -1,8 +1,8 @@
-//! A stored object: the JSON as bytes, and beside it what selectors, indexes and concurrency checks ask for.
+//! A stored object: its JSON as bytes, and beside it the parts that selectors, indexes and concurrency checks read.
 //!
-//! The bytes hold neither `apiVersion` and `kind` nor `resourceVersion`. They are put in when the object is written out,
-//! so that a commit need not rewrite the text, a deletion shares the text of the last state, and an object can be
-//! written in another version or as an item of a list without being parsed.
+//! The bytes omit `apiVersion`, `kind` and `resourceVersion`. These are inserted when the object is serialized, so that
+//! a commit need not rewrite the bytes, a deletion shares the bytes of the last state, and an object can be written in
+//! another version or as a list item without being parsed.
 
 use std::io::Write;
 use std::sync::Arc;
@@ -17,7 +17,7 @@ use super::fields::Fields;
 use super::text::{Encoded, METADATA, SPEC, STATUS, encode, write_metadata, write_string};
 use crate::clock::seconds;
 
-/// `apiVersion` and `kind` of stored objects.
+/// `apiVersion` and `kind` of an object.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct TypeMeta {
     /// `v1`, `apps/v1` …
@@ -29,48 +29,49 @@ pub struct TypeMeta {
 /// One version of an object.
 #[derive(Clone, Debug)]
 pub struct Object {
-    /// `NAMESPACE/NAME`, or `NAME` outside of namespaces: the order of lists.
+    /// `NAMESPACE/NAME`, or `NAME` if cluster-scoped: the sort key of lists.
     key: Arc<str>,
-    /// Where the name starts in `key`.
+    /// Offset of the name in `key`.
     name_at: u32,
-    /// Identity: two objects of one name that lived one after the other differ in it.
+    /// `metadata.uid`.
     pub uid: Arc<str>,
-    /// Revision of the store at which this version was written; 0 if it never was.
+    /// Store revision of the write; 0 if the object was never stored.
     pub revision: u64,
-    /// `metadata.generation`, 0 when there is none.
+    /// `metadata.generation`, 0 if absent.
     pub generation: i64,
-    /// Labels, ordered by key.
+    /// Labels, sorted by key.
     pub labels: Arc<[(Box<str>, Box<str>)]>,
-    /// What field selectors may ask for.
+    /// Values of the selectable fields.
     pub fields: Fields,
-    /// UIDs of the owners.
+    /// UIDs of the owner references.
     pub owners: Arc<[Arc<str>]>,
     /// Whether `metadata.deletionTimestamp` is set.
     pub deleting: bool,
-    /// Version and kind of the text.
+    /// `apiVersion` and `kind` of the JSON.
     pub types: Arc<TypeMeta>,
-    /// The members of the object after `kind`, with the closing brace: `"metadata":{…},"spec":…}`.
+    /// The JSON members after `kind`, with the closing brace: `"metadata":{…},"spec":…}`.
     body: Bytes,
-    /// Where `resourceVersion` goes in `body`.
+    /// Insertion offset of `resourceVersion` in `body`.
     revision_at: u32,
-    /// From where to where `metadata.managedFields` is in `body`, with the comma before it.
+    /// Range of `metadata.managedFields` in `body`, including the preceding comma.
     managed: (u32, u32),
-    /// Where the status is in `body`, with the comma before it, if it is the last member; else the closing brace.
+    /// Offset of `status` in `body`, including the preceding comma, if it is the last member; else of the closing
+    /// brace.
     status_at: u32,
 }
 
 impl Object {
-    /// An object from its JSON. `fields` names what field selectors may ask for; `resourceVersion` in `value` is ignored.
+    /// An object from its JSON. `fields` are the selectable fields; `resourceVersion` in `value` is ignored.
     pub fn new(types: Arc<TypeMeta>, value: &Value, fields: &super::FieldPaths) -> Self {
         Self::with_text(types, value, fields, encode(value, b""))
     }
 
-    /// An object whose spec has more members than `value` says: those in the text `more`, which no field is read from.
-    pub(crate) fn outlined(types: Arc<TypeMeta>, value: &Value, more: &[u8], fields: &super::FieldPaths) -> Self {
+    /// An object whose spec has further members beyond `value`: the JSON in `more`, from which no field is extracted.
+    pub(crate) fn with_raw_spec(types: Arc<TypeMeta>, value: &Value, more: &[u8], fields: &super::FieldPaths) -> Self {
         Self::with_text(types, value, fields, encode(value, more))
     }
 
-    /// An object whose text is there already: `value` is what it says.
+    /// An object with its encoded JSON: `value` is the same, parsed.
     fn with_text(types: Arc<TypeMeta>, value: &Value, fields: &super::FieldPaths, encoded: Encoded) -> Self {
         let Encoded { body, revision_at, managed, status_at } = encoded;
         let meta = &value["metadata"];
@@ -94,32 +95,31 @@ impl Object {
         }
     }
 
-    /// The same object with another status, without a look at anything else of it. `outline` is an object with what
-    /// selectors may ask for in the status. Nothing where the status is not the last member, which it is in every kind of
-    /// Kubernetes' own.
+    /// Replaces the status without parsing the object. `outline` holds the selectable fields of the status. `None` if
+    /// the status is not the last member, which it is in every built-in kind.
     pub(crate) fn with_status(
         &self,
         status: &impl Serialize,
         outline: &Value,
         fields: &super::FieldPaths,
     ) -> Option<Self> {
-        self.retold(
+        self.with_head_and_status(
             &self.body[..self.status_at as usize],
             status,
             fields.read_some(&self.fields, outline, &["status."]),
         )
     }
 
-    /// The same pod on a node and with another status, without a look at anything else of it. It must be on none. `outline`
-    /// is a pod with what selectors may ask for in the status.
-    pub(crate) fn placed(
+    /// Sets `spec.nodeName` and replaces the status of a pod without parsing it. The pod must be unscheduled. `outline`
+    /// holds the selectable fields of the status.
+    pub(crate) fn bound(
         &self,
         node: &str,
         status: &impl Serialize,
         mut outline: Value,
         fields: &super::FieldPaths,
     ) -> Option<Self> {
-        let text = self.body.strip_prefix(METADATA).expect("the text of an object begins with its metadata");
+        let text = self.body.strip_prefix(METADATA).expect("a body starts with its metadata");
         let mut reader = serde_json::Deserializer::from_slice(text).into_iter::<IgnoredAny>();
         reader.next()?.ok()?;
         let (before, rest) = self.body[..self.status_at as usize].split_at(METADATA.len() + reader.byte_offset());
@@ -132,11 +132,15 @@ impl Object {
         head.push(b',');
         head.extend_from_slice(members);
         outline["spec"]["nodeName"] = node.into();
-        self.retold(&head, status, fields.read_some(&self.fields, &outline, &["status.", "spec.nodeName"]))
+        self.with_head_and_status(
+            &head,
+            status,
+            fields.read_some(&self.fields, &outline, &["status.", "spec.nodeName"]),
+        )
     }
 
-    /// The same object with another text before its status, and another status.
-    fn retold(&self, head: &[u8], status: &impl Serialize, fields: Fields) -> Option<Self> {
+    /// Replaces the JSON before the status, and the status.
+    fn with_head_and_status(&self, head: &[u8], status: &impl Serialize, fields: Fields) -> Option<Self> {
         let tail = &self.body[self.status_at as usize..];
         if tail.len() > 1 && !tail.starts_with(STATUS) {
             return None;
@@ -149,12 +153,11 @@ impl Object {
         Some(Self { body: Bytes::copy_from_slice(&body), fields, status_at: head.len() as u32, ..self.clone() })
     }
 
-    /// The same object as one that is being deleted, without a look at anything but its metadata. Nothing if a finalizer
-    /// holds it.
-    pub(crate) fn marked(&self, deletion: &Deletion) -> Option<Self> {
-        let text = self.body.strip_prefix(METADATA).expect("the text of an object begins with its metadata");
+    /// Sets the deletion timestamp and grace period, parsing only the metadata. `None` if the object has finalizers.
+    pub(crate) fn terminating(&self, deletion: &Deletion) -> Option<Self> {
+        let text = self.body.strip_prefix(METADATA).expect("a body starts with its metadata");
         let mut reader = serde_json::Deserializer::from_slice(text).into_iter::<Value>();
-        let mut meta = reader.next().and_then(Result::ok).expect("what was encoded from a value decodes to one");
+        let mut meta = reader.next().and_then(Result::ok).expect("an encoded value decodes");
         if meta["finalizers"].as_array().is_some_and(|finalizers| !finalizers.is_empty()) {
             return None;
         }
@@ -178,7 +181,7 @@ impl Object {
         })
     }
 
-    /// An object that is not stored but travels like one: a Scale, a review, another version of a stored object.
+    /// An object that is served but not stored: a Scale, a review, another version of a stored object.
     /// `resourceVersion` is taken from `value`.
     pub fn synthetic(value: &Value) -> Self {
         let types = TypeMeta { api_version: text(value, "apiVersion").into(), kind: text(value, "kind").into() };
@@ -187,13 +190,13 @@ impl Object {
         object
     }
 
-    /// The text as it is kept on disk.
+    /// The JSON in its on-disk encoding.
     pub(super) fn encoded(&self) -> Encoded {
         let Self { revision_at, managed, status_at, .. } = *self;
         Encoded { body: self.body.clone(), revision_at, managed, status_at }
     }
 
-    /// An object from its text on disk; nothing if that is no such text.
+    /// Decodes an object from disk; `None` if the record is corrupt.
     pub(super) fn decoded(
         types: Arc<TypeMeta>,
         text: Encoded,
@@ -209,17 +212,17 @@ impl Object {
         Some(Self { revision, ..Self::with_text(types, &value, fields, text) })
     }
 
-    /// The same state under another revision, sharing the text.
+    /// The same state at another revision, sharing the bytes.
     pub fn at(&self, revision: u64) -> Self {
         Self { revision, ..self.clone() }
     }
 
-    /// The same text under another version or kind.
+    /// The same JSON with another `apiVersion` and `kind`.
     pub fn retyped(&self, types: Arc<TypeMeta>) -> Self {
         Self { types, ..self.clone() }
     }
 
-    /// Takes parts that have not changed from the version before, so that they are in memory once.
+    /// Shares unchanged parts with the previous version, so that they are in memory once.
     pub(super) fn share(&mut self, previous: &Self) {
         self.key = previous.key.clone();
         share(&mut self.uid, &previous.uid);
@@ -227,18 +230,18 @@ impl Object {
         share(&mut self.owners, &previous.owners);
     }
 
-    /// Takes parts that are the same in another object of the same owner.
+    /// Shares equal parts with another object of the same owner.
     pub(super) fn share_with_sibling(&mut self, sibling: &Self) {
         share(&mut self.labels, &sibling.labels);
         share(&mut self.owners, &sibling.owners);
     }
 
-    /// The same object, with the fields that selectors may ask for now.
+    /// The same object with the selectable fields extracted again.
     pub(super) fn reindexed(&self, fields: &super::FieldPaths) -> Self {
         Self { fields: fields.read(&self.value()), ..self.clone() }
     }
 
-    /// Namespace, empty outside of namespaces.
+    /// Namespace, empty if cluster-scoped.
     pub fn namespace(&self) -> &str {
         &self.key[..(self.name_at as usize).saturating_sub(1)]
     }
@@ -248,7 +251,7 @@ impl Object {
         &self.key[self.name_at as usize..]
     }
 
-    /// `NAMESPACE/NAME`, or `NAME` outside of namespaces.
+    /// `NAMESPACE/NAME`, or `NAME` if cluster-scoped.
     pub fn key(&self) -> &Arc<str> {
         &self.key
     }
@@ -261,23 +264,23 @@ impl Object {
 
     /// Parses the object, with `apiVersion`, `kind` and `resourceVersion`.
     pub fn value(&self) -> Value {
-        serde_json::from_slice(&self.to_json()).expect("what was encoded from a value decodes to one")
+        serde_json::from_slice(&self.to_json()).expect("an encoded value decodes")
     }
 
-    /// Parses the metadata and nothing else, without `resourceVersion`.
+    /// Parses only the metadata, without `resourceVersion`.
     pub fn metadata(&self) -> Value {
-        let text = self.body.strip_prefix(METADATA).expect("the text of an object begins with its metadata");
+        let text = self.body.strip_prefix(METADATA).expect("a body starts with its metadata");
         let mut reader = serde_json::Deserializer::from_slice(text);
-        Value::deserialize(&mut reader).expect("what was encoded from a value decodes to one")
+        Value::deserialize(&mut reader).expect("an encoded value decodes")
     }
 
-    /// Parses the object into a type.
+    /// Deserializes the object.
     pub fn parse<T: serde::de::DeserializeOwned>(&self) -> serde_json::Result<T> {
         serde_json::from_slice(&self.to_json())
     }
 
-    /// Parses the object into a type, without its managed fields: those who act on objects do not read them, and they
-    /// are a good part of the text.
+    /// Deserializes the object without managed fields: controllers do not read them, and they are a large part of the
+    /// JSON.
     pub fn parse_unmanaged<T: serde::de::DeserializeOwned>(&self) -> serde_json::Result<T> {
         let mut text = Vec::with_capacity(self.len() + 160);
         self.write_types(&mut text, &self.types.api_version);
@@ -285,41 +288,41 @@ impl Object {
         serde_json::from_slice(&text)
     }
 
-    /// The JSON text.
+    /// Serializes the object.
     pub fn to_json(&self) -> Vec<u8> {
         let mut out = Vec::with_capacity(self.len() + 160);
         self.write(&mut out);
         out
     }
 
-    /// Appends the JSON text.
+    /// Appends the serialized object.
     pub fn write(&self, out: &mut Vec<u8>) {
         self.write_as(out, &self.types.api_version);
     }
 
-    /// Appends the JSON text under another `apiVersion`, for versions that differ in nothing else.
+    /// Appends the serialized object with another `apiVersion`, for versions with the same schema.
     pub fn write_as(&self, out: &mut Vec<u8>, api_version: &str) {
         self.write_types(out, api_version);
         self.write_members(out, (0, 0));
     }
 
-    /// Appends the JSON text without `apiVersion` and `kind`: an item in a list of a built-in kind.
+    /// Appends the serialized object without `apiVersion` and `kind`: an item in a list of a built-in kind.
     pub fn write_item(&self, out: &mut Vec<u8>) {
         out.push(b'{');
         self.write_members(out, (0, 0));
     }
 
-    /// About how long the JSON text is.
+    /// Approximate length of the JSON.
     pub fn len(&self) -> usize {
         self.body.len()
     }
 
-    /// Whether there is no text, which never is.
+    /// Never true: objects have at least metadata.
     pub fn is_empty(&self) -> bool {
         self.body.is_empty()
     }
 
-    /// Whether both have the same text, whatever their revisions.
+    /// Whether both have the same JSON, whatever their revisions.
     pub fn same_text(&self, other: &Self) -> bool {
         self.body == other.body && self.types == other.types
     }
@@ -332,7 +335,7 @@ impl Object {
         out.push(b',');
     }
 
-    /// Appends the members except for that part of the text.
+    /// Appends the members without the given range of the body.
     fn write_members(&self, out: &mut Vec<u8>, (from, to): (u32, u32)) {
         let (head, tail) = self.body.split_at(self.revision_at as usize);
         out.extend_from_slice(&head[..from as usize]);
@@ -341,7 +344,7 @@ impl Object {
             let first = out.ends_with(b"{");
             let last = tail.starts_with(b"}");
             let comma = if first { "" } else { "," };
-            write!(out, "{comma}\"resourceVersion\":\"{}\"", self.revision).expect("a vector takes all");
+            write!(out, "{comma}\"resourceVersion\":\"{}\"", self.revision).expect("writing to a Vec cannot fail");
             if first && !last {
                 out.push(b',');
             }
@@ -350,12 +353,12 @@ impl Object {
     }
 }
 
-/// What a deletion says of itself.
+/// Deletion metadata.
 #[derive(Clone, Copy, Debug)]
 pub struct Deletion {
-    /// When the object is to be gone.
+    /// `metadata.deletionTimestamp`.
     pub at: Timestamp,
-    /// Seconds from the request until then.
+    /// `metadata.deletionGracePeriodSeconds`.
     pub grace: i64,
 }
 

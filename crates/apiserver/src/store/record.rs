@@ -1,4 +1,4 @@
-//! An object as bytes on disk: revision, places in the text, version and kind, and then the text itself, unchanged.
+//! On-disk encoding of an object: revision, offsets, `apiVersion` and `kind`, then the JSON body unchanged.
 
 use std::collections::HashSet;
 use std::sync::Arc;
@@ -8,7 +8,7 @@ use bytes::Bytes;
 use super::text::Encoded;
 use super::{FieldPaths, Object, TypeMeta};
 
-/// Versions and kinds that were read, so that each is in memory once.
+/// Interned `apiVersion` and `kind`, so that each is in memory once.
 pub(super) type Types = HashSet<Arc<TypeMeta>>;
 
 pub(super) fn write(object: &Object) -> Vec<u8> {
@@ -26,7 +26,7 @@ pub(super) fn write(object: &Object) -> Vec<u8> {
     out
 }
 
-/// The object in these bytes; nothing if they are no record.
+/// Decodes a record; `None` if it is corrupt.
 pub(super) fn read(bytes: &[u8], fields: &FieldPaths, types: &mut Types) -> Option<Object> {
     let mut rest = bytes;
     let revision = take(&mut rest).copied().map(u64::from_le_bytes)?;
@@ -96,7 +96,7 @@ mod tests {
         for length in 0..bytes.len() {
             assert!(read(&bytes[..length]).is_none(), "{length}");
         }
-        // A place behind the end of the text.
+        // An offset beyond the end of the body.
         let mut far = bytes.clone();
         far[8..12].copy_from_slice(&u32::MAX.to_le_bytes());
         assert!(read(&far).is_none());

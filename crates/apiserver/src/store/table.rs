@@ -1,14 +1,14 @@
-//! The objects of one resource, their log, their indexes and their watchers.
+//! The objects of one resource, with event log, indexes and watchers.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::sync::Arc;
 
-use super::hub::Hub;
 use super::log::Log;
+use super::watchers::Watchers;
 use super::{Event, EventKind, FieldPaths, Object, Retention, TableKey};
 
-/// Fields with an index, so that lists by their values cost what they return: what a node asks for about its pods, and
-/// what a person asks for about the events of an object.
+/// Indexed fields, so that lists by their values cost only what they return: kubelets list the pods of their node, and
+/// `kubectl describe` lists the events of an object.
 const INDEXED: [&str; 2] = ["spec.nodeName", "involvedObject.uid"];
 
 #[derive(Debug)]
@@ -16,7 +16,7 @@ pub(super) struct Table {
     pub(super) key: TableKey,
     pub(super) objects: BTreeMap<Arc<str>, Arc<Object>>,
     pub(super) log: Log,
-    pub(super) hub: Hub,
+    pub(super) watchers: Watchers,
     /// Per indexed field: value to keys.
     indexes: [HashMap<Box<str>, BTreeSet<Arc<str>>>; INDEXED.len()],
 }
@@ -24,10 +24,10 @@ pub(super) struct Table {
 impl Table {
     pub(super) fn new(key: TableKey, floor: u64) -> Self {
         let (objects, indexes) = (BTreeMap::new(), Default::default());
-        Self { key, objects, log: Log::new(floor), hub: Hub::default(), indexes }
+        Self { key, objects, log: Log::new(floor), watchers: Watchers::default(), indexes }
     }
 
-    /// Takes over a new state, keeps it in the log and tells the watchers.
+    /// Stores a new state, appends the event to the log and delivers it to the watchers.
     pub(super) fn commit(&mut self, event: Event, retention: &Retention) {
         if let Some(previous) = &event.previous {
             self.unindex(previous);
@@ -38,17 +38,17 @@ impl Table {
             self.index(&event.object);
             self.objects.insert(event.object.key().clone(), event.object.clone());
         }
-        self.hub.send(&event);
+        self.watchers.send(&event);
         self.log.push(event, retention);
     }
 
-    /// Takes over an object from before the first event.
+    /// Inserts an object that was loaded from disk, without an event.
     pub(super) fn restore(&mut self, object: Arc<Object>) {
         self.index(&object);
         self.objects.insert(object.key().clone(), object);
     }
 
-    /// The keys of all objects with that value in that field, if there is an index.
+    /// Keys of all objects with that value in that field, if the field is indexed.
     pub(super) fn indexed(&self, path: &str, value: &str) -> Option<impl Iterator<Item = &Arc<str>>> {
         let at = INDEXED.iter().position(|indexed| *indexed == path)?;
         Some(self.indexes[at].get(value).into_iter().flatten())

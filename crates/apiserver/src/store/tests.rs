@@ -1,4 +1,4 @@
-//! What a store promises.
+//! Tests of the store.
 
 use futures::{FutureExt, StreamExt};
 use proptest::prelude::*;
@@ -80,12 +80,12 @@ fn each_write_gets_the_next_revision() {
 fn a_write_that_saw_another_state_does_not_happen() {
     let store = Store::default();
     let first = store.create(&pods(), object(&pod("a", "x"))).unwrap();
-    assert!(matches!(store.create(&pods(), object(&pod("a", "x"))), Err(Clash::Present(_))));
-    assert!(matches!(store.update(&pods(), object(&pod("a", "y")), 2), Err(Clash::Absent)));
+    assert!(matches!(store.create(&pods(), object(&pod("a", "x"))), Err(WriteError::Conflict(_))));
+    assert!(matches!(store.update(&pods(), object(&pod("a", "y")), 2), Err(WriteError::NotFound)));
     store.update(&pods(), object(&pod("a", "x")), first.revision).unwrap();
-    assert!(matches!(store.update(&pods(), object(&pod("a", "x")), first.revision), Err(Clash::Present(_))));
-    assert!(matches!(store.delete(&pods(), "a", "x", first.revision), Err(Clash::Present(_))));
-    assert!(matches!(store.delete(&pods(), "a", "y", 2), Err(Clash::Absent)));
+    assert!(matches!(store.update(&pods(), object(&pod("a", "x")), first.revision), Err(WriteError::Conflict(_))));
+    assert!(matches!(store.delete(&pods(), "a", "x", first.revision), Err(WriteError::Conflict(_))));
+    assert!(matches!(store.delete(&pods(), "a", "y", 2), Err(WriteError::NotFound)));
     assert_eq!(store.revision(), 3);
 }
 
@@ -181,10 +181,13 @@ fn revisions_that_cannot_be_shown_are_refused() {
     store.compact(2);
     put(&store, object(&pod("s", "c")));
     let at = |at| store.list(&pods(), &Query { at, ..Query::default() });
-    assert_eq!(names(&at(At::Exactly(3)).unwrap().items), ["a", "b"]);
-    assert_eq!(names(&at(At::NotOlderThan(3)).unwrap().items), ["a", "b", "c"]);
-    assert_eq!(at(At::Exactly(1)).unwrap_err().message, "The resourceVersion for the provided list is too old.");
-    for future in [At::Exactly(9), At::NotOlderThan(9)] {
+    assert_eq!(names(&at(ListRevision::Exact(3)).unwrap().items), ["a", "b"]);
+    assert_eq!(names(&at(ListRevision::NotOlderThan(3)).unwrap().items), ["a", "b", "c"]);
+    assert_eq!(
+        at(ListRevision::Exact(1)).unwrap_err().message,
+        "The resourceVersion for the provided list is too old."
+    );
+    for future in [ListRevision::Exact(9), ListRevision::NotOlderThan(9)] {
         let refused = at(future).unwrap_err();
         assert_eq!(
             (refused.code, refused.message.as_str()),
@@ -337,13 +340,13 @@ fn dependents_are_found_by_their_owner() {
     assert_eq!((of("u1"), of("u2")), (vec![], vec!["a".to_owned()]));
 }
 
-/// A random history: pods of a few names that are written or removed.
+/// A random history: pods of a few names that are written or deleted.
 fn history() -> impl Strategy<Value = Vec<(u8, Option<u8>)>> {
     prop::collection::vec((0..6u8, prop::option::weighted(0.7, 0..3u8)), 1..60)
 }
 
 proptest! {
-    /// A list of an earlier moment is what a list at that moment was, with any selector.
+    /// A list at an earlier revision equals the list made at that revision, with any selector.
     #[test]
     fn the_past_is_shown_as_it_was(history in history(), fields in prop::sample::select(vec!["", "spec.nodeName=n1", "metadata.name=p2"])) {
         let store = Store::default();
@@ -351,7 +354,7 @@ proptest! {
             let listing = store.list(&pods(), &Query { selection: select(fields), at, ..Query::default() }).unwrap();
             listing.items.iter().map(|object| (object.key().clone(), object.revision)).collect::<Vec<_>>()
         };
-        let mut moments = vec![(1, show(At::Now))];
+        let mut moments = vec![(1, show(ListRevision::Latest))];
         for (name, node) in history {
             let (namespace, name) = (if name < 3 { "a" } else { "a-b" }, format!("p{}", name % 3));
             match node {
@@ -359,14 +362,14 @@ proptest! {
                 None if store.get(&pods(), namespace, &name).is_some() => { remove(&store, namespace, &name); }
                 None => {}
             }
-            moments.push((store.revision(), show(At::Now)));
+            moments.push((store.revision(), show(ListRevision::Latest)));
         }
         for (revision, shown) in moments {
-            prop_assert_eq!(show(At::Exactly(revision)), shown);
+            prop_assert_eq!(show(ListRevision::Exact(revision)), shown);
         }
     }
 
-    /// Who lists and then watches from there knows what is in the store, with any selector.
+    /// List, then watch from its revision: the client's view equals the store, with any selector.
     #[test]
     fn a_list_and_its_watch_follow_the_store(history in history(), after in 0..60usize, fields in prop::sample::select(vec!["", "spec.nodeName=n1", "metadata.name=p2", "spec.nodeName!=n1"])) {
         let store = Store::default();

@@ -1,18 +1,18 @@
-//! The text of an object as it is kept, and the places in it that are found again without reading it.
+//! The JSON body of an object, and offsets in it that let parts be replaced without parsing.
 
 use std::cell::RefCell;
 
 use bytes::Bytes;
 use serde_json::Value;
 
-/// How a text begins.
+/// Start of a body.
 pub(super) const METADATA: &[u8] = br#""metadata":"#;
-/// How the spec begins in a text.
+/// Start of the spec in a body.
 pub(super) const SPEC: &[u8] = br#","spec":{"#;
-/// How the status begins in a text.
+/// Start of the status in a body.
 pub(super) const STATUS: &[u8] = br#","status":"#;
 
-/// The text of an object, with places in it.
+/// The JSON body of an object, with offsets.
 pub(super) struct Encoded {
     pub(super) body: Bytes,
     pub(super) revision_at: u32,
@@ -20,25 +20,25 @@ pub(super) struct Encoded {
     pub(super) status_at: u32,
 }
 
-/// The members after `kind`, with `more` in the spec. `resourceVersion` goes after the members of `metadata` that sort
-/// before it.
+/// Encodes the members after `kind`, with `more` appended to the spec. `resourceVersion` is inserted after the members
+/// of `metadata` that sort before it.
 pub(super) fn encode(value: &Value, more: &[u8]) -> Encoded {
     thread_local! {
-        /// Texts are written here and then copied, as a buffer that grows leaves holes in the heap.
+        /// Bodies are written here and then copied, as growing a buffer fragments the heap.
         static SCRATCH: RefCell<Vec<u8>> = const { RefCell::new(Vec::new()) };
     }
     SCRATCH.with_borrow_mut(|out| {
         out.clear();
         let (at, (from, to), status) = write_body(out, value, more);
         let body = Bytes::copy_from_slice(out);
-        // One huge object must not keep its memory for good.
+        // One huge object must not pin its memory.
         out.shrink_to(1 << 20);
         Encoded { body, revision_at: at as u32, managed: (from as u32, to as u32), status_at: status as u32 }
     })
 }
 
-/// Appends the members after `kind`, and returns where `resourceVersion` goes, from where to where managed fields are, and
-/// where the status is or would be.
+/// Appends the members after `kind`; returns the insertion offset of `resourceVersion`, the range of the managed
+/// fields, and the offset of the status.
 fn write_body(out: &mut Vec<u8>, value: &Value, more: &[u8]) -> (usize, (usize, usize), usize) {
     let (at, managed) = write_metadata(out, &value["metadata"]);
     let mut status = None;
@@ -57,7 +57,7 @@ fn write_body(out: &mut Vec<u8>, value: &Value, more: &[u8]) -> (usize, (usize, 
     (at, managed, status.unwrap_or(end))
 }
 
-/// Appends the metadata, and returns where `resourceVersion` goes and from where to where managed fields are.
+/// Appends the metadata; returns the insertion offset of `resourceVersion` and the range of the managed fields.
 pub(super) fn write_metadata(out: &mut Vec<u8>, meta: &Value) -> (usize, (usize, usize)) {
     let (mut at, mut managed) = (0, (0, 0));
     out.extend_from_slice(METADATA);
@@ -76,7 +76,7 @@ pub(super) fn write_metadata(out: &mut Vec<u8>, meta: &Value) -> (usize, (usize,
             out.push(b',');
         }
         write_member(out, key, member);
-        // Without a member before it, which stored objects have, the comma would have to go elsewhere.
+        // Stored objects always have a member before it; without one the comma would be elsewhere.
         if key == "managedFields" && !first {
             managed = (start, out.len());
         }
@@ -89,7 +89,7 @@ pub(super) fn write_metadata(out: &mut Vec<u8>, meta: &Value) -> (usize, (usize,
     (at, managed)
 }
 
-/// Appends members to the object that the text ends with.
+/// Appends members to the object at the end of the buffer.
 fn append_members(out: &mut Vec<u8>, members: &[u8]) {
     out.pop();
     if out.last() != Some(&b'{') {

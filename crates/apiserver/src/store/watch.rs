@@ -1,4 +1,4 @@
-//! Watches: the events that one watcher asked for, in order.
+//! Watches: the ordered event stream of one watcher.
 
 use std::cell::OnceCell;
 use std::collections::VecDeque;
@@ -9,52 +9,52 @@ use std::task::{Context, Poll};
 use futures::Stream;
 use tokio::sync::mpsc;
 
-use super::hub::{Bucket, Watcher, see};
 use super::table::Table;
+use super::watchers::{Bucket, Watcher, filter_event};
 use super::{Object, Query, Selection, State, Store, list};
 use crate::error::{Result, Status};
 
-/// What happened to an object, as the watcher sees it through its selectors.
+/// Type of a watch event, relative to the watcher's selectors.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum EventKind {
-    /// It came into view.
+    /// The object was created, or started to match.
     Added,
-    /// It changed.
+    /// The object changed and still matches.
     Modified,
-    /// It went out of view.
+    /// The object was deleted, or no longer matches.
     Deleted,
 }
 
 /// One event.
 #[derive(Clone, Debug)]
 pub struct Event {
-    /// What happened.
+    /// Event type.
     pub kind: EventKind,
-    /// The object afterwards; for a deletion its last state, at the revision of the deletion.
+    /// The new state; for a deletion the last state, at the revision of the deletion.
     pub object: Arc<Object>,
-    /// The object before.
+    /// The previous state.
     pub previous: Option<Arc<Object>>,
 }
 
 /// Where a watch starts.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Start {
-    /// With what happens from now on.
+    /// With events from now on.
     Now,
-    /// With all objects as they are now, as [`Watch::initial`].
+    /// With all current objects, as [`Watch::initial`].
     State,
-    /// With what happened after this revision.
+    /// With events after this revision.
     After(u64),
 }
 
-/// A stream of events. It ends when the watcher is too slow.
+/// A stream of events. It ends when the watcher lags too far behind.
 #[derive(Debug)]
 pub struct Watch {
-    /// The objects as they were when the watch started, if that was asked for.
+    /// The objects when the watch started, if requested.
     pub initial: Vec<Arc<Object>>,
     /// Revision at which the watch started.
     pub revision: u64,
-    /// What happened between the revision that was asked for and the start.
+    /// Events between the requested revision and the start.
     backlog: VecDeque<Event>,
     queue: mpsc::Receiver<Event>,
     id: u64,
@@ -85,12 +85,12 @@ impl Watch {
                     return Err(Status::expired(format!("too old resource version: {after} ({compacted})")));
                 }
                 let events = table.log.after(after);
-                backlog = events.filter_map(|event| see(&selection, event, &OnceCell::new())).collect();
+                backlog = events.filter_map(|event| filter_event(&selection, event, &OnceCell::new())).collect();
             }
         }
         let bucket = Bucket::of(&selection);
         let (sender, queue) = mpsc::channel(lag);
-        table.hub.add(bucket.clone(), Watcher { id, selection, queue: sender });
+        table.watchers.add(bucket.clone(), Watcher { id, selection, queue: sender });
         Ok(Self { initial, revision, backlog, queue, id, bucket, table: usize::MAX, state: Weak::new() })
     }
 
@@ -98,7 +98,7 @@ impl Watch {
         (self.state, self.table) = (Arc::downgrade(&store.state), table);
     }
 
-    /// The revision up to which the watcher has seen everything, if no event waits to be read.
+    /// The revision up to which all events were delivered, if none is queued.
     pub fn progress(&self) -> Option<u64> {
         let state = self.state.upgrade()?;
         let state = state.lock().unwrap_or_else(PoisonError::into_inner);
@@ -123,7 +123,7 @@ impl Drop for Watch {
         if let Some(state) = self.state.upgrade() {
             let mut state = state.lock().unwrap_or_else(PoisonError::into_inner);
             if let Some(table) = state.tables.get_mut(self.table) {
-                table.hub.remove(&self.bucket, self.id);
+                table.watchers.remove(&self.bucket, self.id);
             }
         }
     }

@@ -63,11 +63,11 @@ impl Data {
     }
 
     pub(super) fn is_furnished(&self) -> bool {
-        self.store.kept(FURNISHED).is_some()
+        self.store.blob(FURNISHED).is_some()
     }
 
     pub(super) fn furnished(&self) {
-        self.store.keep(FURNISHED, b"");
+        self.store.put_blob(FURNISHED, b"");
     }
 
     /// Waits until the pods that were Ready are so again. Their status says so from the start, as nobody was there to take
@@ -122,7 +122,7 @@ fn is_full(kind: ErrorKind) -> bool {
 /// Waits until the file of a cluster fails, which one in memory does not have.
 pub(super) async fn lost(data: Option<&Data>) -> Error {
     match data {
-        Some(data) => advised(&data.store.lost().await),
+        Some(data) => advised(&data.store.wait_for_failure().await),
         None => std::future::pending().await,
     }
 }

@@ -4,7 +4,7 @@ use super::counts::PerNode;
 use super::cycle::Cycle;
 use super::state::{NodeId, NodeState};
 use super::topology::{Domains, HOSTNAME, Spread, domains, meant};
-use capstan_semantics::taints::disliked;
+use capstan_semantics::taints::count_intolerable_prefer_no_schedule;
 
 /// The best score of one kind.
 const MOST: i64 = 100;
@@ -74,7 +74,7 @@ fn taints(cycle: &Cycle<'_>, nodes: &[&NodeState]) -> Option<Vec<i64>> {
         .iter()
         .map(|node| {
             let spec = node.node.as_ref().and_then(|node| node.spec.as_ref());
-            disliked(spec.and_then(|spec| spec.taints.as_ref()), tolerations)
+            count_intolerable_prefer_no_schedule(spec.and_then(|spec| spec.taints.as_ref()), tolerations)
         })
         .collect();
     counts.iter().any(|count| *count > 0).then(|| normalize(counts, true))

@@ -1,4 +1,4 @@
-//! Defaults of namespaces, nodes, secrets, limit ranges and role bindings.
+//! Defaults of Namespaces, Nodes, Secrets, LimitRanges and role bindings.
 
 use base64::Engine;
 use base64::prelude::BASE64_STANDARD;
@@ -21,7 +21,7 @@ pub(super) fn secret(secret: &mut Value) {
     secret.fill_zero("type", "Opaque");
 }
 
-/// A Namespace, which carries its own name as a label.
+/// A Namespace, which is labelled with its own name.
 pub(super) fn namespace(namespace: &mut Value) {
     let name = namespace["metadata"].text("name").to_owned();
     if !name.is_empty()
@@ -56,7 +56,7 @@ pub(super) fn node(node: &mut Value) {
     }
 }
 
-/// A LimitRange: limits for containers imply one another.
+/// A LimitRange: limits of containers default one another.
 pub(super) fn limit_range(range: &mut Value) {
     let Some(spec) = range.inner("spec") else { return };
     for item in spec.items("limits").filter(|item| item.text("type") == "Container") {

@@ -1,4 +1,4 @@
-//! Defaults of what extends the API: webhooks, policies, custom resources, device claims, priority levels.
+//! Defaults of API extensions: webhooks, admission policies, CRDs, ResourceClaims, priority levels.
 
 use serde_json::{Map, Value, json};
 
@@ -69,7 +69,7 @@ pub(super) fn definition(definition: &mut Value) {
     }
 }
 
-/// What a ResourceClaim asks for.
+/// The device requests of a ResourceClaim.
 pub(super) fn device_claim(spec: Option<&mut Value>) {
     let Some(devices) = spec.and_then(|spec| spec.inner("devices")) else { return };
     for request in devices.items("requests") {

@@ -1,6 +1,6 @@
-//! Defaults of built-in kinds, as a real server fills them when it reads an object: one function per kind.
+//! Defaulting of built-in kinds, as kube-apiserver does it when it decodes an object: one function per kind.
 //!
-//! They depend on nothing but the object, so that they may run again after every change to it.
+//! Defaults depend only on the object, so that defaulting may be repeated after every change.
 
 mod batch;
 mod cluster;
@@ -17,7 +17,7 @@ use serde_json::Value;
 use super::json::Fill;
 use crate::registry::Resource;
 
-/// Fills the defaults of an object of a built-in kind.
+/// Sets the defaults of an object of a built-in kind.
 pub(super) fn apply(resource: &Resource, object: &mut Value) {
     match (&*resource.group, &*resource.kind) {
         ("", "Pod") => pod::pod(object),
@@ -66,7 +66,7 @@ pub(super) fn apply(resource: &Resource, object: &mut Value) {
     }
 }
 
-/// Fills the pod template in a member of `holder`.
+/// Sets the defaults of the pod template in `holder[key]`.
 fn template(holder: &mut Value, key: &str) {
     if let Some(template) = holder.inner(key)
         && let Some(spec) = template.inner_or_new("spec")

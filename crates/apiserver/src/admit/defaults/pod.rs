@@ -1,11 +1,11 @@
-//! Defaults of pods and of pod templates.
+//! Defaults of pods and pod templates.
 
 use serde_json::{Map, Value};
 
 use super::volume;
 use crate::admit::json::{Fill, Read};
 
-/// A pod, which has more defaults than a template: what it asks for follows from its limits.
+/// A pod, which has more defaults than a template: requests default to limits.
 pub(super) fn pod(pod: &mut Value) {
     let Some(spec) = pod.inner_or_new("spec") else { return };
     for key in ["containers", "initContainers"] {
@@ -34,7 +34,7 @@ pub(super) fn pod(pod: &mut Value) {
     }
 }
 
-/// Addresses are held twice: the list says more, unless its first item is not the single one.
+/// `podIP` and `podIPs` (and the like) mirror each other: the list wins, unless its first item differs.
 fn plural_of(status: &mut Value, one: &str, many: &str) {
     let single = status.text(one).to_owned();
     let first = status.list(many).first().map(|item| item.text("ip").to_owned()).unwrap_or_default();
@@ -56,7 +56,7 @@ fn requests_from_limits(resources: &mut Value) {
     }
 }
 
-/// The spec of a pod or of a template.
+/// The spec of a pod or template.
 pub(super) fn spec(spec: &mut Value) {
     spec.fill_zero("dnsPolicy", "ClusterFirst");
     spec.fill_zero("restartPolicy", "Always");
@@ -72,7 +72,7 @@ pub(super) fn spec(spec: &mut Value) {
     }
 }
 
-/// The old name of the field always says the same as the new one.
+/// `serviceAccount`, the deprecated alias, mirrors `serviceAccountName`.
 fn service_account(spec: &mut Value) {
     let name = match spec.text("serviceAccountName") {
         "" => spec.text("serviceAccount").to_owned(),
@@ -107,7 +107,7 @@ fn container(container: &mut Value) {
         }
     }
     if let Some(lifecycle) = container.inner("lifecycle") {
-        // A feature that is off by default: what it has no use for is forgotten.
+        // Behind a feature gate that is off by default: dropped.
         lifecycle.drop("stopSignal");
         if lifecycle.as_object().is_some_and(Map::is_empty) {
             container.drop("lifecycle");
@@ -140,7 +140,7 @@ fn http_get(action: &mut Value) {
     }
 }
 
-/// How an image is pulled when nobody says: always, if its tag is or means `latest`.
+/// The default pull policy: `Always` if the tag is or implies `latest`.
 pub(in crate::admit) fn pull_policy(image: &str) -> &'static str {
     let (name, digest) = image.split_once('@').map_or((image, false), |(name, _)| (name, true));
     let last = name.rsplit('/').next().unwrap_or_default();

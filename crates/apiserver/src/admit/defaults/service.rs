@@ -1,10 +1,10 @@
-//! Defaults of services and of what routes to pods.
+//! Defaults of Services, endpoints, NetworkPolicies and IngressClasses.
 
 use serde_json::{Value, json};
 
 use crate::admit::json::{Fill, Read};
 
-/// A Service. What must be allocated is filled in later.
+/// A Service. Allocated fields are set later.
 pub(super) fn service(service: &mut Value) {
     let Some(spec) = service.inner_or_new("spec") else { return };
     spec.fill_zero("sessionAffinity", "None");

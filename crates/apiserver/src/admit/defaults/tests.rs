@@ -1,4 +1,4 @@
-//! Defaults that a real server fills in.
+//! Tests of defaulting.
 
 use serde_json::{Value, json};
 

@@ -1,4 +1,4 @@
-//! Defaults of volumes, claims and storage classes.
+//! Defaults of volumes, PersistentVolumeClaims and StorageClasses.
 
 use serde_json::{Map, Value, json};
 
@@ -51,7 +51,7 @@ fn projection(source: &mut Value) {
     }
 }
 
-/// Sources that pods and persistent volumes have alike.
+/// Sources that both pods and PersistentVolumes have.
 fn source(holder: &mut Value) {
     if let Some(host) = holder.inner("hostPath") {
         host.fill("type", "");
@@ -76,13 +76,13 @@ fn source(holder: &mut Value) {
     }
 }
 
-/// The spec of a claim, on its own or in a template.
+/// The spec of a PersistentVolumeClaim, standalone or in a template.
 pub(super) fn claim_spec(spec: &mut Value) {
     spec.fill("volumeMode", "Filesystem");
     spec.fill("resources", Map::new());
 }
 
-/// A claim.
+/// A PersistentVolumeClaim.
 pub(super) fn claim(claim: &mut Value) {
     if let Some(spec) = claim.inner_or_new("spec") {
         claim_spec(spec);
@@ -92,7 +92,7 @@ pub(super) fn claim(claim: &mut Value) {
     }
 }
 
-/// A persistent volume.
+/// A PersistentVolume.
 pub(super) fn persistent_volume(volume: &mut Value) {
     if let Some(spec) = volume.inner_or_new("spec") {
         spec.fill_zero("persistentVolumeReclaimPolicy", "Retain");
@@ -104,13 +104,13 @@ pub(super) fn persistent_volume(volume: &mut Value) {
     }
 }
 
-/// A storage class.
+/// A StorageClass.
 pub(super) fn storage_class(class: &mut Value) {
     class.fill("reclaimPolicy", "Delete");
     class.fill("volumeBindingMode", "Immediate");
 }
 
-/// A CSI driver.
+/// A CSIDriver.
 pub(super) fn csi_driver(driver: &mut Value) {
     let Some(spec) = driver.inner_or_new("spec") else { return };
     spec.fill("attachRequired", true);

@@ -1,4 +1,4 @@
-//! Defaults of controllers that keep pods running, and of their autoscaler.
+//! Defaults of workload controllers and autoscalers.
 
 use serde_json::{Map, Value, json};
 
@@ -20,7 +20,7 @@ pub(super) fn deployment(deployment: &mut Value) {
 
 /// A DaemonSet.
 pub(super) fn daemon_set(set: &mut Value) {
-    // A real server converts a counter into this annotation before it notes who owns what.
+    // kube-apiserver converts `templateGeneration` into this annotation before it computes managed fields.
     if let Some(annotations) = set.inner_or_new("metadata").and_then(|meta| meta.inner_or_new("annotations")) {
         annotations.fill(TEMPLATE_GENERATION, "0");
     }
@@ -80,7 +80,7 @@ pub(super) fn stateful_set(set: &mut Value) {
     template(spec, "template");
 }
 
-/// A ReplicationController: selects what it makes, and is labelled like it, unless it says otherwise.
+/// A ReplicationController: selector and labels default to the template's labels.
 pub(super) fn replication_controller(controller: &mut Value) {
     let Some(spec) = controller.inner_or_new("spec") else { return };
     spec.fill("replicas", 1);

@@ -1,4 +1,4 @@
-//! Default classes: of storage for claims, of ingresses.
+//! DefaultStorageClass and DefaultIngressClass.
 
 use serde_json::Value;
 
@@ -13,7 +13,7 @@ const CLAIM_BETA: &str = "volume.beta.kubernetes.io/storage-class";
 const INGRESS: &str = "ingressclass.kubernetes.io/is-default-class";
 const INGRESS_OLD: &str = "kubernetes.io/ingress.class";
 
-/// Gives claims that name no storage class the default one.
+/// Sets the default StorageClass of claims without one.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct DefaultStorageClass;
 
@@ -35,7 +35,7 @@ impl Plugin for DefaultStorageClass {
     }
 }
 
-/// Gives ingresses that name no class the default one.
+/// Sets the default IngressClass of Ingresses without one.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct DefaultIngressClass;
 
@@ -61,7 +61,7 @@ fn is_default(class: &Value, annotation: &str) -> bool {
     class["metadata"]["annotations"].text(annotation) == "true"
 }
 
-/// The class that was created last; among those of one second, the first by name.
+/// The newest class; of equally new ones, the first by name.
 fn newest(mut classes: Vec<Value>) -> Option<String> {
     classes.sort_by(|a, b| {
         let key = |class: &Value| class["metadata"].text("creationTimestamp").to_owned();

@@ -1,4 +1,4 @@
-//! Limit ranges: what containers get that ask for nothing, and the least and most that anybody may ask for.
+//! LimitRanger: default requests and limits of containers, and their minimum and maximum.
 
 use std::collections::BTreeSet;
 
@@ -13,7 +13,7 @@ use capstan_semantics::Quantity;
 
 const ANNOTATION: &str = "kubernetes.io/limit-ranger";
 
-/// Applies the limit ranges of a namespace to pods and claims.
+/// Applies the LimitRanges of a namespace to pods and claims.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct LimitRanger;
 
@@ -60,7 +60,7 @@ fn ranges(request: &Request) -> Vec<Value> {
     found.iter().map(|range| range.value()).collect()
 }
 
-/// Gives containers the defaults of a range, and notes on the pod which.
+/// Sets default requests and limits, and records them in an annotation of the pod.
 fn fill(range: &Value, pod: &mut Value) {
     let Some(item) = range["spec"].list("limits").iter().find(|item| item.text("type") == "Container") else { return };
     let mut notes = Vec::new();
@@ -105,7 +105,7 @@ fn check_pod(item: &Value, spec: &Value) -> Vec<String> {
     }
 }
 
-/// What all containers of a pod ask for together.
+/// Total requests and limits of all containers of a pod.
 fn totals(spec: &Value) -> Value {
     let mut totals = json!({});
     for container in spec.list("containers") {

@@ -1,4 +1,4 @@
-//! Admission plugins that workloads rely on, as a real server runs them by default.
+//! Admission plugins that workloads rely on and kube-apiserver enables by default.
 
 mod classes;
 mod limit_ranger;
@@ -28,18 +28,18 @@ use crate::error::{Result, Status};
 use crate::ops::{Admission, Operation, Request};
 use crate::store::{Object, Selection, TableKey};
 
-/// A plugin that need not wait for anything.
+/// A synchronous admission plugin.
 pub(super) trait Plugin: Send + Sync + 'static {
-    /// Whether it cares about a request.
+    /// Whether it handles a request.
     fn handles(&self, request: &Request) -> bool;
 
-    /// Changes the object.
+    /// Mutates the object.
     fn mutate(&self, request: &Request, object: &mut Value) -> Result<()> {
         let _ = (request, object);
         Ok(())
     }
 
-    /// Checks the object; `None` for a deletion.
+    /// Validates the object; `None` for a deletion.
     fn validate(&self, request: &Request, object: Option<&Value>) -> Result<()> {
         let _ = (request, object);
         Ok(())
@@ -70,7 +70,7 @@ admissions! {
     ServiceAccount StorageProtection TaintNewNodes VolumeResize
 }
 
-/// Whether a request is about the resource itself, and not about a subresource.
+/// Whether a request is for the resource itself, and not for a subresource.
 fn is(request: &Request, group: &str, plural: &str) -> bool {
     let target = &request.target;
     target.subresource.is_none() && &*target.resource.group == group && &*target.resource.plural == plural
@@ -80,7 +80,7 @@ fn creates(request: &Request, group: &str, plural: &str) -> bool {
     request.operation == Operation::Create && is(request, group, plural)
 }
 
-/// 403 in the words of an admission plugin.
+/// 403 as an admission plugin words it.
 pub(super) fn forbidden(request: &Request, object: &Value, why: &str) -> Status {
     let meta = &object["metadata"];
     let name = match (request.target.name.as_deref(), meta.text("name"), meta.text("generateName")) {
@@ -92,12 +92,12 @@ pub(super) fn forbidden(request: &Request, object: &Value, why: &str) -> Status 
     Status::forbidden(&request.target.resource, name, why)
 }
 
-/// An object that a plugin looks up.
+/// Looks up an object.
 fn find(request: &Request, group: &str, plural: &str, namespace: &str, name: &str) -> Option<Arc<Object>> {
     request.server.store().get(&TableKey::new(group, plural), namespace, name)
 }
 
-/// All objects of a kind.
+/// All objects of a resource.
 fn all(request: &Request, group: &str, plural: &str) -> Vec<Value> {
     let objects = request.server.store().select(&TableKey::new(group, plural), &Selection::default());
     objects.iter().map(|object| object.value()).collect()

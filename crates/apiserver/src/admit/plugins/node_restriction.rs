@@ -1,4 +1,4 @@
-//! What a kubelet may write: its own node, its own lease, the status of its own pods.
+//! NodeRestriction: a kubelet may write only its own Node, its Lease, and the status of its pods.
 
 use serde_json::Value;
 
@@ -11,7 +11,7 @@ const USER: &str = "system:node:";
 const GROUP: &str = "system:nodes";
 const MIRROR: &str = "kubernetes.io/config.mirror";
 const KUBELET_PREFIXES: [&str; 2] = ["kubelet.kubernetes.io", "node.kubernetes.io"];
-/// Labels of Kubernetes' own namespaces that a kubelet may set.
+/// Labels in Kubernetes' own domains that a kubelet may set.
 const KUBELET_LABELS: [&str; 11] = [
     "beta.kubernetes.io/arch",
     "beta.kubernetes.io/instance-type",
@@ -26,7 +26,7 @@ const KUBELET_LABELS: [&str; 11] = [
     "topology.kubernetes.io/zone",
 ];
 
-/// Lets a kubelet write only what is its own.
+/// Restricts a kubelet to its own objects.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct NodeRestriction;
 
@@ -66,13 +66,13 @@ impl Plugin for NodeRestriction {
     }
 }
 
-/// The node that a kubelet speaks for.
+/// The node of a kubelet's user.
 fn node_of(request: &Request) -> Option<&str> {
     let user = &request.caller.user;
     user.name.strip_prefix(USER).filter(|node| !node.is_empty() && user.is_in(GROUP))
 }
 
-/// Whether the object is not that of the node.
+/// Whether the object's name is not that of the node.
 fn own_name(request: &Request, object: &Value, node: &str) -> bool {
     request.target.name.as_deref().unwrap_or_else(|| object["metadata"].text("name")) != node
 }
@@ -129,7 +129,7 @@ fn node(request: &Request, node: &str, object: &Value) -> Option<String> {
     }
 }
 
-/// Labels that changed and are not the kubelet's to change.
+/// Changed labels that a kubelet may not change.
 fn labels_beyond(new: &Value, old: &Value) -> Vec<String> {
     let (new, old) = (&new["metadata"]["labels"], &old["metadata"]["labels"]);
     let keys = new.as_object().into_iter().chain(old.as_object()).flatten().map(|(key, _)| key);

@@ -1,4 +1,4 @@
-//! Priority of pods, from their priority class.
+//! Priority: resolves the PriorityClass of pods.
 
 use serde_json::Value;
 
@@ -8,10 +8,10 @@ use crate::error::Result;
 use crate::ops::{Operation, Request};
 
 const GROUP: &str = "scheduling.k8s.io";
-/// Classes that every cluster has, should their objects not be there yet.
+/// Built-in classes, in case their objects do not exist yet.
 const SYSTEM: [(&str, i64); 2] = [("system-cluster-critical", 2_000_000_000), ("system-node-critical", 2_000_001_000)];
 
-/// Works out the priority of pods from their priority class, and keeps the default class unique.
+/// Sets the priority of pods from their PriorityClass, and keeps the default class unique.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Priority;
 
@@ -28,7 +28,7 @@ impl Plugin for Priority {
         match &request.old {
             None => create(request, object),
             Some(old) => {
-                // Neither can change: a pod that was read before they were worked out is not meant to clear them.
+                // Both are immutable: an update from a client that does not know them must not clear them.
                 let old = old["spec"].clone();
                 if let Some(spec) = object.inner("spec") {
                     for key in ["priority", "preemptionPolicy"] {
@@ -59,7 +59,7 @@ impl Plugin for Priority {
     }
 }
 
-/// A class as pods see it.
+/// A resolved PriorityClass.
 struct Class {
     name: String,
     value: i64,
@@ -118,7 +118,7 @@ fn named(request: &Request, name: &str) -> Option<Class> {
     Some(Class { name: name.into(), value, preemption: "PreemptLowerPriority".into() })
 }
 
-/// The default class with the lowest priority, or none: then the priority is 0.
+/// The default class with the lowest priority; without one, the priority is 0.
 fn default_class(request: &Request) -> Option<Class> {
     let classes = all(request, GROUP, "priorityclasses");
     let lowest = classes.iter().filter(|class| class.flag("globalDefault")).min_by_key(|class| class.number("value"));

@@ -1,4 +1,4 @@
-//! What a pod's runtime class adds to it.
+//! RuntimeClass admission.
 
 use serde_json::{Value, json};
 
@@ -7,7 +7,7 @@ use crate::admit::json::{Fill, Read};
 use crate::error::Result;
 use crate::ops::Request;
 
-/// Adds overhead, node selector and tolerations of the runtime class; refuses pods whose class does not exist.
+/// Adds overhead, node selector and tolerations of the RuntimeClass; rejects pods whose class does not exist.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct RuntimeClass;
 

@@ -1,4 +1,4 @@
-//! Gives pods a service account, its token and its pull secrets.
+//! ServiceAccount admission.
 
 use serde_json::{Value, json};
 
@@ -10,10 +10,10 @@ use crate::ops::Request;
 const MOUNT_PATH: &str = "/var/run/secrets/kubernetes.io/serviceaccount";
 const VOLUME: &str = "kube-api-access-";
 const MIRROR: &str = "kubernetes.io/config.mirror";
-/// An hour, and seven seconds by which kubelets tell these tokens from those that somebody asked for.
+/// An hour, plus seven seconds by which such tokens are distinguished from explicitly requested ones.
 const TOKEN_SECONDS: i64 = 3607;
 
-/// Gives pods a service account, its token and its pull secrets; refuses pods whose account does not exist.
+/// Sets the ServiceAccount, token volume and pull secrets of pods; rejects pods whose account does not exist.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct ServiceAccount;
 

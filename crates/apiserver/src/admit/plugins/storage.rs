@@ -1,4 +1,4 @@
-//! Volumes and claims that are in use stay, and only grow where their class lets them.
+//! StorageObjectInUseProtection and PersistentVolumeClaimResize.
 
 use serde_json::{Value, json};
 
@@ -8,7 +8,7 @@ use crate::error::Result;
 use crate::ops::{Operation, Request};
 use capstan_semantics::Quantity;
 
-/// Adds the finalizers by which controllers keep claims and volumes that are in use. Somebody has to remove them.
+/// Adds the protection finalizers of claims and volumes. Requires the protection controllers.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct StorageProtection;
 
@@ -31,7 +31,7 @@ impl Plugin for StorageProtection {
     }
 }
 
-/// Refuses to grow claims whose storage class does not allow it.
+/// Rejects expansion of claims whose StorageClass does not allow it.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct VolumeResize;
 

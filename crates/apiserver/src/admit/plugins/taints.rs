@@ -1,4 +1,4 @@
-//! How long pods stay on nodes that are not well, and the taint that a node starts with.
+//! DefaultTolerationSeconds and TaintNodesByCondition.
 
 use serde_json::{Value, json};
 
@@ -11,7 +11,7 @@ const NOT_READY: &str = "node.kubernetes.io/not-ready";
 const UNREACHABLE: &str = "node.kubernetes.io/unreachable";
 const SECONDS: i64 = 300;
 
-/// Lets pods stay for five minutes on nodes that are not ready or not reachable.
+/// Adds tolerations for five minutes of `not-ready` and `unreachable`.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct DefaultTolerationSeconds;
 
@@ -40,7 +40,7 @@ impl Plugin for DefaultTolerationSeconds {
     }
 }
 
-/// Keeps pods off a new node until somebody has seen that it is ready.
+/// Taints new nodes as not ready, until the node lifecycle controller removes the taint.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct TaintNewNodes;
 

@@ -1,4 +1,4 @@
-//! What the small admission plugins change and refuse.
+//! Tests of the admission plugins.
 
 use serde_json::{Value, json};
 

@@ -1,4 +1,4 @@
-//! Policies and bindings, read once per version.
+//! Policies and bindings, parsed once per version.
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -8,7 +8,7 @@ use serde_json::{Value, json};
 use crate::admit::json::Read;
 use crate::admit::matching::Matcher;
 use crate::ops::Request;
-use crate::schema::cel::{Env, Program, Wanted};
+use crate::schema::cel::{Env, Program, ResultType};
 use crate::store::{LabelSelector, Object, Selection, TableKey};
 
 const GROUP: &str = "admissionregistration.k8s.io";
@@ -21,17 +21,17 @@ pub(super) struct Policy {
     pub(super) variables: Vec<(String, Program)>,
     pub(super) validations: Vec<Validation>,
     pub(super) changes: Vec<Change>,
-    /// Whether it looks again at what others change after it.
+    /// Whether it is reinvoked if later plugins change the object (`reinvocationPolicy: IfNeeded`).
     pub(super) reinvocable: bool,
-    /// Whether a policy that cannot be evaluated lets requests pass.
+    /// Whether a policy that fails to evaluate is ignored (`failurePolicy: Ignore`).
     pub(super) fails_open: bool,
-    /// API version and kind.
+    /// `paramKind`: API version and kind.
     pub(super) parameter_kind: Option<(String, String)>,
 }
 
-/// Something to change.
+/// A mutation.
 pub(super) enum Change {
-    /// Lays a configuration over the object.
+    /// Merges an apply configuration.
     Apply(Program),
     /// Applies a JSON patch.
     Patch(Program),
@@ -44,7 +44,7 @@ fn change(source: &Value) -> Change {
     }
 }
 
-/// Something that must hold.
+/// A validation expression.
 pub(super) struct Validation {
     pub(super) expression: Program,
     pub(super) message: String,
@@ -52,7 +52,7 @@ pub(super) struct Validation {
     pub(super) reason: &'static str,
 }
 
-/// A binding of either.
+/// A binding of either kind of policy.
 pub(super) struct Binding {
     pub(super) name: String,
     pub(super) policy: String,
@@ -62,16 +62,16 @@ pub(super) struct Binding {
     pub(super) parameter: Option<Parameter>,
 }
 
-/// Where parameters are.
+/// `paramRef` of a binding.
 pub(super) struct Parameter {
     pub(super) name: String,
     pub(super) namespace: String,
     pub(super) selector: Option<LabelSelector>,
-    /// Whether a request passes if there are none.
+    /// Whether absent parameters are allowed (`parameterNotFoundAction: Allow`).
     pub(super) optional: bool,
 }
 
-/// What is read from an object of the store.
+/// Parsed form of a stored object.
 pub(super) trait Parsed {
     fn parse(name: &str, object: &Value) -> Self;
 }
@@ -143,10 +143,10 @@ impl Parsed for Binding {
     }
 }
 
-/// What was read of each object, by its UID, and the revision that it was read from.
+/// Parsed objects by UID, with the revision that they were parsed from.
 type Known<T> = HashMap<Arc<str>, (u64, Arc<T>)>;
 
-/// What was read before.
+/// Cache of parsed objects.
 pub(super) struct Cache<T>(Mutex<Known<T>>);
 
 impl<T> Default for Cache<T> {
@@ -160,12 +160,12 @@ fn objects(request: &Request, plural: &str) -> Vec<Arc<Object>> {
 }
 
 impl<T: Parsed> Cache<T> {
-    /// Whether there are any.
+    /// Whether there are any objects.
     pub(super) fn any(&self, request: &Request, plural: &str) -> bool {
         !objects(request, plural).is_empty()
     }
 
-    /// All of them, ordered by name.
+    /// All objects, ordered by name.
     pub(super) fn all(&self, request: &Request, plural: &str) -> Vec<Arc<T>> {
         let objects = objects(request, plural);
         let mut known = self.0.lock().unwrap_or_else(PoisonError::into_inner);
@@ -188,9 +188,9 @@ impl<T: Parsed> Cache<T> {
     }
 }
 
-/// Where an expression of a policy stands, and what is wrong with it.
-pub(in crate::admit) struct Mistake {
-    /// Below `spec`.
+/// An invalid expression of a policy: its location and error.
+pub(in crate::admit) struct InvalidExpression {
+    /// Field below `spec`.
     pub(in crate::admit) list: &'static str,
     pub(in crate::admit) index: usize,
     pub(in crate::admit) field: &'static str,
@@ -198,47 +198,49 @@ pub(in crate::admit) struct Mistake {
     pub(in crate::admit) why: String,
 }
 
-/// What is wrong with the expressions of a policy.
-pub(in crate::admit) fn mistakes(spec: &Value) -> Vec<Mistake> {
+/// Type-checks the expressions of a policy.
+pub(in crate::admit) fn invalid_expressions(spec: &Value) -> Vec<InvalidExpression> {
     let params = spec["paramKind"].is_object();
     let mut env = if spec.has("mutations") { Env::mutation(params) } else { Env::request(params) };
     let mut found = Vec::new();
-    check(&env, spec, ("matchConditions", "expression", Wanted::Bool), &mut found);
+    check(&env, spec, ("matchConditions", "expression", ResultType::Bool), &mut found);
     for (index, variable) in spec.list("variables").iter().enumerate() {
         let text = variable.text("expression");
         if !text.trim().is_empty() {
-            if let Some(why) = env.mistake(text, Wanted::Any) {
+            if let Some(why) = env.type_error(text, ResultType::Any) {
                 let text = text.to_owned();
-                found.push(Mistake { list: "variables", index, field: "expression", text, why });
+                found.push(InvalidExpression { list: "variables", index, field: "expression", text, why });
             }
             env.declare(variable.text("name"), text);
         }
     }
     for (index, mutation) in spec.list("mutations").iter().enumerate() {
         let (key, field, wanted) = match mutation.text("patchType") {
-            "ApplyConfiguration" => ("applyConfiguration", "applyConfiguration.expression", Wanted::Object),
-            "JSONPatch" => ("jsonPatch", "jsonPatch.expression", Wanted::Patches),
+            "ApplyConfiguration" => ("applyConfiguration", "applyConfiguration.expression", ResultType::Object),
+            "JSONPatch" => ("jsonPatch", "jsonPatch.expression", ResultType::Patches),
             _ => continue,
         };
         let text = mutation[key].text("expression");
-        if let Some(why) = Some(text).filter(|text| !text.trim().is_empty()).and_then(|text| env.mistake(text, wanted))
+        if let Some(why) =
+            Some(text).filter(|text| !text.trim().is_empty()).and_then(|text| env.type_error(text, wanted))
         {
-            found.push(Mistake { list: "mutations", index, field, text: text.to_owned(), why });
+            found.push(InvalidExpression { list: "mutations", index, field, text: text.to_owned(), why });
         }
     }
-    check(&env, spec, ("validations", "expression", Wanted::Bool), &mut found);
-    check(&env, spec, ("validations", "messageExpression", Wanted::Text), &mut found);
-    check(&env, spec, ("auditAnnotations", "valueExpression", Wanted::TextOrNull), &mut found);
+    check(&env, spec, ("validations", "expression", ResultType::Bool), &mut found);
+    check(&env, spec, ("validations", "messageExpression", ResultType::Text), &mut found);
+    check(&env, spec, ("auditAnnotations", "valueExpression", ResultType::TextOrNull), &mut found);
     found
 }
 
-fn check(env: &Env, spec: &Value, what: (&'static str, &'static str, Wanted), found: &mut Vec<Mistake>) {
+fn check(env: &Env, spec: &Value, what: (&'static str, &'static str, ResultType), found: &mut Vec<InvalidExpression>) {
     let (list, field, wanted) = what;
     for (index, one) in spec.list(list).iter().enumerate() {
         let text = one.text(field);
-        if let Some(why) = Some(text).filter(|text| !text.trim().is_empty()).and_then(|text| env.mistake(text, wanted))
+        if let Some(why) =
+            Some(text).filter(|text| !text.trim().is_empty()).and_then(|text| env.type_error(text, wanted))
         {
-            found.push(Mistake { list, index, field, text: text.to_owned(), why });
+            found.push(InvalidExpression { list, index, field, text: text.to_owned(), why });
         }
     }
 }

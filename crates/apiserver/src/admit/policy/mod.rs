@@ -1,8 +1,8 @@
-//! Admission policies and their bindings: expressions that may refuse a request or warn about it
+//! Admission policies and their bindings: CEL expressions that reject or warn about a request
 //! (ValidatingAdmissionPolicy), or change its object (MutatingAdmissionPolicy).
 //!
-//! Policies and bindings are read from the store with every request and compiled once per version. Audit is accepted and
-//! does nothing: there is no audit log.
+//! Policies and bindings are read from the store on every request and compiled once per version. Audit actions are
+//! accepted and ignored: there is no audit log.
 
 mod config;
 mod mutation;
@@ -20,24 +20,24 @@ use crate::auth::{Attributes as Access, Auth, Decision, UserInfo};
 use crate::error::{Result, Status};
 use crate::ops::{Admission, Request};
 use crate::schema::cel::{Authorize, Failure, Program, Run};
-pub(super) use config::mistakes;
+pub(super) use config::invalid_expressions;
 use config::{Binding, Cache, Policy, Validation};
 pub use mutation::Mutations;
 
-/// Most that the expressions of one policy and binding may cost.
+/// Cost limit of the expressions of one policy and binding.
 const BUDGET: u64 = 10_000_000;
-/// Most that match conditions may cost.
+/// Cost limit of match conditions.
 pub(super) const CONDITIONS_BUDGET: u64 = 2_500_000;
-/// Longest message that an expression may make.
+/// Maximum length of a message expression's result.
 const LONGEST_MESSAGE: usize = 5 * 1024;
 const EXHAUSTED: &str = "validation failed due to running out of cost budget, no further validation rules will be run";
 
-/// Applies the policies that are bound.
+/// ValidatingAdmissionPolicy plugin.
 #[derive(Default)]
 pub struct Policies {
     policies: Cache<Policy>,
     bindings: Cache<Binding>,
-    /// Answers what expressions ask about permissions.
+    /// Authorizer for expressions.
     auth: OnceLock<Arc<Auth>>,
 }
 
@@ -46,28 +46,28 @@ struct Case<'a> {
     request: &'a Request,
     object: Option<&'a Value>,
     invocation: Invocation,
-    asker: Asker<'a>,
+    authorizer: CallerAuthorizer<'a>,
 }
 
-/// What does not hold.
-struct Complaint {
+/// A failed validation.
+struct FailedValidation {
     message: String,
     reason: &'static str,
 }
 
-impl Complaint {
+impl FailedValidation {
     fn fault(message: impl Into<String>) -> Self {
         Self { message: message.into(), reason: "Invalid" }
     }
 }
 
-/// Who asks about permissions in expressions.
-pub(super) struct Asker<'a> {
+/// The authorizer for the caller of a request.
+pub(super) struct CallerAuthorizer<'a> {
     request: &'a Request,
     auth: OnceLock<Arc<Auth>>,
 }
 
-impl<'a> Asker<'a> {
+impl<'a> CallerAuthorizer<'a> {
     pub(super) fn new(request: &'a Request) -> Self {
         Self { request, auth: OnceLock::new() }
     }
@@ -79,7 +79,7 @@ fn attached(request: &Request) -> Arc<Auth> {
     auth
 }
 
-impl Authorize for Asker<'_> {
+impl Authorize for CallerAuthorizer<'_> {
     fn decide(&self, account: Option<(&str, &str)>, attributes: &Access) -> Decision {
         let auth = self.auth.get_or_init(|| attached(self.request));
         match account {
@@ -89,7 +89,7 @@ impl Authorize for Asker<'_> {
     }
 }
 
-/// What a request is about, for the authorizer.
+/// The authorization attributes of a request.
 pub(super) fn access(own: &Attributes) -> Access {
     Access {
         is_resource: true,
@@ -103,7 +103,7 @@ pub(super) fn access(own: &Attributes) -> Access {
     }
 }
 
-/// What is said about an expression that has no value.
+/// The error of an expression that failed to evaluate.
 pub(super) fn failure(program: &Program, why: &Failure) -> String {
     match why {
         Failure::Exhausted => EXHAUSTED.to_owned(),
@@ -126,8 +126,8 @@ impl Policies {
                     continue;
                 }
                 let invocation = Invocation { own: attributes.clone(), chosen: chosen.clone() };
-                let asker = Asker { request, auth: OnceLock::from(self.auth(request)) };
-                let case = Case { request, object, invocation, asker };
+                let authorizer = CallerAuthorizer { request, auth: OnceLock::from(self.auth(request)) };
+                let case = Case { request, object, invocation, authorizer };
                 case.apply(&policy, binding)?;
             }
         }
@@ -157,16 +157,16 @@ impl Case<'_> {
             }
         };
         for parameter in parameters {
-            let complaints = self.complaints(policy, &parameter);
+            let failed_validations = self.failed_validations(policy, &parameter);
             if binding.warns {
-                for Complaint { message, .. } in &complaints {
+                for FailedValidation { message, .. } in &failed_validations {
                     self.request.warn(format!(
                         "Validation failed for ValidatingAdmissionPolicy '{}' with binding '{}': {message}",
                         policy.name, binding.name
                     ));
                 }
             }
-            if let Some(Complaint { message, reason }) = complaints.first().filter(|_| binding.denies) {
+            if let Some(FailedValidation { message, reason }) = failed_validations.first().filter(|_| binding.denies) {
                 return Err(self.denied(&denial(policy, binding, message), reason));
             }
         }
@@ -185,41 +185,41 @@ impl Case<'_> {
         status
     }
 
-    /// What does not hold for one parameter.
-    fn complaints(&self, policy: &Policy, parameter: &Value) -> Vec<Complaint> {
-        match self.concerned(policy, parameter) {
+    /// Failed validations for one parameter.
+    fn failed_validations(&self, policy: &Policy, parameter: &Value) -> Vec<FailedValidation> {
+        match self.match_conditions_hold(policy, parameter) {
             Ok(true) => {}
             Ok(false) => return Vec::new(),
             Err(_) if policy.fails_open => return Vec::new(),
-            Err(why) => return vec![Complaint::fault(why)],
+            Err(why) => return vec![FailedValidation::fault(why)],
         }
         let mut run = self.run(policy, parameter, BUDGET);
-        let mut complaints = Vec::new();
+        let mut failed_validations = Vec::new();
         for validation in &policy.validations {
-            match run.truth(&validation.expression) {
+            match run.evaluate_bool(&validation.expression) {
                 Ok(true) => {}
                 Ok(false) => {
                     let message = message(&mut run, validation);
-                    complaints.push(Complaint { message, reason: validation.reason });
+                    failed_validations.push(FailedValidation { message, reason: validation.reason });
                 }
                 Err(_) if policy.fails_open => {}
                 Err(why) => {
-                    complaints.push(Complaint::fault(failure(&validation.expression, &why)));
+                    failed_validations.push(FailedValidation::fault(failure(&validation.expression, &why)));
                     if why == Failure::Exhausted {
                         break;
                     }
                 }
             }
         }
-        complaints
+        failed_validations
     }
 
-    /// Whether all match conditions hold.
-    fn concerned(&self, policy: &Policy, parameter: &Value) -> Result<bool, String> {
+    /// Whether all match conditions are true.
+    fn match_conditions_hold(&self, policy: &Policy, parameter: &Value) -> Result<bool, String> {
         let mut run = self.run(policy, parameter, CONDITIONS_BUDGET);
         let mut faults = Vec::new();
         for condition in &policy.conditions {
-            match run.truth(condition) {
+            match run.evaluate_bool(condition) {
                 Ok(true) => {}
                 Ok(false) => return Ok(false),
                 Err(why) => faults.push(failure(condition, &why)),
@@ -245,7 +245,7 @@ impl Case<'_> {
         if policy.takes_parameters() {
             run.set("params", parameter);
         }
-        run.authorize(&self.asker, access(&invocation.own));
+        run.authorize(&self.authorizer, access(&invocation.own));
         run.variables(policy.variables.iter().map(|(name, program)| (name.as_str(), program)));
         run
     }
@@ -255,7 +255,7 @@ fn denial(policy: &Policy, binding: &Binding, why: &str) -> String {
     format!("ValidatingAdmissionPolicy '{}' with binding '{}' denied request: {why}", policy.name, binding.name)
 }
 
-/// What is said about a validation that does not hold.
+/// The message of a failed validation.
 fn message(run: &mut Run<'_>, validation: &Validation) -> String {
     let made = validation.message_expression.as_ref().and_then(|program| run.text(program).ok().flatten());
     let made = made.map(|text| text.trim().to_owned());
@@ -267,7 +267,7 @@ fn message(run: &mut Run<'_>, validation: &Validation) -> String {
     }
 }
 
-/// Policies may not keep anybody from repairing them, nor from asking who he is.
+/// Policies do not apply to policies, so that they can be repaired, nor to reviews.
 fn is_policy_or_review(request: &Request) -> bool {
     let resource = &request.target.resource;
     let own = &*resource.group == "admissionregistration.k8s.io" && resource.plural.contains("admissionpolic");

@@ -1,4 +1,4 @@
-//! MutatingAdmissionPolicy and its bindings: expressions that change the object of a request.
+//! MutatingAdmissionPolicy and its bindings: CEL expressions that change the object of a request.
 
 use std::sync::{Arc, OnceLock};
 
@@ -6,7 +6,7 @@ use futures::future::BoxFuture;
 use serde_json::{Value, json};
 
 use super::config::{Binding, Cache, Change, Policy};
-use super::{Asker, BUDGET, Case, attached, failure, is_policy_or_review, parameters};
+use super::{BUDGET, CallerAuthorizer, Case, attached, failure, is_policy_or_review, parameters};
 use crate::admit::matching::{Attributes, converted, converted_back};
 use crate::admit::webhook::Invocation;
 use crate::apply::overlay;
@@ -18,7 +18,7 @@ use crate::schema::cel::Failure;
 const POLICIES: &str = "mutatingadmissionpolicies";
 const BINDINGS: &str = "mutatingadmissionpolicybindings";
 
-/// Applies the policies that are bound.
+/// MutatingAdmissionPolicy plugin.
 #[derive(Default)]
 pub struct Mutations {
     policies: Cache<Policy>,
@@ -27,8 +27,8 @@ pub struct Mutations {
 }
 
 impl Mutations {
-    /// All policies in order; those that want it look again if others changed the object after them.
-    fn alter(&self, request: &Request, mut object: Value) -> Result<Value> {
+    /// Applies all policies in order; reinvokes those that request it if later ones changed the object.
+    fn apply_policies(&self, request: &Request, mut object: Value) -> Result<Value> {
         let policies = self.policies.all(request, POLICIES);
         let mut seen = vec![Value::Null; policies.len()];
         for (policy, seen) in policies.iter().zip(&mut seen) {
@@ -73,7 +73,7 @@ impl Mutations {
         Ok(object)
     }
 
-    /// The object after all changes of a policy, or why there are none.
+    /// The object after all mutations of a policy, or the error.
     fn changed(
         &self,
         request: &Request,
@@ -83,7 +83,7 @@ impl Mutations {
         parameter: &Value,
     ) -> Result<Value, String> {
         let auth = self.auth.get_or_init(|| attached(request));
-        if !case(request, object, invocation, auth).concerned(policy, parameter)? {
+        if !case(request, object, invocation, auth).match_conditions_hold(policy, parameter)? {
             return Ok(object.clone());
         }
         let mut object = object.clone();
@@ -92,7 +92,7 @@ impl Mutations {
                 let case = case(request, &object, invocation, auth);
                 let mut run = case.run(policy, parameter, BUDGET);
                 let (Change::Apply(program) | Change::Patch(program)) = change;
-                run.made(program).map_err(|why: Failure| failure(program, &why))??
+                run.evaluate_object(program).map_err(|why: Failure| failure(program, &why))??
             };
             let version = converted(&object, &invocation.own, &invocation.chosen);
             let after = match change {
@@ -117,8 +117,8 @@ impl Mutations {
 }
 
 fn case<'a>(request: &'a Request, object: &'a Value, invocation: &Invocation, auth: &Arc<Auth>) -> Case<'a> {
-    let asker = Asker { request, auth: OnceLock::from(auth.clone()) };
-    Case { request, object: Some(object), invocation: invocation.clone(), asker }
+    let authorizer = CallerAuthorizer { request, auth: OnceLock::from(auth.clone()) };
+    Case { request, object: Some(object), invocation: invocation.clone(), authorizer }
 }
 
 fn denied(why: String, reason: &'static str) -> Status {
@@ -136,6 +136,6 @@ impl Admission for Mutations {
     }
 
     fn mutate<'a>(&'a self, request: &'a Request, object: Value) -> BoxFuture<'a, Result<Value>> {
-        Box::pin(std::future::ready(self.alter(request, object)))
+        Box::pin(std::future::ready(self.apply_policies(request, object)))
     }
 }

@@ -1,4 +1,4 @@
-//! Parameters of policies: objects that a binding names or selects.
+//! Policy parameters: objects that a binding references or selects.
 
 use serde_json::Value;
 
@@ -7,15 +7,15 @@ use crate::ops::Request;
 use crate::registry::group_version;
 use crate::store::{Selection, TableKey};
 
-/// Why there are no parameters.
+/// Why parameters could not be resolved.
 pub(super) enum Missing {
-    /// There is no such kind.
+    /// The kind does not exist.
     Kind(String),
-    /// There is no such object.
+    /// The object does not exist.
     Object(String),
 }
 
-/// The parameters for a request: null where a binding names none, and nothing where they may be missing.
+/// The parameters of a request: null if the binding has no `paramRef`; empty if absent parameters are allowed.
 pub(super) fn find(request: &Request, policy: &Policy, binding: &Binding) -> Result<Vec<Value>, Missing> {
     let Some((api_version, kind)) = &policy.parameter_kind else { return Ok(vec![Value::Null]) };
     let (group, version) = group_version(api_version);

@@ -1,10 +1,9 @@
-//! What becomes of an object of a built-in kind just before it is checked and written: values that only the server can
-//! choose, and first statuses.
+//! Preparation of built-in objects before validation and write: server-chosen values and initial statuses.
 
 mod pod;
 mod service;
 
-pub(super) use pod::{container_limits, container_requests, quality};
+pub(super) use pod::{container_limits, container_requests, qos_class};
 
 use serde_json::{Value, json};
 
@@ -13,7 +12,7 @@ use super::json::{Fill, Read};
 use crate::error::Result;
 use crate::ops::Request;
 
-/// Prepares an object for a write; `old` is nothing on create.
+/// Prepares an object for a write; `old` is `None` on create.
 pub(super) fn prepare(allocator: &Allocator, request: &Request, object: &mut Value, old: Option<&Value>) -> Result<()> {
     let resource = &request.target.resource;
     let subresource = request.target.subresource.as_deref().unwrap_or_default();
@@ -35,13 +34,13 @@ pub(super) fn prepare(allocator: &Allocator, request: &Request, object: &mut Val
         _ => {}
     }
     if old.is_none() && object.get("status").is_some() {
-        // The first status came after the object was read.
-        super::tidy::tidy(resource.schema(), object);
+        // The initial status was set after normalization.
+        super::normalize::normalize(resource.schema(), object);
     }
     Ok(())
 }
 
-/// A source that only new clients know is dropped where old ones look; else each of the two fields fills the other.
+/// Drops an unsupported `dataSource`; otherwise `dataSource` and `dataSourceRef` default each other.
 fn claim(claim: &mut Value, old: Option<&Value>) {
     let Some(spec) = claim.inner("spec") else { return };
     let source = &spec["dataSource"];
@@ -71,7 +70,7 @@ fn persistent_volume(request: &Request, volume: &mut Value, old: Option<&Value>)
     }
 }
 
-/// Whether the writer said itself when the phase changed.
+/// Whether the client set `lastPhaseTransitionTime` itself.
 fn has_changed_time(old: &Value, status: &Value) -> bool {
     status.has("lastPhaseTransitionTime")
         && old["status"]["lastPhaseTransitionTime"] != status["lastPhaseTransitionTime"]
@@ -79,7 +78,7 @@ fn has_changed_time(old: &Value, status: &Value) -> bool {
 
 pub(super) const TEMPLATE_GENERATION: &str = "deprecated.daemonset.template.generation";
 
-/// An annotation counts the templates that a daemon set has had.
+/// An annotation counts the template generations of a DaemonSet.
 fn daemon_set(set: &mut Value, old: Option<&Value>) {
     let generation = match old {
         None => 1,
@@ -93,7 +92,7 @@ fn daemon_set(set: &mut Value, old: Option<&Value>) {
     }
 }
 
-/// A job selects the pods that carry its UID, unless its author selects by hand.
+/// A Job selects pods by its UID, unless `manualSelector` is set.
 fn job(job: &mut Value) {
     if job["spec"].flag("manualSelector") {
         return;
@@ -113,14 +112,14 @@ fn job(job: &mut Value) {
     if let Some(labels) = selector {
         labels.fill("batch.kubernetes.io/controller-uid", uid);
     }
-    // A real server fills this in when it next reads the job.
+    // kube-apiserver does this by defaulting when it next reads the Job.
     let labels = spec["template"]["metadata"]["labels"].clone();
     if let Some(meta) = job.inner("metadata") {
         meta.fill_zero("labels", labels);
     }
 }
 
-/// A signing request says who made it.
+/// Records the requesting user of a CertificateSigningRequest.
 fn signing_request(request: &Request, object: &mut Value) {
     let user = &request.caller.user;
     let Some(spec) = object.inner_or_new("spec") else { return };

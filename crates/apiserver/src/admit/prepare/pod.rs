@@ -1,4 +1,4 @@
-//! Pods: quality of service, scheduling gates, and affinity terms that name label keys.
+//! Preparation of pods: QoS class, scheduling gates, and affinity terms with `matchLabelKeys`.
 
 use std::collections::BTreeMap;
 
@@ -14,7 +14,7 @@ pub(super) fn create(request: &Request, pod: &mut Value) {
     if let Some(spec) = pod.inner("spec") {
         pod_requests(spec);
     }
-    let class = quality(&pod["spec"]);
+    let class = qos_class(&pod["spec"]);
     let gated = !pod["spec"].list("schedulingGates").is_empty();
     let Some(status) = pod.inner_or_new("status") else { return };
     status.fill_zero("phase", "Pending");
@@ -29,7 +29,8 @@ pub(super) fn create(request: &Request, pod: &mut Value) {
     }
 }
 
-/// Selectors of affinity terms and spread constraints get the labels of the pod that they name.
+/// Adds the pod's labels named by `matchLabelKeys` and the like to the selectors of affinity terms and spread
+/// constraints.
 fn affinity(pod: &mut Value) {
     let labels = pod["metadata"]["labels"].clone();
     let Some(spec) = pod.inner("spec") else { return };
@@ -66,7 +67,7 @@ fn term_labels(term: &mut Value, labels: &Value) {
     }
 }
 
-/// A pod that is limited as a whole asks for what its containers ask for, or else for its limits.
+/// Pod-level requests default to the sum of the container requests, or else to the pod-level limits.
 fn pod_requests(spec: &mut Value) {
     let limits = spec["resources"]["limits"].clone();
     let Some(limits) = limits.as_object().filter(|limits| !limits.is_empty()) else { return };
@@ -86,12 +87,12 @@ fn is_pod_level(name: &str) -> bool {
     ["cpu", "memory"].contains(&name) || name.starts_with("hugepages-")
 }
 
-/// What the containers of a pod ask for at the same time, at most.
+/// Effective requests of the containers: the maximum that they need at the same time.
 pub(in crate::admit) fn container_requests(spec: &Value) -> BTreeMap<String, Quantity> {
     at_once(spec, "requests")
 }
 
-/// What they are limited to at the same time.
+/// Effective limits of the containers.
 pub(in crate::admit) fn container_limits(spec: &Value) -> BTreeMap<String, Quantity> {
     at_once(spec, "limits")
 }
@@ -127,8 +128,8 @@ fn at_once(spec: &Value, list: &str) -> BTreeMap<String, Quantity> {
     sums
 }
 
-/// How well a pod is served when its node runs short: by what it asks for and is limited to.
-pub(in crate::admit) fn quality(spec: &Value) -> &'static str {
+/// The QoS class.
+pub(in crate::admit) fn qos_class(spec: &Value) -> &'static str {
     let mut sums: BTreeMap<(&str, &str), Quantity> = BTreeMap::new();
     let mut limited_everywhere = true;
     let pod_level = spec.has("resources").then(|| &spec["resources"]);
@@ -183,7 +184,7 @@ mod tests {
             ),
         ];
         for (spec, class) in cases {
-            assert_eq!(quality(&spec), class, "{spec}");
+            assert_eq!(qos_class(&spec), class, "{spec}");
         }
     }
 

@@ -1,5 +1,5 @@
-//! Services: cluster IPs, IP families and node ports are kept from the version before, given up with the type that needs
-//! them, or allocated.
+//! Preparation of Services: cluster IPs, IP families and node ports are kept from the old object, released with the
+//! type that needs them, or allocated.
 
 use std::collections::HashMap;
 
@@ -12,7 +12,7 @@ use crate::admit::validate::service as checks;
 use crate::error::{Result, Status};
 use crate::ops::{Request, Server};
 
-/// Prepares a service; `old` is nothing on create.
+/// Prepares a Service; `old` is `None` on create.
 pub(super) fn prepare(
     allocator: &Allocator,
     request: &Request,
@@ -43,7 +43,7 @@ struct Work<'a> {
     allocator: &'a Allocator,
     server: &'a Server,
     owner: Owner,
-    /// Whether what is allocated stays allocated: not for a dry run.
+    /// Whether allocations are kept: not in a dry run.
     keep: bool,
 }
 
@@ -59,7 +59,7 @@ fn needs_health_port(spec: &Value) -> bool {
     spec.text("type") == "LoadBalancer" && spec.text("externalTrafficPolicy") == "Local"
 }
 
-/// `clusterIP` is the first of `clusterIPs`; whichever the writer gave or took away counts.
+/// `clusterIP` mirrors the first of `clusterIPs`; the one that the client changed wins.
 fn same_address(spec: &mut Value, old: Option<&Value>) {
     let one = spec.text("clusterIP").to_owned();
     let first = spec.list("clusterIPs").first().and_then(Value::as_str).unwrap_or_default().to_owned();
@@ -71,7 +71,7 @@ fn same_address(spec: &mut Value, old: Option<&Value>) {
     };
     let before = old.text("clusterIP");
     if one != before && spec["clusterIPs"] == old["clusterIPs"] {
-        // Only the old field was changed or cleared, and means the whole list.
+        // Only `clusterIP` was changed or cleared, and determines the list.
         if one.is_empty() {
             spec.drop("clusterIPs");
         } else {
@@ -84,7 +84,7 @@ fn same_address(spec: &mut Value, old: Option<&Value>) {
     }
 }
 
-/// What the writer left out stays as it was.
+/// Absent allocated fields are kept from the old object.
 fn inherit(spec: &mut Value, old: &Value) {
     if needs_address(old) && needs_address(spec) {
         for key in ["clusterIP", "clusterIPs"] {
@@ -108,7 +108,7 @@ fn inherit(spec: &mut Value, old: &Value) {
     }
 }
 
-/// What only the former type needed goes, unless the writer changed it.
+/// Drops fields that only the old type needed, unless the client changed them.
 fn forget(spec: &mut Value, old: &Value) {
     if needs_address(old) && !needs_address(spec) && spec["clusterIPs"] == old["clusterIPs"] {
         ["clusterIP", "clusterIPs", "ipFamilies", "ipFamilyPolicy"].iter().for_each(|key| drop(spec.drop(key)));
@@ -140,7 +140,7 @@ fn forget(spec: &mut Value, old: &Value) {
     }
 }
 
-/// The cluster speaks IPv4; only services without address and selector may be meant for both families.
+/// The cluster is single-stack IPv4; only headless Services without a selector may be dual-stack.
 fn families(spec: &mut Value, old: Option<&Value>) {
     if !needs_address(spec) {
         return;
@@ -187,7 +187,7 @@ impl Work<'_> {
             spec.put("clusterIPs", json!([ip.to_string()]));
             return Ok(());
         }
-        // What is no address is left to validation.
+        // Malformed addresses are left to validation.
         let Ok(ip) = first.parse() else { return Ok(()) };
         self.allocator.take_ip(self.server, &self.owner, ip, self.keep).map_err(|why| {
             let why = format!("failed to allocate IP {first}: {why}");
@@ -203,7 +203,7 @@ impl Work<'_> {
                 .iter()
                 .map(|port| (port.number("port"), port.number("nodePort").unwrap_or(0)))
                 .collect();
-            // One node port serves all protocols of a port.
+            // Ports with the same number but different protocols share a node port.
             let mut chosen: HashMap<Option<i64>, i64> = HashMap::new();
             for (at, port) in spec.items("ports").enumerate() {
                 let (number, mut node_port) = asked[at];

@@ -1,4 +1,4 @@
-//! Resource quotas: what objects use of them, and whether there is room for one more.
+//! ResourceQuotas: usage of objects, and enforcement.
 
 mod plugin;
 mod pods;
@@ -15,16 +15,16 @@ use crate::store::{Selection, TableKey};
 use capstan_semantics::Quantity;
 pub use plugin::ResourceQuota;
 
-/// Amounts by the name of the resource.
+/// Quantities by resource name.
 pub type Amounts = BTreeMap<String, Quantity>;
 
-/// Kinds that quotas count by their plain name, besides `count/NAME`.
+/// Resources that quotas count by their plain name, besides `count/NAME`.
 const COUNTED: &[&str] =
     &["configmaps", "persistentvolumeclaims", "replicationcontrollers", "resourcequotas", "secrets", "services"];
-/// What quotas know of volumes, for all of them and for each storage class.
+/// Infix of per-StorageClass quotas.
 const STORAGE_CLASS: &str = ".storageclass.storage.k8s.io/";
 
-/// The amounts in a list of resources.
+/// The quantities of a resource list.
 pub(super) fn amounts(list: &Value) -> Amounts {
     let list = list.as_object().into_iter().flatten();
     list.filter_map(|(name, amount)| Some((name.clone(), Quantity::from_json(amount).ok()?))).collect()
@@ -35,7 +35,7 @@ fn count_name(resource: &Resource) -> String {
     format!("count/{}", resource.group_resource())
 }
 
-/// What an object uses.
+/// The quota usage of an object.
 fn usage(resource: &Resource, object: &Value, now: Timestamp) -> Amounts {
     let mut used = Amounts::from([(count_name(resource), Quantity::of(1))]);
     if !resource.group.is_empty() {
@@ -94,7 +94,7 @@ fn claim(claim: &Value) -> Amounts {
     used
 }
 
-/// Whether an amount of this name is about objects of a kind.
+/// Whether a quota resource counts objects of this kind.
 fn concerns(name: &str, resource: &Resource) -> bool {
     if name == count_name(resource) {
         return true;
@@ -113,7 +113,7 @@ fn concerns(name: &str, resource: &Resource) -> bool {
     }
 }
 
-/// Whether an object is one of those that the scopes of a quota are about.
+/// Whether an object is in the scopes of a quota.
 fn in_scope(quota: &Value, resource: &Resource, object: &Value) -> bool {
     let spec = &quota["spec"];
     let plain = spec.list("scopes").iter().filter_map(Value::as_str).map(|scope| (scope, "Exists", &Value::Null));
@@ -124,7 +124,7 @@ fn in_scope(quota: &Value, resource: &Resource, object: &Value) -> bool {
     scopes.all(|(scope, operator, values)| is_pod && pods::in_scope(scope, operator, values, object))
 }
 
-/// What the objects of a namespace use of a quota now.
+/// The current usage of a quota.
 pub fn used(server: &Server, quota: &Value) -> Amounts {
     let namespace = quota["metadata"].text("namespace");
     let hard = amounts(&quota["spec"]["hard"]);

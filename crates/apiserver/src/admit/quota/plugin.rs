@@ -1,4 +1,4 @@
-//! Keeps writes within the quotas of their namespace, and takes note of what they use.
+//! ResourceQuota admission plugin: enforces quotas and updates their usage.
 
 use futures::future::BoxFuture;
 use serde_json::{Value, json};
@@ -12,16 +12,16 @@ use crate::ops::{Admission, Caller, Operation, Request, Target, WriteOptions};
 use crate::store::{Selection, TableKey};
 use capstan_semantics::Quantity;
 
-/// How often a quota is read again that somebody else has written.
-const TRIES: usize = 10;
+/// Maximum number of attempts when a quota update conflicts.
+const MAX_ATTEMPTS: usize = 10;
 
-/// Refuses what quotas have no room for. A quota counts once a controller has said in its status what it is about.
+/// Rejects writes that exceed a quota. A quota is enforced once its status has `hard`, which the controller sets.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct ResourceQuota;
 
 impl ResourceQuota {
     async fn check(&self, request: &Request, object: &Value) -> Result<()> {
-        for _ in 0..TRIES {
+        for _ in 0..MAX_ATTEMPTS {
             if self.charge(request, object).await? {
                 return Ok(());
             }
@@ -29,7 +29,7 @@ impl ResourceQuota {
         Err(crate::error::Status::internal("resource quota evaluation timed out"))
     }
 
-    /// Charges all quotas; false if one was written by somebody else meanwhile.
+    /// Charges all quotas; false if a quota update conflicted.
     async fn charge(&self, request: &Request, object: &Value) -> Result<bool> {
         let namespace = request.target.namespace.as_deref().unwrap_or_default();
         let table = TableKey::new("", "resourcequotas");
@@ -59,7 +59,7 @@ impl ResourceQuota {
         Ok(true)
     }
 
-    /// Whether a write changes what is used of a quota; refuses it if there is no room.
+    /// Updates the usage of a quota; returns whether it changed. Rejects the request if it exceeds the quota.
     fn within(&self, request: &Request, object: &Value, quota: &mut Value) -> Result<bool> {
         let resource = &request.target.resource;
         let refuse = |why: String| Err(forbidden(request, object, &why));
@@ -71,7 +71,7 @@ impl ResourceQuota {
         let name = quota["metadata"].text("name").to_owned();
         if &*resource.plural == "pods"
             && resource.group.is_empty()
-            && let Some(why) = pods::unsaid(object, limited.iter().copied())
+            && let Some(why) = pods::unspecified_resources(object, limited.iter().copied())
         {
             return refuse(format!("failed quota: {name}: {why}"));
         }
@@ -79,21 +79,22 @@ impl ResourceQuota {
             let names: Vec<&str> = limited.iter().map(|name| name.as_str()).collect();
             return refuse(format!("status unknown for quota: {name}, resources: {}", names.join(",")));
         }
-        let asked = asked(request, object, quota);
-        let asked: Amounts = asked.into_iter().filter(|(name, _)| hard.contains_key(name)).collect();
-        if asked.is_empty() {
+        let additional_usage = additional_usage(request, object, quota);
+        let additional_usage: Amounts =
+            additional_usage.into_iter().filter(|(name, _)| hard.contains_key(name)).collect();
+        if additional_usage.is_empty() {
             return Ok(false);
         }
         let mut after = used.clone();
-        for (name, amount) in &asked {
+        for (name, amount) in &additional_usage {
             let sum = after.entry(name.clone()).or_insert(Quantity::ZERO);
             *sum = sum.plus(*amount);
         }
-        let exceeded: Vec<&String> = asked.keys().filter(|name| after[*name] > hard[*name]).collect();
+        let exceeded: Vec<&String> = additional_usage.keys().filter(|name| after[*name] > hard[*name]).collect();
         if !exceeded.is_empty() {
             return refuse(format!(
                 "exceeded quota: {name}, requested: {}, used: {}, limited: {}",
-                shown(&asked, &exceeded),
+                shown(&additional_usage, &exceeded),
                 shown(&used, &exceeded),
                 shown(&hard, &exceeded)
             ));
@@ -105,19 +106,19 @@ impl ResourceQuota {
     }
 }
 
-/// What a write uses more than before.
-fn asked(request: &Request, object: &Value, quota: &Value) -> Amounts {
+/// The additional usage of a write.
+fn additional_usage(request: &Request, object: &Value, quota: &Value) -> Amounts {
     let (resource, now) = (&request.target.resource, request.server.clock().now());
-    let mut asked = usage(resource, object, now);
+    let mut additional_usage = usage(resource, object, now);
     if let Some(old) = request.old.as_deref().filter(|old| in_scope(quota, resource, old)) {
         for (name, before) in usage(resource, old, now) {
-            if let Some(amount) = asked.get_mut(&name) {
+            if let Some(amount) = additional_usage.get_mut(&name) {
                 *amount = if *amount > before { amount.minus(before) } else { Quantity::ZERO };
             }
         }
     }
-    asked.retain(|_, amount| *amount != Quantity::ZERO);
-    asked
+    additional_usage.retain(|_, amount| *amount != Quantity::ZERO);
+    additional_usage
 }
 
 fn shown(amounts: &Amounts, names: &[&String]) -> String {

@@ -1,4 +1,4 @@
-//! What pods use of quotas.
+//! Quota usage of pods.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -7,10 +7,10 @@ use serde_json::Value;
 
 use super::Amounts;
 use crate::admit::json::Read;
-use crate::admit::prepare::{container_limits, container_requests, quality};
+use crate::admit::prepare::{container_limits, container_requests, qos_class};
 use capstan_semantics::Quantity;
 
-/// What quotas know of pods.
+/// Quota resources of pods.
 const NAMES: &[&str] = &[
     "cpu",
     "memory",
@@ -23,10 +23,11 @@ const NAMES: &[&str] = &[
     "limits.ephemeral-storage",
     "pods",
 ];
-/// What every container must say if there is a quota for it.
-const DEMANDED: &[&str] = &["cpu", "memory", "requests.cpu", "requests.memory", "limits.cpu", "limits.memory"];
+/// Compute resources that every container must specify if a quota constrains them.
+const REQUIRED_RESOURCES: &[&str] =
+    &["cpu", "memory", "requests.cpu", "requests.memory", "limits.cpu", "limits.memory"];
 
-/// Resources that quotas know only as requests: `nvidia.com/gpu`.
+/// Extended resources, which have quotas only on requests: `nvidia.com/gpu`.
 fn is_extended(name: &str) -> bool {
     name.contains('/') && !name.starts_with("kubernetes.io/") && !name.contains(".kubernetes.io/")
         || name.starts_with("deviceclass.resource.kubernetes.io/")
@@ -37,7 +38,7 @@ pub(super) fn concerns(name: &str) -> bool {
     NAMES.contains(&name) || name.starts_with("hugepages-") || request.starts_with("hugepages-") || is_extended(request)
 }
 
-/// What requests and limits are to quotas.
+/// Quota resources for requests and limits.
 fn named(requests: &Amounts, limits: &Amounts) -> Amounts {
     let mut used = Amounts::from([("pods".to_owned(), Quantity::of(1))]);
     for (name, amount) in requests {
@@ -57,7 +58,7 @@ fn named(requests: &Amounts, limits: &Amounts) -> Amounts {
     used
 }
 
-/// What a pod uses; nothing once it has ended, or should have.
+/// The usage of a pod; none once it has terminated, or should have.
 pub(super) fn usage(pod: &Value, now: Timestamp) -> Amounts {
     let overdue = || -> Option<bool> {
         let meta = &pod["metadata"];
@@ -70,7 +71,7 @@ pub(super) fn usage(pod: &Value, now: Timestamp) -> Amounts {
     }
     let spec = &pod["spec"];
     let (mut requests, mut limits) = (container_requests(spec), container_limits(spec));
-    // What the pod says as a whole counts instead.
+    // Pod-level resources take precedence.
     requests.extend(super::amounts(&spec["resources"]["requests"]));
     limits.extend(super::amounts(&spec["resources"]["limits"]));
     for (name, amount) in super::amounts(&spec["overhead"]) {
@@ -83,13 +84,13 @@ pub(super) fn usage(pod: &Value, now: Timestamp) -> Amounts {
     named(&requests, &limits)
 }
 
-/// What containers must say and do not, given what there are quotas for.
-pub(super) fn unsaid<'a>(pod: &Value, limited: impl Iterator<Item = &'a String>) -> Option<String> {
+/// The constrained resources that a container does not specify.
+pub(super) fn unspecified_resources<'a>(pod: &Value, limited: impl Iterator<Item = &'a String>) -> Option<String> {
     let spec = &pod["spec"];
     if spec["resources"].members("requests").next().is_some() || spec["resources"].members("limits").next().is_some() {
         return None;
     }
-    let demanded: BTreeSet<&String> = limited.filter(|name| DEMANDED.contains(&name.as_str())).collect();
+    let demanded: BTreeSet<&String> = limited.filter(|name| REQUIRED_RESOURCES.contains(&name.as_str())).collect();
     let mut missing: BTreeMap<&str, BTreeSet<&str>> = BTreeMap::new();
     for container in spec.list("containers").iter().chain(spec.list("initContainers")) {
         let resources = &container["resources"];
@@ -114,8 +115,8 @@ pub(super) fn in_scope(scope: &str, operator: &str, values: &Value, pod: &Value)
     match scope {
         "Terminating" => is_terminating(pod),
         "NotTerminating" => !is_terminating(pod),
-        "BestEffort" => quality(spec) == "BestEffort",
-        "NotBestEffort" => quality(spec) != "BestEffort",
+        "BestEffort" => qos_class(spec) == "BestEffort",
+        "NotBestEffort" => qos_class(spec) != "BestEffort",
         "PriorityClass" => {
             let class = spec.text("priorityClassName");
             let listed = values.as_array().is_some_and(|values| values.iter().any(|value| value == class));

@@ -1,4 +1,4 @@
-//! Requests whose answers were recorded from a real server.
+//! Requests with responses recorded from kube-apiserver.
 
 use std::collections::BTreeMap;
 use std::sync::LazyLock;
@@ -15,7 +15,7 @@ struct Case {
     steps: Vec<Step>,
 }
 
-/// One request: what is done to what, with which body. A change is merged into the live object.
+/// One request. An update is merged into the live object.
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
 struct Step {
@@ -25,10 +25,10 @@ struct Step {
     delete: Option<String>,
     #[serde(default)]
     body: Value,
-    /// Whether the whole object is compared, and not only whether there is one.
+    /// Whether the whole object is compared, and not only its existence.
     #[serde(default)]
     show: bool,
-    /// A real server needs a moment here until all of it knows what was written; ours does not.
+    /// kube-apiserver needs time here until all components have seen the write; ours does not.
     #[serde(default)]
     wait: bool,
 }
@@ -48,7 +48,7 @@ struct Answer {
     warnings: Vec<String>,
 }
 
-/// Takes out what differs between any two servers.
+/// Removes what differs between any two servers.
 fn scrub(value: &mut Value) {
     match value {
         Value::Object(members) => {
@@ -129,7 +129,7 @@ fn refusal(status: Status) -> Answer {
     Answer { code: status.code, message: status.message, reason: status.reason.into(), causes, ..empty() }
 }
 
-/// A message without UIDs, and without structs of Go that fill pages.
+/// A message without UIDs and without long Go structs.
 fn without_identity(text: &str) -> String {
     static UID: LazyLock<Regex> = LazyLock::new(|| Regex::new("[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}").unwrap());
     let text = UID.replace_all(text, "*");
@@ -141,11 +141,11 @@ fn without_identity(text: &str) -> String {
     }
 }
 
-/// Real servers go through maps in any order, and end some messages with a difference of Go structs.
+/// kube-apiserver iterates maps in random order, and ends some messages with a diff of Go structs.
 fn comparable(mut answer: Answer) -> Answer {
     let first_line = |text: &str| without_identity(text.lines().next().unwrap_or_default());
     if answer.code >= 300 {
-        // Unknown fields are warned about elsewhere.
+        // Unknown fields are tested elsewhere.
         answer.warnings.clear();
     }
     for (_, _, message) in &mut answer.causes {

@@ -1,4 +1,4 @@
-//! What admission promises, seen through the verbs.
+//! Tests of admission through the verbs.
 
 mod golden;
 mod services;
@@ -14,7 +14,7 @@ use crate::error::{Result, Status};
 use crate::ops::{self, Caller, DeleteOptions, GetOptions, Server, Target, WriteOptions, Written};
 use crate::registry::Resource;
 
-/// A server with all of admission, and short names for what tests do to it.
+/// A server with all admission plugins, and shorthands for requests.
 pub(crate) struct Bench {
     pub(crate) server: Server,
     pub(crate) caller: Caller,
@@ -41,7 +41,7 @@ impl Bench {
         bench
     }
 
-    /// The same server for somebody else.
+    /// The same server as another user.
     pub(crate) fn user(&self, user: UserInfo) -> Self {
         let caller = Caller { user, user_agent: "tester/1.0".into() };
         Self { server: self.server.clone(), caller, options: self.options.clone() }
@@ -78,7 +78,7 @@ impl Bench {
         self.merge(target, patch).await.map(|written| written.object.value())
     }
 
-    /// Reads, merges and writes back.
+    /// Reads, merges and updates.
     pub(crate) async fn merge(&self, target: &Target, patch: Value) -> Result<Written> {
         let main = Target { subresource: None, ..target.clone() };
         let mut object = self.server.get(&self.caller, &main, &GetOptions::default()).await?.value();
@@ -96,7 +96,7 @@ pub(crate) fn pod(name: &str) -> Value {
     json!({"metadata": {"name": name}, "spec": {"containers": [{"name": "c", "image": "i"}]}})
 }
 
-/// Code and message of a refusal.
+/// Code and message of an error.
 pub(crate) fn refused<T: std::fmt::Debug>(result: Result<T>) -> (u16, String) {
     let Status { code, message, .. } = result.expect_err("it is refused");
     (code, message)

@@ -1,4 +1,4 @@
-//! Services: addresses, ports and their defaults through the whole server.
+//! Services: addresses, ports and defaults through the whole server.
 
 use super::*;
 
@@ -73,7 +73,7 @@ async fn what_a_type_needs_comes_and_goes_with_it() {
     let selector = json!({"app": "web"});
     let before =
         bench.create("services", service("a", json!({"type": "NodePort", "selector": selector}))).await.unwrap();
-    // A new port that says nothing, and an update without the allocated values: both keep what was there.
+    // A new port without values, and an update without the allocated values: both keep the old ones.
     let mut spec = before["spec"].clone();
     for key in ["clusterIP", "clusterIPs"] {
         spec.as_object_mut().unwrap().remove(key);

@@ -1,4 +1,4 @@
-//! Workloads: defaults and checks through the whole server.
+//! Workloads: defaulting and validation through the whole server.
 
 use super::*;
 

@@ -1,4 +1,4 @@
-//! Where pods may run: affinity, tolerations, topology spread.
+//! Affinity, tolerations and topology spread constraints.
 
 use std::collections::BTreeSet;
 
@@ -13,7 +13,7 @@ const REQUIRED: &str = "requiredDuringSchedulingIgnoredDuringExecution";
 const PREFERRED: &str = "preferredDuringSchedulingIgnoredDuringExecution";
 const EFFECTS: &[&str] = &["NoSchedule", "PreferNoSchedule", "NoExecute"];
 
-/// All affinity of a pod.
+/// The affinity of a pod.
 pub(super) fn affinity(errors: &mut Errors, at: &At<'_>, affinity: &Value) {
     let node = &affinity["nodeAffinity"];
     let here = at.child("nodeAffinity");
@@ -48,7 +48,7 @@ fn weight(errors: &mut Errors, at: &At<'_>, term: &Value) {
     }
 }
 
-/// Whether values of labels are looked at.
+/// Whether label values are validated.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Values {
     Any,
@@ -156,7 +156,7 @@ fn label_keys(errors: &mut Errors, at: &At<'_>, term: &Value) {
     let selector = &term["labelSelector"];
     let mut seen: BTreeSet<&str> = selector.members("matchLabels").map(|(key, _)| key.as_str()).collect();
     for expression in selector.list("matchExpressions") {
-        // The selector has the keys already: one that is there twice was also written by hand.
+        // The selector already has the keys: one that occurs twice was also set by the client.
         let key = expression.text("key");
         if let Some(index) = keys.iter().position(|one| *one == key).filter(|_| seen.contains(key)) {
             errors.invalid(&at.index(index), key, "exists in both matchLabelKeys and labelSelector");
@@ -172,7 +172,7 @@ fn label_keys(errors: &mut Errors, at: &At<'_>, term: &Value) {
     }
 }
 
-/// The effect of a taint or of a toleration.
+/// The effect of a taint or toleration.
 pub(super) fn effect(errors: &mut Errors, at: &At<'_>, effect: &str) {
     match effect {
         "" => errors.required(at, ""),

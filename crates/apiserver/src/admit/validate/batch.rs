@@ -1,4 +1,4 @@
-//! Jobs and cron jobs.
+//! Jobs and CronJobs.
 
 use std::collections::BTreeSet;
 
@@ -25,7 +25,7 @@ pub(super) fn job(errors: &mut Errors, job: &Value, old: Option<&Value>) {
     }
     labels::selector(errors, &path, selector);
     let matches = LabelSelector::from_json(selector).is_ok_and(|one| one.matches_json(&spec_["template"]));
-    // Nothing is selected by a selector that is not there.
+    // An absent selector selects nothing.
     if labels::is_usable(selector) && (selector.is_null() || !matches) {
         let at = at.child("template");
         let labels = &spec_["template"]["metadata"]["labels"];
@@ -37,7 +37,7 @@ pub(super) fn job(errors: &mut Errors, job: &Value, old: Option<&Value>) {
     }
 }
 
-/// A selector that the server made, and not somebody else.
+/// The selector must be the generated one.
 fn generated(errors: &mut Errors, job: &Value) {
     let (spec, uid, name) = (&job["spec"], job["metadata"].text("uid"), job["metadata"].text("name"));
     if spec.flag("manualSelector") || !spec.has("selector") {
@@ -227,7 +227,7 @@ fn update(errors: &mut Errors, at: &At<'_>, job: &Value, old: &Value) {
         let suspended = before.flag("suspend") && !old["status"].has("startTime");
         let (mut now, mut then) = (template.clone(), was.clone());
         if suspended {
-            // A job that has not started yet may still be told where to go.
+            // The scheduling directives of a suspended Job that has not started are mutable.
             for template in [&mut now, &mut then] {
                 if let Some(meta) = template.inner("metadata") {
                     meta.drop("labels");

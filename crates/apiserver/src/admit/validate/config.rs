@@ -1,4 +1,4 @@
-//! ConfigMaps, secrets, nodes, limit ranges, quotas.
+//! ConfigMaps, Secrets, Nodes, LimitRanges, ResourceQuotas.
 
 use std::collections::BTreeSet;
 
@@ -172,7 +172,7 @@ fn taints(errors: &mut Errors, at: &At<'_>, taints: &[Value]) {
     }
 }
 
-/// A taint as Go shows it.
+/// A taint as Go prints it.
 struct Taint<'a> {
     key: &'a str,
     value: &'a str,
@@ -280,7 +280,7 @@ pub(super) fn limit_range(errors: &mut Errors, range: &Value) {
     }
 }
 
-/// Limits of one resource, which must agree.
+/// The limits of one resource, which must be consistent.
 fn limits(errors: &mut Errors, at: &At<'_>, item: &Value, name: &str) {
     let amount = |list: &str| Quantity::from_json(&item[list][name]).ok();
     let (min, max, default, request) = (amount("min"), amount("max"), amount("default"), amount("defaultRequest"));

@@ -1,4 +1,4 @@
-//! Containers of a pod: regular, init and ephemeral ones.
+//! Containers of a pod: regular, init and ephemeral.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -10,9 +10,9 @@ use crate::admit::field::{At, Errors};
 use crate::admit::json::Read;
 use capstan_semantics::names;
 
-/// What checks of containers need to know about their pod.
+/// Context from the pod.
 pub(super) struct Pod<'a> {
-    /// Volumes by name, those that are well formed.
+    /// Valid volumes by name.
     pub(super) volumes: BTreeMap<&'a str, &'a Value>,
     /// Names of resource claims.
     pub(super) claims: BTreeSet<&'a str>,
@@ -115,7 +115,7 @@ pub(super) fn ephemeral(errors: &mut Errors, at: &At<'_>, containers: &[Value], 
     }
 }
 
-/// Images may have no space around them. A template may, as somebody may fill it in.
+/// Images of pods must not have leading or trailing space. Templates may, as they can be completed later.
 pub(super) fn image_space(errors: &mut Errors, at: &At<'_>, container: &Value) {
     let image = container.text("image");
     if image.trim() != image {
@@ -148,7 +148,7 @@ fn common(errors: &mut Errors, at: &At<'_>, container: &Value, pod: &Pod<'_>) {
     security::container(errors, &at.child("securityContext"), &container["securityContext"], pod.host_users);
 }
 
-/// How an image is pulled.
+/// The image pull policy.
 pub(super) fn pull_policy(errors: &mut Errors, at: &At<'_>, policy: &str) {
     match policy {
         "" => errors.required(at, ""),

@@ -1,6 +1,6 @@
-//! Schedules of cron jobs: whether they can be read, in the words of the parser that a real server uses.
+//! Parser of cron schedules, with errors worded as by kube-apiserver's parser.
 
-/// Bounds of a field, and names that stand for its numbers.
+/// Bounds of a field, and names of its values.
 struct Field {
     least: u32,
     most: u32,
@@ -19,7 +19,7 @@ const FIELDS: [Field; 5] = [
     Field { least: 0, most: 6, names: &["sun", "mon", "tue", "wed", "thu", "fri", "sat"] },
 ];
 
-/// Whether a schedule can be read.
+/// Checks a schedule.
 pub(super) fn parse(schedule: &str) -> Result<(), String> {
     let mut spec = schedule;
     for prefix in ["TZ=", "CRON_TZ="] {

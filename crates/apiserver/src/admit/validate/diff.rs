@@ -1,11 +1,11 @@
-//! Where two objects differ, for messages about fields that may not change.
+//! Differences of objects, for errors about immutable fields.
 
 use std::fmt::Write;
 
 use capstan_semantics::field;
 use serde_json::Value;
 
-/// One line for each field that differs: what it was, and what it would be.
+/// One line per changed field: old and new value.
 pub(super) fn diff(old: &Value, new: &Value) -> String {
     let mut out = String::new();
     compare("", old, new, &mut out);
@@ -30,7 +30,7 @@ fn compare(path: &str, old: &Value, new: &Value, out: &mut String) {
         _ => {
             for (sign, value) in [('-', old), ('+', new)] {
                 if !value.is_null() {
-                    writeln!(out, "{sign} {path}: {value}").expect("text takes text");
+                    writeln!(out, "{sign} {path}: {value}").expect("writing to a String cannot fail");
                 }
             }
         }

@@ -1,4 +1,4 @@
-//! Environment variables, and references to fields of the pod.
+//! Environment variables, and downward API references.
 
 use serde_json::Value;
 
@@ -8,7 +8,7 @@ use crate::admit::json::Read;
 use capstan_semantics::Quantity;
 use capstan_semantics::names;
 
-/// Fields of a pod that a variable may refer to.
+/// Fields of a pod that a variable may reference.
 const VARIABLE_FIELDS: &[&str] = &[
     "metadata.name",
     "metadata.namespace",
@@ -20,10 +20,10 @@ const VARIABLE_FIELDS: &[&str] = &[
     "status.podIP",
     "status.podIPs",
 ];
-/// Fields of a pod that a file in a volume may refer to.
+/// Fields of a pod that a downward API volume may reference.
 pub(super) const VOLUME_FIELDS: &[&str] =
     &["metadata.annotations", "metadata.labels", "metadata.name", "metadata.namespace", "metadata.uid"];
-/// Resources of a container that either may refer to.
+/// Container resources that either may reference.
 const RESOURCES: &[&str] = &[
     "limits.cpu",
     "limits.ephemeral-storage",
@@ -80,7 +80,7 @@ fn value_from(errors: &mut Errors, at: &At<'_>, from: &Value, has_value: bool) {
     }
 }
 
-/// A reference to a field of the pod.
+/// A `fieldRef`.
 pub(super) fn field_reference(errors: &mut Errors, at: &At<'_>, reference: &Value, known: &[&str]) {
     if reference.text("apiVersion").is_empty() {
         return errors.required(&at.child("apiVersion"), "");
@@ -112,7 +112,7 @@ pub(super) fn field_reference(errors: &mut Errors, at: &At<'_>, reference: &Valu
     }
 }
 
-/// A reference to a resource of a container, which a volume must name.
+/// A `resourceFieldRef`; in a volume it must name the container.
 pub(super) fn resource_reference(errors: &mut Errors, at: &At<'_>, reference: &Value, in_volume: bool) {
     let resource = reference.text("resource");
     let huge = ["requests.hugepages-", "limits.hugepages-"].iter().any(|prefix| resource.starts_with(prefix));
@@ -169,7 +169,7 @@ fn file_reference(errors: &mut Errors, at: &At<'_>, file: &Value) {
     }
 }
 
-/// Sources of many variables at once.
+/// `envFrom` sources.
 pub(super) fn sources(errors: &mut Errors, at: &At<'_>, sources: &[Value]) {
     for (index, source) in sources.iter().enumerate() {
         let here = at.index(index);
@@ -185,7 +185,7 @@ pub(super) fn sources(errors: &mut Errors, at: &At<'_>, sources: &[Value]) {
             match reference.text("name") {
                 "" => errors.required(&at.child("name"), ""),
                 name => {
-                    // What is generated from the name goes on after a dash, so a dash at the end is fine.
+                    // Variable names follow the prefix, so a trailing dash is valid.
                     let checked =
                         name.strip_suffix('-').filter(|start| !start.is_empty()).map(|start| format!("{start}a"));
                     errors.invalid_all(

@@ -1,4 +1,4 @@
-//! Configurations of webhooks and admission policies.
+//! Webhook configurations and validating admission policies.
 
 use std::collections::BTreeSet;
 
@@ -8,7 +8,7 @@ use super::{labels, text};
 use crate::admit::field::{At, Errors};
 use crate::admit::json::Read;
 use crate::admit::policy;
-use crate::schema::cel::{Env, Wanted};
+use crate::schema::cel::{Env, ResultType};
 use capstan_semantics::names;
 
 const OPERATIONS: &[&str] = &["*", "CONNECT", "CREATE", "DELETE", "UPDATE"];
@@ -60,7 +60,9 @@ fn webhook(errors: &mut Errors, at: &At<'_>, hook: &Value) {
     let env = Env::request(false);
     for (index, condition) in hook.list("matchConditions").iter().enumerate() {
         let text = condition.text("expression");
-        if let Some(why) = Some(text).filter(|it| !it.trim().is_empty()).and_then(|it| env.mistake(it, Wanted::Bool)) {
+        if let Some(why) =
+            Some(text).filter(|it| !it.trim().is_empty()).and_then(|it| env.type_error(it, ResultType::Bool))
+        {
             errors.invalid(&at.index(index).child("expression"), text, &why);
         }
     }
@@ -195,7 +197,7 @@ fn service(errors: &mut Errors, at: &At<'_>, service: &Value) {
     if !path.starts_with('/') {
         errors.invalid(&at, path, "must start with a '/'");
     }
-    // The first character is left out, whatever it is.
+    // The first character is skipped, whatever it is.
     let steps = path.get(1..).unwrap_or_default();
     let steps: Vec<&str> = steps.strip_suffix('/').unwrap_or(steps).split('/').collect();
     for (index, step) in steps.iter().enumerate() {
@@ -260,7 +262,7 @@ fn match_resources(errors: &mut Errors, at: &At<'_>, resources: &Value) {
     }
 }
 
-/// What policies are about, and what their expressions may refer to.
+/// Match constraints, parameters and variables of policies.
 pub(super) fn policy_scope(errors: &mut Errors, at: &At<'_>, spec: &Value) {
     choice(errors, at, spec, "failurePolicy", &["Fail", "Ignore"]);
     let kind = &spec["paramKind"];
@@ -326,11 +328,11 @@ pub(super) fn policy(errors: &mut Errors, object: &Value) {
     expressions(errors, &at, spec);
 }
 
-/// What is wrong with the expressions of a policy.
+/// Type-checks the expressions of a policy.
 pub(super) fn expressions(errors: &mut Errors, at: &At<'_>, spec: &Value) {
-    for mistake in policy::mistakes(spec) {
-        let path = at.child(mistake.list);
-        errors.invalid(&path.index(mistake.index).child(mistake.field), &mistake.text, &mistake.why);
+    for invalid in policy::invalid_expressions(spec) {
+        let path = at.child(invalid.list);
+        errors.invalid(&path.index(invalid.index).child(invalid.field), &invalid.text, &invalid.why);
     }
 }
 
@@ -351,7 +353,7 @@ fn validation(errors: &mut Errors, at: &At<'_>, validation: &Value) {
     choice(errors, at, validation, "reason", &["Forbidden", "Invalid", "RequestEntityTooLarge"]);
 }
 
-/// Which policy a binding is about, with which parameters and for what.
+/// Policy reference, parameters and match resources of a binding.
 pub(super) fn bound(errors: &mut Errors, at: &At<'_>, spec: &Value) {
     match spec.text("policyName") {
         "" => errors.required(&at.child("policyName"), ""),

@@ -1,4 +1,4 @@
-//! Labels, annotations and selectors inside of objects.
+//! Labels, annotations and selectors in objects.
 
 use capstan_semantics::names;
 use serde_json::Value;
@@ -63,26 +63,26 @@ pub(super) fn selector(errors: &mut Errors, at: &At<'_>, selector: &Value) {
     }
 }
 
-/// Whether a selector can be used at all.
+/// Whether a selector is valid.
 pub(super) fn is_usable(selector_: &Value) -> bool {
     let mut errors = Errors::default();
     selector(&mut errors, &At::new(""), selector_);
     errors.0.is_empty()
 }
 
-/// A selector as Go shows it: labels come first.
+/// A selector as Go prints it: labels first.
 pub(super) fn shown(selector: &Value) -> Raw {
     let part = |key: &str| selector.get(key).map(|value| format!("\"{key}\":{}", golang::json(value)));
     let parts: Vec<String> = ["matchLabels", "matchExpressions"].into_iter().filter_map(part).collect();
     Raw(if selector.is_null() { "null".into() } else { format!("{{{}}}", parts.join(",")) })
 }
 
-/// Whether a selector says nothing.
+/// Whether a selector is empty.
 pub(super) fn is_empty(selector: &Value) -> bool {
     selector.members("matchLabels").next().is_none() && selector.list("matchExpressions").is_empty()
 }
 
-/// A selector that may not change.
+/// An immutable selector.
 pub(super) fn immutable(errors: &mut Errors, at: &At<'_>, spec: &Value, old: &Value) {
     if spec["selector"] != old["selector"] {
         errors.invalid(&at.child("selector"), &shown(&spec["selector"]), "field is immutable");

@@ -1,4 +1,4 @@
-//! Rules of built-in kinds beyond their schemas, in the words of a real server. Metadata is checked elsewhere.
+//! Validation of built-in kinds beyond their schemas, worded as by kube-apiserver. Metadata is validated elsewhere.
 
 mod affinity;
 mod autoscaling;
@@ -31,7 +31,7 @@ use super::field::{At, Errors};
 use crate::error::Cause;
 use crate::ops::Request;
 
-/// What is wrong with an object; `old` is nothing on create.
+/// Validates an object; `old` is `None` on create.
 pub(super) fn validate(request: &Request, object: &Value, old: Option<&Value>) -> Vec<Cause> {
     let resource = &request.target.resource;
     let subresource = request.target.subresource.as_deref().unwrap_or_default();

@@ -1,4 +1,4 @@
-//! Where containers mount volumes.
+//! Volume mounts and devices of containers.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -8,7 +8,7 @@ use super::text;
 use crate::admit::field::{At, Errors};
 use crate::admit::json::Read;
 
-/// The mounts of a container.
+/// The `volumeMounts` of a container.
 pub(super) fn mounts(errors: &mut Errors, at: &At<'_>, container: &Value, volumes: &BTreeMap<&str, &Value>) {
     let devices = container.list("volumeDevices");
     let mut paths = BTreeSet::new();
@@ -78,7 +78,7 @@ fn propagation(errors: &mut Errors, at: &At<'_>, mount: &Value, container: &Valu
     }
 }
 
-/// The raw devices of a container.
+/// The `volumeDevices` of a container.
 pub(super) fn devices(errors: &mut Errors, at: &At<'_>, container: &Value, volumes: &BTreeMap<&str, &Value>) {
     let mounts = container.list("volumeMounts");
     let (mut names, mut paths) = (BTreeSet::new(), BTreeSet::new());

@@ -1,4 +1,4 @@
-//! Policies that change objects.
+//! MutatingAdmissionPolicies and their bindings.
 
 use serde_json::Value;
 

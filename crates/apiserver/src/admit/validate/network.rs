@@ -1,4 +1,4 @@
-//! Ingresses, network policies, endpoint slices.
+//! Ingresses, NetworkPolicies, EndpointSlices.
 
 use std::collections::BTreeSet;
 use std::net::IpAddr;
@@ -12,7 +12,7 @@ use capstan_semantics::names;
 
 const PROTOCOLS: &[&str] = &["TCP", "UDP", "SCTP"];
 
-/// A name that may start with `*.`.
+/// A DNS name that may start with `*.`.
 fn wildcard(name: &str) -> Vec<String> {
     let good = name.strip_prefix("*.").is_some_and(|rest| names::dns_subdomain(rest).is_empty());
     let label = "[a-z0-9]([-a-z0-9]*[a-z0-9])?";

@@ -14,7 +14,7 @@ use capstan_semantics::names;
 const MIRROR: &str = "kubernetes.io/config.mirror";
 const DELETION_COST: &str = "controller.kubernetes.io/pod-deletion-cost";
 
-/// Whether a spec is that of a pod, or may still be filled in.
+/// Whether a spec is that of a pod or of a template, which may be completed later.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(super) enum Form<'a> {
     /// A pod of that name.
@@ -22,7 +22,7 @@ pub(super) enum Form<'a> {
     Template,
 }
 
-/// A pod on its own: metadata and spec.
+/// A pod: metadata and spec.
 pub(super) fn pod(errors: &mut Errors, pod: &Value) {
     let (meta, at) = (&pod["metadata"], At::new("spec"));
     let spec_ = &pod["spec"];
@@ -83,7 +83,7 @@ fn tokens_without_account(errors: &mut Errors, at: &At<'_>, volumes: &[Value]) {
     }
 }
 
-/// The template of a controller.
+/// The pod template of a controller.
 pub(super) fn template(errors: &mut Errors, at: &At<'_>, template: &Value) {
     let meta = &template["metadata"];
     labels::labels(errors, &at.child("labels"), &meta["labels"]);
@@ -96,7 +96,7 @@ pub(super) fn template(errors: &mut Errors, at: &At<'_>, template: &Value) {
     }
 }
 
-/// The spec of a pod or of a template.
+/// The spec of a pod or template.
 pub(super) fn spec(errors: &mut Errors, at: &At<'_>, spec: &Value, form: Form<'_>) {
     let grace = spec.number("terminationGracePeriodSeconds");
     if grace.is_none() {
@@ -139,7 +139,7 @@ pub(super) fn spec(errors: &mut Errors, at: &At<'_>, spec: &Value, form: Form<'_
     file_keys(errors, at, spec);
 }
 
-/// Fields that stand for themselves.
+/// Fields without cross-field rules.
 fn rest(errors: &mut Errors, at: &At<'_>, spec: &Value) {
     let subdomain = |errors: &mut Errors, key: &str| {
         let name = spec.text(key);
@@ -298,7 +298,7 @@ fn dns(errors: &mut Errors, at: &At<'_>, spec: &Value) {
     }
     for (index, search) in searches.iter().filter_map(Value::as_str).enumerate().filter(|(_, search)| *search != ".") {
         let name = search.strip_suffix('.').unwrap_or(search);
-        // Underscores are fine here, and only here.
+        // Underscores are valid only here.
         if !names::dns_subdomain(&name.replace('_', "a")).is_empty() {
             let label = "_?[a-z0-9]([-_a-z0-9]*[a-z0-9])?";
             let why = format!(
@@ -352,7 +352,7 @@ fn host_users(errors: &mut Errors, at: &At<'_>, spec: &Value) {
     }
 }
 
-/// Variables that come from files need a volume that is an empty directory.
+/// Environment variables from files need an `emptyDir` volume.
 fn file_keys(errors: &mut Errors, at: &At<'_>, spec: &Value) {
     for list in ["initContainers", "containers", "ephemeralContainers"] {
         let at = at.child(list);

@@ -1,4 +1,4 @@
-//! What of a pod may change.
+//! Mutability of pods.
 
 use serde_json::Value;
 
@@ -59,7 +59,7 @@ fn mirror(errors: &mut Errors, new: &Value, old: &Value) {
     }
 }
 
-/// Whether it is worth looking on.
+/// Validates `activeDeadlineSeconds`; whether to continue validation.
 fn deadline(errors: &mut Errors, at: &At<'_>, spec: &Value, before: &Value) -> bool {
     match (spec.number("activeDeadlineSeconds"), before.number("activeDeadlineSeconds")) {
         (Some(new), _) if !(0..=i64::from(i32::MAX)).contains(&new) => {
@@ -102,7 +102,7 @@ fn gates(errors: &mut Errors, at: &At<'_>, spec: &Value, before: &Value) {
     }
 }
 
-/// Puts back what may change, so that only what may not is left different.
+/// Restores mutable fields to their old values, so that only illegal changes remain.
 fn unchanged(errors: &mut Errors, at: &At<'_>, spec: &mut Value, before: &Value) {
     for list in ["containers", "initContainers"] {
         for (container, old) in spec.items(list).zip(before.list(list)) {
@@ -121,7 +121,7 @@ fn unchanged(errors: &mut Errors, at: &At<'_>, spec: &mut Value, before: &Value)
     if before.list("schedulingGates").is_empty() {
         return;
     }
-    // A pod that waits may be told more precisely where to go.
+    // The node affinity of a gated pod may be narrowed.
     let (new, old) = (spec["nodeSelector"].clone(), &before["nodeSelector"]);
     if new != *old {
         let kept = before.members("nodeSelector").all(|(key, value)| new.get(key) == Some(value));
@@ -220,7 +220,7 @@ pub(super) fn status(errors: &mut Errors, new: &Value, old: &Value) {
     }
 }
 
-/// A container that ended stays ended, unless its policy restarts it.
+/// A terminated container may not run again, unless its restart policy allows it.
 fn restarts(errors: &mut Errors, at: &At<'_>, new: &[Value], old: &[Value], spec: &Value, containers: &str) {
     for (index, before) in old.iter().enumerate() {
         let ended = &before["state"]["terminated"];
@@ -241,7 +241,7 @@ fn restarts(errors: &mut Errors, at: &At<'_>, new: &[Value], old: &[Value], spec
             "OnFailure" => failed,
             _ => ruled,
         };
-        // An init container that succeeded is done, whatever the policy of the pod.
+        // An init container that succeeded stays terminated, whatever the pod's restart policy.
         let done = containers == "initContainers"
             && own != Some("Always")
             && !failed

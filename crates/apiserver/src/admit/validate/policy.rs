@@ -1,4 +1,4 @@
-//! Disruption budgets, priority classes, leases, runtime classes.
+//! PodDisruptionBudgets, PriorityClasses, Leases, RuntimeClasses.
 
 use std::collections::BTreeSet;
 
@@ -38,7 +38,7 @@ pub(super) fn budget(errors: &mut Errors, budget: &Value) {
     }
 }
 
-/// The spec of a budget as Go shows it.
+/// The spec of a budget as Go prints it.
 struct Budget<'a>(&'a Value);
 
 impl crate::admit::field::Show for Budget<'_> {

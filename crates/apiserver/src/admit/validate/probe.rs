@@ -6,7 +6,7 @@ use super::text;
 use crate::admit::field::{At, Errors};
 use crate::admit::json::Read;
 
-/// All probes of a container.
+/// The probes of a container.
 pub(super) fn probes(errors: &mut Errors, at: &At<'_>, container: &Value, grace: Option<i64>) {
     for key in ["livenessProbe", "readinessProbe", "startupProbe"] {
         let Some(it) = container.get(key).filter(|probe| !probe.is_null()) else { continue };
@@ -33,7 +33,7 @@ fn probe(errors: &mut Errors, at: &At<'_>, probe: &Value, grace: Option<i64>) {
     }
 }
 
-/// Hooks at the start and the end of a container.
+/// `postStart` and `preStop` hooks.
 pub(super) fn lifecycle(errors: &mut Errors, at: &At<'_>, lifecycle: &Value, grace: Option<i64>) {
     for key in ["postStart", "preStop"] {
         if lifecycle.has(key) {

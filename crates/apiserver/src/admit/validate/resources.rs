@@ -1,4 +1,4 @@
-//! What containers ask for and are limited to.
+//! Resource requests, limits and claims.
 
 use std::collections::BTreeSet;
 
@@ -9,7 +9,7 @@ use crate::admit::json::Read;
 use capstan_semantics::Quantity;
 use capstan_semantics::names;
 
-/// Resources without a prefix that mean something somewhere.
+/// Unprefixed resource names that are valid somewhere.
 const STANDARD: &[&str] = &[
     "cpu",
     "memory",
@@ -32,7 +32,7 @@ const STANDARD: &[&str] = &[
     "services.nodeports",
     "services.loadbalancers",
 ];
-/// Those that are counted.
+/// Integer resources.
 const COUNTED: &[&str] = &[
     "pods",
     "resourcequotas",
@@ -46,7 +46,7 @@ const COUNTED: &[&str] = &[
 ];
 const CONTAINER: &[&str] = &["cpu", "memory", "ephemeral-storage"];
 
-/// Whose resources these are.
+/// What the resources belong to.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(super) enum Of {
     Container,
@@ -82,13 +82,13 @@ pub(super) fn name(errors: &mut Errors, at: &At<'_>, name: &str) -> bool {
     good
 }
 
-/// Whether a quota may count the resource.
+/// Whether a quota may constrain the resource.
 pub(super) fn is_quota(name: &str) -> bool {
     let counted = STANDARD.contains(&name) && name != "storage";
     counted || is_huge(name) || name.starts_with("requests.hugepages-")
 }
 
-/// The name of a resource of a container.
+/// The name of a container resource.
 pub(super) fn container_name(errors: &mut Errors, at: &At<'_>, resource: &str) {
     name(errors, at, resource);
     if !resource.contains('/') {
@@ -106,7 +106,7 @@ fn pod_name(errors: &mut Errors, at: &At<'_>, resource: &str) {
     }
 }
 
-/// The amount of a resource.
+/// The quantity of a resource.
 pub(super) fn amount(errors: &mut Errors, at: &At<'_>, resource: &str, amount: Quantity) {
     if amount < Quantity::ZERO {
         errors.invalid(at, &amount.to_string(), "must be greater than or equal to 0");
@@ -116,7 +116,7 @@ pub(super) fn amount(errors: &mut Errors, at: &At<'_>, resource: &str, amount: Q
     }
 }
 
-/// A `ResourceRequirements`; `claims` are the names of the claims of the pod.
+/// A `ResourceRequirements`; `claims` are the names of the pod's claims.
 pub(super) fn requirements(errors: &mut Errors, at: &At<'_>, resources: &Value, claims: &BTreeSet<&str>, of: Of) {
     let (limits, requests) = (at.child("limits"), at.child("requests"));
     let (mut basic, mut huge) = (false, false);
@@ -204,7 +204,7 @@ fn claim_names(errors: &mut Errors, at: &At<'_>, wanted: &[Value], claims: &BTre
     }
 }
 
-/// What a pod asks for as a whole covers what its containers ask for.
+/// Pod-level resources must cover the aggregate of the containers.
 pub(super) fn consistent(errors: &mut Errors, at: &At<'_>, spec: &Value) {
     let wanted = &spec["resources"];
     let requests = at.child("requests");

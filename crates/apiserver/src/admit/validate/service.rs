@@ -28,7 +28,7 @@ fn is_checked(spec: &Value) -> bool {
     spec.text("type") == "LoadBalancer" && spec.text("externalTrafficPolicy") == "Local"
 }
 
-/// A service.
+/// A Service.
 pub(super) fn service(errors: &mut Errors, service: &Value, old: Option<&Value>) {
     let (at, spec) = (At::new("spec"), &service["spec"]);
     if let Some(old) = old {
@@ -132,7 +132,7 @@ fn affinity(errors: &mut Errors, at: &At<'_>, spec: &Value) {
     }
 }
 
-/// Cluster IPs, families and what they say about each other.
+/// Cluster IPs, IP families and their consistency.
 pub(in crate::admit) fn addresses(errors: &mut Errors, at: &At<'_>, spec: &Value) {
     if spec.text("type") == "ExternalName" {
         return;
@@ -185,7 +185,7 @@ pub(in crate::admit) fn addresses(errors: &mut Errors, at: &At<'_>, spec: &Value
     }
 }
 
-/// An address that endpoints may have.
+/// A valid endpoint address.
 pub(super) fn endpoint_address(errors: &mut Errors, at: &At<'_>, address: &str) {
     let Some(ip) = text::address(errors, at, address) else { return };
     if ip.is_unspecified() {
@@ -232,7 +232,7 @@ fn port_uses(errors: &mut Errors, at: &At<'_>, spec: &Value) {
     }
 }
 
-/// What makes a port unique, as Go shows it.
+/// The unique key of a port, as Go prints it.
 struct PortKey<'a> {
     protocol: &'a str,
     port: i64,

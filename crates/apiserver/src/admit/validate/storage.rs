@@ -1,4 +1,4 @@
-//! Claims, volumes and storage classes.
+//! PersistentVolumeClaims, PersistentVolumes and StorageClasses.
 
 use serde_json::Value;
 
@@ -12,7 +12,7 @@ const MODES: &[&str] = &["ReadOnlyMany", "ReadWriteMany", "ReadWriteOnce", "Read
 const VOLUME_MODES: &[&str] = &["Block", "Filesystem"];
 const RECLAIM: &[&str] = &["Delete", "Recycle", "Retain"];
 const CLASS_BETA: &str = "volume.beta.kubernetes.io/storage-class";
-/// Fields of the spec of a volume that say nothing about where it is.
+/// Fields of a PersistentVolume spec that are no volume source.
 const NO_SOURCE: &[&str] = &[
     "accessModes",
     "capacity",
@@ -40,7 +40,7 @@ fn access_modes(errors: &mut Errors, at: &At<'_>, spec: &Value, why: &str) {
     }
 }
 
-/// The spec of a claim, on its own or in a template.
+/// The spec of a PersistentVolumeClaim, standalone or in a template.
 pub(super) fn claim_spec(errors: &mut Errors, at: &At<'_>, spec: &Value) {
     if spec.list("accessModes").is_empty() {
         errors.required(&at.child("accessModes"), "at least 1 access mode is required");
@@ -103,7 +103,7 @@ fn data_source(errors: &mut Errors, at: &At<'_>, source: &Value) {
     }
 }
 
-/// A claim.
+/// A PersistentVolumeClaim.
 pub(super) fn claim(errors: &mut Errors, claim: &Value, old: Option<&Value>) {
     let at = At::new("spec");
     claim_spec(errors, &at, &claim["spec"]);
@@ -157,7 +157,7 @@ pub(super) fn driver_name(errors: &mut Errors, at: &At<'_>, name: &str) {
     errors.invalid_all(at, name, names::dns_subdomain(&name.to_lowercase()));
 }
 
-/// A persistent volume.
+/// A PersistentVolume.
 pub(super) fn persistent_volume(errors: &mut Errors, volume_: &Value, old: Option<&Value>) {
     let (at, spec) = (At::new("spec"), &volume_["spec"]);
     access_modes(errors, &at, spec, "");
@@ -249,7 +249,7 @@ fn volume_source(errors: &mut Errors, at: &At<'_>, spec: &Value) {
     }
 }
 
-/// A storage class.
+/// A StorageClass.
 pub(super) fn storage_class(errors: &mut Errors, class: &Value, old: Option<&Value>) {
     let at = At::new("provisioner");
     match class.text("provisioner") {

@@ -1,14 +1,14 @@
-//! Forms of text: ports, names of variables, paths, addresses. Each check says what is wrong in the words of a real server.
+//! Validation of strings and numbers: ports, variable names, paths, addresses; worded as by kube-apiserver.
 
 use std::net::IpAddr;
 
 use serde_json::Value;
 
 use crate::admit::field::{At, Errors};
-use capstan_semantics::names::Wrong;
+use capstan_semantics::names::ValidationErrors;
 
 /// `must be between A and B, inclusive`.
-pub(super) fn between(value: i64, least: i64, most: i64) -> Wrong {
+pub(super) fn between(value: i64, least: i64, most: i64) -> ValidationErrors {
     if (least..=most).contains(&value) {
         Vec::new()
     } else {
@@ -16,13 +16,13 @@ pub(super) fn between(value: i64, least: i64, most: i64) -> Wrong {
     }
 }
 
-/// A port that is a number.
-pub(super) fn port_number(port: i64) -> Wrong {
+/// A port number.
+pub(super) fn port_number(port: i64) -> ValidationErrors {
     between(port, 1, 65535)
 }
 
-/// A port that is a name.
-pub(super) fn port_name(port: &str) -> Wrong {
+/// A port name.
+pub(super) fn port_name(port: &str) -> ValidationErrors {
     let mut wrong = Vec::new();
     if port.len() > 15 {
         wrong.push("must be no more than 15 characters".into());
@@ -42,7 +42,7 @@ pub(super) fn port_name(port: &str) -> Wrong {
     wrong
 }
 
-/// A port that is a number or a name.
+/// A port number or name.
 pub(super) fn port(errors: &mut Errors, at: &At<'_>, port: &Value) {
     match port {
         Value::String(name) => errors.invalid_all(at, name, port_name(name)),
@@ -54,7 +54,7 @@ pub(super) fn port(errors: &mut Errors, at: &At<'_>, port: &Value) {
 }
 
 /// The name of an environment variable.
-pub(super) fn variable(name: &str) -> Wrong {
+pub(super) fn variable(name: &str) -> ValidationErrors {
     let mut wrong = Vec::new();
     if name.is_empty() {
         wrong.push("environment variable name must be non-empty".into());
@@ -68,7 +68,7 @@ pub(super) fn variable(name: &str) -> Wrong {
 }
 
 /// A key of a ConfigMap or Secret.
-pub(super) fn config_key(key: &str) -> Wrong {
+pub(super) fn config_key(key: &str) -> ValidationErrors {
     let mut wrong = Vec::new();
     if key.len() > 253 {
         wrong.push("must be no more than 253 characters".into());
@@ -89,15 +89,15 @@ pub(super) fn config_key(key: &str) -> Wrong {
 }
 
 /// The name of an HTTP header.
-pub(super) fn header(name: &str) -> Wrong {
+pub(super) fn header(name: &str) -> ValidationErrors {
     let good = !name.is_empty() && name.bytes().all(|b| b == b'-' || b.is_ascii_alphanumeric());
     let why = "a valid HTTP header must consist of alphanumeric characters or '-' (e.g. 'X-Header-Name', regex used for \
                validation is '[-A-Za-z0-9]+')";
     if good { Vec::new() } else { vec![why.into()] }
 }
 
-/// A share, such as `25%`.
-pub(super) fn percent(text: &str) -> Wrong {
+/// A percentage, such as `25%`.
+pub(super) fn percent(text: &str) -> ValidationErrors {
     let digits = text.strip_suffix('%').unwrap_or_default();
     let good = !digits.is_empty() && digits.bytes().all(|b| b.is_ascii_digit());
     let why = "a valid percent string must be a numeric string followed by an ending '%' (e.g. '1%',  or '93%', regex \
@@ -105,14 +105,14 @@ pub(super) fn percent(text: &str) -> Wrong {
     if good { Vec::new() } else { vec![why.into()] }
 }
 
-/// A path that does not lead out of where it starts.
+/// A path without `..`.
 pub(super) fn no_backsteps(errors: &mut Errors, at: &At<'_>, path: &str) {
     if path.split('/').any(|part| part == "..") {
         errors.invalid(at, path, "must not contain '..'");
     }
 }
 
-/// A relative path that does not lead out of where it starts.
+/// A relative path without `..`.
 pub(super) fn descending(errors: &mut Errors, at: &At<'_>, path: &str) {
     if path.starts_with('/') {
         errors.invalid(at, path, "must be a relative path");
@@ -120,7 +120,7 @@ pub(super) fn descending(errors: &mut Errors, at: &At<'_>, path: &str) {
     no_backsteps(errors, at, path);
 }
 
-/// A relative path that is not reserved.
+/// A relative path without `..` that is not reserved.
 pub(super) fn local_path(errors: &mut Errors, at: &At<'_>, path: &str) {
     descending(errors, at, path);
     if path.starts_with("..") && !path.starts_with("../") {
@@ -137,7 +137,7 @@ pub(super) fn address(errors: &mut Errors, at: &At<'_>, text: &str) -> Option<Ip
     parsed
 }
 
-/// A range of IP addresses.
+/// A CIDR.
 pub(super) fn cidr(errors: &mut Errors, at: &At<'_>, text: &str) {
     let good = text.split_once('/').is_some_and(|(ip, bits)| {
         let most = match ip.parse() {
@@ -152,7 +152,7 @@ pub(super) fn cidr(errors: &mut Errors, at: &At<'_>, text: &str) {
     }
 }
 
-/// A number that may not be negative.
+/// A non-negative number.
 pub(super) fn nonnegative(errors: &mut Errors, at: &At<'_>, value: Option<i64>) {
     if let Some(value) = value.filter(|value| *value < 0) {
         errors.invalid(at, &value, "must be greater than or equal to 0");
@@ -166,7 +166,7 @@ pub(super) fn mode(errors: &mut Errors, at: &At<'_>, value: Option<i64>) {
     }
 }
 
-/// A number or a share; the number may not be negative.
+/// A non-negative number or a percentage.
 pub(super) fn number_or_percent(errors: &mut Errors, at: &At<'_>, value: &Value) {
     match value {
         Value::String(text) => errors.invalid_all(at, text, percent(text)),
@@ -174,7 +174,7 @@ pub(super) fn number_or_percent(errors: &mut Errors, at: &At<'_>, value: &Value)
     }
 }
 
-/// The number of percent, if the value is a share.
+/// The number of a percentage.
 pub(super) fn share(value: &Value) -> Option<i64> {
     value.as_str()?.strip_suffix('%')?.parse().ok()
 }

@@ -10,7 +10,7 @@ use crate::admit::json::Read;
 use capstan_semantics::Quantity;
 use capstan_semantics::names;
 
-/// Kinds of volumes in the order in which they are looked at.
+/// Volume sources, in the order of validation.
 const SOURCES: &[&str] = &[
     "emptyDir",
     "hostPath",
@@ -46,7 +46,7 @@ const SOURCES: &[&str] = &[
 const HOST_PATHS: &[&str] =
     &["", "BlockDevice", "CharDevice", "Directory", "DirectoryOrCreate", "File", "FileOrCreate", "Socket"];
 
-/// Checks volumes, and returns those that are well formed by name. `pod` is the name of the pod, if it has one.
+/// Validates volumes; returns the valid ones by name. `pod` is the name of the pod, if it has one.
 pub(super) fn volumes<'a>(
     errors: &mut Errors,
     at: &At<'_>,
@@ -160,7 +160,7 @@ fn checked(errors: &mut Errors, at: &At<'_>, key: &str, source: &Value) {
     }
 }
 
-/// A path on the host.
+/// A `hostPath`.
 pub(super) fn host_path(errors: &mut Errors, at: &At<'_>, source: &Value) {
     let path = source.text("path");
     if path.is_empty() {
@@ -172,7 +172,7 @@ pub(super) fn host_path(errors: &mut Errors, at: &At<'_>, source: &Value) {
     }
 }
 
-/// Modes and items of a ConfigMap or Secret.
+/// Modes and items of a ConfigMap or Secret source.
 fn keys(errors: &mut Errors, at: &At<'_>, source: &Value) {
     text::mode(errors, &at.child("defaultMode"), source.number("defaultMode"));
     let items = at.child("items");

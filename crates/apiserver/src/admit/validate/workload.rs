@@ -8,7 +8,7 @@ use crate::admit::json::{Fill, Read};
 use crate::store::LabelSelector;
 use capstan_semantics::names;
 
-/// Whether the selector takes the labels of the template; a selector that makes no sense takes anything.
+/// Whether the selector matches the labels of the template; an invalid selector matches anything.
 fn selects(selector: &Value, template: &Value) -> bool {
     LabelSelector::from_json(selector).is_ok_and(|selector| selector.matches_json(template))
 }
@@ -22,13 +22,13 @@ fn unselected(errors: &mut Errors, at: &At<'_>, template: &Value) {
     errors.invalid(&at.child("template").child("metadata").child("labels"), &shown, why);
 }
 
-/// A selector that must be there, say something, and take the labels of the template; `why` is said about one that
-/// makes no sense.
+/// A selector that must be present, valid and not empty, and match the labels of the template; `why` is the error for
+/// an invalid one.
 fn selector(errors: &mut Errors, at: &At<'_>, spec: &Value, kind: &str, why: &str) {
     let (path, selector) = (at.child("selector"), &spec["selector"]);
     if selector.is_null() {
         errors.required(&path, "");
-        // Nothing is selected by a selector that is not there.
+        // An absent selector selects nothing.
         return unselected(errors, at, &spec["template"]);
     }
     labels::selector(errors, &path, selector);
@@ -41,7 +41,7 @@ fn selector(errors: &mut Errors, at: &At<'_>, spec: &Value, kind: &str, why: &st
     }
 }
 
-/// The template of something that keeps pods running.
+/// The template of a controller whose pods restart always.
 fn running_template(errors: &mut Errors, at: &At<'_>, spec: &Value, kind: &str) {
     let template = &spec["template"];
     let at = at.child("template");
@@ -63,7 +63,7 @@ fn numbers(errors: &mut Errors, at: &At<'_>, spec: &Value, keys: &[&str]) {
     }
 }
 
-/// The value of a number or a share.
+/// The number of an int-or-percentage.
 fn value(value: &Value) -> i64 {
     text::share(value).or_else(|| value.as_i64()).unwrap_or(0)
 }
@@ -149,7 +149,7 @@ pub(super) fn replication_controller(errors: &mut Errors, controller: &Value) {
 pub(super) fn daemon_set(errors: &mut Errors, set: &Value, old: Option<&Value>) {
     let (at, spec) = (At::new("spec"), &set["spec"]);
     labels::selector(errors, &at.child("selector"), &spec["selector"]);
-    // Nothing is selected by a selector that is not there.
+    // An absent selector selects nothing.
     let usable = labels::is_usable(&spec["selector"]);
     if !spec.has("selector") || (usable && !selects(&spec["selector"], &spec["template"])) {
         unselected(errors, &at, &spec["template"]);
@@ -225,7 +225,7 @@ pub(super) fn stateful_set(errors: &mut Errors, set: &Value, old: Option<&Value>
     }
 }
 
-/// The spec with the volumes that the controller adds, and without the names that it overwrites.
+/// The spec with the claim volumes that the controller adds, and without the names that it overwrites.
 fn claimed(spec: &Value) -> Value {
     let mut spec = spec.clone();
     let claims: Vec<String> =
@@ -269,7 +269,7 @@ fn stateful_strategy(errors: &mut Errors, at: &At<'_>, strategy: &Value) {
     }
 }
 
-/// The status of anything that counts replicas.
+/// The status of a workload with replica counts.
 pub(super) fn status(errors: &mut Errors, kind: &str, status: &Value) {
     let at = At::new("status");
     let count = |key: &str| status.number(key).unwrap_or(0);

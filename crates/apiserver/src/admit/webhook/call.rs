@@ -1,4 +1,4 @@
-//! One call of a webhook: the question, the answer, and what it means.
+//! One webhook call: request, response and result.
 
 use serde_json::{Value, json};
 
@@ -11,12 +11,12 @@ use crate::apply::patch;
 use crate::error::Status;
 use crate::ops::Request;
 
-/// 500 with its cause, as the real server gives it.
+/// 500 with its cause, as in kube-apiserver.
 pub(super) fn internal(why: &str) -> Status {
     Status::internal(why).with_details(json!({"causes": [{"message": why}]}))
 }
 
-/// Asks a mutating webhook; the answer is the object as it wants it, if it wants another one.
+/// Calls a mutating webhook; returns the mutated object, if it was changed.
 pub(super) async fn mutate(
     resolver: Option<&dyn Resolver>,
     request: &Request,
@@ -49,7 +49,7 @@ pub(super) async fn mutate(
     Ok(Some(patched))
 }
 
-/// What Go says about text that is no JSON.
+/// Go's error for text that is not JSON.
 fn go_error(text: &[u8], error: &serde_json::Error) -> String {
     match text.iter().find(|byte| !byte.is_ascii_whitespace()) {
         None => "unexpected end of JSON input".into(),
@@ -60,7 +60,7 @@ fn go_error(text: &[u8], error: &serde_json::Error) -> String {
     }
 }
 
-/// Asks a validating webhook.
+/// Calls a validating webhook.
 pub(super) async fn validate(
     resolver: Option<&dyn Resolver>,
     request: &Request,
@@ -80,7 +80,7 @@ async fn ask(
     object: &Value,
     mutating: bool,
 ) -> Result<Verdict, Failure> {
-    if request.dry_run() && !hook.free_of_effects {
+    if request.dry_run() && !hook.side_effect_free {
         let why = format!("admission webhook {:?} does not support dry run", hook.name);
         return Err(Failure::Denied(Status::bad_request(why)));
     }
@@ -102,7 +102,7 @@ async fn ask(
     if verdict.allowed { Ok(verdict) } else { Err(Failure::Denied(denied(&hook.name, &verdict.status))) }
 }
 
-/// The refusal of a webhook as a Status.
+/// The denial of a webhook as a Status.
 fn denied(name: &str, status: &Value) -> Status {
     let said = format!("admission webhook {name:?} denied the request");
     let message = match (status.text("message"), status.text("reason")) {
@@ -118,7 +118,7 @@ fn denied(name: &str, status: &Value) -> Status {
     refusal
 }
 
-/// The reasons that clients know; any other is left out.
+/// Well-known reasons; any other is omitted.
 fn reason(text: &str) -> &'static str {
     const KNOWN: [&str; 20] = [
         "Unauthorized",

@@ -1,4 +1,4 @@
-//! HTTP to webhooks, over TLS with the certificates that the configuration trusts. Errors are worded as Go words them.
+//! HTTPS client for webhooks, which trusts the configuration's CA bundle. Errors are worded as Go words them.
 
 use std::io;
 use std::net::SocketAddr;
@@ -18,27 +18,27 @@ use super::{Endpoint, Resolver, resolve};
 use crate::admit::json::Read;
 use crate::ops::Server;
 
-/// Most bytes of an answer.
+/// Maximum size of a response.
 const MAX_ANSWER: usize = 8 << 20;
 
-/// Where a call goes.
+/// The destination of a call.
 struct Destination {
-    /// `NAME:PORT`, as errors show it.
+    /// `NAME:PORT`, as printed in errors.
     authority: String,
-    /// The name that the certificate must have.
+    /// The server name to verify.
     host: String,
     path: String,
     endpoint: Result<Option<Endpoint>, String>,
 }
 
-/// An answer, before it is read.
+/// A raw response.
 struct Answer {
     code: u16,
     is_text: bool,
     body: Bytes,
 }
 
-/// Sends a review and reads the answer.
+/// Posts a review and parses the response.
 pub(super) async fn post(
     server: &Server,
     resolver: Option<&dyn Resolver>,
@@ -94,7 +94,7 @@ fn destination(server: &Server, resolver: Option<&dyn Resolver>, hook: &Hook) ->
     }
 }
 
-/// One exchange over a new connection.
+/// One request over a new connection.
 async fn remote(
     hook: &Hook,
     destination: &Destination,
@@ -120,7 +120,7 @@ async fn remote(
         let content = response.headers().get("content-type").and_then(|value| value.to_str().ok());
         let is_text = content.is_none_or(|content| content.starts_with("text/"));
         let body = Limited::new(response.into_body(), MAX_ANSWER).collect().await.map_err(|error| error.to_string())?;
-        // The connection ends when nobody can send on it any more.
+        // The connection closes once there is no sender.
         drop(sender);
         Ok(Answer { code, is_text, body: body.to_bytes() })
     };
@@ -152,7 +152,7 @@ async fn dial(destination: &Destination, address: Option<SocketAddr>) -> Result<
     })
 }
 
-/// Why TLS did not come about.
+/// Why the TLS handshake failed.
 fn handshake_error(error: &io::Error) -> String {
     use rustls::CertificateError as Certificate;
     let inner = error.get_ref().and_then(|inner| inner.downcast_ref::<rustls::Error>());
@@ -182,7 +182,7 @@ fn plain_name(name: &str) -> &str {
     name.split('"').nth(1).unwrap_or(name)
 }
 
-/// What a client of Go says about an answer that it did not expect.
+/// Go's error for an unexpected response.
 fn unexpected(answer: &Answer) -> String {
     let text = String::from_utf8_lossy(&answer.body);
     let text = if answer.is_text { text.trim() } else { "unknown" };

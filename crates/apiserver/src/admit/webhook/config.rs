@@ -13,42 +13,42 @@ use super::{ServiceReference, trust};
 use crate::admit::json::Read;
 use crate::admit::matching::{Attributes, Matcher, converted};
 use crate::admit::plugins::forbidden;
-use crate::admit::policy::{Asker, CONDITIONS_BUDGET, access, failure};
+use crate::admit::policy::{CONDITIONS_BUDGET, CallerAuthorizer, access, failure};
 use crate::error::Result;
 use crate::ops::Request;
 use crate::schema::cel::{Program, Run};
 use crate::store::{Object, Selection, TableKey};
 
-/// Which configurations.
+/// Kind of configuration.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Kind {
     Mutating,
     Validating,
 }
 
-/// Where a webhook is.
+/// Client configuration of a webhook.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Location {
     Url(String),
     Service(ServiceReference, String),
 }
 
-/// One webhook.
+/// A webhook.
 #[derive(Debug)]
 pub(super) struct Hook {
-    /// Name of the configuration and position in it.
+    /// Name of the configuration and index in it.
     pub(super) id: String,
     pub(super) name: String,
     pub(super) location: Location,
-    /// PEM.
+    /// CA bundle, PEM.
     ca: Vec<u8>,
     tls: OnceLock<Result<Arc<ClientConfig>, String>>,
     pub(super) timeout: Duration,
     pub(super) fails_open: bool,
-    /// Whether it may be called for a dry run.
-    pub(super) free_of_effects: bool,
+    /// Whether it may be called in a dry run (`sideEffects: None`).
+    pub(super) side_effect_free: bool,
     pub(super) reinvocable: bool,
-    /// The first review version that both sides know.
+    /// The first review version that both sides support.
     pub(super) review: Option<&'static str>,
     matcher: Matcher,
     conditions: Vec<Program>,
@@ -79,7 +79,7 @@ impl Hook {
                 source.number("timeoutSeconds").and_then(|s| u64::try_from(s).ok()).unwrap_or(10),
             ),
             fails_open: source.text("failurePolicy") == "Ignore",
-            free_of_effects: ["None", "NoneOnDryRun"].contains(&source.text("sideEffects")),
+            side_effect_free: ["None", "NoneOnDryRun"].contains(&source.text("sideEffects")),
             reinvocable: source.text("reinvocationPolicy") == "IfNeeded",
             review: known.next(),
             matcher: Matcher::new(source),
@@ -87,12 +87,12 @@ impl Hook {
         }
     }
 
-    /// TLS that trusts the webhook's authority.
+    /// TLS configuration that trusts the webhook's CA bundle.
     pub(super) fn tls(&self) -> Result<Arc<ClientConfig>, String> {
         self.tls.get_or_init(|| trust::config(&self.ca)).clone()
     }
 
-    /// The request as the webhook wants to see it; nothing if it does not.
+    /// The request in the version that the webhook matches; `None` if it does not match.
     pub(super) fn concerns(
         &self,
         request: &Request,
@@ -118,18 +118,18 @@ impl Hook {
 }
 
 impl Hook {
-    /// What match conditions failed with; nothing if one does not hold.
+    /// Errors of the match conditions; `None` if one is false.
     fn hold(&self, request: &Request, invocation: &Invocation, object: Option<&Value>) -> Option<Vec<String>> {
-        let asker = Asker::new(request);
+        let authorizer = CallerAuthorizer::new(request);
         let version = |object: &Value| converted(object, &invocation.own, &invocation.chosen);
         let mut run = Run::new(CONDITIONS_BUDGET);
         run.set("object", &object.map_or(Value::Null, version));
         run.set("oldObject", &request.old.as_deref().map_or(Value::Null, version));
         run.set("request", &super::review::request(request, invocation, ""));
-        run.authorize(&asker, access(&invocation.own));
+        run.authorize(&authorizer, access(&invocation.own));
         let mut errors = Vec::new();
         for condition in &self.conditions {
-            match run.truth(condition) {
+            match run.evaluate_bool(condition) {
                 Ok(true) => {}
                 Ok(false) => return None,
                 Err(why) => errors.push(failure(condition, &why)),
@@ -139,19 +139,19 @@ impl Hook {
     }
 }
 
-/// A request as a webhook sees it.
+/// A matched request.
 #[derive(Clone, Debug)]
 pub(in crate::admit) struct Invocation {
-    /// As it was made.
+    /// As received.
     pub(in crate::admit) own: Attributes,
-    /// As the rule wants it.
+    /// In the version that the rule matched.
     pub(in crate::admit) chosen: Attributes,
 }
 
-/// The webhooks of each configuration, and the revision that they were read from.
+/// Webhooks of each configuration, with the revision that they were parsed from.
 type Parsed = HashMap<Arc<str>, (u64, Vec<Arc<Hook>>)>;
 
-/// All webhooks of one kind of configuration.
+/// Cache of all webhooks of one kind of configuration.
 pub(super) struct Hooks {
     table: TableKey,
     parsed: Mutex<Parsed>,
@@ -170,12 +170,12 @@ impl Hooks {
         request.server.store().select(&self.table, &Selection::default())
     }
 
-    /// Whether there are any.
+    /// Whether there are any webhooks.
     pub(super) fn any(&self, request: &Request) -> bool {
         !self.configurations(request).is_empty()
     }
 
-    /// All of them, ordered by the names of configurations.
+    /// All webhooks, ordered by the names of their configurations.
     pub(super) fn all(&self, request: &Request) -> Vec<Arc<Hook>> {
         let configurations = self.configurations(request);
         let mut parsed = self.parsed.lock().unwrap_or_else(PoisonError::into_inner);

@@ -1,7 +1,7 @@
 //! Admission webhooks: MutatingWebhookConfiguration and ValidatingWebhookConfiguration.
 //!
-//! Configurations are read from the store with every request and parsed once per version. Webhooks that are named by a
-//! URL or a service are called over TLS; a [`Resolver`] may have them answered inside the process instead.
+//! Configurations are read from the store on every request and parsed once per version. Webhooks with a URL or a
+//! Service reference are called over TLS; a [`Resolver`] may direct them to an in-process handler instead.
 
 mod call;
 mod client;
@@ -24,15 +24,15 @@ use crate::ops::{Admission, Operation, Request};
 pub(super) use config::Invocation;
 use config::{Hook, Hooks, Kind};
 
-/// A webhook inside this process: takes the body of a request to a path, and answers with a status code and a body.
+/// An in-process webhook: takes path and body of a request, and returns a status code and body.
 pub type Handler = Arc<dyn Fn(String, Bytes) -> BoxFuture<'static, (u16, Bytes)> + Send + Sync>;
 
-/// Where a webhook is reached.
+/// The endpoint of a webhook.
 #[derive(Clone)]
 pub enum Endpoint {
     /// An address, over TLS.
     Address(SocketAddr),
-    /// A function, with neither socket nor TLS: works in virtual time too.
+    /// A function, with neither socket nor TLS: also works in virtual time.
     Local(Handler),
 }
 
@@ -47,38 +47,38 @@ pub struct ServiceReference {
     pub port: u16,
 }
 
-/// Finds the endpoints of services that webhook configurations name.
+/// Resolves Service references of webhook configurations.
 pub trait Resolver: Send + Sync + 'static {
-    /// Where the service is reached, or why it is not.
+    /// The endpoint of the service, or why there is none.
     fn resolve(&self, service: &ServiceReference) -> Result<Endpoint, String>;
 }
 
-/// Calls the webhooks that are configured.
+/// Calls the configured webhooks.
 pub struct Webhooks {
     mutating: Hooks,
     validating: Hooks,
     resolver: Option<Arc<dyn Resolver>>,
-    /// Plugins that look again at an object that a webhook changed.
+    /// Plugins to reinvoke on an object that a webhook changed.
     reinvoked: Vec<Arc<dyn Admission>>,
 }
 
-/// What came of calling a webhook.
+/// Why a webhook call failed.
 enum Failure {
-    /// The webhook could not be asked: its failure policy says what that means.
+    /// The call failed: the failure policy applies.
     Call(String),
-    /// The webhook, or the server on its behalf, says no.
+    /// The webhook, or the server on its behalf, denied the request.
     Denied(Status),
 }
 
 impl Webhooks {
-    /// Webhooks; services are found by `resolver`, or else by their endpoints in the store. `reinvoked` are the plugins
-    /// that look again at an object that a webhook changed.
+    /// Services are resolved by `resolver`, or else by their endpoints in the store. `reinvoked` are the plugins to
+    /// reinvoke on an object that a webhook changed.
     pub fn new(resolver: Option<Arc<dyn Resolver>>, reinvoked: Vec<Arc<dyn Admission>>) -> Self {
         Self { mutating: Hooks::new(Kind::Mutating), validating: Hooks::new(Kind::Validating), resolver, reinvoked }
     }
 
-    /// One round over mutating webhooks. Only those in `again` are called in a second round.
-    async fn round(
+    /// One pass over the mutating webhooks. A second pass calls only those in `again`.
+    async fn pass(
         &self,
         request: &Request,
         mut object: Value,
@@ -92,7 +92,7 @@ impl Webhooks {
                 continue;
             }
             let called = call::mutate(self.resolver.as_deref(), request, &hook, &invocation, &object).await;
-            match judged(&hook, called)? {
+            match apply_failure_policy(&hook, called)? {
                 Some(changed) if changed != object => {
                     object = changed;
                     outcome.changed = true;
@@ -108,7 +108,7 @@ impl Webhooks {
     }
 
     async fn mutate_all(&self, request: &Request, object: Value) -> Result<Value> {
-        let (mut object, outcome) = self.round(request, object, None).await?;
+        let (mut object, outcome) = self.pass(request, object, None).await?;
         if !outcome.changed {
             return Ok(object);
         }
@@ -123,7 +123,7 @@ impl Webhooks {
         if again.is_empty() {
             return Ok(object);
         }
-        self.round(request, object, Some(&again)).await.map(|(object, _)| object)
+        self.pass(request, object, Some(&again)).await.map(|(object, _)| object)
     }
 
     async fn validate_all(&self, request: &Request, object: Option<&Value>) -> Result<()> {
@@ -133,7 +133,7 @@ impl Webhooks {
                 if let Some(invocation) = hook.concerns(request, &attributes, object)? {
                     let called =
                         call::mutate(self.resolver.as_deref(), request, &hook, &invocation, &Value::Null).await;
-                    judged(&hook, called)?;
+                    apply_failure_policy(&hook, called)?;
                 }
             }
         }
@@ -142,7 +142,7 @@ impl Webhooks {
             if let Some(invocation) = hook.concerns(request, &attributes, object)? {
                 calls.push(async move {
                     let called = call::validate(self.resolver.as_deref(), request, &hook, &invocation, object).await;
-                    judged(&hook, called.map(|()| None)).map(drop)
+                    apply_failure_policy(&hook, called.map(|()| None)).map(drop)
                 });
             }
         }
@@ -150,23 +150,23 @@ impl Webhooks {
     }
 }
 
-/// A request as expressions see it.
+/// The request as expressions see it.
 pub(super) fn described(request: &Request, invocation: &Invocation) -> Value {
     review::request(request, invocation, "")
 }
 
-/// What came of a round.
+/// The result of a pass.
 #[derive(Default)]
 struct Outcome {
     changed: bool,
-    /// Webhooks that want to be called again if the object changes after them.
+    /// Webhooks with `reinvocationPolicy: IfNeeded`.
     called: HashSet<String>,
-    /// Those after which it has changed.
+    /// Those after which the object has changed.
     again: HashSet<String>,
 }
 
 /// Applies the failure policy.
-fn judged(hook: &Hook, called: Result<Option<Value>, Failure>) -> Result<Option<Value>> {
+fn apply_failure_policy(hook: &Hook, called: Result<Option<Value>, Failure>) -> Result<Option<Value>> {
     match called {
         Ok(object) => Ok(object),
         Err(Failure::Denied(status)) => Err(status),
@@ -182,7 +182,7 @@ impl Admission for Webhooks {
     fn handles(&self, request: &Request) -> bool {
         let resource = &request.target.resource;
         let reviews = ["authentication.k8s.io", "authorization.k8s.io"].contains(&&*resource.group);
-        // Webhooks may not keep anybody from repairing what configures them.
+        // Webhooks are not called for webhook configurations, so that these can be repaired.
         &*resource.group != "admissionregistration.k8s.io"
             && !reviews
             && (self.mutating.any(request) || self.validating.any(request))

@@ -1,4 +1,4 @@
-//! Where a service is reached, from its endpoints in the store.
+//! Resolution of Services by their endpoints in the store.
 
 use std::net::{IpAddr, SocketAddr};
 

@@ -1,4 +1,4 @@
-//! AdmissionReview: what webhooks are asked, and what they may answer.
+//! AdmissionReview: request and response.
 
 use base64::Engine;
 use base64::prelude::BASE64_STANDARD;
@@ -8,7 +8,7 @@ use super::config::Invocation;
 use crate::admit::json::Read;
 use crate::ops::Request;
 
-/// The request without its objects, as expressions see it too.
+/// The request without its objects, also for expressions.
 pub(super) fn request(request: &Request, invocation: &Invocation, uid: &str) -> Value {
     let (own, chosen) = (&invocation.own, &invocation.chosen);
     let kind =
@@ -41,14 +41,14 @@ pub(super) fn request(request: &Request, invocation: &Invocation, uid: &str) -> 
     json
 }
 
-/// The review that is sent.
+/// The AdmissionReview to send.
 pub(super) fn review(version: &str, mut request: Value, object: Value, old: Value) -> Value {
     request["object"] = object;
     request["oldObject"] = old;
     json!({"kind": "AdmissionReview", "apiVersion": format!("admission.k8s.io/{version}"), "request": request})
 }
 
-/// What a webhook says.
+/// The response of a webhook.
 #[derive(Debug, PartialEq)]
 pub(super) struct Verdict {
     pub(super) allowed: bool,
@@ -59,7 +59,7 @@ pub(super) struct Verdict {
     pub(super) status: Value,
 }
 
-/// Reads an answer, or says what is wrong with it.
+/// Validates and parses a response.
 pub(super) fn verdict(version: &str, uid: &str, mutating: bool, answer: &Value) -> Result<Verdict, String> {
     let response = &answer["response"];
     if !response.is_object() {

@@ -21,10 +21,10 @@ use crate::store::{Object, TableKey};
 
 type Answers = dyn Fn(&str, &Value) -> (u16, Value) + Send + Sync;
 
-/// A webhook that listens on loopback, with what it was asked.
+/// A webhook that listens on loopback and records requests.
 struct Hook {
     port: u16,
-    /// Base64 of PEM, as configurations want it.
+    /// CA bundle as base64.
     ca: String,
     asked: Arc<Mutex<Vec<(String, Value)>>>,
 }
@@ -110,7 +110,7 @@ fn patched(review: &Value, patch: Value) -> (u16, Value) {
     answer(review, json!({"allowed": true, "patchType": "JSONPatch", "patch": patch}))
 }
 
-/// A webhook for config maps, with whatever `more` says.
+/// A webhook for ConfigMaps, with additional fields from `more`.
 fn hook(name: &str, client: Value, more: Value) -> Value {
     let rule = json!({"operations": ["*"], "apiGroups": [""], "apiVersions": ["v1"], "resources": ["configmaps"]});
     let mut hook = json!({
@@ -289,7 +289,7 @@ async fn patches_change_the_object_and_later_webhooks_see_them() {
     })
     .await;
     let bench = Bench::new(Settings::alone()).await;
-    // Configurations are asked in the order of their names.
+    // Configurations are called in the order of their names.
     bench.create(MUTATING, configuration("b", vec![hook("b.x.io", hook_.url("/second"), json!({}))])).await.unwrap();
     bench.create(MUTATING, configuration("a", vec![hook("a.x.io", hook_.url("/first"), json!({}))])).await.unwrap();
     let made = bench.create("configmaps", map("m")).await.unwrap();
@@ -413,7 +413,7 @@ async fn a_dry_run_calls_only_webhooks_without_side_effects() {
     for (effects, allowed) in [("None", true), ("NoneOnDryRun", true), ("Some", false), ("Unknown", false)] {
         let mut bench = Bench::new(Settings::alone()).await;
         let hooks = vec![hook("a.x.io", hook_.url("/"), json!({"sideEffects": effects}))];
-        // Only old configurations have effects that are not allowed any more, so this one is put there.
+        // Validation rejects such side effects now, so the configuration is stored directly.
         let body = configuration("a", hooks);
         let written = bench.create(VALIDATING, body).await;
         if !allowed && written.is_err() {
@@ -439,7 +439,7 @@ async fn warnings_reach_the_caller() {
     assert_eq!(bench.write("configmaps", map("m")).await.unwrap().warnings, ["careful"]);
 }
 
-/// Answers inside the process, or never.
+/// An in-process handler, or none.
 struct Inside;
 
 impl Resolver for Inside {
@@ -487,7 +487,7 @@ async fn a_service_is_found_by_its_endpoints() {
     bench.create(VALIDATING, configuration("a", vec![hook("a.x.io", client, json!({}))])).await.unwrap();
     let (_, message) = refused(bench.create("configmaps", map("m")).await);
     assert!(message.ends_with("no endpoints available for service \"hook\""), "{message}");
-    // Nobody may write such addresses through the API: they mean another machine to everyone who reads them.
+    // The API rejects loopback endpoints, which mean another machine to every reader.
     let slice = json!({
         "apiVersion": "discovery.k8s.io/v1", "kind": "EndpointSlice", "addressType": "IPv4",
         "metadata": {"namespace": "default", "name": "hook-1", "labels": {"kubernetes.io/service-name": "hook"}},

@@ -1,4 +1,4 @@
-//! Whose certificates a webhook may show.
+//! Trust of webhook certificates.
 
 use std::sync::Arc;
 
@@ -9,7 +9,7 @@ use rustls::pki_types::{CertificateDer, ServerName, UnixTime};
 use rustls::server::ParsedCertificate;
 use rustls::{CertificateError, ClientConfig, DigitallySignedStruct, Error, RootCertStore, SignatureScheme};
 
-/// TLS that trusts the certificates in a bundle of PEM, and nothing else.
+/// TLS configuration that trusts only the certificates in a PEM bundle.
 pub(super) fn config(bundle: &[u8]) -> Result<Arc<ClientConfig>, String> {
     let certificates: Vec<CertificateDer<'static>> =
         CertificateDer::pem_slice_iter(bundle).collect::<Result<_, _>>().unwrap_or_default();
@@ -31,7 +31,8 @@ pub(super) fn config(bundle: &[u8]) -> Result<Arc<ClientConfig>, String> {
     Ok(Arc::new(config.with_no_client_auth()))
 }
 
-/// Verifies as usual, but takes a certificate that is itself in the bundle, as Go does: many webhooks sign their own.
+/// Like the default verifier, but also accepts a leaf certificate that is in the bundle, as Go does: many webhooks are
+/// self-signed.
 #[derive(Debug)]
 struct Verifier {
     inner: Arc<WebPkiServerVerifier>,

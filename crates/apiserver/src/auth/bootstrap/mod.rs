@@ -1,6 +1,6 @@
-//! The roles and bindings that every cluster has.
+//! Bootstrap RBAC policy: the default roles and bindings of every cluster.
 //!
-//! The roles are written down in two text files beside this one, in a notation with one rule per line.
+//! The roles are in two text files beside this one, one rule per line.
 
 use serde_json::{Map, Value, json};
 
@@ -11,13 +11,13 @@ use crate::registry::group_version;
 const CLUSTER_ROLES: &str = include_str!("cluster-roles.txt");
 const CONTROLLER_ROLES: &str = include_str!("controller-roles.txt");
 const GROUP: &str = "rbac.authorization.k8s.io";
-/// Read and write the events of both groups that serve them.
+/// Write access to events in both groups that serve them.
 const EVENTS: &str = "core events.k8s.io | events | create patch update";
 
-/// Kinds and names. Service accounts are in `kube-system`.
+/// Kinds and names of subjects. Service accounts are in `kube-system`.
 type Subjects = &'static [(&'static str, &'static str)];
 
-/// Role, and the subjects that it is bound to everywhere, under a binding of the same name.
+/// ClusterRole and subjects of the ClusterRoleBinding of the same name.
 const BINDINGS: &[(&str, Subjects)] = &[
     ("cluster-admin", &[("Group", "system:masters")]),
     ("system:basic-user", &[("Group", "system:authenticated")]),
@@ -34,7 +34,7 @@ const BINDINGS: &[(&str, Subjects)] = &[
     ("system:volume-scheduler", &[("User", "system:kube-scheduler")]),
 ];
 
-/// Roles in namespaces: namespace, name, rules.
+/// Namespaced roles: namespace, name, rules.
 const ROLES: &[(&str, &str, &[&str])] = &[
     ("kube-public", SIGNER, &["core | configmaps | read", "core | configmaps | update | cluster-info", EVENTS]),
     ("kube-system", READER, &["core | configmaps | read | extension-apiserver-authentication"]),
@@ -52,7 +52,7 @@ const LOCKING: &[&str] = &[
     "coordination.k8s.io | leasecandidates | create get list update watch",
 ];
 
-/// Bindings in namespaces: namespace, prefix of the name, role, subjects.
+/// RoleBindings: namespace, name prefix, role, subjects.
 #[rustfmt::skip]
 const ROLE_BINDINGS: &[(&str, &str, &str, Subjects)] = &[
     ("kube-public", "", SIGNER, &[("ServiceAccount", "bootstrap-signer")]),
@@ -71,11 +71,11 @@ const ROLE_BINDINGS: &[(&str, &str, &str, Subjects)] = &[
     ("kube-system", "", "system:controller:token-cleaner", &[("ServiceAccount", "token-cleaner")]),
 ];
 
-/// All objects, roles before bindings; those in a namespace need it to exist.
+/// All objects, roles before bindings; the namespaces must exist.
 pub(crate) fn objects() -> Vec<Value> {
     let mut objects = roles(CLUSTER_ROLES, "");
     objects.sort_by(|a, b| a["metadata"]["name"].as_str().cmp(&b["metadata"]["name"].as_str()));
-    // Each takes from the one before.
+    // Each aggregates the one before.
     for name in ["view", "edit", "admin"] {
         aggregate(&mut objects, name);
     }
@@ -102,7 +102,7 @@ pub(crate) fn objects() -> Vec<Value> {
     objects
 }
 
-/// Gives an aggregated role the rules of those that it selects, so that they hold from the start.
+/// Sets the rules of an aggregated ClusterRole from those that it selects, so that they apply from the start.
 fn aggregate(roles: &mut [Value], name: &str) {
     let label = format!("{GROUP}/aggregate-to-{name}");
     let mut rules: Vec<Value> = Vec::new();
@@ -121,7 +121,7 @@ fn aggregate(roles: &mut [Value], name: &str) {
 /// Namespaces that every cluster has.
 const NAMESPACES: [&str; 4] = ["default", "kube-system", "kube-public", "kube-node-lease"];
 
-/// Creates what every cluster has: namespaces, roles and bindings. What is there already stays as it is.
+/// Creates the default namespaces, roles and bindings. Existing objects are kept.
 pub(crate) async fn install(server: &Server) -> Result<()> {
     let namespaces =
         NAMESPACES.map(|name| json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": name}}));

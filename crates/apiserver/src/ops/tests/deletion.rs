@@ -25,11 +25,11 @@ async fn a_pod_on_a_node_has_time_to_end() {
     let meta = &deleted.object.value()["metadata"];
     assert_eq!(meta["deletionTimestamp"], "2030-01-01T00:00:20Z");
     assert_eq!((&meta["deletionGracePeriodSeconds"], &meta["generation"]), (&json!(20), &json!(2)));
-    // A longer period changes nothing, a shorter one does.
+    // A longer grace period has no effect, a shorter one does.
     assert_eq!(bench.delete(&target, grace(60)).await.unwrap().object.value()["metadata"], *meta);
     let shorter = bench.delete(&target, grace(5)).await.unwrap().object.value();
     assert_eq!(shorter["metadata"]["deletionTimestamp"], "2030-01-01T00:00:05Z");
-    // The node confirms that the pod has ended.
+    // The kubelet confirms that the pod has terminated.
     assert!(bench.delete(&target, grace(0)).await.unwrap().gone);
     assert_eq!(bench.get(&target).await.unwrap_err().code, 404);
 }
@@ -177,7 +177,7 @@ async fn a_pod_that_runs_is_marked_past_admission_as_a_deletion_would_mark_it() 
     let mark = async |name: &str, late: u64| {
         let target = bench.one("pods", Some("default"), name);
         let live = bench.server.get(&bench.caller, &target, &GetOptions::default()).await.unwrap();
-        let marked = bench.server.mark(&bench.caller, &target, &live.uid, live.revision - late, deletion);
+        let marked = bench.server.mark_terminating(&bench.caller, &target, &live.uid, live.revision - late, deletion);
         marked.await.unwrap().map(|object| (object.deleting, object.generation))
     };
     assert_eq!(mark("held", 0).await, None);
@@ -197,8 +197,8 @@ async fn a_pod_that_runs_is_marked_past_admission_as_a_deletion_would_mark_it() 
     let (target, status) = (bench.one("pods", Some("default"), "marked"), json!({"phase": "Running"}));
     let live = bench.server.get(&bench.caller, &target, &GetOptions::default()).await.unwrap();
     let outline = json!({"status": status});
-    let told = bench.server.put_status(&bench.caller, &target, &live.uid, live.revision, &status, &outline);
-    let told = told.await.unwrap();
-    assert_eq!((&told.value()["status"], &told.value()["spec"]), (&status, &texts[0]["spec"]));
-    assert_eq!(told.fields.get("status.phase"), Some("Running"));
+    let updated = bench.server.replace_status(&bench.caller, &target, &live.uid, live.revision, &status, &outline);
+    let updated = updated.await.unwrap();
+    assert_eq!((&updated.value()["status"], &updated.value()["spec"]), (&status, &texts[0]["spec"]));
+    assert_eq!(updated.fields.get("status.phase"), Some("Running"));
 }

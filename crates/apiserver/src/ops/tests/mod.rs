@@ -1,4 +1,4 @@
-//! What the verbs promise.
+//! Tests of the verbs.
 
 mod deletion;
 mod faults;
@@ -16,7 +16,7 @@ use crate::clock::Clock;
 use crate::error::Result;
 use crate::store::{Listing, Object};
 
-/// A server with the namespaces `default` and `other`, and short names for what tests do to it.
+/// A server with the namespaces `default` and `other`, and shorthands for requests.
 pub(crate) struct Bench {
     pub(crate) server: Server,
     pub(crate) caller: Caller,

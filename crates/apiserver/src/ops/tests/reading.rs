@@ -17,7 +17,7 @@ fn show(event: &WatchEvent) -> String {
     }
 }
 
-/// What a watch has sent so far.
+/// The events that a watch has sent so far.
 fn seen(stream: &mut WatchStream) -> Vec<String> {
     let mut seen = Vec::new();
     while let Some(Some(event)) = stream.next().now_or_never() {

@@ -317,14 +317,14 @@ async fn an_object_is_adjusted_past_admission_and_only_if_that_changes_it() {
     bench.pod("web", json!({})).await;
     let target = bench.one("pods", Some("default"), "web");
     let body = json!({"metadata": {"labels": {"a": "b"}}, "status": {"phase": "Running"}});
-    let object = bench.server.adjust(&bench.caller, &target, &body, None).await.unwrap();
+    let object = bench.server.merge_patch(&bench.caller, &target, &body, None).await.unwrap();
     assert_eq!((object.label("a"), object.fields.get("status.phase")), (Some("b"), Some("Running")));
-    let again = bench.server.adjust(&bench.caller, &target, &body, Some(object.revision)).await.unwrap();
+    let again = bench.server.merge_patch(&bench.caller, &target, &body, Some(object.revision)).await.unwrap();
     assert_eq!(again.revision, object.revision);
     let older = Some(object.revision - 1);
-    assert_eq!(bench.server.adjust(&bench.caller, &target, &body, older).await.unwrap_err().code, 409);
+    assert_eq!(bench.server.merge_patch(&bench.caller, &target, &body, older).await.unwrap_err().code, 409);
     let absent = bench.one("pods", Some("default"), "none");
-    assert_eq!(bench.server.adjust(&bench.caller, &absent, &body, None).await.unwrap_err().code, 404);
+    assert_eq!(bench.server.merge_patch(&bench.caller, &absent, &body, None).await.unwrap_err().code, 404);
 }
 
 #[tokio::test]
@@ -346,7 +346,7 @@ async fn a_pod_that_is_placed_is_what_a_binding_makes_of_it() {
     status["podIP"] = "10.0.0.7".into();
     let place = |revision: u64| {
         let (server, caller) = (&bench.server, &bench.caller);
-        server.place(caller, &target, (uid, revision), "n \"1\"", &status, json!({"status": {"podIP": "10.0.0.7"}}))
+        server.bind_pod(caller, &target, (uid, revision), "n \"1\"", &status, json!({"status": {"podIP": "10.0.0.7"}}))
     };
     assert!(place(revision - 1).await.unwrap().is_none(), "somebody else was faster");
     let object = place(revision).await.unwrap().unwrap();
@@ -355,9 +355,10 @@ async fn a_pod_that_is_placed_is_what_a_binding_makes_of_it() {
     assert_eq!(object.value()["spec"], bound["spec"]);
     assert_eq!(object.value()["status"], status);
     assert!(place(object.revision).await.unwrap().is_none(), "it is on a node");
-    let told = json!({"phase": "Running"});
-    let again = bench.server.put_status(&bench.caller, &target, uid, object.revision, &told, &json!({})).await.unwrap();
-    assert_eq!((&again.value()["status"], &again.value()["spec"]), (&told, &bound["spec"]));
+    let updated = json!({"phase": "Running"});
+    let again =
+        bench.server.replace_status(&bench.caller, &target, uid, object.revision, &updated, &json!({})).await.unwrap();
+    assert_eq!((&again.value()["status"], &again.value()["spec"]), (&updated, &bound["spec"]));
 }
 
 #[tokio::test]
@@ -367,7 +368,7 @@ async fn a_copy_is_like_its_pattern_but_for_what_is_its_own() {
         json!({"containers": [{"name": "c", "image": "i"}], "nodeSelector": {"a": "b"}, "restartPolicy": "Never"});
     let body = json!({"metadata": {"generateName": "web-", "labels": {"app": "web"}}, "spec": spec});
     let like = bench.create("pods", Some("default"), body).await.unwrap();
-    let pattern = Pattern::new(like.clone(), &["affinity"]);
+    let pattern = ObjectTemplate::new(like.clone(), &["affinity"]);
     let edit = |pod: &mut Value| {
         pod["spec"]["affinity"] = json!({"nodeAffinity": {}});
         pod["spec"]["nodeName"] = "n".into();

@@ -1,4 +1,4 @@
-//! CustomResourceDefinitions: what they make the server serve, and what their status says.
+//! CustomResourceDefinitions: the resources that they serve, and their status.
 
 mod status;
 mod validate;
@@ -18,15 +18,15 @@ pub use validate::{validate, warnings};
 pub const GROUP: &str = "apiextensions.k8s.io";
 /// Plural of CustomResourceDefinitions.
 pub const PLURAL: &str = "customresourcedefinitions";
-/// The finalizer that keeps a CRD until all its objects have gone.
+/// The finalizer that holds a CRD until all its objects are deleted.
 pub const CLEANUP: &str = "customresourcecleanup.apiextensions.k8s.io";
 
 /// Verbs of custom resources, in the order of discovery.
 const VERBS: &[&str] = &["delete", "deletecollection", "get", "list", "patch", "create", "update", "watch"];
-/// Those that are left when the CRD is being deleted.
+/// Verbs of a terminating CRD.
 const LAST_VERBS: &[&str] = &["delete", "deletecollection", "get", "list", "watch"];
 
-/// The resources that a CRD serves: none until its names are accepted.
+/// The resources that a CRD serves; none until its names are accepted.
 pub fn resources(crd: &Value) -> Vec<Resource> {
     if condition(crd, "Established").is_none_or(|condition| condition["status"] != "True") {
         return Vec::new();
@@ -35,12 +35,12 @@ pub fn resources(crd: &Value) -> Vec<Resource> {
     versions.filter(|version| version["served"] == true).map(|version| resource(crd, version)).collect()
 }
 
-/// Whether this is the resource of CRDs.
+/// Whether the resource is `customresourcedefinitions`.
 pub fn is_definitions(resource: &Resource) -> bool {
     &*resource.group == GROUP && &*resource.plural == PLURAL
 }
 
-/// Notes the storage version among those in which objects may be stored.
+/// Adds the storage version to `status.storedVersions`.
 pub fn prepare(crd: &mut Value) {
     let storage = storage_version(crd).to_owned();
     let mut stored = texts(&crd["status"]["storedVersions"]);
@@ -50,7 +50,7 @@ pub fn prepare(crd: &mut Value) {
     }
 }
 
-/// Says that a CRD is being deleted and keeps it until its objects have gone.
+/// Sets the Terminating condition and the cleanup finalizer of a CRD that is deleted.
 pub fn begin_deletion(crd: &mut Value, now: &str) {
     let mut finalizers = texts(&crd["metadata"]["finalizers"]);
     if !finalizers.iter().any(|one| one == CLEANUP) {
@@ -61,7 +61,7 @@ pub fn begin_deletion(crd: &mut Value, now: &str) {
     set_condition(crd, &Condition::new("Terminating", true, "InstanceDeletionPending", message), now);
 }
 
-/// The version in which objects are stored.
+/// The storage version.
 pub fn storage_version(crd: &Value) -> &str {
     let mut versions = crd["spec"]["versions"].as_array().into_iter().flatten();
     versions.find(|version| version["storage"] == true).map_or("", |version| text(&version["name"]))
@@ -106,7 +106,7 @@ fn declared(crd: &Value, version: &Value) -> Schema {
     schema
 }
 
-/// The schema with what every object has; a CRD can only restrict the name further.
+/// The schema plus `apiVersion`, `kind` and `metadata`; a CRD can only restrict the name further.
 fn with_metadata(mut schema: Schema) -> Schema {
     let declared = schema.properties.remove("metadata");
     let checks = declared.filter(|metadata| !metadata.schema().properties.is_empty());
@@ -121,7 +121,7 @@ fn with_metadata(mut schema: Schema) -> Schema {
 
 const OBJECT_META: &str = "io.k8s.apimachinery.pkg.apis.meta.v1.ObjectMeta";
 
-/// All fields of metadata, with the checks that a CRD adds to the name.
+/// All fields of metadata, with the CRD's restrictions of the name.
 fn with_object_meta(checks: &Schema) -> Child {
     let mut schema = crate::schema::definition(OBJECT_META).cloned().unwrap_or_default();
     schema.properties.extend(checks.properties.clone());
@@ -144,7 +144,7 @@ fn custom(crd: &Value, version: &Value, declared: Schema, terminating: bool) -> 
     }
 }
 
-/// The warning of a deprecated version: what the CRD says, or a newer version to use.
+/// The deprecation warning of a version: the CRD's own, or one that recommends a newer version.
 fn deprecation(crd: &Value, version: &Value) -> String {
     if let Some(text) = version["deprecationWarning"].as_str() {
         return text.to_owned();

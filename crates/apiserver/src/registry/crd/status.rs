@@ -1,4 +1,4 @@
-//! The status of a CRD: which of its names are accepted, and whether it is served.
+//! The status of a CRD: accepted names, and conditions.
 
 use std::collections::BTreeSet;
 
@@ -16,7 +16,7 @@ pub struct Condition<'a> {
 }
 
 impl<'a> Condition<'a> {
-    /// A condition that is true or false.
+    /// A condition with status True or False.
     pub fn new(kind: &'a str, holds: bool, reason: &'a str, message: impl Into<String>) -> Self {
         Self { kind, status: if holds { "True" } else { "False" }, reason, message: message.into() }
     }
@@ -31,7 +31,7 @@ fn holds(crd: &Value, kind: &str) -> bool {
     condition(crd, kind).is_some_and(|condition| condition["status"] == "True")
 }
 
-/// Sets a condition; the time of its transition changes only with its status.
+/// Sets a condition; `lastTransitionTime` changes only with its status.
 pub fn set_condition(crd: &mut Value, wanted: &Condition<'_>, now: &str) {
     let conditions = &mut crd["status"]["conditions"];
     if !conditions.is_array() {
@@ -54,7 +54,7 @@ pub fn set_condition(crd: &mut Value, wanted: &Condition<'_>, now: &str) {
     }
 }
 
-/// The CRD with its status brought up to date, given the other CRDs; nothing if it is up to date.
+/// The CRD with updated status, given the other CRDs; `None` if it is up to date.
 pub fn settle(crd: &Value, others: &[Value], now: &str) -> Option<Value> {
     let mut new = crd.clone();
     approve(&mut new, now);
@@ -68,13 +68,13 @@ pub fn settle(crd: &Value, others: &[Value], now: &str) -> Option<Value> {
     (new != *crd).then_some(new)
 }
 
-/// What the names of a group are already used for.
-struct Taken {
+/// Names of a group that other CRDs use.
+struct TakenNames {
     resources: BTreeSet<String>,
     kinds: BTreeSet<String>,
 }
 
-impl Taken {
+impl TakenNames {
     fn by(others: &[Value], crd: &Value) -> Self {
         let (group, name) = (&crd["spec"]["group"], &crd["metadata"]["name"]);
         let mut taken = Self { resources: BTreeSet::new(), kinds: BTreeSet::new() };
@@ -91,7 +91,7 @@ impl Taken {
 }
 
 fn accept_names(crd: &mut Value, others: &[Value], now: &str) {
-    let taken = Taken::by(others, crd);
+    let taken = TakenNames::by(others, crd);
     let wanted = crd["spec"]["names"].clone();
     let mut accepted = crd["status"]["acceptedNames"].clone();
     if !accepted.is_object() {
@@ -140,7 +140,7 @@ fn copy(from: &Value, to: &mut Value, key: &str) {
     }
 }
 
-/// Groups of Kubernetes itself say by an annotation that they were reviewed.
+/// CRDs in `*.k8s.io` groups need the annotation `api-approved.kubernetes.io`.
 fn approve(crd: &mut Value, now: &str) {
     let group = text(&crd["spec"]["group"]);
     if !["k8s.io", "kubernetes.io"].iter().any(|owner| group == *owner || group.ends_with(&format!(".{owner}"))) {

@@ -1,17 +1,17 @@
-//! What expressions ask about permissions: `authorizer.group('').resource('pods').check('get').allowed()`.
+//! The CEL authorizer library: `authorizer.group('').resource('pods').check('get').allowed()`.
 
 use std::rc::Rc;
 
 use super::value::{Fault, Outcome, Val};
 use crate::auth::{Attributes, Decision};
 
-/// Says who may do what.
+/// Authorizes requests for CEL expressions.
 pub trait Authorize {
-    /// Whether the caller, or this service account (its namespace and name), may do something.
+    /// Authorizes the caller, or this service account (namespace and name).
     fn decide(&self, account: Option<(&str, &str)>, attributes: &Attributes) -> Decision;
 }
 
-/// A question about permissions that is being put together, or its answer.
+/// An authorization check under construction, or its decision.
 #[derive(Clone)]
 pub(super) struct Access<'a> {
     authorizer: &'a dyn Authorize,
@@ -35,12 +35,12 @@ enum Step {
 }
 
 impl<'a> Access<'a> {
-    /// What every question starts from.
+    /// The variable `authorizer`.
     pub(super) fn root(authorizer: &'a dyn Authorize) -> Val<'a> {
         Val::Access(Rc::new(Self { authorizer, account: None, step: Step::Authorizer }))
     }
 
-    /// A question about a resource.
+    /// The variable `authorizer.requestResource`.
     pub(super) fn about(authorizer: &'a dyn Authorize, request: Attributes) -> Val<'a> {
         Val::Access(Rc::new(Self { authorizer, account: None, step: Step::Resource(request) }))
     }
@@ -59,7 +59,7 @@ impl<'a> Access<'a> {
         Ok(Val::Access(Rc::new(Self { step, ..self.clone() })))
     }
 
-    /// Calls one of the methods.
+    /// Calls a method.
     pub(super) fn call(&self, name: &str, args: &[Val<'a>]) -> Outcome<'a> {
         let mut texts = Vec::with_capacity(args.len());
         for arg in args {
@@ -92,7 +92,7 @@ impl<'a> Access<'a> {
                 } = text.clone();
                 self.then(Step::Resource(attributes))
             }
-            // Selectors narrow a question for authorizers that look at them; role-based ones do not.
+            // Selectors narrow a check for authorizers that support them; RBAC does not.
             (Step::Resource(so_far), "fieldSelector" | "labelSelector", [_]) => {
                 self.then(Step::Resource(so_far.clone()))
             }

@@ -1,4 +1,4 @@
-//! Rules of a CRD that is written: whether they can be evaluated, and what they would cost at worst.
+//! Validation of a CRD's rules: type checking, and estimated worst-case cost.
 
 use std::rc::Rc;
 
@@ -13,17 +13,17 @@ use crate::error::Cause;
 use crate::field::Path;
 use crate::golang;
 
-/// Most that one rule may cost at worst, for all values that it is about.
+/// Cost limit of one rule, over all values that it validates.
 const LIMIT: u64 = 10_000_000;
-/// Most that all rules of a schema may cost together.
+/// Cost limit of all rules of a schema together.
 const TOTAL_LIMIT: u64 = 100_000_000;
-/// How many of the most expensive rules are named.
+/// Maximum number of expensive rules to report.
 const NAMED: usize = 4;
-/// What types of values are named after; a real server gives it a number that nobody can rely on.
+/// Prefix of type names in errors; kube-apiserver appends an arbitrary number.
 const ROOT: &str = "selfType0";
 
-/// What is wrong with the rules of a structural schema that has these faults otherwise. Rules above a fault are not
-/// looked at, and rules of a schema that has not changed may cost more than new ones.
+/// Validates the rules of a structural schema with these other errors. Rules on or above an invalid node are skipped,
+/// and cost limits of an unchanged schema are not enforced.
 pub fn check(schema: &Value, path: &Path, unchanged: bool, faults: &[Cause]) -> Vec<Cause> {
     let faults = faults.iter().map(|fault| fault.field.clone()).collect();
     let mut walk = Walk { causes: Vec::new(), unchanged, faults, total: 0, expensive: Vec::new() };
@@ -56,20 +56,20 @@ fn too_much(what: &str, cost: u64, limit: u64) -> String {
 struct Walk {
     causes: Vec<Cause>,
     unchanged: bool,
-    /// Fields with other faults.
+    /// Field paths of other errors.
     faults: Vec<String>,
     total: u64,
     expensive: Vec<(Path, u64)>,
 }
 
-/// What holds around a node.
+/// Context of a node.
 struct Place<'a> {
     root: bool,
-    /// What is declared about its values, if that was needed for rules above.
+    /// Declaration of its values, if computed for rules above.
     decl: Option<Rc<Decl>>,
-    /// How many such values an object has at most, if that is limited.
+    /// Maximum number of such values in an object, if bounded.
     count: Option<u64>,
-    /// The outermost list whose items have no old ones.
+    /// The outermost list whose items cannot be correlated with old ones.
     fresh: Option<&'a Path>,
 }
 
@@ -91,7 +91,7 @@ impl Walk {
             self.node(additional, &path.child("additionalProperties"), &below(inner.clone()));
         }
         for (name, property) in schema["properties"].as_object().into_iter().flatten() {
-            let field = escape::apply(name).and_then(|name| decl.as_ref()?.field(&name));
+            let field = escape::escape(name).and_then(|name| decl.as_ref()?.field(&name));
             self.node(property, &path.child("properties").key(name), &below(field));
         }
         if let Some(items) = schema.get("items").filter(|items| items.is_object()) {
@@ -157,7 +157,7 @@ impl Walk {
             self.causes.push(Cause::forbidden(path, &too_much(what, cost, LIMIT)));
         }
         self.total = self.total.saturating_add(cost);
-        // What costs less than a hundredth is not worth to be named.
+        // Rules below a hundredth of the limit are not reported.
         if cost >= TOTAL_LIMIT / 100 {
             self.expensive.push((path.clone(), cost));
             self.expensive.sort_by_key(|(_, cost)| std::cmp::Reverse(*cost));
@@ -166,14 +166,14 @@ impl Walk {
     }
 }
 
-/// What a rule may refer to: the value, and the one before.
+/// The variables of a rule: `self` and `oldSelf`.
 fn names(decl: &Rc<Decl>, optional_old: bool) -> Names {
     let ty = decl.ty(ROOT);
     let old = if optional_old { Ty::optional(ty.clone()) } else { ty.clone() };
     Names(vec![("self".to_owned(), ty), ("oldSelf".to_owned(), old)])
 }
 
-/// An expression with its cost, or why it cannot be evaluated.
+/// Compiles an expression and estimates its cost.
 fn compile(text: &str, names: &Names, wanted: &Ty, decl: &Rc<Decl>) -> Result<(Checked, u64), String> {
     let message = matches!(wanted, Ty::Text);
     let checked = infer::check(text, names).map_err(|why| {
@@ -190,7 +190,7 @@ fn compile(text: &str, names: &Names, wanted: &Ty, decl: &Rc<Decl>) -> Result<(C
     Ok((checked, cost))
 }
 
-/// How many values there are at most below one of these; nothing if any number.
+/// Maximum number of children per value; `None` if unbounded.
 fn most(schema: &Value) -> Option<u64> {
     let limit = |key: &str| schema[key].as_i64().map(|limit| u64::try_from(limit).unwrap_or(0));
     match schema["type"].as_str() {
@@ -200,7 +200,7 @@ fn most(schema: &Value) -> Option<u64> {
     }
 }
 
-/// A rule as a real server shows it: as its own struct.
+/// A rule as kube-apiserver prints it: as a Go struct.
 fn shown(rule: &Value) -> String {
     let text = |key: &str| golang::json(&rule[key].as_str().unwrap_or_default().into());
     format!(
@@ -214,7 +214,7 @@ fn shown(rule: &Value) -> String {
     )
 }
 
-/// What is recorded about an expression.
+/// The recorded result of compiling an expression.
 #[cfg(test)]
 pub(super) fn compiled(schema: &Value, text: &str) -> String {
     let decl = Decl::of(schema, true).expect("the schema is one of objects");

@@ -1,20 +1,20 @@
-//! What calls cost when they run: the same units as on a real server, where they are the measure of limits.
+//! Runtime cost of calls, in the same units as kube-apiserver, whose limits use them.
 
 use super::value::{Key, Val};
 
-/// Cost of reading through text, per character.
+/// Cost of traversing a string, per character.
 const TRAVERSAL: f64 = 0.1;
-/// Cost of a regular expression, per character of it.
+/// Cost of a regular expression, per character of the pattern.
 const REGEX: f64 = 0.25;
 
-/// Cost of a list that an expression makes.
+/// Cost of creating a list.
 pub(super) const LIST: u64 = 10;
-/// Cost of a struct.
+/// Cost of creating a struct.
 pub(super) const STRUCT: u64 = 40;
-/// Cost of a map that an expression makes.
+/// Cost of creating a map.
 pub(super) const MAP: u64 = 30;
 
-/// The size that counts: of text, lists and maps; one for everything else.
+/// The size for cost purposes: of strings, lists and maps; 1 for everything else.
 pub(super) fn size(value: &Val<'_>) -> u64 {
     value.size().map_or(1, |size| size as u64)
 }
@@ -28,7 +28,7 @@ pub(super) fn call(function: &str, args: &[Val<'_>], result: Option<&Val<'_>>) -
     let size_of = |at: usize| args.get(at).map_or(1, size);
     let regex = |text: u64, pattern: u64| part(text + 1, TRAVERSAL) * part(pattern, REGEX);
     match function {
-        // So much that there can be two in an expression.
+        // High enough that the budget allows only two per expression.
         "check" if matches!(args.first(), Some(Val::Access(_))) => 350_000,
         "fieldSelector" | "labelSelector" => {
             LIST + part(size_of(1), TRAVERSAL) + part(size_of(1), 0.5) * (LIST + STRUCT)
@@ -79,7 +79,7 @@ pub(super) fn call(function: &str, args: &[Val<'_>], result: Option<&Val<'_>>) -
     }
 }
 
-/// Cost of comparing all items of a list with each other.
+/// Cost of comparing all pairs of items in a list.
 pub(super) fn self_compare(list: &Val<'_>) -> u64 {
     let items = list.items().unwrap_or_default();
     let text = matches!(items.first(), Some(Ok(Val::Text(_) | Val::Bytes(_))));
@@ -91,7 +91,7 @@ fn comparable_by_size(args: &[Val<'_>]) -> bool {
     matches!(args.first(), Some(Val::Text(_) | Val::Bytes(_)))
 }
 
-/// Addresses are compared up to the length of the prefix; text is parsed first.
+/// Addresses are compared up to the prefix length; strings are parsed first.
 fn contains_address(function: &str, args: &[Val<'_>]) -> u64 {
     const ADDRESS: u64 = 4;
     let parse = match args.get(1) {
@@ -102,7 +102,7 @@ fn contains_address(function: &str, args: &[Val<'_>]) -> u64 {
     part(ADDRESS + ADDRESS, TRAVERSAL) + mask + parse
 }
 
-/// Cost of looking at everything in a value.
+/// Cost of traversing a value.
 fn traversal(value: &Val<'_>) -> u64 {
     match value {
         Val::Text(text) => (text.len() as f64 * TRAVERSAL) as u64,

@@ -1,4 +1,4 @@
-//! What expressions may know of an object: its fields with their types, and how large they can get.
+//! CEL type declarations from schemas: fields with types and maximum sizes.
 
 use std::collections::BTreeMap;
 use std::rc::Rc;
@@ -8,38 +8,38 @@ use serde_json::Value;
 use super::escape;
 use super::types::Ty;
 
-/// Largest request, in bytes: nothing in an object is larger.
+/// Maximum request size in bytes: an upper bound of any value in an object.
 pub(super) const LARGEST: u64 = 3 * 1024 * 1024;
-/// Longest name of an object.
+/// Maximum length of an object name.
 const LONGEST_NAME: u64 = 253;
 
-/// What is declared about a value.
+/// Declaration of a value.
 #[derive(Debug)]
 pub(super) struct Decl {
     pub(super) shape: Shape,
-    /// Most items, entries or characters.
+    /// Maximum number of items, entries or characters.
     pub(super) most: u64,
-    /// Fewest bytes of JSON.
+    /// Minimum number of JSON bytes.
     pub(super) least: u64,
 }
 
-/// What a value is.
+/// Type of a declared value.
 #[derive(Debug)]
 pub(super) enum Shape {
     Plain(Ty),
     List(Rc<Decl>),
     Map(Rc<Decl>),
-    /// An object of which nothing is known.
+    /// An object without declared fields.
     Open,
     Object {
-        /// The name of the type, where it does not follow from the place.
+        /// The type name, if it is not derived from the path.
         name: Option<&'static str>,
         fields: BTreeMap<String, Rc<Decl>>,
     },
 }
 
 impl Decl {
-    /// A value without parts.
+    /// A value without fields or items.
     pub(super) fn plain(ty: Ty, most: u64, least: u64) -> Rc<Self> {
         Rc::new(Self { shape: Shape::Plain(ty), most, least })
     }
@@ -49,13 +49,13 @@ impl Decl {
         Self::fields(name, fields.into_iter().map(|(field, decl)| (field.to_owned(), decl)))
     }
 
-    /// The same with names of fields that are not known beforehand.
+    /// The same with dynamic field names.
     pub(super) fn fields(name: &'static str, fields: impl IntoIterator<Item = (String, Rc<Decl>)>) -> Rc<Self> {
         let fields = fields.into_iter().collect();
         Rc::new(Self { shape: Shape::Object { name: Some(name), fields }, most: 0, least: 2 })
     }
 
-    /// An object with any fields.
+    /// An object with arbitrary fields.
     pub(super) fn open() -> Rc<Self> {
         Rc::new(Self { shape: Shape::Open, most: 0, least: 2 })
     }
@@ -68,7 +68,7 @@ impl Decl {
         Rc::new(Self { shape: Shape::Map(of), most, least: 2 })
     }
 
-    /// What a structural schema declares; nothing if expressions cannot see such values. The root of an object, also of
+    /// The declaration of a structural schema; `None` if CEL cannot access such values. The root of an object, also of
     /// an embedded one, has a type and a name.
     pub(super) fn of(schema: &Value, root: bool) -> Option<Rc<Self>> {
         if schema["x-kubernetes-int-or-string"] == true {
@@ -112,7 +112,7 @@ impl Decl {
             if required(name) && property.get("default").is_none_or(Value::is_null) {
                 least += name.len() as u64 + decl.least + 4;
             }
-            if let Some(name) = escape::apply(name) {
+            if let Some(name) = escape::escape(name) {
                 fields.insert(name, decl);
             }
         }
@@ -128,7 +128,7 @@ impl Decl {
         Rc::new(Self { shape: Shape::Object { name: None, fields }, most: 0, least })
     }
 
-    /// The type of such values; those of objects are named by their place.
+    /// The type of such values; object types are named by their path.
     pub(super) fn ty(self: &Rc<Self>, name: &str) -> Ty {
         match &self.shape {
             Shape::Plain(ty) => ty.clone(),
@@ -139,19 +139,19 @@ impl Decl {
         }
     }
 
-    /// A field of an object. Words that CEL reserves are found as they are written.
+    /// A field of an object. Names that CEL reserves are unescaped.
     pub(super) fn field(&self, name: &str) -> Option<Rc<Decl>> {
         match &self.shape {
             Shape::Open => Some(Self::plain(Ty::Dyn, 0, 1)),
             Shape::Object { fields, .. } => {
-                let reserved = || fields.get(&escape::apply(name).filter(|_| escape::is_reserved(name))?);
+                let reserved = || fields.get(&escape::escape(name).filter(|_| escape::is_reserved(name))?);
                 fields.get(name).or_else(reserved).cloned()
             }
             _ => None,
         }
     }
 
-    /// The part of a value at the end of a path, as far as it is declared.
+    /// The declaration at the end of a path, if declared.
     pub(super) fn part(self: &Rc<Self>, path: &[Rc<str>]) -> Option<Rc<Decl>> {
         let mut current = self.clone();
         for step in path {
@@ -199,7 +199,7 @@ fn not_negative(number: i64) -> u64 {
     number.try_into().unwrap_or(0)
 }
 
-/// The most bytes that so many characters take.
+/// Maximum bytes of this many characters.
 fn characters(number: i64) -> u64 {
     not_negative(number).saturating_mul(4)
 }

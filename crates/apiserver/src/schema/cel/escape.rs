@@ -1,4 +1,4 @@
-//! Names of fields as expressions write them: what CEL reserves or cannot read is escaped.
+//! Escaping of field names in CEL: reserved words and characters that identifiers cannot have.
 
 const RESERVED: &[&str] = &[
     "true",
@@ -31,8 +31,8 @@ pub(super) fn is_reserved(name: &str) -> bool {
     RESERVED.contains(&name)
 }
 
-/// The name in an expression; nothing for a name that expressions cannot have.
-pub(super) fn apply(name: &str) -> Option<String> {
+/// Escapes a field name; `None` if it cannot be escaped.
+pub(super) fn escape(name: &str) -> Option<String> {
     if RESERVED.contains(&name) {
         return Some(format!("__{name}__"));
     }
@@ -57,8 +57,8 @@ pub(super) fn apply(name: &str) -> Option<String> {
     Some(out)
 }
 
-/// The field that an expression means; nothing if it can mean none.
-pub(super) fn undo(name: &str) -> Option<String> {
+/// Unescapes an identifier; `None` if it is no field name.
+pub(super) fn unescape(name: &str) -> Option<String> {
     if let Some(word) = name.strip_prefix("__").and_then(|name| name.strip_suffix("__"))
         && RESERVED.contains(&word)
     {
@@ -97,10 +97,10 @@ mod tests {
             ("a__b", "a__underscores__b"),
             ("_x", "_x"),
         ] {
-            assert_eq!(apply(name).as_deref(), Some(escaped));
-            assert_eq!(undo(escaped).as_deref(), Some(name));
+            assert_eq!(escape(name).as_deref(), Some(escaped));
+            assert_eq!(unescape(escaped).as_deref(), Some(name));
         }
-        assert_eq!(apply("a b"), None);
-        assert_eq!(apply("1a"), None);
+        assert_eq!(escape("a b"), None);
+        assert_eq!(escape("1a"), None);
     }
 }

@@ -1,4 +1,4 @@
-//! Evaluates expressions and counts what they cost, step by step as a real server does.
+//! Evaluates expressions and tracks their cost, step by step as kube-apiserver does.
 
 use std::collections::BTreeMap;
 use std::rc::Rc;
@@ -12,17 +12,17 @@ use super::form::{dotted, folded, is_constant, is_path};
 use super::value::{Fault, Key, Outcome, Val};
 use super::{cost, functions, operators};
 
-/// Most that one expression may cost.
+/// Cost limit of one expression.
 pub(super) const LIMIT: u64 = 1_000_000;
 
-/// Variables and the cost so far.
+/// Variables, and the cost so far.
 pub(super) struct Scope<'a> {
     pub(super) variables: Vec<(String, Outcome<'a>)>,
-    /// What was spent.
+    /// Cost so far.
     pub(super) cost: u64,
 }
 
-/// Functions whose name has a dot: the part before it is no variable.
+/// Qualified function names: the part before the dot is no variable.
 const NAMESPACES: &[&str] =
     &["optional", "math", "sets", "ip", "format", "jsonpatch", "lists", "strings", "base64", "cel"];
 impl<'a> Scope<'a> {
@@ -79,7 +79,7 @@ impl<'a> Scope<'a> {
     }
 
     fn select(&mut self, select: &SelectExpr) -> Outcome<'a> {
-        // A name with dots can be a type.
+        // A qualified name can be a type.
         if let Some(name) =
             dotted(&select.operand).filter(|name| self.variable(name.split('.').next().unwrap_or("")).is_none())
         {
@@ -88,7 +88,7 @@ impl<'a> Scope<'a> {
                 return Ok(Val::Type(name.into()));
             }
         }
-        // One variable has a name with a dot.
+        // One variable has a qualified name.
         if let Expr::Ident(name) = &select.operand.expr
             && name == "authorizer"
             && let Some(value) = self.variable(&format!("{name}.{}", select.field)).cloned()
@@ -106,7 +106,7 @@ impl<'a> Scope<'a> {
         };
         if select.test {
             return match operand {
-                Val::Map(_) | Val::Object(..) | Val::Named(_) | Val::Made(..) => {
+                Val::Map(_) | Val::Object(..) | Val::Named(_) | Val::Constructed(..) => {
                     Ok(Val::Bool(operand.get(&key).is_some()))
                 }
                 _ => Err(Fault::Overload),
@@ -116,10 +116,10 @@ impl<'a> Scope<'a> {
         match (&operand, operand.get(&key)) {
             (_, Some(value)) if optional => Ok(Val::Optional(Some(Rc::new(value?)))),
             (_, Some(value)) => value,
-            (Val::Map(_) | Val::Object(..) | Val::Named(_) | Val::Made(..), None) if optional => {
+            (Val::Map(_) | Val::Object(..) | Val::Named(_) | Val::Constructed(..), None) if optional => {
                 Ok(Val::Optional(None))
             }
-            (Val::Map(_) | Val::Object(..) | Val::Named(_) | Val::Made(..), None) => {
+            (Val::Map(_) | Val::Object(..) | Val::Named(_) | Val::Constructed(..), None) => {
                 Fault::other(format!("no such key: {}", select.field))
             }
             _ => Err(Fault::Overload),
@@ -167,7 +167,7 @@ impl<'a> Scope<'a> {
             fields.insert(field.field.as_str().into(), value);
         }
         self.spend(cost::STRUCT)?;
-        Ok(Val::Made(made.type_name.as_str().into(), Rc::new(fields)))
+        Ok(Val::Constructed(made.type_name.as_str().into(), Rc::new(fields)))
     }
 
     fn call(&mut self, call: &CallExpr) -> Outcome<'a> {
@@ -217,7 +217,7 @@ impl<'a> Scope<'a> {
                 }
             }
         }
-        // One or two arguments are all evaluated before a fault counts, more only up to it.
+        // With one or two arguments all are evaluated before an error is returned; with more, evaluation stops at it.
         let (mut fault, all) = (None, call.args.len() + args.len() <= 2);
         for arg in &call.args {
             match self.eval(arg) {
@@ -243,7 +243,7 @@ impl<'a> Scope<'a> {
         outcome
     }
 
-    /// What a path starts from: anything but a variable or another path makes it cost one more.
+    /// The operand of a selection: anything but a variable or another selection costs one more.
     fn base(&mut self, operand: &IdedExpr) -> Outcome<'a> {
         let value = self.eval(operand)?;
         if !is_path(operand) {
@@ -252,7 +252,7 @@ impl<'a> Scope<'a> {
         Ok(value)
     }
 
-    /// A path inside of another step, which pays for its variable.
+    /// A selection inside of another step, which pays for its variable.
     fn inner_path(&mut self, expression: &IdedExpr) -> Outcome<'a> {
         let value = self.eval(expression);
         if is_path(expression) {
@@ -261,12 +261,12 @@ impl<'a> Scope<'a> {
         value
     }
 
-    /// `a && b`: false if one is false, whatever becomes of the other.
+    /// `a && b`: false if either is false, even if the other fails.
     fn all(&mut self, terms: &[IdedExpr]) -> Outcome<'a> {
         self.logic(terms, false)
     }
 
-    /// `a || b`: true if one is true, whatever becomes of the other.
+    /// `a || b`: true if either is true, even if the other fails.
     fn any(&mut self, terms: &[IdedExpr]) -> Outcome<'a> {
         self.logic(terms, true)
     }
@@ -327,7 +327,7 @@ impl<'a> Scope<'a> {
         }
     }
 
-    /// What `all`, `exists`, `map` and `filter` stand for: a loop with an accumulator.
+    /// A comprehension, to which `all`, `exists`, `map` and `filter` expand: a loop with an accumulator.
     fn fold(&mut self, fold: &ComprehensionExpr) -> Outcome<'a> {
         let range = self.eval(&fold.iter_range)?;
         let items = match (range.items(), range.keys()) {
@@ -371,7 +371,7 @@ impl PartialEq for Val<'_> {
     }
 }
 
-/// A value that was found; absence is no fault here.
+/// The value; an absent value is no error here.
 fn present<'a>(outcome: Outcome<'a>) -> Option<Val<'a>> {
     outcome.ok()
 }

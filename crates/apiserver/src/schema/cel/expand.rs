@@ -1,4 +1,4 @@
-//! What macros stand for: loops with an accumulator, conditions, and names for values.
+//! Macro expansion: into comprehensions, conditionals and bindings.
 
 use kube_cel::cel::IdedExpr;
 use kube_cel::cel::common::ast::{
@@ -7,23 +7,23 @@ use kube_cel::cel::common::ast::{
 
 use super::source::Source;
 
-/// The accumulator of a loop.
+/// The accumulator of a comprehension.
 pub(super) const RESULT: &str = "@result";
-/// The variable of a loop that is none.
+/// The unused loop variable of a binding.
 pub(super) const UNUSED: &str = "#unused";
 
-/// Makes the parts of an expression that stand where the macro stands.
-struct Made<'a> {
+/// Builds the nodes of an expansion, at the position of the macro.
+struct NodeBuilder<'a> {
     source: &'a mut Source,
     at: u32,
 }
 
-impl Made<'_> {
+impl NodeBuilder<'_> {
     fn node(&mut self, expr: Expr) -> IdedExpr {
         IdedExpr { id: self.source.place(self.at), expr }
     }
 
-    fn truth(&mut self, value: bool) -> IdedExpr {
+    fn bool_literal(&mut self, value: bool) -> IdedExpr {
         self.node(Expr::Literal(LiteralValue::Boolean(value.into())))
     }
 
@@ -58,7 +58,7 @@ impl Made<'_> {
         }
     }
 
-    /// The parts of a loop: how it starts, while what it goes on, one step, and what comes out.
+    /// The parts of a comprehension: accumulator init, loop condition, loop step, result.
     fn parts(&mut self, name: &str, mut args: Vec<IdedExpr>) -> Option<[IdedExpr; 4]> {
         let body = args.pop()?;
         let filter = args.pop();
@@ -66,26 +66,26 @@ impl Made<'_> {
             "all" => {
                 let (seen, result) = (self.name(RESULT), self.name(RESULT));
                 let go_on = self.call("@not_strictly_false", vec![seen]);
-                [self.truth(true), go_on, self.call("_&&_", vec![result, body]), self.name(RESULT)]
+                [self.bool_literal(true), go_on, self.call("_&&_", vec![result, body]), self.name(RESULT)]
             }
             "exists" => {
                 let (seen, result) = (self.name(RESULT), self.name(RESULT));
                 let not = self.call("!_", vec![seen]);
                 let go_on = self.call("@not_strictly_false", vec![not]);
-                [self.truth(false), go_on, self.call("_||_", vec![result, body]), self.name(RESULT)]
+                [self.bool_literal(false), go_on, self.call("_||_", vec![result, body]), self.name(RESULT)]
             }
             "exists_one" | "existsOne" => {
                 let (result, one) = (self.name(RESULT), self.number(1));
                 let more = self.call("_+_", vec![result, one]);
                 let step = self.only_if(Some(body), more);
                 let (result, one) = (self.name(RESULT), self.number(1));
-                [self.number(0), self.truth(true), step, self.call("_==_", vec![result, one])]
+                [self.number(0), self.bool_literal(true), step, self.call("_==_", vec![result, one])]
             }
             _ => {
                 let (result, item) = (self.name(RESULT), self.list(vec![body]));
                 let more = self.call("_+_", vec![result, item]);
                 let step = self.only_if(filter, more);
-                [self.list(Vec::new()), self.truth(true), step, self.name(RESULT)]
+                [self.list(Vec::new()), self.bool_literal(true), step, self.name(RESULT)]
             }
         })
     }
@@ -104,9 +104,9 @@ impl Made<'_> {
         })))
     }
 
-    /// A name for a value within an expression: a loop that never runs.
+    /// A binding of a name to a value: a comprehension that never iterates.
     fn bound(&mut self, name: &str, value: IdedExpr, result: IdedExpr) -> IdedExpr {
-        let (iter_range, loop_cond, loop_step) = (self.list(Vec::new()), self.truth(false), self.name(name));
+        let (iter_range, loop_cond, loop_step) = (self.list(Vec::new()), self.bool_literal(false), self.name(name));
         self.node(Expr::Comprehension(Box::new(ComprehensionExpr {
             iter_range,
             iter_var: UNUSED.to_owned(),
@@ -120,7 +120,7 @@ impl Made<'_> {
     }
 }
 
-/// `target.all(variable, …)` and its kin with one variable, as a loop.
+/// Expands `target.all(variable, …)` and other macros with one variable.
 pub(super) fn fold(
     source: &mut Source,
     at: u32,
@@ -129,16 +129,16 @@ pub(super) fn fold(
     variable: &str,
     mut args: Vec<IdedExpr>,
 ) -> IdedExpr {
-    let mut made = Made { source, at };
+    let mut builder = NodeBuilder { source, at };
     let first = args.remove(0);
     if name == "filter" {
         args.push(first);
     }
-    let parts = made.parts(name, args).expect("a macro has a body");
-    made.fold(target, (variable.to_owned(), None), parts)
+    let parts = builder.parts(name, args).expect("a macro has a body");
+    builder.fold(target, (variable.to_owned(), None), parts)
 }
 
-/// The expression without macros: also those are loops and conditions then that the evaluator takes as they are.
+/// The expression with all macros expanded, also those that the evaluator handles itself.
 pub(super) fn expand(expression: IdedExpr, source: &mut Source) -> IdedExpr {
     let IdedExpr { id, expr } = expression;
     let mut inner = |expression: IdedExpr| expand(expression, source);
@@ -159,13 +159,13 @@ pub(super) fn expand(expression: IdedExpr, source: &mut Source) -> IdedExpr {
             }
             Expr::Map(map)
         }
-        Expr::Struct(mut made) => {
-            for entry in &mut made.entries {
+        Expr::Struct(mut builder) => {
+            for entry in &mut builder.entries {
                 if let EntryExpr::StructField(field) = &mut entry.expr {
                     field.value = inner(std::mem::take(&mut field.value));
                 }
             }
-            Expr::Struct(made)
+            Expr::Struct(builder)
         }
         Expr::Comprehension(mut fold) => {
             for part in [&mut fold.iter_range, &mut fold.accu_init, &mut fold.loop_step] {
@@ -179,7 +179,7 @@ pub(super) fn expand(expression: IdedExpr, source: &mut Source) -> IdedExpr {
             match target {
                 Some(target) if is_macro(&func_name, &args) => {
                     let at = source.at(id);
-                    return method(&mut Made { source, at }, target, &func_name, args);
+                    return method(&mut NodeBuilder { source, at }, target, &func_name, args);
                 }
                 target => Expr::Call(CallExpr { func_name, target: target.map(Box::new), args }),
             }
@@ -199,7 +199,7 @@ fn is_macro(name: &str, args: &[IdedExpr]) -> bool {
     }
 }
 
-fn method(made: &mut Made<'_>, target: IdedExpr, name: &str, mut args: Vec<IdedExpr>) -> IdedExpr {
+fn method(builder: &mut NodeBuilder<'_>, target: IdedExpr, name: &str, mut args: Vec<IdedExpr>) -> IdedExpr {
     let mut variable = || match args.remove(0).expr {
         Expr::Ident(name) => name,
         _ => String::new(),
@@ -208,42 +208,42 @@ fn method(made: &mut Made<'_>, target: IdedExpr, name: &str, mut args: Vec<IdedE
         "optMap" | "optFlatMap" => {
             let variable = variable();
             let body = args.remove(0);
-            let present = made.method(target.clone(), "hasValue", Vec::new());
-            let value = made.method(target, "value", Vec::new());
-            let bound = made.bound(&variable, value, body);
-            let some = if name == "optMap" { made.call("optional.of", vec![bound]) } else { bound };
-            let none = made.call("optional.none", Vec::new());
-            made.call("_?_:_", vec![present, some, none])
+            let present = builder.method(target.clone(), "hasValue", Vec::new());
+            let value = builder.method(target, "value", Vec::new());
+            let bound = builder.bound(&variable, value, body);
+            let some = if name == "optMap" { builder.call("optional.of", vec![bound]) } else { bound };
+            let none = builder.call("optional.none", Vec::new());
+            builder.call("_?_:_", vec![present, some, none])
         }
         "sortBy" => {
             const INPUT: &str = "@__sortBy_input__";
             let variable = variable();
-            let range = made.name(INPUT);
-            let parts = made.parts("map", args).expect("a macro has a body");
-            let keys = made.fold(range, (variable, None), parts);
-            let input = made.name(INPUT);
-            let sorted = made.method(input, "@sortByAssociatedKeys", vec![keys]);
-            made.bound(INPUT, target, sorted)
+            let range = builder.name(INPUT);
+            let parts = builder.parts("map", args).expect("a macro has a body");
+            let keys = builder.fold(range, (variable, None), parts);
+            let input = builder.name(INPUT);
+            let sorted = builder.method(input, "@sortByAssociatedKeys", vec![keys]);
+            builder.bound(INPUT, target, sorted)
         }
         "transformMap" | "transformMapEntry" => {
             let (one, two) = (variable(), variable());
             let body = args.pop().expect("a macro has a body");
             let filter = args.pop();
-            let mut insert = vec![made.name(RESULT)];
+            let mut insert = vec![builder.name(RESULT)];
             if name == "transformMap" {
-                insert.push(made.name(&one));
+                insert.push(builder.name(&one));
             }
             insert.push(body);
-            let more = made.call("cel.@mapInsert", insert);
-            let step = made.only_if(filter, more);
-            let empty = made.node(Expr::Map(MapExpr { entries: Vec::new() }));
-            let parts = [empty, made.truth(true), step, made.name(RESULT)];
-            made.fold(target, (one, Some(two)), parts)
+            let more = builder.call("cel.@mapInsert", insert);
+            let step = builder.only_if(filter, more);
+            let empty = builder.node(Expr::Map(MapExpr { entries: Vec::new() }));
+            let parts = [empty, builder.bool_literal(true), step, builder.name(RESULT)];
+            builder.fold(target, (one, Some(two)), parts)
         }
         _ => {
             let (one, two) = (variable(), variable());
-            let parts = made.parts(name, args).expect("a macro has a body");
-            made.fold(target, (one, Some(two)), parts)
+            let parts = builder.parts(name, args).expect("a macro has a body");
+            builder.fold(target, (one, Some(two)), parts)
         }
     }
 }

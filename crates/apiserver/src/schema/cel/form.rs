@@ -1,13 +1,13 @@
-//! What can be said about an expression before it runs.
+//! Static analysis of expressions.
 
 use kube_cel::cel::IdedExpr;
 use kube_cel::cel::common::ast::{CallExpr, EntryExpr, Expr};
 
-/// Conversions: of constants, they are made once and cost nothing.
+/// Conversions: on constants they are folded and cost nothing.
 const CONVERSIONS: &[&str] =
     &["bool", "bytes", "double", "duration", "dyn", "int", "string", "timestamp", "type", "uint"];
 
-/// Whether the value of an expression is known before it runs.
+/// Whether an expression is constant.
 pub(super) fn is_constant(expression: &IdedExpr) -> bool {
     match &expression.expr {
         Expr::Literal(_) => true,
@@ -21,7 +21,7 @@ pub(super) fn is_constant(expression: &IdedExpr) -> bool {
     }
 }
 
-/// Whether a call is made once and for all: a conversion of a constant, or a look into a list of constants.
+/// Whether a call is constant-folded: a conversion of a constant, or `in` a list of constants.
 pub(super) fn folded(call: &CallExpr) -> bool {
     match (call.func_name.as_str(), call.args.as_slice()) {
         ("@in", [_, list]) => matches!(list.expr, Expr::List(_)) && is_constant(list),
@@ -29,7 +29,7 @@ pub(super) fn folded(call: &CallExpr) -> bool {
     }
 }
 
-/// Whether an expression is a variable, or fields and items of one.
+/// Whether an expression is a variable, or a selection or index of one.
 pub(super) fn is_path(expression: &IdedExpr) -> bool {
     match &expression.expr {
         Expr::Ident(_) => true,
@@ -39,7 +39,7 @@ pub(super) fn is_path(expression: &IdedExpr) -> bool {
     }
 }
 
-/// `a.b.c`, if that is what the expression is.
+/// `a.b.c`, if the expression is a chain of selections.
 pub(super) fn dotted(expression: &IdedExpr) -> Option<String> {
     match &expression.expr {
         Expr::Ident(name) => Some(name.clone()),

@@ -1,4 +1,4 @@
-//! Functions that expressions call: the standard ones are here, those of Kubernetes' libraries come from kube-cel.
+//! Functions of expressions: the standard ones; those of Kubernetes' libraries come from kube-cel.
 
 use std::collections::{BTreeMap, HashMap};
 use std::rc::Rc;
@@ -16,7 +16,7 @@ use crate::golang;
 use crate::schema::format;
 
 thread_local! {
-    /// All functions of Kubernetes' libraries. A context cannot be shared between threads.
+    /// All functions of Kubernetes' libraries. Thread-local, as a context is not Sync.
     static LIBRARIES: Context<'static> = Context::default().with_all();
 }
 
@@ -27,13 +27,13 @@ pub(super) fn call<'a>(function: &str, method: bool, args: &[Val<'a>]) -> Outcom
     }
     let outcome = library(function, method, args)?;
     Ok(match (function, outcome) {
-        // The library returns the format itself.
+        // kube-cel returns the format itself.
         ("format.named", format @ Val::Foreign(_)) => Val::Optional(Some(Rc::new(format))),
         (_, outcome) => outcome,
     })
 }
 
-/// The standard functions; nothing if it is not one of them.
+/// Calls a standard function; `None` if it is not one.
 fn standard<'a>(function: &str, args: &[Val<'a>]) -> Option<Outcome<'a>> {
     let outcome = match (function, args) {
         ("size", [value]) => match value {
@@ -98,7 +98,7 @@ fn standard<'a>(function: &str, args: &[Val<'a>]) -> Option<Outcome<'a>> {
     Some(outcome)
 }
 
-/// Text that cannot be read as a value of another type.
+/// The error for a string that cannot be converted.
 fn conversion<T>(wanted: &str) -> Result<T, Fault> {
     Fault::other(format!("type conversion error from 'string' to '{wanted}'"))
 }
@@ -173,7 +173,7 @@ fn to_double<'a>(value: &Val<'a>) -> Outcome<'a> {
     }
 }
 
-/// Text of a value; values of libraries know their own.
+/// Converts a value to a string; library types have their own format.
 fn to_text<'a>(value: &Val<'a>) -> Option<Outcome<'a>> {
     Some(Ok(match value {
         Val::Text(text) => Val::Text(text.clone()),
@@ -217,7 +217,7 @@ fn time_part<'a>(name: &str, time: Timestamp, zone: &[Val<'a>]) -> Outcome<'a> {
     }))
 }
 
-/// A zone by name, or by offset: `+02:00`.
+/// A time zone by name or offset: `+02:00`.
 fn time_zone(text: &str) -> Option<TimeZone> {
     if let Some((hours, minutes)) = text.split_once(':') {
         let negative = hours.starts_with('-');
@@ -228,7 +228,7 @@ fn time_zone(text: &str) -> Option<TimeZone> {
     TimeZone::get(text).ok()
 }
 
-/// Calls a function of kube-cel: its arguments are bound to variables, as it takes expressions.
+/// Calls a function of kube-cel: its arguments are bound to variables, as it evaluates expressions.
 fn library<'a>(function: &str, method: bool, args: &[Val<'a>]) -> Outcome<'a> {
     let mut values = Vec::with_capacity(args.len());
     for value in args {
@@ -285,13 +285,13 @@ fn to_cel(value: &Val<'_>) -> Result<cel::Value, Fault> {
         }
         Val::Foreign(value) => value.clone(),
         Val::Type(name) => cel::Value::String(Arc::new(name.to_string())),
-        Val::Optional(_) | Val::Unknown(_) | Val::Named(_) | Val::Access(_) | Val::Made(..) => {
+        Val::Optional(_) | Val::Unknown(_) | Val::Named(_) | Val::Access(_) | Val::Constructed(..) => {
             return Err(Fault::Overload);
         }
     })
 }
 
-/// A duration or a time: the library makes its own from text.
+/// A duration or timestamp, parsed by the library.
 fn parsed(function: &str, text: String) -> Result<cel::Value, Fault> {
     LIBRARIES.with(|libraries| {
         let mut scope = libraries.new_inner_scope();

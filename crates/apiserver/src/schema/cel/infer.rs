@@ -1,4 +1,4 @@
-//! Finds the types of an expression's parts, and what does not fit, in the words of a real server.
+//! Type checker: infers the types of an expression, with errors worded as by kube-apiserver.
 
 use std::collections::HashMap;
 
@@ -13,34 +13,34 @@ use super::form::dotted;
 use super::parse::parse;
 use super::signatures;
 use super::source::Source;
-use super::types::{Found, Ty};
+use super::types::{Substitutions, Ty};
 
-/// Most mistakes that are reported.
+/// Maximum number of reported errors.
 const MOST: usize = 100;
 
-/// What expressions may refer to.
+/// The variables in scope.
 #[derive(Clone, Default)]
 pub(super) struct Names(pub(super) Vec<(String, Ty)>);
 
-/// An expression without mistakes.
+/// A type-checked expression.
 pub(super) struct Checked {
-    /// Without macros.
+    /// With macros expanded.
     pub(super) expression: IdedExpr,
-    /// By the number of the part.
+    /// Types by node ID.
     types: Vec<Ty>,
-    /// Which overloads a call can mean.
+    /// Candidate overloads of each call.
     overloads: HashMap<u64, Vec<&'static str>>,
-    /// The variables that it refers to.
+    /// The variables that it references.
     pub(super) refers: Vec<String>,
 }
 
 impl Checked {
-    /// The type of a part.
+    /// The type of a node.
     pub(super) fn ty(&self, id: u64) -> &Ty {
         usize::try_from(id).ok().and_then(|id| self.types.get(id)).unwrap_or(&Ty::Dyn)
     }
 
-    /// The type of the whole.
+    /// The result type.
     pub(super) fn result(&self) -> &Ty {
         self.ty(self.expression.id)
     }
@@ -54,7 +54,7 @@ impl Checked {
     }
 }
 
-/// Reads an expression and finds its types, or says what is wrong with it.
+/// Parses and type-checks an expression.
 pub(super) fn check(text: &str, names: &Names) -> Result<Checked, String> {
     let (expression, mut source) = parse(text)?;
     let expression = expand(expression, &mut source);
@@ -62,7 +62,7 @@ pub(super) fn check(text: &str, names: &Names) -> Result<Checked, String> {
     let mut checker = Checker {
         names,
         locals: Vec::new(),
-        found: Found::default(),
+        found: Substitutions::default(),
         types,
         overloads: HashMap::new(),
         refers: Vec::new(),
@@ -73,7 +73,7 @@ pub(super) fn check(text: &str, names: &Names) -> Result<Checked, String> {
     let types: Vec<Ty> = types.iter().map(|ty| found.resolved(ty, true)).collect();
     let checked = Checked { expression, types, overloads, refers };
     if errors.is_empty() {
-        errors = super::literals::mistakes(&checked);
+        errors = super::literals::literal_errors(&checked);
     }
     if errors.is_empty() { Ok(checked) } else { Err(report(&source, errors)) }
 }
@@ -91,7 +91,7 @@ fn report(source: &Source, mut errors: Vec<(u64, String)>) -> String {
 struct Checker<'a> {
     names: &'a Names,
     locals: Vec<(String, Ty)>,
-    found: Found,
+    found: Substitutions,
     types: Vec<Ty>,
     overloads: HashMap<u64, Vec<&'static str>>,
     refers: Vec<String>,
@@ -104,7 +104,7 @@ impl Checker<'_> {
     }
 
     fn set(&mut self, id: u64, ty: Ty) {
-        let at = usize::try_from(id).expect("parts are numbered from one");
+        let at = usize::try_from(id).expect("node IDs start at 1");
         if at >= self.types.len() {
             self.types.resize(at + 1, Ty::Dyn);
         }
@@ -148,7 +148,7 @@ impl Checker<'_> {
         self.set(id, ty);
     }
 
-    /// An object that the expression makes: policies that change objects may make some.
+    /// An object construction, which mutating admission policies use.
     fn structure(&mut self, id: u64, made: &StructExpr) -> Ty {
         let root = made.type_name.split('.').next().unwrap_or_default();
         let decl = match self.names.0.iter().find(|(known, _)| known == root) {
@@ -210,7 +210,7 @@ impl Checker<'_> {
         declared_type(name).map(|ty| Ty::Type(Some(std::rc::Rc::new(ty))))
     }
 
-    /// A type whose name has dots. Fields of variables are no such names.
+    /// A qualified type name. Selections on variables are not type names.
     fn qualified(&mut self, name: &str) -> Option<Ty> {
         let first = name.split('.').next().unwrap_or_default();
         if self.locals.iter().any(|(known, _)| known == first) {
@@ -257,7 +257,7 @@ impl Checker<'_> {
         let Some(target) = call.target.as_deref() else { return self.resolve(id, name, None, &call.args) };
         if let Some(prefix) = dotted(target) {
             let qualified = format!("{}.{name}", prefix.trim_start_matches('.'));
-            // One function is there only for those who make patches.
+            // `jsonpatch.escapeKey` exists only where patches are created.
             let makes = qualified != "jsonpatch.escapeKey" || self.names.0.iter().any(|(name, _)| name == "JSONPatch");
             if makes && signatures::with(&qualified, |_| ()).is_some() {
                 return self.resolve(id, &qualified, None, &call.args);
@@ -267,7 +267,7 @@ impl Checker<'_> {
         self.resolve(id, name, Some(target), &call.args)
     }
 
-    /// Which overloads of a function fit, and what they give.
+    /// Resolves the overloads of a call, and its result type.
     fn resolve(&mut self, id: u64, name: &str, target: Option<&IdedExpr>, args: &[IdedExpr]) -> Ty {
         let types: Vec<Ty> = target.into_iter().chain(args).map(|arg| self.ty(arg)).collect();
         if name == "_&&_" || name == "_||_" {
@@ -335,7 +335,7 @@ impl Checker<'_> {
         self.error(id, format!("expected type '{expected}' but found '{actual}'"));
     }
 
-    /// The type within an optional element, which must be optional.
+    /// The inner type of an optional element, which must be optional.
     fn optional_element(&mut self, element: &IdedExpr) -> Ty {
         let ty = self.ty(element);
         match ty.unwrapped() {
@@ -375,10 +375,10 @@ impl Checker<'_> {
         Ty::Map(std::rc::Rc::new(key), std::rc::Rc::new(value))
     }
 
-    /// The type of all elements so far and one more. Whether they differ is looked at when all types are known.
+    /// Joins the type of the elements so far with another one. Mixed types are reported once all types are known.
     fn join(&mut self, before: Option<Ty>, ty: Ty) -> Ty {
         let Some(before) = before else { return ty };
-        if self.found.fits(&before, &ty) { Found::general(&before, &ty) } else { Ty::Dyn }
+        if self.found.fits(&before, &ty) { Substitutions::general(&before, &ty) } else { Ty::Dyn }
     }
 
     fn fold(&mut self, fold: &ComprehensionExpr) -> Ty {
@@ -424,8 +424,8 @@ impl Checker<'_> {
     }
 }
 
-/// A declared type with open types in the place of its parameters.
-fn instance(ty: &Ty, open: &mut Vec<(char, Ty)>, found: &mut Found) -> Ty {
+/// Instantiates a declared type: its parameters become type variables.
+fn instance(ty: &Ty, open: &mut Vec<(char, Ty)>, found: &mut Substitutions) -> Ty {
     use std::rc::Rc;
     match ty {
         Ty::Parameter(letter) => match open.iter().find(|(known, _)| known == letter) {
@@ -447,7 +447,7 @@ fn instance(ty: &Ty, open: &mut Vec<(char, Ty)>, found: &mut Found) -> Ty {
     }
 }
 
-/// Types that have names of their own in expressions.
+/// Well-known type names.
 fn declared_type(name: &str) -> Option<Ty> {
     use std::rc::Rc;
     Some(match name {

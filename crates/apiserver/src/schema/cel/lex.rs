@@ -1,19 +1,19 @@
-//! Words of an expression. What cannot be read ends the reading: why is then asked of the slower, exact parser.
+//! Lexer. It stops at invalid input; the slower, exact parser then explains the error.
 
-/// A word, and where it starts.
+/// A token and its offset.
 #[derive(Clone, Debug)]
 pub(super) struct Token {
     pub(super) kind: Kind,
     pub(super) at: u32,
 }
 
-/// What a word is.
+/// Token type.
 #[derive(Clone, Debug, PartialEq)]
 pub(super) enum Kind {
     Ident(String),
     /// A field name in backticks.
     Quoted(String),
-    /// The digits are checked when the sign is known.
+    /// Parsed once the sign is known.
     Int(String),
     UInt(u64),
     Double(f64),
@@ -24,14 +24,14 @@ pub(super) enum Kind {
     End,
 }
 
-/// Longer ones first, so that `<=` is not `<`.
+/// Longer ones first, so that `<=` is not read as `<`.
 const MARKS: &[&str] = &[
     "&&", "||", "==", "!=", "<=", ">=", "<", ">", "+", "-", "*", "/", "%", "!", "?", ":", ".", ",", "(", ")", "[", "]",
     "{", "}",
 ];
 
-/// The words of an expression, the last one being its end.
-pub(super) fn words(source: &str) -> Option<Vec<Token>> {
+/// Tokenizes an expression; the last token is the end.
+pub(super) fn tokenize(source: &str) -> Option<Vec<Token>> {
     let mut lexer = Lexer { source, at: 0 };
     let mut tokens = Vec::with_capacity(source.len() / 3);
     loop {
@@ -140,7 +140,7 @@ impl Lexer<'_> {
         Some(Kind::Int(text.to_owned()))
     }
 
-    /// Text or bytes, with what stands before the quotes; nothing if there are no quotes here.
+    /// A string or bytes literal with its prefix; `None` if there is none here.
     fn quoted(&mut self) -> Option<Option<Kind>> {
         let prefix: String = self.rest().chars().take_while(|c| "rRbB".contains(*c)).take(3).collect();
         let quoted = &self.rest()[prefix.len()..];
@@ -169,7 +169,7 @@ impl Lexer<'_> {
     }
 }
 
-/// How long text is, up to its closing quotes; nothing if there are none.
+/// Length of a string up to its closing quote; `None` if it is unterminated.
 fn length(source: &str, quote: &str, raw: bool) -> Option<usize> {
     let mut at = 0;
     loop {
@@ -189,7 +189,7 @@ fn length(source: &str, quote: &str, raw: bool) -> Option<usize> {
     }
 }
 
-/// What escaped text stands for, as bytes: in bytes, an escape is a byte and not a character.
+/// Unescapes a literal into bytes: in a bytes literal, an escape is a byte and not a character.
 fn unescape(body: &str, raw: bool, bytes: bool) -> Option<Vec<u8>> {
     let body = body.replace("\r\n", "\n").replace('\r', "\n");
     if raw || !body.contains('\\') {
@@ -220,7 +220,7 @@ fn unescape(body: &str, raw: bool, bytes: bool) -> Option<Vec<u8>> {
     Some(out)
 }
 
-/// Escapes of one letter.
+/// Single-letter escapes.
 fn simple(escape: char) -> Option<u32> {
     Some(match escape {
         'a' => 7,

@@ -1,5 +1,4 @@
-//! Mistakes in literals that can be seen before an expression runs: malformed times, patterns and formats, and lists of
-//! mixed types.
+//! Static checks of literals: malformed timestamps, regular expressions and formats, and lists of mixed types.
 
 use kube_cel::cel::IdedExpr;
 use kube_cel::cel::common::ast::{CallExpr, EntryExpr, Expr, LiteralValue};
@@ -9,8 +8,8 @@ use super::types::Ty;
 use crate::golang;
 use crate::schema::format;
 
-/// What is wrong with the literals of an expression, and where.
-pub(super) fn mistakes(checked: &Checked) -> Vec<(u64, String)> {
+/// Errors in the literals of an expression, by node ID.
+pub(super) fn literal_errors(checked: &Checked) -> Vec<(u64, String)> {
     let mut walk = Walk { checked, errors: Vec::new(), formats: 0 };
     walk.node(&checked.expression);
     walk.errors
@@ -19,7 +18,7 @@ pub(super) fn mistakes(checked: &Checked) -> Vec<(u64, String)> {
 struct Walk<'a> {
     checked: &'a Checked,
     errors: Vec<(u64, String)>,
-    /// How many calls of `format` are around: their lists may mix types.
+    /// Nesting depth of `format` calls, whose argument lists may mix types.
     formats: usize,
 }
 
@@ -69,7 +68,7 @@ impl Walk<'_> {
         }
     }
 
-    /// All parts of a literal have one type. Of a list, only the first that differs is named.
+    /// Checks that the parts of a literal have one type. For a list, only the first mismatch is reported.
     fn alike(&mut self, parts: Vec<(u64, bool)>, most: usize) {
         if self.formats > 0 {
             return;
@@ -110,7 +109,7 @@ impl Walk<'_> {
     }
 
     fn format(&mut self, id: u64, pattern: &str, args: &[IdedExpr]) {
-        let mut asked = 0;
+        let mut used = 0;
         let mut chars = pattern.chars().peekable();
         while let Some(c) = chars.next() {
             if c != '%' {
@@ -122,10 +121,10 @@ impl Walk<'_> {
             if chars.peek().is_none() {
                 return self.errors.push((id, "unexpected end of string".to_owned()));
             }
-            let Some(arg) = args.get(asked) else {
-                return self.errors.push((id, format!("index {asked} out of range")));
+            let Some(arg) = args.get(used) else {
+                return self.errors.push((id, format!("index {used} out of range")));
             };
-            asked += 1;
+            used += 1;
             if chars.next_if_eq(&'.').is_some() {
                 while chars.next_if(char::is_ascii_digit).is_some() {}
             }
@@ -139,13 +138,13 @@ impl Walk<'_> {
                 Some(Some(why)) => return self.errors.push((arg.id, why)),
             }
         }
-        if args.len() > asked {
-            let why = format!("too many arguments supplied to string.format (expected {asked}, got {})", args.len());
+        if args.len() > used {
+            let why = format!("too many arguments supplied to string.format (expected {used}, got {})", args.len());
             self.errors.push((id, why));
         }
     }
 
-    /// Why a value of this type cannot be written so; nothing at all if nothing can.
+    /// Why a value of this type does not fit a format clause; `None` for an unknown clause.
     fn clause(&self, clause: char, ty: &Ty) -> Option<Option<String>> {
         use Ty::{Bool, Bytes, Double, Duration, Dyn, Int, List, Map, Null, Text, Time, Type, UInt};
         let (fits, wanted) = match clause {

@@ -1,4 +1,4 @@
-//! Macros that the parser leaves as calls: each costs what the loop or condition costs that it stands for.
+//! Macros that the parser keeps as calls: each costs the same as its expansion.
 
 use std::collections::BTreeMap;
 use std::rc::Rc;
@@ -10,11 +10,11 @@ use super::eval::{Scope, key_value};
 use super::value::{Fault, Outcome, Val};
 use super::{cost, operators};
 
-/// A key or index, and what is there.
+/// Key or index, and its value.
 type Entry<'a> = (Val<'a>, Outcome<'a>);
 
 impl<'a> Scope<'a> {
-    /// Macros that the parser leaves as calls, as they bind variables.
+    /// Evaluates a macro that the parser keeps as a call, as it binds variables.
     pub(super) fn macro_call(&mut self, name: &str, call: &CallExpr, args: &[IdedExpr]) -> Option<Outcome<'a>> {
         let target = call.target.as_deref()?;
         let variable = |at: usize| match &args.get(at)?.expr {
@@ -53,7 +53,7 @@ impl<'a> Scope<'a> {
     }
 
     fn optional_map(&mut self, target: &IdedExpr, variable: &str, body: &IdedExpr, flat: bool) -> Outcome<'a> {
-        // It stands for `target.hasValue() ? optional.of(body with target.value()) : optional.none()`.
+        // Expands to `target.hasValue() ? optional.of(body with target.value()) : optional.none()`.
         let before = self.cost;
         match self.eval(target)? {
             Val::Optional(None) => {
@@ -72,7 +72,7 @@ impl<'a> Scope<'a> {
     fn sort_by(&mut self, target: &IdedExpr, variable: &str, key: &IdedExpr) -> Outcome<'a> {
         let items = self.eval(target)?.items().ok_or(Fault::Overload)?;
         let mut keyed = Vec::with_capacity(items.len());
-        // It stands for a call with the list and `list.map(variable, key)`.
+        // Expands to a call with the list and `list.map(variable, key)`.
         self.spend(3)?;
         for item in items {
             let item = item?;
@@ -105,7 +105,7 @@ impl<'a> Scope<'a> {
         let (mut count, mut fault) = (0, None);
         let entries = self.entries(target)?;
         let more = |at: usize| at + 1 < entries.len();
-        // What the loop costs besides the test: its condition and its accumulator.
+        // Cost of the loop besides the predicate: its condition and accumulator.
         let (condition, result) = match name {
             "all" => (2, 1),
             "exists" => (3, 1),

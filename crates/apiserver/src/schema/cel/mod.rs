@@ -1,7 +1,8 @@
-//! Rules of CRDs (`x-kubernetes-validations`): compiled once per version, evaluated at every write.
+//! Validation rules of CRDs (`x-kubernetes-validations`): compiled once per version, evaluated on every write.
 
 mod access;
 mod check;
+mod construct;
 mod cost;
 mod declare;
 mod escape;
@@ -14,7 +15,6 @@ mod infer;
 mod lex;
 mod literals;
 mod macros;
-mod made;
 mod operators;
 mod parse;
 mod program;
@@ -32,7 +32,7 @@ use serde_json::{Map, Value, json};
 pub use access::Authorize;
 pub use check::check;
 use eval::Scope;
-pub use program::{Env, Failure, Program, Run, Wanted};
+pub use program::{Env, Failure, Program, ResultType, Run};
 use rule::Rule;
 use value::{Fault, Val};
 
@@ -41,10 +41,10 @@ use super::{Child, ListType, Schema, Type, compile};
 use crate::error::Cause;
 use crate::field::Path;
 
-/// Most that all rules together may cost for one object.
+/// Cost limit of all rules for one object.
 const BUDGET: u64 = 10_000_000;
 
-/// The rules of one version, compiled when they are first needed.
+/// The rules of one version, compiled on first use.
 #[derive(Clone, Default)]
 pub struct Lazy(Arc<OnceLock<Rules>>);
 
@@ -63,12 +63,12 @@ impl Lazy {
 
 /// All rules of a schema.
 pub struct Rules {
-    /// The schema as expressions see it, with the type and name of objects.
+    /// The schema as visible to expressions, with the type and name of objects.
     schema: Schema,
     root: Option<Node>,
 }
 
-/// The rules of one node of the schema, and those below it.
+/// The rules of a schema node, and of its children.
 struct Node {
     rules: Vec<Rule>,
     properties: BTreeMap<String, Node>,
@@ -83,7 +83,7 @@ impl Rules {
         Self { schema: if root.is_some() { visible(schema, true) } else { Schema::default() }, root }
     }
 
-    /// Whether there are none.
+    /// Whether there are no rules.
     pub fn is_empty(&self) -> bool {
         self.root.is_none()
     }
@@ -113,7 +113,7 @@ impl Node {
     }
 }
 
-/// The schema with what expressions see of every whole object: its type and name, and no more of its metadata.
+/// The schema as visible to expressions: of an object's own fields only its type and name.
 fn visible(schema: &Schema, root: bool) -> Schema {
     let inner = |child: &Child| Child::Inline(Arc::new(visible(child.schema(), false)));
     let mut seen = Schema {
@@ -132,18 +132,18 @@ fn visible(schema: &Schema, root: bool) -> Schema {
     seen
 }
 
-/// What rules say about an object.
+/// Result of the evaluation for an object.
 #[derive(Debug, Default)]
 pub struct Outcome {
-    /// Rules that do not hold.
+    /// Failed rules.
     pub causes: Vec<Cause>,
-    /// Rules that did not hold before either, about what has not changed.
+    /// Failed rules that are tolerated, as they failed before on the unchanged value (ratcheting).
     pub warnings: Vec<String>,
-    /// What all of it cost.
+    /// Total cost.
     pub cost: u64,
 }
 
-/// Evaluates all rules; transition rules only where there is an old value.
+/// Evaluates all rules; transition rules only if there is an old value.
 pub fn evaluate(rules: &Rules, declared: &Schema, object: &Value, old: Option<&Value>) -> Outcome {
     let mut run = Evaluation { outcome: Outcome::default(), exhausted: false };
     if let Some(root) = &rules.root {
@@ -154,13 +154,13 @@ pub fn evaluate(rules: &Rules, declared: &Schema, object: &Value, old: Option<&V
     run.outcome
 }
 
-/// Where a value is, and what it replaces.
+/// Path of a value, and its old value.
 struct Place<'a> {
     path: Path,
     ratchet: Ratchet<'a>,
 }
 
-/// The value beside its old one, and the nearest one above that has an old one.
+/// Correlation of a value and its nearest correlatable ancestor with their old values.
 #[derive(Clone, Copy)]
 struct Ratchet<'a> {
     current: Option<Correlated<'a>>,
@@ -182,7 +182,7 @@ impl<'a> Ratchet<'a> {
         self.step(|current| current.field(name))
     }
 
-    /// Whether what is wrong here was there before and has not changed.
+    /// Whether a failure here is tolerated: it existed before, and the value is unchanged.
     fn applies(self) -> bool {
         self.current.or(self.parent).is_some_and(Correlated::unchanged)
     }
@@ -304,7 +304,7 @@ impl Evaluation {
         self.outcome.causes.push(invalid(text));
     }
 
-    /// A rule that does not hold.
+    /// Reports a failed rule.
     fn broken(&mut self, rule: &Rule, schema: &Schema, value: &Value, old: Option<&Value>, place: &Place<'_>) {
         let message = self.message(rule, schema, value, old).unwrap_or_else(|| rule.message());
         let path = match rule.field_path.as_str() {
@@ -327,7 +327,7 @@ impl Evaluation {
         }
     }
 
-    /// What the message expression says, if it says something usable.
+    /// The result of the message expression, if it is usable.
     fn message(&mut self, rule: &Rule, schema: &Schema, value: &Value, old: Option<&Value>) -> Option<String> {
         const LONGEST: usize = 5 * 1024;
         let expression = rule.message_expression.as_ref()?;

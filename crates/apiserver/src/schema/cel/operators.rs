@@ -1,4 +1,4 @@
-//! Operators on values: arithmetic, order, membership.
+//! Operators: arithmetic, comparison, membership.
 
 use std::cmp::Ordering;
 
@@ -6,7 +6,7 @@ use jiff::SignedDuration;
 
 use super::value::{Fault, Outcome, Val, join};
 
-/// `one OPERATOR other`, for all operators that need both values.
+/// `one OPERATOR other`, for all operators that evaluate both operands.
 pub(super) fn binary<'a>(operator: &str, one: &Val<'a>, other: &Val<'a>) -> Outcome<'a> {
     match operator {
         "_==_" => Ok(Val::Bool(one.equals(other))),
@@ -29,7 +29,7 @@ fn overflow<T>() -> Result<T, Fault> {
     Fault::other("integer overflow")
 }
 
-/// How two values of one kind are ordered; numbers of all kinds are of one kind.
+/// Compares two values of one type; all numeric types are comparable.
 fn order(one: &Val<'_>, other: &Val<'_>) -> Result<Option<Ordering>, Fault> {
     use Val::{Bool, Bytes, Double, Duration, Int, Text, Time, UInt};
     Ok(match (one, other) {

@@ -1,5 +1,5 @@
-//! Reads expressions into the syntax tree of the CEL library, and remembers where each part stands. It is many times
-//! faster than the library's own parser, which is only asked to explain what cannot be read.
+//! Parser: produces the AST of the CEL library, with source positions. It is many times faster than the library's own
+//! parser, which is only used to explain syntax errors.
 
 use kube_cel::cel::IdedExpr;
 use kube_cel::cel::common::ast::{
@@ -8,18 +8,18 @@ use kube_cel::cel::common::ast::{
 };
 use kube_cel::cel::parser::Parser as Exact;
 
-use super::lex::{Kind, Token, words};
+use super::lex::{Kind, Token, tokenize};
 use super::rule::parts;
 use super::source::Source;
 
-/// Deepest nesting of brackets. A real server says that it takes 250; here, a stack must hold them.
+/// Maximum nesting of brackets. kube-apiserver's limit is 250; here the recursion must fit the stack.
 const NESTED: usize = 120;
-/// Most levels of a syntax tree: whatever walks over one needs no more of a stack.
+/// Maximum depth of the AST, which bounds the stack of all traversals.
 const LEVELS: u32 = 250;
-/// Longest expression, in characters.
+/// Maximum length of an expression, in characters.
 const LONGEST: usize = 100_000;
 
-/// Words that name nothing.
+/// Reserved words.
 const RESERVED: &[&str] = &[
     "as",
     "break",
@@ -44,15 +44,15 @@ const RESERVED: &[&str] = &[
     "while",
 ];
 
-/// An expression and where its parts stand in the text.
+/// Parses an expression.
 pub(super) fn parse(text: &str) -> Result<(IdedExpr, Source), String> {
     let size = text.chars().count();
     if size > LONGEST {
         let why = format!("expression code point size exceeds limit: size: {size}, limit {LONGEST}");
         return Err(nowhere(&why));
     }
-    let Some(words) = words(text) else { return explain(text) };
-    let mut parser = Parser::new(text, words);
+    let Some(tokens) = tokenize(text) else { return explain(text) };
+    let mut parser = Parser::new(text, tokens);
     match (parser.whole(), parser.fault.take()) {
         (Some(expression), _) => Ok((expression, parser.source)),
         (None, Some((Some(at), why))) => {
@@ -64,12 +64,12 @@ pub(super) fn parse(text: &str) -> Result<(IdedExpr, Source), String> {
     }
 }
 
-/// A message about the whole expression.
+/// An error without a position.
 fn nowhere(why: &str) -> String {
     format!("ERROR: <input>:-1:0: {why}")
 }
 
-/// What the exact parser says: why the text cannot be read or, if it can, what it means.
+/// The result of the exact parser: the syntax error or, if there is none, the AST.
 fn explain(text: &str) -> Result<(IdedExpr, Source), String> {
     match Exact::new().enable_optional_syntax(true).parse(text) {
         Ok(expression) => Ok((expression, Source::new(text))),
@@ -89,19 +89,19 @@ fn explain(text: &str) -> Result<(IdedExpr, Source), String> {
 }
 
 pub(super) struct Parser {
-    words: Vec<Token>,
+    tokens: Vec<Token>,
     next: usize,
     depth: usize,
     source: Source,
-    /// By the number of the part: how many levels it has.
+    /// Depth of each node, by ID.
     levels: Vec<u32>,
-    /// What the exact parser would not find, and where it is if it is anywhere.
+    /// An error that the exact parser would not find, with its position if known.
     fault: Option<(Option<u32>, String)>,
 }
 
 impl Parser {
-    fn new(text: &str, words: Vec<Token>) -> Self {
-        Self { words, next: 0, depth: 0, source: Source::new(text), levels: Vec::new(), fault: None }
+    fn new(text: &str, tokens: Vec<Token>) -> Self {
+        Self { tokens, next: 0, depth: 0, source: Source::new(text), levels: Vec::new(), fault: None }
     }
 
     fn whole(&mut self) -> Option<IdedExpr> {
@@ -110,14 +110,14 @@ impl Parser {
     }
 
     fn peek(&self) -> &Kind {
-        &self.words[self.next.min(self.words.len() - 1)].kind
+        &self.tokens[self.next.min(self.tokens.len() - 1)].kind
     }
 
     fn at(&self) -> u32 {
-        self.words[self.next.min(self.words.len() - 1)].at
+        self.tokens[self.next.min(self.tokens.len() - 1)].at
     }
 
-    /// Takes one of these marks, and says where it was.
+    /// Consumes one of these marks; returns it with its position.
     fn take(&mut self, marks: &[&'static str]) -> Option<(&'static str, u32)> {
         let found = match self.peek() {
             Kind::Mark(mark) if marks.contains(mark) => (*mark, self.at()),
@@ -135,7 +135,7 @@ impl Parser {
         let node = IdedExpr { id: self.source.place(at), expr };
         let mut below = 0;
         parts(&node, &mut |part| below = below.max(self.levels_of(part)));
-        // What macros are made of has no levels of its own.
+        // Nodes of macro expansions have depth 1.
         self.levels.resize(self.source.len(), 1);
         if let Some(levels) = self.levels.last_mut() {
             *levels = below + 1;
@@ -150,7 +150,7 @@ impl Parser {
         usize::try_from(part.id).ok().and_then(|id| self.levels.get(id)).copied().unwrap_or(1)
     }
 
-    /// Nothing once there is a fault: an expression that is too deep gets no deeper.
+    /// `None` once there is an error, so that an expression that is too deep gets no deeper.
     fn sound(&self) -> Option<()> {
         self.fault.is_none().then_some(())
     }
@@ -159,7 +159,7 @@ impl Parser {
         self.node(at, Expr::Call(CallExpr { func_name: name.to_owned(), target: None, args }))
     }
 
-    /// `a ? b : c`, or less.
+    /// `a ? b : c`, or an operand.
     fn expression(&mut self) -> Option<IdedExpr> {
         self.depth += 1;
         if self.depth > NESTED {
@@ -180,7 +180,7 @@ impl Parser {
         Some(expression)
     }
 
-    /// `a || b || c` and `a && b && c`, as a balanced tree: long ones need not be deep.
+    /// `a || b || c` and `a && b && c` as a balanced tree: long chains need not be deep.
     fn logic(&mut self, mark: &'static str, name: &str) -> Option<IdedExpr> {
         let term = |parser: &mut Self| if mark == "||" { parser.logic("&&", "_&&_") } else { parser.relation() };
         let (mut terms, mut places) = (vec![term(self)?], Vec::new());
@@ -236,7 +236,7 @@ impl Parser {
         Some(left)
     }
 
-    /// `!a` and `-a`; two of them are none.
+    /// `!a` and `-a`; pairs cancel out.
     fn unary(&mut self) -> Option<IdedExpr> {
         let (Kind::Mark(mark @ ("!" | "-")), start) = (self.peek().clone(), self.next) else { return self.member() };
         let at = self.at();
@@ -255,7 +255,7 @@ impl Parser {
         })
     }
 
-    /// A value and what is asked of it: fields, items, methods.
+    /// An operand with selections, indexes and method calls.
     fn member(&mut self) -> Option<IdedExpr> {
         let mut value = self.primary()?;
         loop {
@@ -297,7 +297,7 @@ impl Parser {
         Some(name)
     }
 
-    /// Expressions up to a closing bracket.
+    /// Comma-separated expressions up to a closing bracket.
     fn list(&mut self, close: &'static str) -> Option<Vec<IdedExpr>> {
         let mut items = Vec::new();
         if self.mark(close).is_some() {
@@ -346,7 +346,7 @@ impl Parser {
         Some(self.node(at, expr))
     }
 
-    /// A variable, or the call of a function.
+    /// A variable or function call.
     fn name(&mut self, at: u32, dot: &str) -> Option<IdedExpr> {
         let Kind::Ident(name) = self.peek().clone() else { return None };
         if name == "in" {
@@ -415,7 +415,7 @@ impl Parser {
         Some(self.node(start, Expr::Struct(StructExpr { type_name, entries })))
     }
 
-    /// A call of a function, or what the macro of that name stands for.
+    /// A function call, or the expansion of a macro.
     fn function(&mut self, at: u32, name: String, mut args: Vec<IdedExpr>) -> Option<IdedExpr> {
         if name == "has" && args.len() == 1 {
             let Some(IdedExpr { expr: Expr::Select(select), .. }) = args.pop() else { return None };
@@ -424,7 +424,7 @@ impl Parser {
         Some(self.node(at, Expr::Call(CallExpr { func_name: name, target: None, args })))
     }
 
-    /// A call of a method, or what the macro of that name stands for. Those that the evaluator knows stay calls.
+    /// A method call, or the expansion of a macro. Macros that the evaluator handles stay calls.
     fn method(&mut self, at: u32, target: IdedExpr, name: String, args: Vec<IdedExpr>) -> Option<IdedExpr> {
         match (name.as_str(), args.len()) {
             ("all" | "exists" | "exists_one" | "filter", 2) | ("map", 2 | 3) => {
@@ -438,7 +438,7 @@ impl Parser {
 }
 
 impl Parser {
-    /// A loop: a few levels more than what it is made of.
+    /// A comprehension, which is a few levels deeper than its parts.
     fn folded(&mut self, at: u32, name: &str, target: IdedExpr, variable: &str, args: Vec<IdedExpr>) -> IdedExpr {
         let below = args.iter().chain([&target]).map(|part| self.levels_of(part)).max().unwrap_or(1);
         let fold = super::expand::fold(&mut self.source, at, name, target, variable, args);

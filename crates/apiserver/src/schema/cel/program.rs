@@ -1,5 +1,5 @@
-//! Expressions outside of CRDs, about requests: match conditions of webhooks, and admission policies. Objects have no
-//! schema there: what an expression asks of them is seen when it runs.
+//! Expressions on admission requests: match conditions of webhooks, and admission policies. Objects are untyped there:
+//! fields are resolved at evaluation.
 
 use std::collections::BTreeMap;
 use std::rc::Rc;
@@ -15,29 +15,29 @@ use super::infer::{self, Names};
 use super::types::Ty;
 use super::value::{Fault, Outcome, Val};
 
-/// The name under which expressions see the variables of a policy.
+/// The variable that holds the composed variables of a policy.
 const VARIABLES: &str = "variables";
 
-/// What an expression must give.
+/// The required result type of an expression.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Wanted {
-    /// A truth.
+pub enum ResultType {
+    /// Boolean.
     Bool,
-    /// Text.
+    /// String.
     Text,
-    /// Text, or null for none.
+    /// String, or null for none.
     TextOrNull,
-    /// A configuration to lay over an object.
+    /// An apply configuration.
     Object,
     /// A JSON patch.
     Patches,
-    /// Anything.
+    /// Any type.
     Any,
 }
 
-impl Wanted {
-    /// What is wrong with another type.
-    fn mistake(self, ty: &Ty) -> Option<String> {
+impl ResultType {
+    /// The error for another type.
+    fn type_error(self, ty: &Ty) -> Option<String> {
         let (fits, name) = match self {
             Self::Any => return None,
             Self::Bool => (matches!(ty, Ty::Bool), "bool"),
@@ -54,14 +54,14 @@ fn is_object(ty: &Ty, wanted: &str) -> bool {
     matches!(ty, Ty::Object(name, _) if **name == *wanted)
 }
 
-/// What expressions about requests may refer to.
+/// The environment of expressions on requests.
 pub struct Env {
     names: Names,
     variables: Vec<(String, Rc<Decl>)>,
 }
 
 impl Env {
-    /// The request and its objects; parameters where there are some.
+    /// With the request and its objects, and with `params` if the policy has parameters.
     pub fn request(params: bool) -> Self {
         let mut names = vec![
             ("object".to_owned(), Ty::Dyn),
@@ -77,7 +77,7 @@ impl Env {
         Self { names: Names(names), variables: Vec::new() }
     }
 
-    /// The same for expressions that change the object: they make objects and patches.
+    /// The same for mutations, which construct objects and patches.
     pub fn mutation(params: bool) -> Self {
         let mut env = Self::request(params);
         let text = || Decl::plain(Ty::Text, 0, 2);
@@ -88,7 +88,7 @@ impl Env {
         env
     }
 
-    /// Lets expressions refer to a variable whose expression is this one. One that has a mistake can be anything.
+    /// Declares a composed variable by its expression. One with an error has type `dyn`.
     pub fn declare(&mut self, name: &str, expression: &str) {
         let ty = infer::check(expression, &self.names).map_or(Ty::Error, |checked| checked.result().clone());
         self.variables.retain(|(known, _)| known != name);
@@ -98,10 +98,10 @@ impl Env {
         self.names.0.push((VARIABLES.to_owned(), all.ty("")));
     }
 
-    /// What is wrong with an expression.
-    pub fn mistake(&self, text: &str, wanted: Wanted) -> Option<String> {
+    /// Type-checks an expression.
+    pub fn type_error(&self, text: &str, wanted: ResultType) -> Option<String> {
         match infer::check(text, &self.names) {
-            Ok(checked) => wanted.mistake(checked.result()),
+            Ok(checked) => wanted.type_error(checked.result()),
             Err(why) => Some(format!("compilation failed: {why}")),
         }
     }
@@ -181,7 +181,7 @@ fn namespace() -> Rc<Decl> {
     )
 }
 
-/// An expression, read once.
+/// A compiled expression.
 #[derive(Debug)]
 pub struct Program {
     text: String,
@@ -189,28 +189,28 @@ pub struct Program {
 }
 
 impl Program {
-    /// Reads an expression. Whether it can be read is known when it runs.
+    /// Compiles an expression. Errors are reported when it is evaluated.
     pub fn new(text: &str) -> Self {
         let expression = super::parse::parse(text).map(|(expression, _)| expression);
         Self { text: text.to_owned(), expression }
     }
 
-    /// As it was written.
+    /// The source text.
     pub fn text(&self) -> &str {
         &self.text
     }
 }
 
-/// Why an expression has no value.
+/// Why evaluation failed.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Failure {
-    /// All expressions together cost more than they may.
+    /// The cost budget of all expressions is exhausted.
     Exhausted,
-    /// This one fails, for this reason.
+    /// This expression failed.
     Fault(String),
 }
 
-/// Expressions that run about one request.
+/// Evaluation of expressions on one request.
 pub struct Run<'a> {
     bound: Vec<(&'static str, Val<'a>)>,
     variables: Vec<(&'a str, &'a Program)>,
@@ -219,36 +219,36 @@ pub struct Run<'a> {
 }
 
 impl<'a> Run<'a> {
-    /// Expressions that may cost so much together.
+    /// With a cost budget for all expressions together.
     pub fn new(budget: u64) -> Self {
         Self { bound: Vec::new(), variables: Vec::new(), done: BTreeMap::new(), left: budget }
     }
 
-    /// Gives a name a value.
+    /// Sets a variable.
     pub fn set(&mut self, name: &'static str, value: &Value) {
         self.bound.push((name, Val::json(value)));
     }
 
-    /// Lets expressions ask what the caller may do; `request` is what this request is about.
+    /// Sets `authorizer`, and `authorizer.requestResource` from `request`.
     pub fn authorize(&mut self, authorizer: &'a dyn Authorize, request: crate::auth::Attributes) {
         self.bound.push(("authorizer", Access::root(authorizer)));
         self.bound.push(("authorizer.requestResource", Access::about(authorizer, request)));
     }
 
-    /// Lets expressions refer to variables, which have values only if somebody asks for them.
+    /// Adds composed variables, which are evaluated lazily.
     pub fn variables(&mut self, variables: impl IntoIterator<Item = (&'a str, &'a Program)>) {
         self.variables = variables.into_iter().collect();
     }
 
-    /// A truth.
-    pub fn truth(&mut self, program: &Program) -> Result<bool, Failure> {
+    /// Evaluates to a boolean.
+    pub fn evaluate_bool(&mut self, program: &Program) -> Result<bool, Failure> {
         match self.value(program)? {
-            Val::Bool(truth) => Ok(truth),
+            Val::Bool(value) => Ok(value),
             _ => Err(Failure::Fault("must evaluate to bool".to_owned())),
         }
     }
 
-    /// Text; nothing for null.
+    /// Evaluates to a string; `None` for null.
     pub fn text(&mut self, program: &Program) -> Result<Option<String>, Failure> {
         match self.value(program)? {
             Val::Text(text) => Ok(Some(text.to_string())),
@@ -257,15 +257,15 @@ impl<'a> Run<'a> {
         }
     }
 
-    /// What an expression makes, as JSON, or what is wrong with it.
-    pub fn made(&mut self, program: &Program) -> Result<Result<Value, String>, Failure> {
+    /// Evaluates to a constructed object or patch, as JSON.
+    pub fn evaluate_object(&mut self, program: &Program) -> Result<Result<Value, String>, Failure> {
         let value = self.value(program)?;
         let mut wrong = Vec::new();
         match &value {
             Val::List(patches) => {
                 for patch in patches.iter() {
-                    if let Val::Made(_, fields) = patch
-                        && let Some(value @ Val::Made(name, _)) = fields.get("value")
+                    if let Val::Constructed(_, fields) = patch
+                        && let Some(value @ Val::Constructed(name, _)) = fields.get("value")
                     {
                         value.misnamed(name, &mut wrong);
                     }
@@ -288,9 +288,9 @@ impl<'a> Run<'a> {
             Ok(expression) => expression,
             Err(why) => return Ok(Err(Fault::Other(format!("compilation failed: {why}")))),
         };
-        let mut asked = Vec::new();
-        fields_of_variables(expression, &mut asked);
-        for name in asked {
+        let mut referenced = Vec::new();
+        fields_of_variables(expression, &mut referenced);
+        for name in referenced {
             self.variable(&name)?;
         }
         let mut scope = Scope::new();
@@ -318,7 +318,7 @@ impl<'a> Run<'a> {
         if self.done.contains_key(name) {
             return Ok(());
         }
-        // Variables can only refer to earlier ones; nothing else can run in circles either.
+        // Variables can only reference earlier ones, so there are no cycles.
         let fault = |why: &str| Fault::Other(format!("composited variable {name:?} fails to evaluate: {why}"));
         self.done.insert(name.into(), Err(fault("it refers to itself")));
         let outcome = self.outcome(program)?.map_err(|why| fault(&why.to_string()));
@@ -327,7 +327,7 @@ impl<'a> Run<'a> {
     }
 }
 
-/// The variables that an expression may ask for.
+/// The composed variables that an expression references.
 fn fields_of_variables(expression: &IdedExpr, out: &mut Vec<String>) {
     if let Expr::Select(select) = &expression.expr
         && matches!(&select.operand.expr, Expr::Ident(name) if name == VARIABLES)

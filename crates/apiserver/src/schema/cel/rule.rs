@@ -1,26 +1,26 @@
-//! One rule, compiled.
+//! A compiled rule.
 
 use kube_cel::cel::IdedExpr;
 use kube_cel::cel::common::ast::{EntryExpr, Expr};
 use serde_json::Value;
 
-/// A rule of a CRD.
+/// A validation rule of a CRD.
 pub(super) struct Rule {
-    /// The expression; nothing if it is empty, or why it cannot be read.
+    /// The expression; `None` if it is empty, or a syntax error.
     pub(super) expression: Result<Option<IdedExpr>, String>,
     pub(super) message_expression: Option<IdedExpr>,
-    /// Whether it looks at the old value.
+    /// Whether it references `oldSelf`.
     pub(super) uses_old: bool,
-    /// Whether it is evaluated without an old value too.
+    /// Whether it is also evaluated without an old value (`optionalOldSelf`).
     pub(super) optional_old: bool,
     pub(super) reason: String,
-    /// Where the fault is, below the value: `spec.replicas`.
+    /// `fieldPath` of the error, relative to the value: `spec.replicas`.
     pub(super) field_path: String,
     text: String,
     message: String,
 }
 
-/// Reads an expression.
+/// Parses an expression.
 pub(super) fn parse(text: &str) -> Result<IdedExpr, String> {
     super::parse::parse(text).map(|(expression, _)| expression)
 }
@@ -45,24 +45,24 @@ impl Rule {
         }
     }
 
-    /// How messages about the rule name it.
+    /// The rule as errors name it.
     pub(super) fn shown(&self) -> &str {
         let text = if self.message.is_empty() { &self.text } else { &self.message };
         text.trim()
     }
 
-    /// What is said when it does not hold.
+    /// The error message.
     pub(super) fn message(&self) -> String {
         if self.message.is_empty() { format!("failed rule: {}", self.shown()) } else { self.message.trim().to_owned() }
     }
 }
 
-/// `.a.b['c']` as paths are written: `a.b[c]`.
+/// Normalizes `.a.b['c']` to a field path: `a.b[c]`.
 fn normalized(path: &str) -> String {
     path.trim_start_matches('.').replace("['", "[").replace("']", "]").replace("\\'", "'")
 }
 
-/// Whether an expression mentions a variable.
+/// Whether an expression references a variable.
 pub(super) fn mentions(expression: &IdedExpr, name: &str) -> bool {
     if let Expr::Ident(ident) = &expression.expr {
         return ident == name;
@@ -72,7 +72,7 @@ pub(super) fn mentions(expression: &IdedExpr, name: &str) -> bool {
     found
 }
 
-/// Visits the expressions that an expression is made of.
+/// Visits the direct subexpressions.
 pub(super) fn parts(expression: &IdedExpr, visit: &mut impl FnMut(&IdedExpr)) {
     match &expression.expr {
         Expr::Select(select) => visit(&select.operand),

@@ -1,19 +1,19 @@
-//! Functions that expressions may call, with the types they take and give.
+//! Signatures of the functions that expressions may call.
 
 use std::collections::HashMap;
 
 use super::types::Ty;
 
-/// Name, `m` for methods, identity, types of the arguments and of the result, one overload a line and in the order in
-/// which a real server tries them.
+/// Name, `m` for methods, overload ID, argument and result types; one overload per line, in the order of resolution in
+/// kube-apiserver.
 const TABLE: &str = include_str!("signatures.tsv");
 
-/// One way to call a function.
+/// An overload of a function.
 pub(super) struct Overload {
-    /// By which costs are known.
+    /// Overload ID, by which costs are looked up.
     pub(super) id: &'static str,
     pub(super) method: bool,
-    /// The target of a method is the first.
+    /// Argument types; the target of a method is the first.
     pub(super) args: Vec<Ty>,
     pub(super) result: Ty,
 }
@@ -34,7 +34,7 @@ fn read() -> HashMap<&'static str, Vec<Overload>> {
     functions
 }
 
-/// What is known of a function; nothing if there is none of this name.
-pub(super) fn with<T>(name: &str, look: impl FnOnce(&[Overload]) -> T) -> Option<T> {
-    FUNCTIONS.with(|functions| functions.get(name).map(|overloads| look(overloads)))
+/// Calls `visit` with the overloads of a function; `None` if there is no such function.
+pub(super) fn with<T>(name: &str, visit: impl FnOnce(&[Overload]) -> T) -> Option<T> {
+    FUNCTIONS.with(|functions| functions.get(name).map(|overloads| visit(overloads)))
 }

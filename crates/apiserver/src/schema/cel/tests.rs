@@ -1,4 +1,4 @@
-//! Expressions have the values, faults and costs that they have on a real server.
+//! Results, errors and costs of expressions equal those of kube-apiserver.
 
 use super::*;
 
@@ -114,8 +114,8 @@ fn a_rule_that_costs_too_much_ends_validation() {
     );
 }
 
-/// Expressions and what a real server says about them when a CRD is written: mistakes, or what they cost at worst. A
-/// question mark in front means that the old value is optional.
+/// Expressions and what kube-apiserver reports when a CRD is written: errors, or the estimated cost. A leading question
+/// mark means `optionalOldSelf`.
 const CHECKS: &str = include_str!("checks.tsv");
 
 #[test]

@@ -1,4 +1,4 @@
-//! Types of expressions, and how they fit each other.
+//! CEL types and assignability.
 
 use std::fmt;
 use std::rc::Rc;
@@ -8,9 +8,9 @@ use super::declare::Decl;
 /// A type.
 #[derive(Clone, Debug)]
 pub(super) enum Ty {
-    /// Anything: what it is, is seen when the expression runs.
+    /// Dynamic: checked at evaluation.
     Dyn,
-    /// What a part with a mistake has: it fits everything, so that a mistake is reported once.
+    /// The type of an invalid node: assignable to everything, so that an error is reported once.
     Error,
     Null,
     Bool,
@@ -24,15 +24,15 @@ pub(super) enum Ty {
     List(Rc<Ty>),
     Map(Rc<Ty>, Rc<Ty>),
     Optional(Rc<Ty>),
-    /// A type itself, of which it may be known what it is a type of.
+    /// A type value, of a known type or not.
     Type(Option<Rc<Ty>>),
     /// An object with declared fields.
     Object(Rc<str>, Rc<Decl>),
-    /// A type of a library.
+    /// A library type.
     Library(&'static str),
-    /// A type yet to be found.
+    /// A type variable.
     Open(usize),
-    /// A parameter of a function's declaration.
+    /// A type parameter of a function declaration.
     Parameter(char),
 }
 
@@ -49,7 +49,7 @@ impl Ty {
         matches!(self, Self::Dyn | Self::Error)
     }
 
-    /// The type within an optional one, and whether it was one.
+    /// The inner type of an optional one, and whether it was optional.
     pub(super) fn unwrapped(&self) -> (&Ty, bool) {
         match self {
             Self::Optional(inner) => (inner, true),
@@ -57,7 +57,7 @@ impl Ty {
         }
     }
 
-    /// Whether the two are the same type.
+    /// Whether the types are equal.
     pub(super) fn same(&self, other: &Ty) -> bool {
         match (self, other) {
             (Self::List(a), Self::List(b)) | (Self::Optional(a), Self::Optional(b)) => a.same(b),
@@ -80,7 +80,7 @@ impl Ty {
         matches!(self, Dyn | Error | Null | Bool | Int | UInt | Double | Text | Bytes | Duration | Time)
     }
 
-    /// Whether null is a value of the type.
+    /// Whether null is assignable.
     fn nullable(&self) -> bool {
         matches!(
             self,
@@ -88,7 +88,7 @@ impl Ty {
         )
     }
 
-    /// Whether it is the other type, or says less.
+    /// Whether it equals or is more general than the other type.
     fn says_less(&self, other: &Ty) -> bool {
         match (self, other) {
             (Self::Dyn | Self::Open(_), _) => true,
@@ -100,7 +100,7 @@ impl Ty {
         }
     }
 
-    /// The type that a declaration names: `map(string, A)`.
+    /// Parses a declared type: `map(string, A)`.
     pub(super) fn declared(text: &'static str) -> Self {
         let inner = |prefix: &str| text.strip_prefix(prefix).and_then(|rest| rest.strip_suffix(')'));
         if let Some(of) = inner("list(") {
@@ -161,12 +161,12 @@ impl fmt::Display for Ty {
     }
 }
 
-/// What open types turned out to be.
+/// Substitutions of type variables.
 #[derive(Clone, Debug, Default)]
-pub(super) struct Found(Vec<Option<Ty>>);
+pub(super) struct Substitutions(Vec<Option<Ty>>);
 
-impl Found {
-    /// A new open type.
+impl Substitutions {
+    /// A new type variable.
     pub(super) fn open(&mut self) -> Ty {
         self.0.push(None);
         Ty::Open(self.0.len() - 1)
@@ -185,7 +185,7 @@ impl Found {
         }
     }
 
-    /// The type with all that is known of open ones; at the end, those still open can be anything.
+    /// The type with all substitutions applied; at the end, unbound variables become `dyn`.
     pub(super) fn resolved(&self, ty: &Ty, end: bool) -> Ty {
         if let Some(known) = self.get(ty) {
             return self.resolved(known, end);
@@ -201,7 +201,7 @@ impl Found {
         }
     }
 
-    /// Whether values of one type are values of the other; what that says of open types is kept if so.
+    /// Whether one type is assignable to the other; keeps the resulting substitutions if so.
     pub(super) fn fits(&mut self, one: &Ty, other: &Ty) -> bool {
         self.all_fit(&[(one, other)])
     }
@@ -236,7 +236,7 @@ impl Found {
         }
     }
 
-    /// Whether an open type can be this one, and whether it was known already what it is.
+    /// Whether a type variable can be bound to this type, and whether it already was.
     fn stands_for(&mut self, ty: &Ty, open: &Ty) -> (bool, bool) {
         if ty.same(open) {
             return (true, true);
@@ -261,7 +261,7 @@ impl Found {
         (true, false)
     }
 
-    /// Whether an open type is part of the other one.
+    /// Whether a type variable occurs in the other type.
     fn occurs(&self, open: &Ty, within: &Ty) -> bool {
         if open.same(within) {
             return true;
@@ -274,7 +274,7 @@ impl Found {
         }
     }
 
-    /// The type that covers both of two that fit.
+    /// The more general of two compatible types.
     pub(super) fn general(one: &Ty, other: &Ty) -> Ty {
         if one.says_less(other) { one.clone() } else { other.clone() }
     }

@@ -1,5 +1,5 @@
-//! Values of CEL expressions. Objects and lists of the object under validation stay JSON and are read through their
-//! schema, so that an expression costs what it looks at.
+//! CEL values. Objects and lists of the validated object stay JSON and are accessed through their schema, so that an
+//! expression only converts what it reads.
 
 use std::collections::BTreeMap;
 use std::rc::Rc;
@@ -15,17 +15,17 @@ use super::escape;
 use crate::schema::validate::same_keys;
 use crate::schema::{ListType, Schema, Type, format};
 
-/// A value, or why there is none.
+/// A value, or an error.
 pub(super) type Outcome<'a> = Result<Val<'a>, Fault>;
 
-/// Why an expression has no value.
+/// Evaluation error.
 #[derive(Clone, Debug, PartialEq)]
 pub(super) enum Fault {
-    /// The operator or function is not there for values of these types.
+    /// No overload for these argument types.
     Overload,
-    /// The expression costs more than it may.
+    /// The cost limit is exceeded.
     Limit,
-    /// Anything else, in the words of the real evaluator.
+    /// Any other error, worded as by cel-go.
     Other(String),
 }
 
@@ -55,13 +55,13 @@ pub(super) enum Val<'a> {
     Double(f64),
     Text(Rc<str>),
     Bytes(Rc<[u8]>),
-    /// A list made by the expression.
+    /// A list created by the expression.
     List(Rc<Vec<Val<'a>>>),
-    /// A list of the object, with its schema.
+    /// A list of the validated object, with its schema.
     Items(&'a [Value], &'a Schema),
-    /// A map made by the expression.
+    /// A map created by the expression.
     Map(Rc<BTreeMap<Key, Val<'a>>>),
-    /// A struct or map of the object, with its schema.
+    /// A struct or map of the validated object, with its schema.
     Object(&'a serde_json::Map<String, Value>, &'a Schema),
     /// Nanoseconds.
     Duration(i64),
@@ -69,15 +69,15 @@ pub(super) enum Val<'a> {
     Optional(Option<Rc<Val<'a>>>),
     /// A type, by its name.
     Type(Rc<str>),
-    /// Data of unknown shape: it can only be compared.
+    /// Data without a schema: it can only be compared.
     Unknown(&'a Value),
     /// Values by name, each of which may have failed.
     Named(Rc<BTreeMap<Rc<str>, Outcome<'a>>>),
-    /// An object that the expression makes: the name of its type, and its fields.
-    Made(Rc<str>, Rc<BTreeMap<Rc<str>, Val<'a>>>),
-    /// A question about permissions.
+    /// A constructed object: type name and fields.
+    Constructed(Rc<str>, Rc<BTreeMap<Rc<str>, Val<'a>>>),
+    /// An authorization check.
     Access(Rc<Access<'a>>),
-    /// A value of a library: a quantity, an IP address …
+    /// A library value: a quantity, an IP address …
     Foreign(cel::Value),
 }
 
@@ -95,7 +95,7 @@ impl<'a> Val<'a> {
         Self::Text(text.into())
     }
 
-    /// A value without a schema.
+    /// Converts JSON without a schema.
     pub(super) fn json(value: &Value) -> Self {
         match value {
             Value::Null => Self::Null,
@@ -114,7 +114,7 @@ impl<'a> Val<'a> {
         }
     }
 
-    /// A value of the object. Nulls that are no values do not get here.
+    /// A value of the validated object. Pruned nulls do not occur here.
     pub(super) fn node(value: &'a Value, schema: &'a Schema) -> Outcome<'a> {
         Ok(match (schema.type_, value) {
             (_, Value::Null) if schema.nullable => Self::Null,
@@ -160,19 +160,19 @@ impl<'a> Val<'a> {
         }
     }
 
-    /// The keys of a map or struct, in order.
+    /// The keys of a map or struct, sorted.
     pub(super) fn keys(&self) -> Option<Vec<Key>> {
         match self {
             Self::Map(map) => Some(map.keys().cloned().collect()),
             Self::Object(fields, schema) => {
                 let names = fields.keys().filter(|name| known(schema, name));
-                Some(names.filter_map(|name| seen_as(schema, name)).map(|name| Key::Text(name.into())).collect())
+                Some(names.filter_map(|name| escaped_name(schema, name)).map(|name| Key::Text(name.into())).collect())
             }
             _ => None,
         }
     }
 
-    /// The value under a key; nothing when it is absent.
+    /// The value of a key; `None` if absent.
     pub(super) fn get(&self, key: &Key) -> Option<Outcome<'a>> {
         match (self, key) {
             (Self::Map(map), key) => {
@@ -180,12 +180,12 @@ impl<'a> Val<'a> {
                 Some(Ok(found.clone()))
             }
             (Self::Named(values), Key::Text(name)) => values.get(name).cloned(),
-            (Self::Made(_, fields), Key::Text(name)) => fields.get(name).cloned().map(Ok),
+            (Self::Constructed(_, fields), Key::Text(name)) => fields.get(name).cloned().map(Ok),
             (Self::Object(fields, schema), Key::Text(name)) => {
-                let name = if is_map(schema) { name.to_string() } else { escape::undo(name)? };
+                let name = if is_map(schema) { name.to_string() } else { escape::unescape(name)? };
                 let value = fields.get(&name)?;
                 let child = child(schema, &name)?;
-                // A field that is null is as good as absent; a value of a map is not.
+                // A null field counts as absent, unless it is a nullable map value.
                 if value.is_null() && !(is_map(schema) && child.nullable) {
                     return None;
                 }
@@ -195,7 +195,7 @@ impl<'a> Val<'a> {
         }
     }
 
-    /// The name of the type.
+    /// The type name.
     pub(super) fn type_name(&self) -> &str {
         match self {
             Self::Null => "null_type",
@@ -214,13 +214,13 @@ impl<'a> Val<'a> {
             Self::Unknown(_) => "unknown",
             Self::Named(_) => "kubernetes.variables",
             Self::Access(access) => access.type_name(),
-            Self::Made(name, _) => name,
+            Self::Constructed(name, _) => name,
             Self::Foreign(cel::Value::Opaque(opaque)) => opaque.runtime_type_name(),
             Self::Foreign(_) => "foreign",
         }
     }
 
-    /// The key that a value is, if it can be one.
+    /// Converts a value to a map key, if possible.
     pub(super) fn as_key(&self) -> Option<Key> {
         Some(match self {
             Self::Bool(value) => Key::Bool(*value),
@@ -232,7 +232,7 @@ impl<'a> Val<'a> {
         })
     }
 
-    /// Whether two values are equal. Values of different types are not; lists that are sets or maps ignore order.
+    /// Equality. Values of different types differ; lists of type set or map ignore order.
     pub(super) fn equals(&self, other: &Val<'a>) -> bool {
         use Val::{Bool, Bytes, Double, Duration, Foreign, Int, Null, Optional, Text, Time, UInt, Unknown};
         match (self, other) {
@@ -281,7 +281,7 @@ impl<'a> Val<'a> {
         }
     }
 
-    /// How a list of the object merges.
+    /// The list type of a list in the validated object.
     pub(super) fn list_type(&self) -> Option<&'a ListType> {
         match self {
             Self::Items(_, schema) => Some(&schema.list).filter(|list| **list != ListType::Atomic),
@@ -290,7 +290,7 @@ impl<'a> Val<'a> {
     }
 }
 
-/// Strings become what their format says.
+/// Converts strings by their format.
 fn formatted<'a>(text: &str, schema: &Schema) -> Outcome<'a> {
     if schema.type_ != Type::String {
         return Ok(Val::text(text));
@@ -316,12 +316,12 @@ fn formatted<'a>(text: &str, schema: &Schema) -> Outcome<'a> {
     }
 }
 
-/// Whether an object is a map, with keys that are data, and not a struct.
+/// Whether an object is a map with arbitrary keys, and not a struct.
 pub(super) fn is_map(schema: &Schema) -> bool {
     schema.properties.is_empty() && !schema.embedded_resource
 }
 
-/// The schema of a field or value; nothing when expressions cannot see it.
+/// The schema of a field or map value; `None` if CEL cannot access it.
 fn child<'a>(schema: &'a Schema, name: &str) -> Option<&'a Schema> {
     if is_map(schema) { schema.additional() } else { schema.property(name) }
 }
@@ -330,12 +330,12 @@ fn known(schema: &Schema, name: &str) -> bool {
     child(schema, name).is_some()
 }
 
-/// The name under which expressions see a field.
-fn seen_as(schema: &Schema, name: &str) -> Option<String> {
-    if is_map(schema) { Some(name.to_owned()) } else { escape::apply(name) }
+/// The escaped name of a field.
+fn escaped_name(schema: &Schema, name: &str) -> Option<String> {
+    if is_map(schema) { Some(name.to_owned()) } else { escape::escape(name) }
 }
 
-/// The same number as the other kind of integer.
+/// The same number as the other integer type.
 fn same_number(key: &Key) -> Option<Key> {
     match key {
         Key::Int(value) => u64::try_from(*value).ok().map(Key::UInt),
@@ -344,7 +344,7 @@ fn same_number(key: &Key) -> Option<Key> {
     }
 }
 
-/// `one` with `other` added: sets unite, list maps take over the items of `other`, other lists are joined.
+/// Concatenation: union of sets, merge of list maps, append of other lists.
 pub(super) fn join<'a>(one: &Val<'a>, other: &Val<'a>) -> Outcome<'a> {
     let (Some(mine), Some(theirs)) = (one.items(), other.items()) else { return Err(Fault::Overload) };
     let mut items = mine.into_iter().collect::<Result<Vec<_>, _>>()?;

@@ -1,7 +1,7 @@
-//! OpenAPI documents, as far as kubectl and other clients read them: one per group and version in version 3, and all in
-//! one in version 2, there also in the protobuf form that older clients insist on.
+//! OpenAPI documents, as far as kubectl and other clients read them: v3 has one per group and version; v2 is one
+//! document, also in the protobuf encoding that older clients require.
 //!
-//! Documents are made on first use and kept until the registry changes.
+//! Documents are generated on first use and cached until the registry changes.
 
 mod paths;
 mod proto;
@@ -20,16 +20,16 @@ use serde_json::{Map, Value, json};
 use super::api::{Call, Inner};
 use super::body::Body;
 use super::media::header;
-use super::pages::MINOR;
+use super::non_resource::MINOR;
 use super::respond;
 use crate::registry::{Resource, Snapshot, api_version};
 
 const JSON: &str = "application/json";
 const TEXT: &str = "text/plain; charset=utf-8";
-/// What clients call the protobuf form of version 2.
+/// Media type of the v2 protobuf encoding.
 const PROTO: &str = "application/com.github.proto-openapi.spec.v2.v1.0+protobuf";
 
-/// The documents.
+/// The cached documents.
 #[derive(Debug, Default)]
 pub(crate) struct Documents {
     cache: Mutex<Cache>,
@@ -41,7 +41,7 @@ struct Cache {
     documents: BTreeMap<String, Document>,
 }
 
-/// One document: its text and a hash of it.
+/// A document: its text and hash.
 #[derive(Clone, Debug)]
 struct Document {
     text: Bytes,
@@ -57,7 +57,7 @@ impl Document {
 }
 
 impl Documents {
-    /// Answers a request for `/openapi/…`.
+    /// Handles a request for `/openapi/…`.
     pub(super) fn answer(&self, inner: &Inner, call: &Call, parts: &[&str]) -> Response<Body> {
         let snapshot = inner.server.registry().snapshot();
         match parts {
@@ -93,7 +93,7 @@ impl Documents {
     }
 }
 
-/// 404 without a word.
+/// 404 without a body.
 fn nothing() -> Response<Body> {
     let mut response = respond::answer(404, TEXT, Body::empty());
     response.headers_mut().remove(http::header::CONTENT_TYPE);
@@ -119,13 +119,13 @@ fn path_of(group: &str, version: &str) -> String {
     format!("{root}/{}", api_version(group, version))
 }
 
-/// Group and version behind such a path, if they are served.
+/// Group and version of such a path, if served.
 fn group_version(snapshot: &Snapshot, path: &str) -> Option<(String, String)> {
     let found = snapshot.iter().find(|resource| path_of(&resource.group, &resource.version) == path)?;
     Some((found.group.to_string(), found.version.to_string()))
 }
 
-/// The list of documents of version 3. The hash changes with the registry, so that clients fetch again.
+/// The index of v3 documents. The hash changes with the registry, so that clients fetch again.
 fn index(snapshot: &Snapshot) -> Value {
     let mut paths = Map::new();
     for resource in snapshot.iter() {
@@ -143,9 +143,9 @@ fn version_3(inner: &Inner, snapshot: &Snapshot, group: &str, version: &str) -> 
     let served: Vec<&Arc<Resource>> =
         snapshot.iter().filter(|r| &*r.group == group && &*r.version == version).collect();
     let mut paths = Map::new();
-    let mut wanted = schemas::Wanted::default();
+    let mut schemas_used = schemas::SchemaSet::default();
     for resource in served {
-        let name = wanted.add(inner, resource);
+        let name = schemas_used.add(inner, resource);
         paths::add(&mut paths, resource, &name);
     }
     json!({
@@ -153,7 +153,7 @@ fn version_3(inner: &Inner, snapshot: &Snapshot, group: &str, version: &str) -> 
         "info": {"title": "Kubernetes", "version": format!("v1.{MINOR}.0")},
         "paths": paths,
         "components": {
-            "schemas": wanted.finish(),
+            "schemas": schemas_used.finish(),
             "securitySchemes": {"BearerToken": {
                 "description": "Bearer Token authentication", "in": "header", "name": "authorization", "type": "apiKey",
             }},

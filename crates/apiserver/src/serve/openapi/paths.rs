@@ -1,4 +1,4 @@
-//! Paths and operations: enough to find the kind of a path, and which options it takes.
+//! Paths and operations: enough to find the kind of a path and its query parameters.
 
 use capstan_schema::REFERENCE;
 use serde_json::{Map, Value, json};
@@ -59,7 +59,7 @@ pub(super) fn add(paths: &mut Map<String, Value>, resource: &Resource, schema: &
     }
 }
 
-/// A path with the parameters that are in it.
+/// A path item with its path parameters.
 fn item(mut methods: Value, namespaced: bool, named: bool) -> Value {
     let parameter = |name: &str, text: &str| {
         let schema = json!({"type": "string", "uniqueItems": true});
@@ -145,7 +145,7 @@ fn operation_id(resource: &Resource, sub: Option<&Subresource>, verb: &str) -> S
     format!("{verb}{group}{}{scope}{}{sub}", title(&resource.version), resource.kind)
 }
 
-/// The options of a verb. Clients look here to find out whether the server knows `dryRun` and `fieldValidation`.
+/// Query parameters of a verb. Clients check these for support of `dryRun` and `fieldValidation`.
 fn parameters(verb: &str) -> Value {
     let of =
         |name: &str, kind: &str| json!({"name": name, "in": "query", "schema": {"type": kind, "uniqueItems": true}});

@@ -1,5 +1,5 @@
-//! The protobuf form of the version 2 document (gnostic's `openapi.v2.Document`): schemas, and the patch operations by
-//! which clients find out what the server supports.
+//! The protobuf encoding of the v2 document (gnostic's `openapi.v2.Document`): schemas, and the patch operations that
+//! clients check for supported features.
 
 use serde_json::Value;
 
@@ -23,7 +23,7 @@ pub(super) fn encode(document: &Value) -> Vec<u8> {
     out.0
 }
 
-/// A protobuf message as it is written.
+/// A protobuf message being encoded.
 #[derive(Default)]
 struct Message(Vec<u8>);
 
@@ -61,7 +61,7 @@ impl Message {
         self.bytes(field, &inner.0);
     }
 
-    /// `NamedAny`: a vendor extension with its value as YAML, which JSON is.
+    /// `NamedAny`: a vendor extension with its value as YAML (JSON is valid YAML).
     fn extensions(&mut self, field: u64, from: &Value) {
         for (name, value) in from.as_object().into_iter().flatten().filter(|(name, _)| name.starts_with("x-")) {
             self.message(field, |named| {

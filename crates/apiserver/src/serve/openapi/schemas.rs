@@ -1,4 +1,4 @@
-//! Which schemas a document needs: those of its kinds and all that they refer to.
+//! The schemas of a document: those of its kinds, and all that they reference.
 
 use std::collections::BTreeSet;
 
@@ -12,15 +12,15 @@ use crate::store::TableKey;
 
 pub(super) const META: &str = "io.k8s.apimachinery.pkg.apis.meta.v1";
 
-/// Schemas that were asked for, and those that these need.
+/// Requested schemas, and those that they reference.
 #[derive(Default)]
-pub(super) struct Wanted {
+pub(super) struct SchemaSet {
     schemas: Map<String, Value>,
     missing: BTreeSet<String>,
 }
 
-impl Wanted {
-    /// Adds the kind of a resource, its list and what its subresources speak. Returns the name of the kind's schema.
+impl SchemaSet {
+    /// Adds the kind of a resource, its list and the kinds of its subresources. Returns the name of the kind's schema.
     pub(super) fn add(&mut self, inner: &Inner, resource: &Resource) -> String {
         let name = match resource.custom() {
             None => definition_name(&resource.group, &resource.version, &resource.kind),
@@ -57,7 +57,7 @@ impl Wanted {
         self.schemas
     }
 
-    /// Notes what a schema refers to.
+    /// Adds the references of a schema.
     fn refer(&mut self, schema: &Value) {
         match schema {
             Value::Object(members) => {
@@ -72,7 +72,7 @@ impl Wanted {
         }
     }
 
-    /// Adds the schema of a custom resource, completed with what every object has.
+    /// Adds the schema of a custom resource, with `apiVersion`, `kind` and `metadata`.
     fn add_custom(&mut self, inner: &Inner, resource: &Resource) -> String {
         let name = custom_name(&resource.group, &resource.version, &resource.kind);
         let list_name = format!("{name}List");
@@ -107,7 +107,7 @@ impl Wanted {
     }
 }
 
-/// Puts references that have something beside them into `allOf`: what stands beside a plain one does not count.
+/// Wraps references that have sibling keywords into `allOf`: siblings of a plain `$ref` are ignored.
 fn beside(schema: &mut Value) {
     match schema {
         Value::Object(members) => {
@@ -123,14 +123,14 @@ fn beside(schema: &mut Value) {
     }
 }
 
-/// `com.example.stable.v1.CronTab`: the group backwards, as a package is named.
+/// `com.example.stable.v1.CronTab`: with the group reversed, as in package names.
 fn custom_name(group: &str, version: &str, kind: &str) -> String {
     let mut parts: Vec<&str> = group.split('.').rev().collect();
     parts.extend([version, kind]);
     parts.join(".")
 }
 
-/// The schema of a version as the CRD has it.
+/// The schema of a version as the CRD declares it.
 fn openapi_schema(inner: &Inner, resource: &Resource) -> Value {
     let table = TableKey::new("apiextensions.k8s.io", "customresourcedefinitions");
     let name = format!("{}.{}", resource.plural, resource.group);
@@ -141,7 +141,7 @@ fn openapi_schema(inner: &Inner, resource: &Resource) -> Value {
     if schema.is_object() { schema } else { json!({"type": "object", "x-kubernetes-preserve-unknown-fields": true}) }
 }
 
-/// Gives a schema the members that every object has.
+/// Adds `apiVersion`, `kind` and `metadata` to a schema.
 fn complete(schema: &mut Value) {
     if schema.get("x-kubernetes-preserve-unknown-fields") == Some(&Value::Bool(true))
         && schema.get("properties").is_none()

@@ -1,10 +1,10 @@
-//! The document of version 2: the same schemas and paths, in the older notation.
+//! The OpenAPI v2 document: the same schemas and paths as in v3, converted.
 
 use capstan_schema::REFERENCE;
 use serde_json::{Map, Value, json};
 
 use super::super::api::Inner;
-use super::super::pages::MINOR;
+use super::super::non_resource::MINOR;
 use super::{paths, schemas};
 use crate::registry::Snapshot;
 
@@ -12,14 +12,14 @@ const DEFINITIONS: &str = "#/definitions/";
 
 /// The whole document.
 pub(super) fn document(inner: &Inner, snapshot: &Snapshot) -> Value {
-    let mut wanted = schemas::Wanted::default();
+    let mut schemas_used = schemas::SchemaSet::default();
     let mut all = Map::new();
     for resource in snapshot.iter() {
-        let name = wanted.add(inner, resource);
+        let name = schemas_used.add(inner, resource);
         paths::add(&mut all, resource, &name);
     }
     let definitions: Map<String, Value> =
-        wanted.finish().into_iter().map(|(name, schema)| (name, older(schema))).collect();
+        schemas_used.finish().into_iter().map(|(name, schema)| (name, older(schema))).collect();
     let paths: Map<String, Value> = all.into_iter().map(|(path, item)| (path, older_path(item))).collect();
     json!({
         "swagger": "2.0",
@@ -33,14 +33,14 @@ pub(super) fn document(inner: &Inner, snapshot: &Snapshot) -> Value {
     })
 }
 
-/// A schema in the older notation.
+/// Converts a schema to v2.
 fn older(schema: Value) -> Value {
     let Value::Object(mut schema) = schema else { return schema };
     if let Some(reference) = schema.get("$ref").and_then(Value::as_str).and_then(|r| r.strip_prefix(REFERENCE)) {
         let target = format!("{DEFINITIONS}{reference}");
         schema.insert("$ref".into(), target.into());
     }
-    // One reference in `allOf` stands beside a description; the older notation has both in one place.
+    // v3 wraps a reference with a description into `allOf`; v2 has both side by side.
     if let Some(Value::Array(parts)) = schema.remove("allOf") {
         for part in parts {
             if let Value::Object(part) = older(part) {

@@ -1,5 +1,5 @@
-//! Protobuf bodies: Go clients with generated types send these, kubectl among them. Answers are JSON, which the same
-//! clients take as well, so only reading is needed.
+//! Decoding of protobuf request bodies, as sent by Go clients with generated types, such as kubectl. Responses are
+//! JSON, which these clients accept as well.
 
 use std::collections::HashMap;
 use std::sync::LazyLock;
@@ -14,7 +14,7 @@ use crate::error::{Result, Status};
 use crate::registry::builtin::definition_name;
 use crate::registry::group_version;
 
-/// What the body of a request starts with.
+/// Magic prefix of a body.
 const MAGIC: &[u8] = b"k8s\0";
 const META: &str = "io.k8s.apimachinery.pkg.apis.meta.v1.";
 
@@ -26,7 +26,7 @@ struct Field {
     name: &'static str,
     kind: Kind,
     shape: Shape,
-    /// Whether a zero means absence.
+    /// Whether a zero value means absent.
     sparse: bool,
 }
 
@@ -53,18 +53,18 @@ enum Kind {
     Message(String),
 }
 
-/// Fields by number; a message that is nothing but a list has its items under 0.
+/// Fields by number; a message that is only a list has its items under 0.
 type Fields = HashMap<u64, Field>;
 
 static MESSAGES: LazyLock<HashMap<String, Fields>> = LazyLock::new(|| read(include_str!("fields.txt")));
 
-/// The JSON form of a body.
+/// A body as JSON text.
 pub(super) fn to_json(body: &Bytes) -> Result<Bytes> {
     let value = decode(body).ok_or_else(|| Status::bad_request("the body of the request is no protobuf message"))?;
     Ok(serde_json::to_vec(&value).expect("a JSON value encodes").into())
 }
 
-/// Reads the envelope: `apiVersion` and `kind` first, then the object.
+/// Decodes the envelope (`runtime.Unknown`): `apiVersion` and `kind`, then the object.
 fn decode(body: &[u8]) -> Option<Value> {
     let mut envelope = Reader(body.strip_prefix(MAGIC)?);
     let (mut api_version, mut kind, mut raw) = (String::new(), String::new(), &b""[..]);
@@ -86,7 +86,7 @@ fn decode(body: &[u8]) -> Option<Value> {
     }
     let (group, version) = group_version(&api_version);
     let own = definition_name(group, version, &kind);
-    // Options of a deletion go by the group of what is deleted.
+    // DeleteOptions have the group of the deleted resource.
     let name = if MESSAGES.contains_key(&own) { own } else { format!("{META}{kind}") };
     let mut value = message(&name, raw)?;
     value["apiVersion"] = api_version.into();
@@ -94,7 +94,7 @@ fn decode(body: &[u8]) -> Option<Value> {
     Some(value)
 }
 
-/// What is on the wire.
+/// A wire value.
 enum Wire<'a> {
     Number(u64),
     Bytes(&'a [u8]),
@@ -123,7 +123,7 @@ impl<'a> Reader<'a> {
         Some(head)
     }
 
-    /// The next field; nothing inside at the end, nothing at all if the message is broken.
+    /// The next field; `Some(None)` at the end, `None` if the message is malformed.
     fn next(&mut self) -> Option<Option<(u64, Wire<'a>)>> {
         if self.0.is_empty() {
             return Some(None);
@@ -147,7 +147,7 @@ fn text_of(bytes: &[u8]) -> Option<String> {
     String::from_utf8(bytes.to_vec()).ok()
 }
 
-/// Reads a message. Fields that are not known are skipped.
+/// Decodes a message. Unknown fields are skipped.
 fn message(name: &str, bytes: &[u8]) -> Option<Value> {
     if name.starts_with(SCHEMA_OR) {
         return schema_or(bytes);
@@ -185,7 +185,7 @@ fn message(name: &str, bytes: &[u8]) -> Option<Value> {
     Some(if fields.contains_key(&0) { items.into() } else { object.into() })
 }
 
-/// A schema, a list of schemas or of texts, or a yes or no: what the place of a schema in a CRD may hold.
+/// A schema, a list of schemas or strings, or a boolean: the union types of JSON schemas in CRDs.
 fn schema_or(bytes: &[u8]) -> Option<Value> {
     let schema = SCHEMA_OR.strip_suffix("Or").expect("that is how it ends");
     let (mut one, mut many, mut allowed) = (None, Vec::new(), None);
@@ -214,7 +214,7 @@ fn is_zero(value: &Value) -> bool {
     }
 }
 
-/// Key and value of an entry of a map.
+/// Key and value of a map entry.
 fn entry_of(kind: &Kind, bytes: &[u8]) -> Option<(String, Value)> {
     let (mut key, mut value) = (String::new(), None);
     let mut reader = Reader(bytes);
@@ -264,7 +264,7 @@ fn single(kind: &Kind, wire: &Wire) -> Option<Value> {
     })
 }
 
-/// A time; nothing inside is no time.
+/// A timestamp; `Some(Null)` if the message is empty.
 fn time(bytes: &[u8], write: impl FnOnce(Timestamp) -> String) -> Option<Value> {
     if bytes.is_empty() {
         return Some(Value::Null);
@@ -274,7 +274,7 @@ fn time(bytes: &[u8], write: impl FnOnce(Timestamp) -> String) -> Option<Value> 
     Some(write(time).into())
 }
 
-/// The first three numbers of a message.
+/// The first three varints of a message.
 fn numbers(bytes: &[u8]) -> Option<[i64; 3]> {
     let mut numbers = [0_i64; 3];
     let mut reader = Reader(bytes);
@@ -286,7 +286,7 @@ fn numbers(bytes: &[u8]) -> Option<[i64; 3]> {
     Some(numbers)
 }
 
-/// The texts of a message by number.
+/// The strings of a message by field number.
 fn texts(bytes: &[u8]) -> Option<HashMap<u64, String>> {
     let mut texts = HashMap::new();
     let mut reader = Reader(bytes);
@@ -298,7 +298,7 @@ fn texts(bytes: &[u8]) -> Option<HashMap<u64, String>> {
     Some(texts)
 }
 
-/// Reads the table of messages.
+/// Parses the table of messages.
 fn read(text: &'static str) -> HashMap<String, Fields> {
     let mut messages = HashMap::new();
     let mut package = "";
@@ -310,7 +310,7 @@ fn read(text: &'static str) -> HashMap<String, Fields> {
         let mut words = line.split(' ');
         let name = words.next().unwrap_or_default();
         let fields = words.clone().filter_map(|word| field(word, package)).collect::<Fields>();
-        // `1 []string`: the message is the list.
+        // `1 []string`: the message is only the list.
         let listed = words.next() == Some("1");
         let fields = match words.next().filter(|_| listed) {
             Some(items) => {
@@ -375,7 +375,7 @@ mod tests {
             }
         }
         odd.sort();
-        // Fields of alpha features are in no document; a self link is in no object any more.
+        // Fields of alpha features are in no document; `selfLink` was removed.
         odd.retain(|line| !line.ends_with(" selfLink"));
         assert!(odd.is_empty(), "{odd:#?}");
     }
@@ -392,7 +392,7 @@ mod tests {
         }
     }
 
-    /// A message on the wire, written by hand: (number, text) pairs.
+    /// A hand-encoded message: (field number, bytes) pairs.
     fn wire(fields: &[(u8, &[u8])]) -> Vec<u8> {
         fields.iter().flat_map(|(number, bytes)| [&[number << 3 | 2, bytes.len() as u8], *bytes].concat()).collect()
     }

@@ -1,4 +1,4 @@
-//! Workloads: deployments and their kin, jobs, autoscalers.
+//! Printers of workloads: Deployments and the like, Jobs, autoscalers.
 
 use jiff::Timestamp;
 use serde_json::{Value, json};
@@ -26,7 +26,7 @@ pub(super) fn printer(group: &str, kind: &str) -> Option<Printer> {
     Some(Printer { columns, cells })
 }
 
-/// The answer of a scale subresource.
+/// The `scale` subresource.
 pub(super) const SCALE: Printer = Printer {
     columns: &[
         Column { format: "", ..NAME },
@@ -303,7 +303,7 @@ fn targets(object: &Value) -> String {
     if shown.len() > 2 { format!("{text} + {} more...", shown.len() - 2) } else { text }
 }
 
-/// Metrics as the first version of the API has them: one percentage, and the rest in an annotation.
+/// Metrics of an autoscaling/v1 object: one percentage, and the rest in an annotation.
 fn older_metrics(object: &Value) -> Vec<Value> {
     let rest = object["metadata"]["annotations"]["autoscaling.alpha.kubernetes.io/metrics"].as_str();
     let rest: Vec<Value> = rest.and_then(|text| serde_json::from_str(text).ok()).unwrap_or_default();

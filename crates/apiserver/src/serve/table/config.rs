@@ -1,4 +1,4 @@
-//! What configures the API itself: CRDs, API services, webhooks, admission policies, runtime classes.
+//! Printers of API configuration: CRDs, APIServices, webhooks, admission policies, RuntimeClasses.
 
 use jiff::Timestamp;
 use serde_json::Value;

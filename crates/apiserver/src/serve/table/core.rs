@@ -1,4 +1,4 @@
-//! Nodes, namespaces, events, secrets and the other basics.
+//! Printers of Nodes, Namespaces, Events, Secrets and other core kinds.
 
 use jiff::Timestamp;
 use serde_json::Value;
@@ -109,7 +109,7 @@ const EVENT: &[Column] = &[
     NAME.wide(),
 ];
 
-/// Both groups serve the same events under other names; either name will do.
+/// Both groups serve the same events with different field names; either is read.
 fn event(object: &Value, now: Timestamp) -> Vec<Value> {
     let either = |core: &str, new: &str| -> Value {
         [core, new]

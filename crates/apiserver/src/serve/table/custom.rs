@@ -1,4 +1,4 @@
-//! Custom resources: the columns that their definition asks for.
+//! Custom resources: the printer columns of their CRD.
 
 use jiff::Timestamp;
 use serde_json::{Value, json};
@@ -54,7 +54,7 @@ pub(super) fn table<'a>(
     (definitions.into(), rows)
 }
 
-/// The columns of a scale.
+/// The columns of a Scale.
 pub(super) fn scale() -> CustomVersion {
     let columns = json!([
         {"name": "Desired", "type": "integer", "description": "Number of desired replicas", "jsonPath": ".spec.replicas"},
@@ -71,7 +71,7 @@ fn cell(path: Option<&Path>, kind: &str, object: &Value, now: Timestamp) -> Valu
         (_, Value::Null) => Value::Null,
         ("integer", Value::Number(number)) => match number.as_i64() {
             Some(whole) => whole.into(),
-            // What is right of the point is dropped.
+            // Truncated toward zero.
             None => number.as_f64().map_or(Value::Null, |number| (number as i64).into()),
         },
         ("number", Value::Number(_)) | ("boolean", Value::Bool(_)) => found.clone(),

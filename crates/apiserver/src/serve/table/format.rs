@@ -1,37 +1,37 @@
-//! How cells are worded: ages, labels, selectors, lists that are cut off.
+//! Formatting of cells: ages, labels, selectors, truncated lists.
 
 use jiff::Timestamp;
 use serde_json::Value;
 
-/// What stands for nothing.
+/// Placeholder for an empty value.
 pub(super) const NONE: &str = "<none>";
-/// What stands for a field that is not set.
+/// Placeholder for an unset field.
 pub(super) const UNSET: &str = "<unset>";
-/// What stands for something that is not known.
+/// Placeholder for an unknown value.
 pub(super) const UNKNOWN: &str = "<unknown>";
 
-/// The text of a field, empty if there is none.
+/// A string field, empty if absent.
 pub(super) fn text<'a>(value: &'a Value, pointer: &str) -> &'a str {
     value.pointer(pointer).and_then(Value::as_str).unwrap_or_default()
 }
 
-/// The text of a field, or `otherwise` if it is empty.
+/// A string field, or `otherwise` if it is empty.
 pub(super) fn text_or<'a>(value: &'a Value, pointer: &str, otherwise: &'a str) -> &'a str {
     let found = text(value, pointer);
     if found.is_empty() { otherwise } else { found }
 }
 
-/// The number in a field, 0 if there is none.
+/// A number field, 0 if absent.
 pub(super) fn number(value: &Value, pointer: &str) -> i64 {
     value.pointer(pointer).and_then(Value::as_i64).unwrap_or(0)
 }
 
-/// The list in a field, empty if there is none.
+/// A list field, empty if absent.
 pub(super) fn list<'a>(value: &'a Value, pointer: &str) -> &'a [Value] {
     value.pointer(pointer).and_then(Value::as_array).map(Vec::as_slice).unwrap_or_default()
 }
 
-/// How many members a list or map has.
+/// The length of a list or map.
 pub(super) fn count(value: &Value, pointer: &str) -> i64 {
     let found = value.pointer(pointer);
     let members = found.map_or(0, |found| match found {
@@ -42,7 +42,7 @@ pub(super) fn count(value: &Value, pointer: &str) -> i64 {
     i64::try_from(members).unwrap_or(i64::MAX)
 }
 
-/// How long ago a time was.
+/// The age of a timestamp.
 pub(super) fn since(time: &Value, now: Timestamp) -> String {
     match time.as_str().and_then(|text| text.parse::<Timestamp>().ok()) {
         Some(time) => duration(now.as_second() - time.as_second()),
@@ -50,7 +50,7 @@ pub(super) fn since(time: &Value, now: Timestamp) -> String {
     }
 }
 
-/// Seconds in a form of at most two units.
+/// A duration with at most two units.
 pub(super) fn duration(seconds: i64) -> String {
     let two = |first: i64, unit: char, second: i64, smaller: char| {
         if second == 0 { format!("{first}{unit}") } else { format!("{first}{unit}{second}{smaller}") }
@@ -117,7 +117,7 @@ pub(super) fn containers(spec: Option<&Value>) -> (String, String) {
     (join("/name"), join("/image"))
 }
 
-/// At most `most` items, and how many more there are.
+/// At most `most` items, and the number of the rest.
 pub(super) fn some_of(items: &[String], most: usize, otherwise: &str) -> String {
     if items.is_empty() {
         return otherwise.to_owned();

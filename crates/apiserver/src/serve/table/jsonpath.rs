@@ -35,7 +35,7 @@ enum Operand {
 }
 
 impl Path {
-    /// Reads a path such as `.status.conditions[?(@.type=="Ready")].status`; nothing if it makes no sense.
+    /// Parses a path such as `.status.conditions[?(@.type=="Ready")].status`; `None` if it is invalid.
     pub(super) fn parse(text: &str) -> Option<Self> {
         let mut steps = Vec::new();
         let text = text.trim();
@@ -46,7 +46,7 @@ impl Path {
                 steps.push(Step::Descend);
                 if tail.starts_with('[') { tail } else { field(tail, &mut steps)? }
             } else if let Some(tail) = rest.strip_prefix('.') {
-                // A dot before a bracket, or at the very end, says nothing.
+                // A dot before a bracket or at the end is ignored.
                 if tail.is_empty() || tail.starts_with('[') { tail } else { field(tail, &mut steps)? }
             } else if rest.starts_with('[') {
                 let end = closing(rest)?;
@@ -59,7 +59,7 @@ impl Path {
         Some(Self(steps))
     }
 
-    /// All values that the path leads to.
+    /// All values that the path matches.
     pub(super) fn find<'a>(&self, value: &'a Value) -> Vec<&'a Value> {
         let mut found = vec![value];
         for step in &self.0 {
@@ -69,7 +69,7 @@ impl Path {
     }
 }
 
-/// Reads a field up to the next dot or bracket; a backslash keeps what follows it.
+/// Parses a field up to the next dot or bracket; a backslash escapes.
 fn field<'a>(text: &'a str, steps: &mut Vec<Step>) -> Option<&'a str> {
     let (mut name, mut escaped, mut end) = (String::new(), false, text.len());
     for (at, c) in text.char_indices() {
@@ -93,7 +93,7 @@ fn field<'a>(text: &'a str, steps: &mut Vec<Step>) -> Option<&'a str> {
     Some(&text[end..])
 }
 
-/// Where the bracket at the start is closed, minding quotes and brackets inside.
+/// Offset of the closing bracket, respecting quotes and nested brackets.
 fn closing(text: &str) -> Option<usize> {
     let (mut depth, mut quote) = (0, None);
     for (at, c) in text.char_indices() {

@@ -1,4 +1,4 @@
-//! Tables: what `kubectl get` shows. Built-in kinds have printers of their own, custom ones say which columns they have.
+//! Tables: the server-side printing of `kubectl get`. Built-in kinds have printers, CRDs declare their columns.
 
 mod apps;
 mod config;
@@ -20,7 +20,7 @@ use crate::error::{Result, Status};
 use crate::registry::Resource;
 use crate::store::Object;
 
-/// What a row carries besides its cells.
+/// What a row contains besides its cells.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) enum Include {
     /// Nothing.
@@ -33,7 +33,7 @@ pub(crate) enum Include {
 }
 
 impl Include {
-    /// Reads `includeObject`.
+    /// Parses `includeObject`.
     pub(crate) fn parse(text: Option<&str>) -> Result<Self> {
         match text.unwrap_or_default() {
             "" | "Metadata" => Ok(Self::Metadata),
@@ -47,21 +47,21 @@ impl Include {
     }
 }
 
-/// Whether a table says what its columns are.
+/// Whether a table has column definitions.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Headers {
     /// Yes.
     Shown,
-    /// No: an earlier table of the same watch did.
+    /// No: an earlier table of the same watch had them.
     Hidden,
 }
 
-/// Where the description of a column comes from.
+/// Source of a column's description.
 #[derive(Clone, Copy, Debug)]
 enum Text {
-    /// Here.
+    /// Given here.
     Own(&'static str),
-    /// A field of a definition of Kubernetes, the latter without `io.k8s.api.`.
+    /// The description of a field in a Kubernetes definition, whose name is without `io.k8s.api.`.
     Field(&'static str, &'static str),
 }
 
@@ -77,17 +77,17 @@ struct Column {
 }
 
 impl Column {
-    /// A column whose description is written here.
+    /// A column with its own description.
     const fn own(name: &'static str, kind: &'static str, text: &'static str) -> Self {
         Self { name, kind, format: "", text: Text::Own(text), priority: 0 }
     }
 
-    /// A column whose description is that of a field.
+    /// A column with the description of a field.
     const fn of(name: &'static str, kind: &'static str, definition: &'static str, field: &'static str) -> Self {
         Self { name, kind, format: "", text: Text::Field(definition, field), priority: 0 }
     }
 
-    /// The same, shown only with `-o wide`.
+    /// The same, only shown with `-o wide`.
     const fn wide(self) -> Self {
         Self { priority: 1, ..self }
     }
@@ -110,7 +110,7 @@ const CREATED: Column = Column::of("Created At", "date", META, "creationTimestam
 const CONTAINERS: Column = Column::own("Containers", "string", "Names of each container in the template.").wide();
 const IMAGES: Column = Column::own("Images", "string", "Images referenced by each container in the template.").wide();
 
-/// What a field is for, in the words of its definition.
+/// The description of a field in its definition.
 fn description(definition: &str, field: &str) -> String {
     let full =
         if definition.starts_with("io.k8s.") { definition.to_owned() } else { format!("io.k8s.api.{definition}") };
@@ -119,10 +119,10 @@ fn description(definition: &str, field: &str) -> String {
     found.unwrap_or_default().to_owned()
 }
 
-/// What the cells of an object are, at this time.
+/// Computes the cells of an object.
 type Cells = fn(&Value, Timestamp) -> Vec<Value>;
 
-/// How one kind is shown.
+/// The printer of a kind.
 struct Printer {
     columns: &'static [Column],
     cells: Cells,
@@ -135,7 +135,7 @@ fn printer(group: &str, kind: &str) -> Option<Printer> {
     printers.into_iter().chain(more).find_map(|find| find(group, kind))
 }
 
-/// What is shown of kinds without a printer.
+/// The default printer.
 const DEFAULT: Printer = Printer {
     columns: &[NAME, CREATED],
     cells: |object, _| vec![name(object), object["metadata"]["creationTimestamp"].clone()],
@@ -152,7 +152,7 @@ pub(crate) fn table<'a>(
     now: Timestamp,
 ) -> Value {
     let mut objects = objects.peekable();
-    // A subresource may answer with another kind than the resource has.
+    // A subresource may return another kind than the resource's.
     let scale = objects.peek().is_some_and(|object| *object.types.kind == *"Scale");
     let (columns, rows) = match resource.custom() {
         Some(_) if scale => custom::table(&custom::scale(), objects, version, include, now),
@@ -173,7 +173,7 @@ pub(crate) fn table<'a>(
     })
 }
 
-/// Says in a list of storage classes which one is the default. A class alone does not know.
+/// Marks the default class in a list of StorageClasses, which depends on the other classes.
 pub(crate) fn mark_default(resource: &Resource, objects: &[Arc<Object>], table: &mut Value) {
     if &*resource.group != "storage.k8s.io" || &*resource.plural != "storageclasses" {
         return;
@@ -207,7 +207,7 @@ fn builtin<'a>(
     (printer.columns.iter().map(Column::definition).collect(), rows)
 }
 
-/// Adds to a row what it shall carry.
+/// Adds the object or its metadata to a row.
 fn attach(row: &mut Value, object: &Object, value: Value, version: &str, include: Include) {
     match include {
         Include::None => row["object"] = Value::Null,
@@ -230,7 +230,7 @@ fn age(object: &Value, now: Timestamp) -> Value {
     format::since(&object["metadata"]["creationTimestamp"], now).into()
 }
 
-/// The time at which an object was made, as roles show it.
+/// The creation time of an object, as printed for roles.
 fn created(object: &Value) -> Value {
     object["metadata"]["creationTimestamp"].as_str().unwrap_or_default().into()
 }

@@ -1,4 +1,4 @@
-//! Services, endpoints, ingresses and network policies.
+//! Printers of Services, endpoints, Ingresses and NetworkPolicies.
 
 use jiff::Timestamp;
 use serde_json::Value;
@@ -185,7 +185,7 @@ const NETWORK_POLICY: &[Column] =
 
 const SERVICE_CIDR: &[Column] = &[NAME, Column::of("CIDRs", "string", "networking.v1.ServiceCIDRSpec", "cidrs"), AGE];
 
-/// The age has a cell but no column, as on a real server.
+/// The age has a cell but no column, as in kube-apiserver.
 const IP_ADDRESS: &[Column] = &[NAME, Column::of("ParentRef", "string", "networking.v1.IPAddressSpec", "parentRef")];
 
 fn ip_address(object: &Value, now: Timestamp) -> Vec<Value> {

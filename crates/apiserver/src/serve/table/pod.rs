@@ -1,4 +1,4 @@
-//! Pods: the one kind whose status is a story of its own.
+//! Printer of pods, whose status column is derived from their containers.
 
 use jiff::Timestamp;
 use serde_json::{Value, json};
@@ -28,7 +28,7 @@ pub(super) fn printer(group: &str, kind: &str) -> Option<Printer> {
     (group.is_empty() && kind == "Pod").then_some(Printer { columns: COLUMNS, cells })
 }
 
-/// What marks the row of a pod that is done.
+/// The row condition of a completed pod.
 pub(super) fn conditions(resource: &Resource, pod: &Value) -> Option<Value> {
     if !resource.group.is_empty() || &*resource.kind != "Pod" {
         return None;
@@ -41,13 +41,13 @@ pub(super) fn conditions(resource: &Resource, pod: &Value) -> Option<Value> {
     Some(json!([{"type": "Completed", "status": "True", "reason": reason, "message": message}]))
 }
 
-/// What the containers say.
+/// Summary of the container statuses.
 #[derive(Default)]
 struct Summary {
     reason: String,
     ready: i64,
     restarts: i64,
-    /// When a container last ended.
+    /// When a container last terminated.
     last_restart: Option<Timestamp>,
 }
 
@@ -106,8 +106,8 @@ fn is_sidecar(container: &Value) -> bool {
     container["restartPolicy"] == "Always"
 }
 
-/// Goes through the init containers up to the one that holds the others up. Tells whether there is one, and what the
-/// sidecars among them add to the restarts.
+/// Processes the init containers up to the first that blocks the others. Returns whether there is one, and the restarts
+/// of sidecars.
 fn initialize(pod: &Value, summary: &mut Summary) -> (bool, Summary) {
     let specs = list(pod, "/spec/initContainers");
     let mut sidecars = Summary::default();
@@ -141,7 +141,7 @@ fn initialize(pod: &Value, summary: &mut Summary) -> (bool, Summary) {
     (false, sidecars)
 }
 
-/// Goes through the other containers, last first.
+/// Processes the other containers, last first.
 fn run(pod: &Value, summary: &mut Summary) {
     let mut running = false;
     for container in list(pod, "/status/containerStatuses").iter().rev() {
@@ -159,7 +159,7 @@ fn run(pod: &Value, summary: &mut Summary) {
             summary.ready += 1;
         }
     }
-    // One container that still runs makes the whole pod run.
+    // The pod is running if one container is.
     if summary.reason == "Completed" && running {
         let reason = if has_condition(pod, "Ready") { "Running" } else { "NotReady" };
         summary.reason = reason.to_owned();

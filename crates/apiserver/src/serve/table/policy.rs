@@ -1,4 +1,4 @@
-//! Who may do what, and what may be disturbed: RBAC, budgets, priorities, flow control, certificates.
+//! Printers of RBAC, PodDisruptionBudgets, PriorityClasses, flow control and certificates.
 
 use jiff::Timestamp;
 use serde_json::Value;

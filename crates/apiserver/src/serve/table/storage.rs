@@ -1,4 +1,4 @@
-//! Volumes, storage classes, devices.
+//! Printers of volumes, StorageClasses and devices.
 
 use jiff::Timestamp;
 use serde_json::Value;
@@ -44,13 +44,13 @@ const VOLUME: &[Column] = &[
     Column::of("VolumeMode", "string", "core.v1.PersistentVolumeSpec", "volumeMode").wide(),
 ];
 
-/// The phase, unless the object is on its way out.
+/// The phase, or `Terminating`.
 fn phase(object: &Value) -> Value {
     let deleting = !object["metadata"]["deletionTimestamp"].is_null();
     if deleting { "Terminating".into() } else { text(object, "/status/phase").into() }
 }
 
-/// The class, which used to be an annotation.
+/// The class, formerly an annotation.
 fn class_of(object: &Value) -> Value {
     let old = object
         .pointer("/metadata/annotations")
@@ -121,7 +121,7 @@ const CLASS: &[Column] = &[
     AGE,
 ];
 
-/// Which of the storage classes in a list is the default: the newest of those that say so.
+/// The default StorageClass: the newest of those marked as default.
 pub(super) fn default_class(classes: &[Value]) -> Option<usize> {
     let says_so = |class: &Value| {
         ["storageclass.kubernetes.io/is-default-class", "storageclass.beta.kubernetes.io/is-default-class"]
@@ -129,7 +129,7 @@ pub(super) fn default_class(classes: &[Value]) -> Option<usize> {
             .any(|key| class["metadata"]["annotations"][*key] == "true")
     };
     let candidates = classes.iter().enumerate().filter(|(_, class)| says_so(class));
-    // Times have the form in which their order is that of their texts; of two at once, the first name wins.
+    // Kubernetes timestamps sort as text; of equal ones, the first in the list wins.
     candidates
         .max_by_key(|(index, class)| (text(class, "/metadata/creationTimestamp"), std::cmp::Reverse(*index)))
         .map(|(index, _)| index)

@@ -1,12 +1,12 @@
-//! What a store on disk promises: it comes back as it was, and a copy from any moment between two batches is what it was
-//! at that moment.
+//! Tests of persistence: a reopened store equals the closed one, and a copy of the file between two batches equals the
+//! state at that time.
 
 use futures::FutureExt;
 use proptest::prelude::*;
 use serde_json::{Value, json};
 
 use super::*;
-use crate::store::{Note, Selection, Start, TypeMeta};
+use crate::store::{GcEvent, Selection, Start, TypeMeta};
 
 fn table(plural: &str) -> TableKey {
     TableKey::new("", plural)
@@ -24,7 +24,7 @@ fn object(name: &str, round: usize, owner: Option<&str>) -> Object {
     Object::new(Arc::new(types), &value, &FieldPaths::builtin("", "pods"))
 }
 
-/// Everything that a store holds, in order.
+/// Everything in a store, in order.
 fn contents(store: &Store) -> Vec<(TableKey, Value)> {
     let mut tables = store.tables();
     tables.sort();
@@ -43,7 +43,7 @@ async fn saved(store: &Store) {
     store.saved().await.unwrap();
 }
 
-/// One change: table, name, and whether the object goes.
+/// One change: table, name, and whether the object is deleted.
 type Step = (bool, u8, bool);
 
 fn take(store: &Store, (pods, name, gone): Step, round: usize) {
@@ -117,7 +117,7 @@ async fn indexes_owners_and_news_for_the_garbage_collector_come_back() {
     assert_eq!(store.dependents("owner").len(), 1);
     let on_node = crate::store::FieldSelector::parse("spec.nodeName=node-1").unwrap();
     assert_eq!(store.select(&table("pods"), &Selection { fields: on_node, ..Selection::default() }).len(), 1);
-    assert_eq!(store.feed().try_next(), Some(Note::Look { table: table("pods"), key: "a/p".into() }));
+    assert_eq!(store.gc_events().try_next(), Some(GcEvent::Enqueue { table: table("pods"), key: "a/p".into() }));
 }
 
 #[tokio::test]
@@ -125,18 +125,18 @@ async fn what_is_kept_beside_the_objects_comes_back() {
     let dir = tempfile::tempdir().unwrap();
     let path = dir.path().join("store");
     let store = reopen(&path);
-    assert_eq!(store.kept("key"), None);
-    store.keep("key", b"one");
-    store.keep("key", b"two");
+    assert_eq!(store.blob("key"), None);
+    store.put_blob("key", b"one");
+    store.put_blob("key", b"two");
     saved(&store).await;
     store.close();
     saved(&store).await;
-    assert_eq!(reopen(&path).kept("key").as_deref(), Some(&b"two"[..]));
-    store.keep("key", b"three");
+    assert_eq!(reopen(&path).blob("key").as_deref(), Some(&b"two"[..]));
+    store.put_blob("key", b"three");
     assert!(matches!(store.saved().await, Err(DiskError::Closed { .. })));
     let memory = Store::default();
-    memory.keep("key", b"one");
-    assert_eq!(memory.kept("key"), None);
+    memory.put_blob("key", b"one");
+    assert_eq!(memory.blob("key"), None);
 }
 
 #[test]
@@ -145,14 +145,14 @@ fn whoever_changes_more_than_the_disk_follows_is_held_up() {
     let path = dir.path().join("store");
     let store = reopen(&path);
     let disk = store.disk.clone().unwrap();
-    let last = 4 * WAITING;
+    let last = 4 * QUEUE_CAPACITY;
     for number in 0..=last {
-        store.keep("key", &number.to_le_bytes());
-        let waiting = disk.handed.load(Ordering::Acquire) - disk.progress.borrow().saved;
-        assert!(waiting <= (WAITING + BATCH) as u64, "{waiting} changes wait");
+        store.put_blob("key", &number.to_le_bytes());
+        let waiting = disk.queued.load(Ordering::Acquire) - disk.progress.borrow().saved;
+        assert!(waiting <= (QUEUE_CAPACITY + BATCH) as u64, "{waiting} changes wait");
     }
     store.close();
-    assert_eq!(reopen(&path).kept("key").as_deref(), Some(&last.to_le_bytes()[..]));
+    assert_eq!(reopen(&path).blob("key").as_deref(), Some(&last.to_le_bytes()[..]));
 }
 
 #[test]
@@ -165,7 +165,7 @@ fn a_file_that_cannot_be_used_is_named_with_the_reason() {
     store.close();
     let database = Database::open(&path).unwrap();
     let write = database.begin_write().unwrap();
-    write.open_table(ABOUT).unwrap().insert(ABOUT_FORMAT, &b"99"[..]).unwrap();
+    write.open_table(FILE_METADATA).unwrap().insert(FORMAT_KEY, &b"99"[..]).unwrap();
     write.commit().unwrap();
     drop(database);
     let text = refuse(&path).to_string();
@@ -183,7 +183,7 @@ fn a_file_that_a_crash_left_empty_is_made_anew() {
     assert_eq!(reopen(&path).revision(), 1);
 }
 
-/// A disk that is full from some moment on.
+/// A disk that becomes full.
 #[derive(Debug)]
 struct Full(redb::backends::InMemoryBackend, Arc<std::sync::atomic::AtomicBool>);
 
@@ -216,7 +216,7 @@ async fn a_full_disk_ends_it_and_what_was_saved_stays() {
     let store = Store::on(Path::new("disk"), database, Retention::default()).unwrap();
     let first = store.create(&table("pods"), object("p", 1, None)).unwrap();
     saved(&store).await;
-    assert!(store.lost().now_or_never().is_none());
+    assert!(store.wait_for_failure().now_or_never().is_none());
     full.store(true, Ordering::Release);
     store.update(&table("pods"), object("p", 2, None), first.revision).unwrap();
     let failure = store.saved().await.unwrap_err();
@@ -224,8 +224,8 @@ async fn a_full_disk_ends_it_and_what_was_saved_stays() {
         matches!(&failure, DiskError::Io { error, .. } if error.kind() == io::ErrorKind::StorageFull),
         "{failure:?}"
     );
-    assert_eq!(store.lost().await.to_string(), failure.to_string());
-    // Nothing hangs from now on, and nothing is said to be kept.
+    assert_eq!(store.wait_for_failure().await.to_string(), failure.to_string());
+    // Nothing hangs from now on, and nothing is reported as saved.
     store.create(&table("pods"), object("q", 3, None)).unwrap();
     assert!(store.saved().await.is_err());
 }

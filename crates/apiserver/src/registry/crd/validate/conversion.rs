@@ -1,4 +1,4 @@
-//! Conversion between versions.
+//! Validation of `spec.conversion`.
 
 use serde_json::Value;
 
@@ -7,12 +7,12 @@ use crate::error::Cause;
 use crate::field::Path;
 use crate::registry::crd::text;
 
-/// Whether a real server speaks this version of conversion reviews.
+/// Whether kube-apiserver supports this version of ConversionReview.
 pub(super) fn accepted(version: &Value) -> bool {
     version == "v1" || version == "v1beta1"
 }
 
-/// What is wrong with the conversion of a CRD.
+/// Validates the conversion of a CRD.
 pub(super) fn check(spec: &Value, any_review_version: bool, path: &Path, causes: &mut Vec<Cause>) {
     let (conversion, path) = (&spec["conversion"], path.child("conversion"));
     if conversion.is_null() {

@@ -1,4 +1,4 @@
-//! Defaults in schemas: they must be valid values themselves.
+//! Validation of defaults in schemas: they must be valid values themselves.
 
 use serde_json::{Value, json};
 
@@ -7,14 +7,14 @@ use crate::error::Cause;
 use crate::field::Path;
 use crate::schema::{Schema, cel, compile, embedded, prune, validate};
 
-/// What is wrong with the defaults of a structural schema.
+/// Validates the defaults of a structural schema.
 pub(super) fn check(schema: &Value, path: &Path, keep_unknown: bool) -> Vec<Cause> {
     let mut causes = Vec::new();
     walk(schema, path, Place { in_metadata: false, root: true, keep_unknown }, &mut causes);
     causes
 }
 
-/// Whether a default has fields that its schema does not know.
+/// Whether a default has fields that its schema does not specify.
 pub(super) fn has_unknown(schema: &Value) -> bool {
     any(schema, &|node| node.get("default").is_some_and(|default| !is_pruned(node, default)))
 }
@@ -24,7 +24,7 @@ fn is_pruned(node: &Value, default: &Value) -> bool {
     if flag(node, "x-kubernetes-embedded-resource") {
         prune::custom(&compile(node), &mut pruned);
     } else {
-        // The root of an object may have metadata that its schema does not name; a default may not.
+        // The root of an object may have metadata that its schema does not specify; a default may not.
         let schema = compile(&json!({"type": "object", "properties": {"value": node}}));
         let mut wrapped = json!({"value": pruned});
         prune::custom(&schema, &mut wrapped);
@@ -61,7 +61,7 @@ fn walk(schema: &Value, path: &Path, place: Place, causes: &mut Vec<Cause>) {
     }
 }
 
-/// What is wrong with one default, as a value of its schema.
+/// Validates one default against its schema.
 fn value_faults(schema: &Schema, default: &Value, path: &Path) -> Vec<Cause> {
     let under = |cause: Cause| Cause {
         field: match cause.field.as_str() {

@@ -1,4 +1,4 @@
-//! What a version says besides its schema: selectable fields, subresources, columns.
+//! Validation of a version beyond its schema: selectable fields, subresources, printer columns.
 
 use serde_json::Value;
 
@@ -7,10 +7,10 @@ use crate::error::Cause;
 use crate::field::Path;
 use crate::registry::crd::text;
 
-/// Most fields that a version may offer to selectors.
+/// Maximum number of selectable fields of a version.
 pub(super) const MAX_SELECTABLE: usize = 8;
 
-/// The node at a path such as `.spec.a['b']`, and its parts.
+/// Resolves a path such as `.spec.a['b']` in a schema; returns the schema node and the path's segments.
 pub(super) fn follow<'a>(path: &str, schema: &'a Value, brackets: bool) -> Result<(&'a Value, Vec<String>), String> {
     let (mut at, mut rest, mut parts) = (schema, path, Vec::new());
     while !rest.is_empty() {
@@ -136,7 +136,7 @@ pub(super) fn columns(columns: &Value, path: &Path, causes: &mut Vec<Cause>) {
     }
 }
 
-/// What is wrong with the warning of a deprecated version.
+/// Validates the deprecation warning of a version.
 pub(super) fn deprecation(version: &Value, path: &Path) -> Vec<Cause> {
     let Some(warning) = version["deprecationWarning"].as_str() else { return Vec::new() };
     let invalid = |detail: &str| Cause::invalid(path, &warning.into(), detail);

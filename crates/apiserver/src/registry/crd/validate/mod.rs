@@ -1,7 +1,7 @@
-//! What is wrong with a CRD, in the words of a real server.
+//! Validation of CRDs, worded as by kube-apiserver.
 //!
-//! A real server checks a form in which what all versions share stands at the top: [`Spec`] is that form, and paths in
-//! messages are paths in it.
+//! kube-apiserver validates an internal form in which what all versions share is hoisted to the top: [`Spec`] is that
+//! form, and field paths in errors refer to it.
 
 mod conversion;
 mod defaults;
@@ -22,15 +22,15 @@ use crate::error::Cause;
 use crate::field::Path;
 use crate::golang;
 
-/// What is wrong with a CRD. On update, what was wrong before is let through where a real server does so.
+/// Validates a CRD. On update, pre-existing errors are tolerated where kube-apiserver does so (ratcheting).
 pub fn validate(crd: &Value, old: Option<&Value>) -> Vec<Cause> {
     let mut causes = Vec::new();
     let (spec, old_spec) = (Spec::of(crd), old.map(Spec::of));
     if old.is_none() {
         causes.extend(name_fault(crd));
     }
-    let lenient = Lenient::of(old, old_spec.as_ref(), &spec);
-    spec_faults(&spec, &lenient, &mut causes);
+    let ratcheting = Ratcheting::of(old, old_spec.as_ref(), &spec);
+    spec_faults(&spec, &ratcheting, &mut causes);
     if let (Some(old), Some(old_spec)) = (old, &old_spec) {
         causes.extend(changed(&spec, old_spec, established(old)));
     }
@@ -46,13 +46,13 @@ pub fn validate(crd: &Value, old: Option<&Value>) -> Vec<Cause> {
     causes
 }
 
-/// What is unwise about a CRD.
+/// Warnings about a CRD.
 pub fn warnings(crd: &Value, old: Option<&Value>) -> Vec<String> {
     let known = old.map(|old| schema::warnings(&Spec::of(old))).unwrap_or_default();
     schema::warnings(&Spec::of(crd)).into_iter().filter(|warning| !known.contains(warning)).collect()
 }
 
-/// The spec of a CRD with what all versions share at the top.
+/// The spec of a CRD in internal form, with what all versions share at the top.
 pub(super) struct Spec {
     pub(super) value: Value,
     pub(super) versions: Vec<Value>,
@@ -100,9 +100,9 @@ impl Spec {
     }
 }
 
-/// What is not demanded, as the CRD did not fulfil it before.
+/// Checks that are skipped because the old CRD did not pass them (ratcheting).
 #[derive(Default)]
-pub(super) struct Lenient {
+pub(super) struct Ratcheting {
     no_schema: bool,
     pub(super) any_type: bool,
     pub(super) not_structural: bool,
@@ -110,12 +110,12 @@ pub(super) struct Lenient {
     pub(super) loose_sets: bool,
     pub(super) loose_keys: bool,
     any_review_version: bool,
-    /// Versions whose rules may cost more, as they have not changed.
+    /// Versions with unchanged rules, whose cost limits are not enforced.
     unchanged: BTreeSet<String>,
     many_selectable: BTreeSet<String>,
 }
 
-impl Lenient {
+impl Ratcheting {
     fn of(old: Option<&Value>, old_spec: Option<&Spec>, spec: &Spec) -> Self {
         let (Some(old), Some(old_spec)) = (old, old_spec) else { return Self::default() };
         let any = |test: fn(&Value) -> bool| old_spec.schemas().any(|schema| node::any(schema, &test));
@@ -162,7 +162,7 @@ fn name_fault(crd: &Value) -> Option<Cause> {
     (name != wanted).then(|| Cause::invalid(&path, &name.into(), "must be spec.names.plural+\".\"+spec.group"))
 }
 
-fn spec_faults(spec: &Spec, lenient: &Lenient, causes: &mut Vec<Cause>) {
+fn spec_faults(spec: &Spec, ratcheting: &Ratcheting, causes: &mut Vec<Cause>) {
     let path = Path::new("spec");
     let group = text(&spec.value["group"]);
     let faults = rules::dns_subdomain(group);
@@ -174,13 +174,13 @@ fn spec_faults(spec: &Spec, lenient: &Lenient, causes: &mut Vec<Cause>) {
         causes.push(Cause::invalid(&path.child("group"), &group.into(), "should be a domain with at least one dot"));
     }
     causes.extend(one_of(&path.child("scope"), text(&spec.value["scope"]), &["Cluster", "Namespaced"]));
-    missing_schemas(spec, lenient, &path, causes);
+    missing_schemas(spec, ratcheting, &path, causes);
     let has_defaults = spec.schemas().any(|schema| node::any(schema, &|schema| schema.get("default").is_some()));
     if has_defaults && spec.preserves() {
         let detail = "must be false in order to use defaults in the schema";
         causes.push(Cause::invalid(&path.child("preserveUnknownFields"), &true.into(), detail));
     }
-    version_faults(spec, lenient, &path, causes);
+    version_faults(spec, ratcheting, &path, causes);
     let names = path.child("names");
     for name in ["plural", "singular", "kind", "listKind"] {
         if text(&spec.value["names"][name]).is_empty() {
@@ -190,35 +190,35 @@ fn spec_faults(spec: &Spec, lenient: &Lenient, causes: &mut Vec<Cause>) {
     names::check(&spec.value["names"], &names, causes);
     let status = spec.versions.iter().any(|version| !version["subresources"]["status"].is_null())
         || !spec.subresources["status"].is_null();
-    let unchanged = lenient.unchanged.contains(spec.versions.first().map_or("", |version| text(&version["name"])));
-    let place = schema::Place { status, structural: needs_structure(spec, lenient), unchanged, lenient };
+    let unchanged = ratcheting.unchanged.contains(spec.versions.first().map_or("", |version| text(&version["name"])));
+    let place = schema::Place { status, structural: needs_structure(spec, ratcheting), unchanged, ratcheting };
     schema::check(&spec.validation, &path.child("validation"), &place, causes);
     extras::subresources(&spec.subresources, &path.child("subresources"), causes);
     extras::columns(&spec.columns, &path.child("additionalPrinterColumns"), causes);
-    let many = lenient.many_selectable.contains("");
+    let many = ratcheting.many_selectable.contains("");
     let own = spec.validation["openAPIV3Schema"].is_object().then_some(&spec.validation["openAPIV3Schema"]);
     extras::selectable(&spec.selectable, own, &path.child("selectableFields"), many, causes);
-    conversion::check(&spec.value, lenient.any_review_version, &path, causes);
+    conversion::check(&spec.value, ratcheting.any_review_version, &path, causes);
 }
 
-/// Whether schemas must be structural: unless they were not before, and nothing needs it.
-fn needs_structure(spec: &Spec, lenient: &Lenient) -> bool {
+/// Whether schemas must be structural: unless the old one was not, and no feature needs it.
+fn needs_structure(spec: &Spec, ratcheting: &Ratcheting) -> bool {
     let extended = |schema: &Value| {
         let keys = ["default", "x-kubernetes-embedded-resource", "x-kubernetes-preserve-unknown-fields"];
         let more = ["x-kubernetes-int-or-string", "x-kubernetes-list-map-keys", "x-kubernetes-list-type"];
         keys.iter().chain(&more).chain(&["x-kubernetes-validations"]).any(|key| schema.get(*key).is_some())
     };
-    !lenient.not_structural || !spec.preserves() || spec.schemas().any(|schema| node::any(schema, &extended))
+    !ratcheting.not_structural || !spec.preserves() || spec.schemas().any(|schema| node::any(schema, &extended))
 }
 
-fn missing_schemas(spec: &Spec, lenient: &Lenient, path: &Path, causes: &mut Vec<Cause>) {
-    if spec.validation["openAPIV3Schema"].is_object() || (lenient.no_schema && spec.preserves()) {
+fn missing_schemas(spec: &Spec, ratcheting: &Ratcheting, path: &Path, causes: &mut Vec<Cause>) {
+    if spec.validation["openAPIV3Schema"].is_object() || (ratcheting.no_schema && spec.preserves()) {
         return;
     }
     for (index, version) in spec.versions.iter().enumerate() {
         let missing = !version["schema"]["openAPIV3Schema"].is_object();
         let path = path.child("versions").index(index).child("schema").child("openAPIV3Schema");
-        if missing && !lenient.no_schema {
+        if missing && !ratcheting.no_schema {
             causes.push(Cause::required(&path, ""));
         } else if missing && version["served"] == true {
             causes.push(Cause::required(&path, "because otherwise all fields are pruned"));
@@ -226,7 +226,7 @@ fn missing_schemas(spec: &Spec, lenient: &Lenient, path: &Path, causes: &mut Vec
     }
 }
 
-fn version_faults(spec: &Spec, lenient: &Lenient, path: &Path, causes: &mut Vec<Cause>) {
+fn version_faults(spec: &Spec, ratcheting: &Ratcheting, path: &Path, causes: &mut Vec<Cause>) {
     let all = path.child("versions");
     for (index, version) in spec.versions.iter().enumerate() {
         let (path, name) = (all.index(index), text(&version["name"]));
@@ -236,13 +236,13 @@ fn version_faults(spec: &Spec, lenient: &Lenient, path: &Path, causes: &mut Vec<
         }
         causes.extend(extras::deprecation(version, &path.child("deprecationWarning")));
         let status = !spec.version_subresources(version)["status"].is_null();
-        let unchanged = lenient.unchanged.contains(name);
-        let place = schema::Place { status, structural: needs_structure(spec, lenient), unchanged, lenient };
+        let unchanged = ratcheting.unchanged.contains(name);
+        let place = schema::Place { status, structural: needs_structure(spec, ratcheting), unchanged, ratcheting };
         schema::check(&version["schema"], &path.child("schema"), &place, causes);
         extras::subresources(&version["subresources"], &path.child("subresources"), causes);
         extras::columns(&version["additionalPrinterColumns"], &path.child("additionalPrinterColumns"), causes);
         let schema = Some(&version["schema"]["openAPIV3Schema"]).filter(|schema| schema.is_object());
-        let many = lenient.many_selectable.contains(name);
+        let many = ratcheting.many_selectable.contains(name);
         extras::selectable(&version["selectableFields"], schema, &path.child("selectableFields"), many, causes);
     }
     let mut names: Vec<&str> = spec.versions.iter().map(|version| text(&version["name"])).collect();
@@ -262,7 +262,7 @@ fn version_faults(spec: &Spec, lenient: &Lenient, path: &Path, causes: &mut Vec<
     }
 }
 
-/// Versions as a real server shows them: as its own structs.
+/// Versions as kube-apiserver prints them: as Go structs.
 fn internal_versions(versions: &[Value]) -> String {
     let one = |version: &Value| {
         let value = |key: &str| golang::json(version.get(key).unwrap_or(&Value::Null));
@@ -283,7 +283,7 @@ fn internal_versions(versions: &[Value]) -> String {
     format!("[{}]", versions.iter().map(one).collect::<Vec<_>>().join(","))
 }
 
-/// A value that must be one of a few.
+/// The error for a value that is not one of `known`.
 pub(super) fn one_of(path: &Path, value: &str, known: &[&str]) -> Option<Cause> {
     match value {
         "" => Some(Cause::required(path, "")),
@@ -333,7 +333,7 @@ fn stored_faults(crd: &Value) -> Vec<Cause> {
     causes
 }
 
-/// Groups of Kubernetes itself need an annotation that says that they were reviewed.
+/// CRDs in `*.k8s.io` groups need the annotation `api-approved.kubernetes.io`.
 fn approval_fault(crd: &Value, old: Option<&Value>) -> Option<Cause> {
     const KEY: &str = "api-approved.kubernetes.io";
     let group = text(&crd["spec"]["group"]);

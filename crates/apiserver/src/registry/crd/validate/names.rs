@@ -1,4 +1,4 @@
-//! Names of a custom resource.
+//! Validation of `spec.names`.
 
 use serde_json::Value;
 
@@ -6,7 +6,7 @@ use crate::error::Cause;
 use crate::field::Path;
 use capstan_semantics::names::dns_1035_label;
 
-/// What is wrong with names; those that are left out are fine here.
+/// Validates names; absent ones are valid here.
 pub(super) fn check(names: &Value, path: &Path, causes: &mut Vec<Cause>) {
     let text = |key: &str| names[key].as_str().unwrap_or_default();
     for key in ["plural", "singular"] {

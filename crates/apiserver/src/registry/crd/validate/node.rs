@@ -1,16 +1,16 @@
-//! A node of a schema as a CRD writes it.
+//! Accessors of a schema node in a CRD.
 
 use serde_json::{Map, Value};
 
-/// Types that there are.
+/// Valid types.
 pub(super) const TYPES: &[&str] = &["array", "boolean", "integer", "number", "object", "string"];
 
-/// The type of a node, empty if it has none.
+/// The type of a node, empty if absent.
 pub(super) fn type_of(schema: &Value) -> &str {
     schema["type"].as_str().unwrap_or_default()
 }
 
-/// Whether a keyword is there and true.
+/// Whether a boolean keyword is true.
 pub(super) fn flag(schema: &Value, key: &str) -> bool {
     schema[key] == true
 }
@@ -20,17 +20,17 @@ pub(super) fn properties(schema: &Value) -> impl Iterator<Item = (&String, &Valu
     schema["properties"].as_object().into_iter().flatten()
 }
 
-/// Nodes in a list: `allOf` and the like.
+/// Subschemas in a list: `allOf` and the like.
 pub(super) fn list<'a>(schema: &'a Value, key: &str) -> &'a [Value] {
     schema[key].as_array().map(Vec::as_slice).unwrap_or_default()
 }
 
-/// The one node under a key, if there is one.
+/// The subschema of a keyword, if present.
 pub(super) fn inner<'a>(schema: &'a Value, key: &str) -> Option<&'a Value> {
     schema.get(key).filter(|inner| inner.is_object())
 }
 
-/// Whether a node or one below it passes the test.
+/// Whether a node or one of its descendants passes the test.
 pub(super) fn any(schema: &Value, test: &dyn Fn(&Value) -> bool) -> bool {
     let fields = |key: &str| schema[key].as_object().into_iter().flat_map(Map::values).any(|it| any(it, test));
     schema.is_object()

@@ -1,27 +1,27 @@
-//! One schema of a CRD, its columns, subresources and selectable fields.
+//! Validation of one schema of a CRD, its printer columns, subresources and selectable fields.
 
 use serde_json::{Value, json};
 
 use super::extras::follow;
 use super::node::{TYPES, any, flag, inner, list, properties, type_of};
-use super::{Lenient, Spec, defaults, structural};
+use super::{Ratcheting, Spec, defaults, structural};
 use crate::error::Cause;
 use crate::field::Path;
 use crate::registry::crd::{text, texts};
 use crate::schema::{cel, format};
 
-/// Where a schema stands.
+/// Context of a schema.
 pub(super) struct Place<'a> {
-    /// Whether there is a status subresource.
+    /// Whether the version has a status subresource.
     pub(super) status: bool,
     /// Whether the schema must be structural.
     pub(super) structural: bool,
-    /// Whether it is the same as before.
+    /// Whether it is unchanged by the update.
     pub(super) unchanged: bool,
-    pub(super) lenient: &'a Lenient,
+    pub(super) ratcheting: &'a Ratcheting,
 }
 
-/// What is wrong with a schema.
+/// Validates a schema.
 pub(super) fn check(validation: &Value, path: &Path, place: &Place<'_>, causes: &mut Vec<Cause>) {
     let Some(schema) = inner(validation, "openAPIV3Schema") else { return };
     let path = path.child("openAPIV3Schema");
@@ -35,12 +35,12 @@ pub(super) fn check(validation: &Value, path: &Path, place: &Place<'_>, causes: 
     if place.structural {
         let mut faults = structural::check(schema, &path);
         if faults.is_empty() {
-            faults = defaults::check(schema, &path, place.lenient.unpruned_defaults);
+            faults = defaults::check(schema, &path, place.ratcheting.unpruned_defaults);
         }
         sound = faults.is_empty();
         causes.extend(faults);
     }
-    let mut walk = Walk { lenient: place.lenient, faults: Vec::new() };
+    let mut walk = Walk { ratcheting: place.ratcheting, faults: Vec::new() };
     walk.node(schema, &path, &Inside { root: true, ..Inside::default() });
     if sound {
         let faults = cel::check(schema, &path, place.unchanged, &walk.faults);
@@ -49,7 +49,7 @@ pub(super) fn check(validation: &Value, path: &Path, place: &Place<'_>, causes: 
     causes.extend(walk.faults);
 }
 
-/// What may stand at the root of a schema when the status is validated on its own.
+/// Restricts the root of a schema that has a status subresource, as the status is validated on its own.
 fn root_faults(schema: &Value, path: &Path) -> Option<Cause> {
     const ALLOWED: &[&str] = &[
         "description",
@@ -85,17 +85,17 @@ fn root_faults(schema: &Value, path: &Path) -> Option<Cause> {
     stray.then(|| Cause::invalid(path, schema, detail))
 }
 
-/// What holds around a node.
+/// Context of a node.
 #[derive(Clone, Default)]
 struct Inside {
     root: bool,
     metadata: bool,
-    /// Why there may be no defaults.
+    /// Why defaults are forbidden.
     no_defaults: Option<String>,
 }
 
 struct Walk<'a> {
-    lenient: &'a Lenient,
+    ratcheting: &'a Ratcheting,
     faults: Vec<Cause>,
 }
 
@@ -143,7 +143,7 @@ impl Walk<'_> {
             self.node(items, &path.child("items"), &below);
         }
         self.lists(schema, path);
-        if !self.lenient.loose_keys {
+        if !self.ratcheting.loose_keys {
             self.faults.extend(key_faults(schema, path));
         }
         self.rules(schema, path);
@@ -151,7 +151,7 @@ impl Walk<'_> {
 
     fn keywords(&mut self, schema: &Value, path: &Path, inside: &Inside) {
         let type_ = type_of(schema);
-        if !self.lenient.any_type && !type_.is_empty() && !TYPES.contains(&type_) {
+        if !self.ratcheting.any_type && !type_.is_empty() && !TYPES.contains(&type_) {
             self.faults.push(Cause::not_supported(&path.child("type"), &type_.into(), TYPES));
         }
         if let (Some(reason), Some(_)) = (&inside.no_defaults, schema.get("default")) {
@@ -193,7 +193,7 @@ impl Walk<'_> {
             } else if type_ != wanted {
                 self.faults.push(Cause::invalid(&path.child("type"), &type_.into(), &detail));
             } else if let Some((key, value)) =
-                loose_set(schema).filter(|_| wanted == "array" && !self.lenient.loose_sets)
+                loose_set(schema).filter(|_| wanted == "array" && !self.ratcheting.loose_sets)
             {
                 let detail = "must be atomic as item of a list with x-kubernetes-list-type=set";
                 self.faults.push(Cause::invalid(&path.child("items").child(key), &value, detail));
@@ -252,7 +252,7 @@ impl Walk<'_> {
         }
     }
 
-    /// What is wrong with rules apart from their expressions.
+    /// Validates rules apart from their expressions.
     fn rules(&mut self, schema: &Value, path: &Path) {
         const REASONS: &[&str] =
             &["FieldValueDuplicate", "FieldValueForbidden", "FieldValueInvalid", "FieldValueRequired"];
@@ -294,7 +294,7 @@ impl Walk<'_> {
     }
 }
 
-/// Items of a set that are no single values: the keyword that should say so, and what it says.
+/// Items of a set that are not atomic: the keyword that would make them so, and its value.
 pub(super) fn loose_set(schema: &Value) -> Option<(&'static str, Value)> {
     let items = inner(schema, "items").filter(|_| schema["x-kubernetes-list-type"] == "set")?;
     let list_type = items["x-kubernetes-list-type"].clone();
@@ -305,7 +305,7 @@ pub(super) fn loose_set(schema: &Value) -> Option<(&'static str, Value)> {
     }
 }
 
-/// Keys of list maps must always be there.
+/// Keys of list maps must be required or have a default.
 pub(super) fn key_faults(schema: &Value, path: &Path) -> Vec<Cause> {
     let list_type = text(&schema["x-kubernetes-list-type"]);
     let Some(items) = inner(schema, "items").filter(|_| list_type == "set" || list_type == "map") else {
@@ -335,7 +335,7 @@ pub(super) fn key_faults(schema: &Value, path: &Path) -> Vec<Cause> {
     causes
 }
 
-/// Formats that nobody checks, and sets of what can be no item of a set.
+/// Warnings about unknown formats, and about sets with unsuitable items.
 pub(super) fn warnings(spec: &Spec) -> Vec<String> {
     let found = std::cell::RefCell::new(Vec::new());
     let note = |warning: String| {

@@ -1,4 +1,4 @@
-//! Structural schemas: every field has one type, said in one place, and alternatives only restrict it.
+//! Structural schemas: every field has one type, declared in one place; value validations only restrict it.
 
 use serde_json::Value;
 
@@ -14,7 +14,7 @@ enum Level {
     Field,
 }
 
-/// What keeps a schema from being structural, sorted.
+/// Why a schema is not structural, sorted.
 pub(super) fn check(schema: &Value, path: &Path) -> Vec<Cause> {
     let mut causes = Vec::new();
     invariants(schema, Level::Root, path, &mut causes);
@@ -84,7 +84,7 @@ fn typed(schema: &Value, level: Level, path: &Path, causes: &mut Vec<Cause>) {
     }
 }
 
-/// Type and metadata of whole objects.
+/// Validates type and metadata of whole objects.
 fn metadata(schema: &Value, level: Level, path: &Path, causes: &mut Vec<Cause>) {
     let embedded = flag(schema, "x-kubernetes-embedded-resource");
     let whole = level == Level::Root || embedded;
@@ -113,7 +113,7 @@ fn metadata(schema: &Value, level: Level, path: &Path, causes: &mut Vec<Cause>) 
     }
 }
 
-/// Whether metadata says nothing but what a name must look like.
+/// Whether metadata restricts only the name.
 fn only_names(metadata: &Value) -> bool {
     let names = properties(metadata).all(|(name, _)| name == "name" || name == "generateName");
     let keys = metadata.as_object().into_iter().flatten().map(|(key, _)| key.as_str());
@@ -150,7 +150,7 @@ fn value_validation(schema: &Value, skip_any: bool, skip_first_any: bool, path: 
     }
 }
 
-/// An alternative: it may restrict values, but say nothing about their structure.
+/// A value validation: it may restrict values, but not declare structure.
 fn nested(schema: &Value, skip_any: bool, path: &Path, causes: &mut Vec<Cause>) {
     value_validation(schema, skip_any, false, path, causes);
     if let Some(items) = inner(schema, "items") {
@@ -191,7 +191,7 @@ fn nested(schema: &Value, skip_any: bool, path: &Path, causes: &mut Vec<Cause>) 
     }
 }
 
-/// Every field that an alternative restricts must be there in the structure.
+/// Every field in a value validation must be declared in the structural part.
 fn complete(values: &Value, structure: &Value, at: &Path, from: &Path, causes: &mut Vec<Cause>) {
     if let Some(not) = inner(values, "not") {
         complete_nested(not, Some(structure), at, &from.child("not"), causes);

@@ -1,11 +1,11 @@
-//! CRDs are refused for the same reasons as on a real server.
+//! CRDs are rejected for the same reasons as by kube-apiserver.
 
 use super::*;
 use crate::registry::crd::prepare;
 
-/// CRDs and what is wrong with them, recorded with the validation of Kubernetes 1.37.
+/// CRDs and their errors, recorded with the validation of Kubernetes 1.37.
 const CASES: &str = include_str!("cases.jsonl");
-/// The same about rules.
+/// The same for validation rules.
 const RULES: &str = include_str!("rules.jsonl");
 
 #[test]

@@ -1,4 +1,4 @@
-//! What functions cost at worst, and how large what they give can be.
+//! Estimated worst-case cost and result size of functions.
 
 use std::cell::RefCell;
 use std::rc::Rc;
@@ -9,21 +9,21 @@ use kube_cel::cel::common::ast::{Expr, LiteralValue};
 use super::super::cost::LIST;
 use super::super::expand::RESULT;
 use super::super::types::Ty;
-use super::{Coster, Entries, Estimate, Path, Size};
+use super::{CostEstimator, Entries, Estimate, Path, Size};
 
-/// Cost of reading through text, per character.
+/// Cost of traversing a string, per character.
 const TRAVERSAL: f64 = 0.1;
-/// Cost of a regular expression, per character of it.
+/// Cost of a regular expression, per character of the pattern.
 const REGEX: f64 = 0.25;
 
-/// A cost, or part of one: rounded up.
+/// A fraction of a size, rounded up.
 fn part(size: u64, factor: f64) -> u64 {
     let cost = (size as f64 * factor).ceil();
     if cost >= 18_446_744_073_709_551_616.0 { u64::MAX } else { cost as u64 }
 }
 
-impl Coster<'_> {
-    /// What a call costs, by which overload it means.
+impl CostEstimator<'_> {
+    /// Cost of a call, by its overload.
     pub(super) fn function(
         &mut self,
         id: u64,
@@ -42,7 +42,7 @@ impl Coster<'_> {
         self.standard(id, overload, target, args, costs)
     }
 
-    /// The functions on lists and sets.
+    /// Functions of the list and set extensions.
     fn extension(&mut self, overload: &str, target: Option<&IdedExpr>, args: &[IdedExpr]) -> Option<Estimate> {
         let list = |size: Size, factor: f64| {
             Some(Estimate { cost: part(size.max, factor).saturating_add(1 + LIST), size: Some(size), with_args: false })
@@ -75,19 +75,19 @@ impl Coster<'_> {
         }
     }
 
-    /// The size of the items of a list, as far as it is declared, if they are text; nothing if the list is none.
+    /// Whether the items of a list are strings, and their declared size; `None` if it is not a list.
     fn item(&mut self, list: &IdedExpr) -> Option<(bool, Size)> {
         let Ty::List(of) = self.checked.ty(list.id) else { return None };
         let text = matches!(**of, Ty::Text | Ty::Bytes);
         let path = self.path(list);
         let hidden = path.room.borrow().first().is_some_and(|first| &**first == RESULT);
-        // The library copies the path before it adds a step.
+        // cel-go copies the path before appending a step.
         let copied = Path { room: Rc::new(RefCell::new(path.room.borrow().clone())), ..path.clone() };
         let declared = if path.is_empty() || hidden { None } else { self.declared(&copied.then("@items")) };
         Some((text, declared.unwrap_or(Size::UNKNOWN)))
     }
 
-    /// The functions of Kubernetes.
+    /// Functions of Kubernetes' libraries.
     fn library(
         &mut self,
         name: &str,
@@ -173,7 +173,7 @@ impl Coster<'_> {
         }
     }
 
-    /// Values of libraries are compared in their own ways.
+    /// Library types have their own comparison costs.
     fn equal_objects(&mut self, one: &IdedExpr, other: &IdedExpr) -> Option<Estimate> {
         let checked = self.checked;
         let (Ty::Library(one_type), Ty::Library(other_type)) = (checked.ty(one.id), checked.ty(other.id)) else {
@@ -192,7 +192,7 @@ impl Coster<'_> {
         }))
     }
 
-    /// The functions of CEL itself.
+    /// Standard CEL functions.
     fn standard(
         &mut self,
         id: u64,
@@ -263,7 +263,7 @@ fn is_comparison(overload: &str) -> bool {
             && (overload.ends_with("_string") || overload.ends_with("_bytes")))
 }
 
-/// The number that a literal is.
+/// The value of an integer literal.
 fn literal(expression: &IdedExpr, otherwise: u64) -> u64 {
     match &expression.expr {
         Expr::Literal(LiteralValue::Int(number)) => u64::try_from(*number.inner()).unwrap_or(0),
@@ -271,7 +271,7 @@ fn literal(expression: &IdedExpr, otherwise: u64) -> u64 {
     }
 }
 
-/// The size of text in which all that has one size is replaced by what has another.
+/// The size of a string after `replace` of substrings of one size by another.
 fn replaced(size: Size, from: Size, to: Size) -> Size {
     let (mut count, mut kept) = (Size::fixed(0), Size::fixed(0));
     if from.min == 0 {

@@ -1,4 +1,4 @@
-//! What an expression costs at worst, before it runs: the measure by which a real server refuses rules.
+//! Static cost estimation: the worst-case cost of an expression, by which kube-apiserver rejects rules.
 
 mod functions;
 
@@ -15,7 +15,7 @@ use super::expand::UNUSED;
 use super::infer::Checked;
 use super::types::Ty;
 
-/// The smallest and largest size of a value.
+/// Minimum and maximum size of a value.
 #[derive(Clone, Copy, Debug)]
 struct Size {
     min: u64,
@@ -24,7 +24,7 @@ struct Size {
 
 impl Size {
     const UNKNOWN: Self = Self { min: 0, max: u64::MAX };
-    /// No size yet: united with any other, it is that.
+    /// Identity of union.
     const NONE: Self = Self { min: u64::MAX, max: 0 };
 
     fn fixed(size: u64) -> Self {
@@ -59,8 +59,8 @@ impl Entries {
     }
 }
 
-/// Where a value is, from a variable down. Paths grow as slices of Go do: two that grow from one share its room, and the
-/// later step overwrites the earlier one. Estimates of a real server depend on that, so it is kept.
+/// Path of a value from a variable. Paths grow as Go slices do: two that grow from one share its backing array, and the
+/// later append overwrites the earlier one. kube-apiserver's estimates depend on that, so it is reproduced.
 #[derive(Clone, Default)]
 struct Path {
     room: Rc<RefCell<Vec<Rc<str>>>>,
@@ -100,9 +100,9 @@ struct Local {
     entries: Option<Entries>,
 }
 
-/// What an expression about such a value costs at worst.
+/// Worst-case cost of an expression on such a value.
 pub(super) fn estimate(checked: &Checked, root: &Rc<Decl>) -> u64 {
-    let mut coster = Coster {
+    let mut estimator = CostEstimator {
         checked,
         root,
         paths: HashMap::new(),
@@ -110,10 +110,10 @@ pub(super) fn estimate(checked: &Checked, root: &Rc<Decl>) -> u64 {
         entries: HashMap::new(),
         locals: Vec::new(),
     };
-    coster.cost(&checked.expression)
+    estimator.cost(&checked.expression)
 }
 
-struct Coster<'a> {
+struct CostEstimator<'a> {
     checked: &'a Checked,
     root: &'a Rc<Decl>,
     paths: HashMap<u64, Path>,
@@ -122,14 +122,14 @@ struct Coster<'a> {
     locals: Vec<Local>,
 }
 
-/// What a call costs, besides its arguments or with them.
+/// Cost of a call, with or without its arguments.
 struct Estimate {
     cost: u64,
     size: Option<Size>,
     with_args: bool,
 }
 
-impl Coster<'_> {
+impl CostEstimator<'_> {
     fn local(&self, name: &str) -> Option<&Local> {
         self.locals.iter().rev().find(|local| local.name == name)
     }
@@ -147,7 +147,7 @@ impl Coster<'_> {
         self.path(expression).then(step)
     }
 
-    /// The size that is declared for a value at the end of a path. Whatever it starts from, it starts from the root.
+    /// The declared size of the value at a path. Paths are always resolved from the root.
     fn declared(&self, path: &Path) -> Option<Size> {
         let room = path.room.borrow();
         let part = self.root.part(room.get(1..path.len)?)?;
@@ -217,7 +217,7 @@ impl Coster<'_> {
                 self.paths.insert(expression.id, path);
                 1
             }
-            // A type whose name has dots.
+            // A qualified type name.
             Expr::Select(select) if matches!(self.checked.ty(expression.id), Ty::Type(_)) => {
                 self.paths.insert(expression.id, Path::of(&select.field));
                 1
@@ -325,7 +325,7 @@ impl Coster<'_> {
         cost.saturating_add(count.max.saturating_mul(step))
     }
 
-    /// A name for a value: the loop that stands for it never runs.
+    /// A `cel.bind`: a loop that never runs.
     fn bound(&mut self, id: u64, fold: &ComprehensionExpr) -> u64 {
         let mut cost = self.cost(&fold.iter_range).saturating_add(self.cost(&fold.accu_init));
         self.bind(&fold.accu_var, &fold.accu_init);
@@ -349,7 +349,7 @@ impl Coster<'_> {
         let costs: Vec<u64> = call.args.iter().map(|arg| self.cost(arg)).collect();
         let checked = self.checked;
         let overloads = checked.overloads(id);
-        // A name with a dot is no target.
+        // The qualifier of a qualified function name is no target.
         let target = call.target.as_deref().filter(|_| !overloads.iter().any(|id| is_qualified(&call.func_name, id)));
         let before = target.map_or(0, |target| self.cost(target));
         let sum = costs.iter().fold(0u64, |sum, cost| sum.saturating_add(*cost));
@@ -381,7 +381,7 @@ impl Coster<'_> {
     }
 }
 
-/// Whether a call of this name means a function whose name has a dot.
+/// Whether a call of this name refers to a qualified function.
 fn is_qualified(name: &str, overload: &str) -> bool {
     matches!(
         (name, overload),

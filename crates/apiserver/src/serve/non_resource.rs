@@ -1,4 +1,4 @@
-//! Paths that are no resources: discovery, OpenAPI, health, version, keys.
+//! Non-resource paths: discovery, OpenAPI, health, version, OIDC keys.
 
 use http::header::{ETAG, IF_NONE_MATCH, VARY};
 use http::{HeaderMap, Method, Response};
@@ -11,12 +11,12 @@ use super::{respond, verbs};
 use crate::auth::ISSUER;
 use crate::error::{Result, Status};
 
-/// The version of Kubernetes that this server speaks.
+/// Kubernetes minor version of the API.
 pub(super) const MINOR: &str = "37";
 
-/// Answers a request that is not about a resource.
+/// Handles a non-resource request.
 pub(super) async fn answer(inner: &Inner, call: &Call, media: Result<Media>) -> Response<Body> {
-    // Whatever the method, the list of groups is answered.
+    // The group list is returned for any method.
     if !matches!(call.method, Method::GET | Method::HEAD) && call.path.full.trim_end_matches('/') != "/apis" {
         return respond::failure(media.map(Media::plain).unwrap_or_default(), &method_not_allowed());
     }
@@ -54,7 +54,7 @@ fn document(inner: &Inner, parts: &[&str], host: &str) -> Option<Value> {
     }
 }
 
-/// Under which name and port the client reached the server.
+/// Host and port by which the client reached the server.
 fn host(call: &Call) -> String {
     let host = header(&call.headers, http::header::HOST.as_str());
     if host.is_empty() { "127.0.0.1:443".to_owned() } else { host }
@@ -78,7 +78,7 @@ fn version() -> Value {
     })
 }
 
-/// The architecture as Go calls it.
+/// The architecture as Go names it (`GOARCH`).
 fn arch() -> &'static str {
     match std::env::consts::ARCH {
         "x86_64" => "amd64",
@@ -99,7 +99,7 @@ fn health(check: &str, rest: &[&str], call: &Call) -> Response<Body> {
     }
 }
 
-/// The form in which a client wants `/api` and `/apis`.
+/// Handles `/api` and `/apis`, in the negotiated format.
 fn discovery(inner: &Inner, call: &Call, parts: &[&str], media: Result<Media>) -> Response<Body> {
     if let (["api" | "apis"], true) = (parts, aggregated(&call.headers)) {
         let (body, etag) = inner.discovery.aggregated(inner, parts[0], "v2");
@@ -128,7 +128,7 @@ fn discovery(inner: &Inner, call: &Call, parts: &[&str], media: Result<Media>) -
     }
 }
 
-/// Whether the client likes aggregated discovery better than the plain form.
+/// Whether the client prefers aggregated discovery.
 fn aggregated(headers: &HeaderMap) -> bool {
     let accept = header(headers, http::header::ACCEPT.as_str());
     for clause in accept.split(',').map(|clause| clause.replace(' ', "")) {

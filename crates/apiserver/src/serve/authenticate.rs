@@ -1,4 +1,4 @@
-//! Who makes a request: bearer tokens and impersonation.
+//! Authentication of requests: bearer tokens and impersonation.
 
 use http::HeaderMap;
 use http::header::AUTHORIZATION;
@@ -11,13 +11,13 @@ const EXTRA: &str = "impersonate-extra-";
 const AUTHENTICATION: &str = "authentication.k8s.io";
 const NODE: &str = "system:node:";
 
-/// The user of a request that wants to do what `request` says. `default` is who it is without a token.
+/// The user of a request with the attributes `request`. `default` is the user without a token.
 pub(crate) fn user(auth: &Auth, headers: &HeaderMap, default: &UserInfo, request: &Attributes) -> Result<UserInfo> {
     let user = match bearer(headers) {
         Some(token) => auth.identify(&token, &[]).ok_or_else(unauthorized)?.user,
         None => default.clone(),
     };
-    match wanted(headers)? {
+    match impersonated_user(headers)? {
         Some(wanted) => impersonate(auth, &user, &wanted, request),
         None => Ok(user),
     }
@@ -30,13 +30,13 @@ fn bearer(headers: &HeaderMap) -> Option<String> {
     (scheme.eq_ignore_ascii_case("bearer") && !token.is_empty()).then(|| token.to_owned())
 }
 
-/// The answer to a token that is not good.
+/// 401 for an invalid token.
 pub(crate) fn unauthorized() -> Status {
     Status::new(401, "Unauthorized", "Unauthorized")
 }
 
-/// Whom the user wants to be seen as.
-fn wanted(headers: &HeaderMap) -> Result<Option<UserInfo>> {
+/// The impersonated user, from the headers.
+fn impersonated_user(headers: &HeaderMap) -> Result<Option<UserInfo>> {
     let values = |name: &str| -> Vec<String> {
         headers.get_all(name).iter().filter_map(|value| value.to_str().ok()).map(str::to_owned).collect()
     };
@@ -60,7 +60,7 @@ fn wanted(headers: &HeaderMap) -> Result<Option<UserInfo>> {
     Err(Status::bad_request(format!("requested {} without impersonating a user name", go_syntax(&wanted))))
 }
 
-/// A user as Go prints a struct.
+/// A user as Go's `%#v` prints it.
 fn go_syntax(user: &UserInfo) -> String {
     let list = |items: &[String]| {
         let items: Vec<String> = items.iter().map(|item| format!("{item:?}")).collect();
@@ -73,16 +73,16 @@ fn go_syntax(user: &UserInfo) -> String {
     format!("&user.DefaultInfo{{Name:{name:?}, UID:{uid:?}, Groups:{groups}, Extra:map[string][]string{extra}}}")
 }
 
-/// A way in which somebody may be allowed to be seen as somebody else.
+/// Impersonation mode.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Mode {
-    /// For one kind of user and one kind of request: `impersonate:NAME` and `impersonate-on:NAME:VERB`.
+    /// Constrained impersonation, for one kind of user and request: `impersonate:NAME` and `impersonate-on:NAME:VERB`.
     Constrained(&'static str),
-    /// For all requests: `impersonate`.
+    /// Legacy impersonation, for all requests: `impersonate`.
     Legacy,
 }
 
-/// The ways that apply, in the order in which they are tried.
+/// The applicable modes, in order.
 fn modes(user: &UserInfo, wanted: &UserInfo) -> Vec<Mode> {
     let only_name = wanted.uid.is_empty() && wanted.groups.is_empty() && wanted.extra.is_empty();
     let node = wanted.name.strip_prefix(NODE).filter(|node| !node.is_empty());
@@ -105,7 +105,7 @@ fn modes(user: &UserInfo, wanted: &UserInfo) -> Vec<Mode> {
     modes
 }
 
-/// Who the user is seen as, if one of the ways allows it. Otherwise the first refusal is the answer.
+/// The impersonated user, if one of the modes is authorized. Otherwise the error of the first mode.
 fn impersonate(auth: &Auth, user: &UserInfo, wanted: &UserInfo, request: &Attributes) -> Result<UserInfo> {
     let mut refusal = None;
     for mode in modes(user, wanted) {
@@ -115,10 +115,10 @@ fn impersonate(auth: &Auth, user: &UserInfo, wanted: &UserInfo, request: &Attrib
             Err(status) => refusal = refusal.or(Some(status)),
         }
     }
-    Err(refusal.expect("there is always one way to try"))
+    Err(refusal.expect("at least one impersonation mode applies"))
 }
 
-/// What the user must be allowed to do.
+/// The permissions that impersonation requires.
 fn needed(mode: Mode, wanted: &UserInfo, request: &Attributes) -> Vec<Attributes> {
     let (verb, group) = match mode {
         Mode::Constrained(name) => (format!("impersonate:{name}"), AUTHENTICATION),
@@ -156,7 +156,7 @@ fn needed(mode: Mode, wanted: &UserInfo, request: &Attributes) -> Vec<Attributes
     needed
 }
 
-/// The user with the groups that everybody of that name is in.
+/// The user with the implied groups.
 fn complete(mode: Mode, wanted: &UserInfo) -> UserInfo {
     let mut user = wanted.clone();
     if let (Some((namespace, _)), true) = (service_account(&user.name), user.groups.is_empty()) {
@@ -166,8 +166,8 @@ fn complete(mode: Mode, wanted: &UserInfo) -> UserInfo {
         user.groups = vec!["system:nodes".into()];
     }
     let everybody = if user.name == ANONYMOUS { UNAUTHENTICATED } else { AUTHENTICATED };
-    let told = user.is_in(everybody) || everybody == AUTHENTICATED && user.is_in(UNAUTHENTICATED);
-    if !told {
+    let has_group = user.is_in(everybody) || everybody == AUTHENTICATED && user.is_in(UNAUTHENTICATED);
+    if !has_group {
         user.groups.push(everybody.into());
     }
     user

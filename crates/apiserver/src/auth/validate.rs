@@ -1,4 +1,4 @@
-//! What roles and bindings must look like, beyond their schemas.
+//! Validation of roles and bindings beyond their schemas.
 
 use serde_json::Value;
 
@@ -6,9 +6,9 @@ use crate::error::Cause;
 
 const GROUP: &str = "rbac.authorization.k8s.io";
 
-/// What is wrong with a role or a binding; `old` is what it was before.
+/// Validates a role or binding; `old` is the previous state.
 pub(super) fn check(kind: &str, object: &Value, old: Option<&Value>) -> Vec<Cause> {
-    let mut found = Found::default();
+    let mut found = Findings::default();
     match kind {
         "Role" | "ClusterRole" => {
             for (index, rule) in list(object, "rules").iter().enumerate() {
@@ -19,17 +19,17 @@ pub(super) fn check(kind: &str, object: &Value, old: Option<&Value>) -> Vec<Caus
         "RoleBinding" | "ClusterRoleBinding" => found.binding(object, old, kind == "RoleBinding"),
         _ => {}
     }
-    // Rules that a real server has in its types are told after those that it has in code.
+    // kube-apiserver reports errors of declarative validation after those of handwritten validation.
     found.first.into_iter().chain(found.last).collect()
 }
 
 #[derive(Default)]
-struct Found {
+struct Findings {
     first: Vec<Cause>,
     last: Vec<Cause>,
 }
 
-impl Found {
+impl Findings {
     fn rule(&mut self, path: &str, rule: &Value, namespaced: bool) {
         let urls = list(rule, "nonResourceURLs");
         let has = |key: &str| !list(rule, key).is_empty();

@@ -1,4 +1,4 @@
-//! Objects as a real server writes them back: in the shape of its structs, with amounts and times in canonical form.
+//! Normalization of built-in objects: encoded as from Go structs, with canonical quantities and times.
 
 use serde_json::Value;
 
@@ -10,9 +10,9 @@ const QUANTITY: &str = "io.k8s.apimachinery.pkg.api.resource.Quantity";
 const TIME: &str = "io.k8s.apimachinery.pkg.apis.meta.v1.Time";
 const MICRO_TIME: &str = "io.k8s.apimachinery.pkg.apis.meta.v1.MicroTime";
 
-/// Brings an object of a built-in kind into the form in which a real server writes it.
-pub(super) fn tidy(schema: &Schema, object: &mut Value) {
-    // What cannot be read at all was refused when the request was decoded.
+/// Normalizes a built-in object to the form in which kube-apiserver stores it.
+pub(super) fn normalize(schema: &Schema, object: &mut Value) {
+    // Decoding errors were reported when the request was decoded.
     drop(decode::typed(schema, object));
     node(schema, object);
 }
@@ -27,7 +27,7 @@ fn node(schema: &Schema, value: &mut Value) {
     match value {
         Value::Object(members) if !schema.properties.is_empty() => {
             for (key, value) in members {
-                if let Some(child) = schema.properties.get(key.as_str()).filter(|_| worth_a_look(value)) {
+                if let Some(child) = schema.properties.get(key.as_str()).filter(|_| needs_normalizing(value)) {
                     node(child.schema(), value);
                 }
             }
@@ -48,13 +48,13 @@ fn node(schema: &Schema, value: &mut Value) {
     }
 }
 
-fn worth_a_look(value: &Value) -> bool {
+fn needs_normalizing(value: &Value) -> bool {
     !matches!(value, Value::Null | Value::Bool(_))
 }
 
 fn quantity(value: &mut Value, in_list: bool) {
     if let Ok(parsed) = Quantity::from_json(value) {
-        // Lists of resources know nothing smaller than thousandths.
+        // Resource lists are rounded up to milli-units.
         let parsed = if in_list { parsed.rounded() } else { parsed };
         *value = parsed.to_string().into();
     }
@@ -76,7 +76,7 @@ mod tests {
     fn tidied(api: &str, kind: &str, mut object: Value) -> Value {
         let (group, version) = crate::registry::group_version(api);
         let resource = Registry::builtin().by_kind(group, version, kind).expect(kind);
-        tidy(resource.schema(), &mut object);
+        normalize(resource.schema(), &mut object);
         object
     }
 

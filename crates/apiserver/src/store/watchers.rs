@@ -1,5 +1,5 @@
-//! The watchers of a table, in buckets by what they ask for: an event is shown only to watchers that may want it, so that
-//! five thousand nodes which each follow their own pods cost no more than one that follows all.
+//! The watchers of a table, indexed by what they select: an event is offered only to watchers that may match it, so
+//! that five thousand nodes that each watch their own pods cost no more than one watcher of all pods.
 
 use std::cell::OnceCell;
 use std::collections::HashMap;
@@ -9,7 +9,7 @@ use tokio::sync::mpsc;
 
 use super::{Event, EventKind, Object, Selection};
 
-/// Where a watcher waits.
+/// Index key of a watcher.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Bucket {
     All,
@@ -19,7 +19,7 @@ pub(super) enum Bucket {
 }
 
 impl Bucket {
-    /// The narrowest bucket that sees everything that is selected.
+    /// The narrowest bucket that receives every event of the selection.
     pub(super) fn of(selection: &Selection) -> Self {
         if let Some(name) = selection.fields.required("metadata.name") {
             Self::Name(name.into())
@@ -43,14 +43,14 @@ pub(super) struct Watcher {
 type Buckets = HashMap<Box<str>, Vec<Watcher>>;
 
 #[derive(Debug, Default)]
-pub(super) struct Hub {
+pub(super) struct Watchers {
     all: Vec<Watcher>,
     namespaces: Buckets,
     names: Buckets,
     fields: HashMap<Box<str>, Buckets>,
 }
 
-impl Hub {
+impl Watchers {
     pub(super) fn len(&self) -> usize {
         let count = |buckets: &Buckets| buckets.values().map(Vec::len).sum::<usize>();
         self.all.len() + count(&self.namespaces) + count(&self.names) + self.fields.values().map(count).sum::<usize>()
@@ -81,12 +81,12 @@ impl Hub {
         }
     }
 
-    /// Shows an event to all watchers that may want it.
+    /// Delivers an event to all watchers whose selection matches.
     pub(super) fn send(&mut self, event: &Event) {
         let gone = OnceCell::new();
         let show = |watchers: Option<&mut Vec<Watcher>>| {
             if let Some(watchers) = watchers {
-                watchers.retain(|watcher| offer(watcher, event, &gone));
+                watchers.retain(|watcher| deliver(watcher, event, &gone));
             }
         };
         show(Some(&mut self.all));
@@ -116,17 +116,17 @@ fn remove(buckets: &mut Buckets, value: &str, id: u64) {
     }
 }
 
-/// Gives an event to a watcher if it selects it. False: the watcher has gone away or lags too far behind and is ended.
-fn offer(watcher: &Watcher, event: &Event, gone: &OnceCell<Arc<Object>>) -> bool {
-    match see(&watcher.selection, event, gone) {
-        Some(seen) => watcher.queue.try_send(seen).is_ok(),
+/// Delivers an event to a watcher if it matches. False: the watcher was dropped or lags too far behind, and is removed.
+fn deliver(watcher: &Watcher, event: &Event, gone: &OnceCell<Arc<Object>>) -> bool {
+    match filter_event(&watcher.selection, event, gone) {
+        Some(event) => watcher.queue.try_send(event).is_ok(),
         None => true,
     }
 }
 
-/// An event as it looks through a selection: an object that comes into view was added, one that goes out of view was
-/// deleted, and then shows its last selected state. `gone` keeps that state for other watchers of the same event.
-pub(super) fn see(selection: &Selection, event: &Event, gone: &OnceCell<Arc<Object>>) -> Option<Event> {
+/// Translates an event for a selection: an object that starts to match is added, one that no longer matches is deleted,
+/// with its last matching state. `gone` caches that state for other watchers of the same event.
+pub(super) fn filter_event(selection: &Selection, event: &Event, gone: &OnceCell<Arc<Object>>) -> Option<Event> {
     let before = event.previous.as_ref().is_some_and(|previous| selection.matches(previous));
     let now = event.kind != EventKind::Deleted && selection.matches(&event.object);
     let kind = match (before, now) {

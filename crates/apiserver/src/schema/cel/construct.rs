@@ -1,4 +1,4 @@
-//! Objects and patches that expressions make, as JSON.
+//! Conversion of objects and patches that expressions construct to JSON.
 
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
@@ -7,7 +7,7 @@ use serde_json::Value;
 use super::value::{Key, Val};
 
 impl Val<'_> {
-    /// The JSON of a value; nothing if it has none.
+    /// The value as JSON; `None` if it has no JSON form.
     pub(super) fn to_json(&self) -> Option<Value> {
         Some(match self {
             Self::Null | Self::Optional(None) => Value::Null,
@@ -25,7 +25,7 @@ impl Val<'_> {
                 let items = self.items()?.into_iter();
                 items.map(|item| item.ok()?.to_json()).collect::<Option<Vec<Value>>>()?.into()
             }
-            Self::Made(_, fields) => {
+            Self::Constructed(_, fields) => {
                 let fields = fields.iter().map(|(name, value)| Some((name.to_string(), value.to_json()?)));
                 Value::Object(fields.collect::<Option<_>>()?)
             }
@@ -41,10 +41,10 @@ impl Val<'_> {
         })
     }
 
-    /// What is wrong with the names of types in what was made: they are named after the path of fields to them.
+    /// Checks the type names of constructed objects, which must match their field paths.
     pub(super) fn misnamed(&self, path: &str, found: &mut Vec<String>) {
         match self {
-            Self::Made(name, fields) => {
+            Self::Constructed(name, fields) => {
                 if **name != *path {
                     found.push(format!(
                         "unexpected type name {:?}, expected {path:?}, which matches field name path from root Object type",
