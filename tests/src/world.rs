@@ -7,7 +7,7 @@ use std::time::Duration;
 use capstan_apiserver::auth::UserInfo;
 use capstan_apiserver::serve::Api as Server;
 use capstan_gpu_sim::{Machine, Machines};
-use capstan_operator::questions::Ask;
+use capstan_operator::queries::QueryBackend;
 use capstan_operator::{Options, gpu};
 use capstan_runtime::Clock;
 use capstan_sim::node::{self, Nodes};
@@ -319,12 +319,12 @@ impl World {
 
     /// An operator whose wire has a fault. It is ready when this returns, unless it died before.
     pub async fn operator(&self, fault: Fault) -> Operator {
-        self.operator_asking(fault, Ask::offline()).await
+        self.operator_asking(fault, QueryBackend::offline()).await
     }
 
     /// The same, with a way to ask for models.
-    pub async fn operator_asking(&self, fault: Fault, ask: Ask) -> Operator {
-        self.operator_with(fault, |options| options.ask = ask).await
+    pub async fn operator_asking(&self, fault: Fault, ask: QueryBackend) -> Operator {
+        self.operator_with(fault, |options| options.query_backend = ask).await
     }
 
     /// The same, with other options.
@@ -340,7 +340,8 @@ impl World {
         let client = Client::new(wire.clone(), "default");
         let stop = CancellationToken::new();
         let gpu = self.gpu.clone();
-        let mut options = Options { apply_crds: false, clock, gpu, ask: Ask::offline(), ..Options::in_process() };
+        let mut options =
+            Options { apply_crds: false, clock, gpu, query_backend: QueryBackend::offline(), ..Options::in_process() };
         edit(&mut options);
         let (ready, is_ready) = tokio::sync::oneshot::channel();
         tokio::spawn(capstan_operator::run(client, options, stop.clone(), ready));

@@ -5,8 +5,8 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use capstan_operator::questions::Ask;
-use capstan_plan::Answer;
+use capstan_operator::queries::QueryBackend;
+use capstan_plan::QueryResult;
 use capstan_tests::nim::{API, FOREIGN, condition, service, state};
 use capstan_tests::wire::Fault;
 use capstan_tests::world::World;
@@ -195,12 +195,12 @@ async fn the_model_is_named_and_an_endpoint_that_falls_silent_is_told() {
     let world = World::start().await;
     let silent = Arc::new(AtomicBool::new(false));
     let told = silent.clone();
-    let ask = Ask(Arc::new(move |_| {
+    let ask = QueryBackend(Arc::new(move |_| {
         let silent = told.load(Ordering::SeqCst);
         let answer = if silent {
             Err("connection refused".to_owned().into())
         } else {
-            Ok(Answer::Model(Ok("meta/llama".into())))
+            Ok(QueryResult::Model(Ok("meta/llama".into())))
         };
         Box::pin(async move { answer })
     }));

@@ -11,7 +11,7 @@ use capstan_apiserver::faults::{Fault, Matcher, Verb};
 use capstan_operator::rights::Right;
 use capstan_operator::{Certificate, Endpoint, Options, gpu};
 use capstan_runtime::kinds::{KINDS, Kind, Presence, Scope};
-use capstan_runtime::webhook::keeper;
+use capstan_runtime::webhook::rotation;
 use capstan_runtime::{Anchor, leader};
 use capstan_sim::{Cluster, NodeTemplate, node};
 use capstan_tests::real::HOME;
@@ -90,7 +90,7 @@ impl Place {
         self.run(pod, streams, None).await
     }
 
-    async fn run(&self, pod: &str, streams: Streams, crds_go_with: Option<Anchor>) -> SocketAddr {
+    async fn run(&self, pod: &str, streams: Streams, crd_anchor: Option<Anchor>) -> SocketAddr {
         let anchor = Some(Anchor { cluster_role: ANCHOR.into() });
         let endpoint = || Endpoint { address: free_port(), certificate: Certificate::Own };
         let metrics = endpoint();
@@ -99,14 +99,14 @@ impl Place {
             leader: Some(leader::Settings { anchor: anchor.clone(), ..leader::Settings::new(HOME, pod) }),
             metrics: Some(metrics),
             webhook: Some(endpoint()),
-            keeper: Some(keeper::Settings {
+            certificate_rotation: Some(rotation::Settings {
                 namespace: HOME.into(),
-                secret: keeper::SECRET.into(),
+                secret: rotation::SECRET.into(),
                 configuration: Some(release().webhook_configuration),
                 names: vec![format!("capstan-metrics.{HOME}.svc")],
                 anchor,
             }),
-            crds_go_with,
+            crd_anchor,
             gpu: operands(),
             ..Options::in_process()
         };
@@ -577,12 +577,13 @@ async fn every_right_is_needed_and_none_is_missing() {
     gpus(&place).await;
 
     // A certificate that somebody broke is mended, and trusted.
-    let secret = json!({"apiVersion": "v1", "kind": "Secret", "metadata": {"name": keeper::SECRET, "namespace": HOME}});
+    let secret =
+        json!({"apiVersion": "v1", "kind": "Secret", "metadata": {"name": rotation::SECRET, "namespace": HOME}});
     let first = place.until(&secret, |secret| secret["data"]["ca.crt"].is_string()).await;
     let owner = &first["metadata"]["ownerReferences"][0];
     assert_eq!((&owner["kind"], &owner["name"]), (&json!("ClusterRole"), &json!(ANCHOR)));
     let broken = json!({"data": {"facts.json": "e30="}});
-    place.api(&secret).patch(keeper::SECRET, &PatchParams::default(), &Patch::Merge(broken)).await.unwrap();
+    place.api(&secret).patch(rotation::SECRET, &PatchParams::default(), &Patch::Merge(broken)).await.unwrap();
     let changed = |secret: &Value| secret["data"]["ca.crt"] != first["data"]["ca.crt"];
     let mended = place.until(&secret, changed).await;
     let authority = mended["data"]["ca.crt"].clone();
@@ -651,8 +652,8 @@ async fn what_the_operator_made_goes_with_the_release() {
     let crd = named("apiextensions.k8s.io/v1", "CustomResourceDefinition", Value::Null, "nimservices.apps.nvidia.com");
     let made = [
         crd.clone(),
-        named("coordination.k8s.io/v1", "Lease", HOME.into(), leader::NAME),
-        named("v1", "Secret", HOME.into(), keeper::SECRET),
+        named("coordination.k8s.io/v1", "Lease", HOME.into(), leader::LEASE_NAME),
+        named("v1", "Secret", HOME.into(), rotation::SECRET),
     ];
     for object in &made {
         place.until(object, |live| live["metadata"]["ownerReferences"][0]["name"] == *anchor.cluster_role).await;

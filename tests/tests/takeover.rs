@@ -4,7 +4,7 @@
 
 use std::sync::Arc;
 
-use capstan_operator::questions::Ask;
+use capstan_operator::queries::QueryBackend;
 use capstan_tests::examples;
 use capstan_tests::nim::{API, condition, service, state};
 use capstan_tests::wire::Fault;
@@ -12,7 +12,7 @@ use capstan_tests::world::{Operator, World};
 use serde_json::Value;
 
 /// Another operator takes over from `first`; says how many writes it made.
-async fn taken_over(world: &World, first: &Operator, ask: Ask) -> usize {
+async fn taken_over(world: &World, first: &Operator, ask: QueryBackend) -> usize {
     world.settled(first).await;
     first.kill();
     let second = world.operator_asking(Fault::None, ask).await;
@@ -39,13 +39,13 @@ async fn with_every_example_in_place_the_next_operator_writes_nothing() {
         () = ready => {}
         () = examples::others(&world) => {}
     }
-    assert_eq!(taken_over(&world, &first, Ask::offline()).await, 0);
+    assert_eq!(taken_over(&world, &first, QueryBackend::offline()).await, 0);
 }
 
 #[tokio::test(start_paused = true)]
 async fn an_endpoint_that_was_silent_before_is_no_news() {
     let world = World::start().await;
-    let silent = || Ask(Arc::new(|_| Box::pin(async { Err("connection refused".to_owned().into()) })));
+    let silent = || QueryBackend(Arc::new(|_| Box::pin(async { Err("connection refused".to_owned().into()) })));
     let first = world.operator_asking(Fault::None, silent()).await;
     world.apply(service()).await;
     let told = |object: &Value| condition(object, "EndpointUnreachable")["status"] == "True";
@@ -62,5 +62,5 @@ async fn a_policy_that_is_ready_is_left_alone_by_the_next_operator() {
     let name = policy["metadata"]["name"].as_str().unwrap().to_owned();
     world.apply(policy).await;
     world.until("nvidia.com/v1", "ClusterPolicy", &name, state("ready")).await;
-    assert_eq!(taken_over(&world, &first, Ask::offline()).await, 0);
+    assert_eq!(taken_over(&world, &first, QueryBackend::offline()).await, 0);
 }

@@ -168,7 +168,7 @@ mod tests {
             ("crates/operands/src/nim/a.rs", "use crate::nim::b;", 0),
             ("crates/operands/src/nim/a.rs", "use crate::gpu::b;", 1),
             ("crates/operands/src/gpu/a/b.rs", "use crate::nim::b;", 1),
-            ("crates/operands/src/shown.rs", "use crate::gpu::b;", 1),
+            ("crates/operands/src/common_conditions.rs", "use crate::gpu::b;", 1),
             ("crates/plan/src/kit/a.rs", "use capstan_api::common::b;", 0),
             ("crates/plan/src/kit/a.rs", "use capstan_api::nim::b;", 1),
             ("crates/operator/src/a.rs", "use crate::gpu::b;", 0),

@@ -6,9 +6,9 @@ use std::time::Duration;
 
 use anyhow::{Result, anyhow};
 use capstan_operator::gpu::{Agent, Layout, Readiness, StartupTaint};
-use capstan_operator::questions::Ask;
+use capstan_operator::queries::QueryBackend;
 use capstan_operator::{Certificate, Endpoint, Options};
-use capstan_runtime::webhook::keeper;
+use capstan_runtime::webhook::rotation;
 use capstan_runtime::{Anchor, Clock, leader};
 
 use crate::{logging, memory};
@@ -148,13 +148,13 @@ fn options(args: &Args) -> Result<Options> {
             ..leader::Settings::new(&args.namespace, &args.pod_name)
         }),
         health: args.health_probe_bind_address.0,
-        keeper: keeper(args, metrics.as_ref(), webhook.as_ref(), anchor.clone()),
+        certificate_rotation: rotation(args, metrics.as_ref(), webhook.as_ref(), anchor.clone()),
         metrics,
         webhook,
-        crds_go_with: anchor.filter(|_| args.delete_crds_with_anchor),
+        crd_anchor: anchor.filter(|_| args.delete_crds_with_anchor),
         instance: args.pod_name.clone(),
         clock: Clock::Real,
-        ask: Ask::network(),
+        query_backend: QueryBackend::network(),
         registries: Some(REGISTRIES),
         kserve_namespace: std::env::var("KSERVE_NAMESPACE").ok().filter(|name| !name.is_empty()),
         gpu: gpu(args, |name| std::env::var(name).ok()),
@@ -183,12 +183,12 @@ pub(crate) fn gpu(args: &Args, variable: impl Fn(&str) -> Option<String>) -> cap
 }
 
 /// How a certificate of our own is kept, if one is needed: for every Service that leads here.
-fn keeper(
+fn rotation(
     args: &Args,
     metrics: Option<&Endpoint>,
     webhook: Option<&Endpoint>,
     anchor: Option<Anchor>,
-) -> Option<keeper::Settings> {
+) -> Option<rotation::Settings> {
     let is_own = |endpoint: &&Endpoint| endpoint.certificate == Certificate::Own;
     let (metrics, webhook) = (metrics.filter(is_own), webhook.filter(is_own));
     let services = [webhook.map(|_| &args.webhook_service), metrics.map(|_| &args.metrics_service)];
@@ -197,9 +197,9 @@ fn keeper(
         [name.clone(), format!("{name}.cluster.local")]
     });
     let names: Vec<String> = names.collect();
-    (!names.is_empty()).then(|| keeper::Settings {
+    (!names.is_empty()).then(|| rotation::Settings {
         namespace: args.namespace.clone(),
-        secret: keeper::SECRET.into(),
+        secret: rotation::SECRET.into(),
         configuration: webhook.map(|_| args.webhook_configuration.clone()),
         names,
         anchor,
@@ -241,7 +241,7 @@ mod tests {
         );
         assert!(options.leader.is_some());
         assert_eq!(options.metrics.unwrap().certificate, Certificate::None);
-        assert!(options.keeper.is_none() && options.webhook.is_none());
+        assert!(options.certificate_rotation.is_none() && options.webhook.is_none());
     }
 
     #[test]
@@ -250,13 +250,13 @@ mod tests {
             "--namespace ns --metrics-bind-address=:8443 --metrics-secure --metrics-service m \
              --webhook-bind-address :9443 --webhook-service w --anchor a",
         );
-        let keeper = options.keeper.unwrap();
-        assert_eq!(keeper.names, ["w.ns.svc", "w.ns.svc.cluster.local", "m.ns.svc", "m.ns.svc.cluster.local"]);
-        assert_eq!(keeper.configuration.as_deref(), Some("capstan-validating-webhook-configuration"));
-        assert_eq!(keeper.anchor.unwrap().cluster_role, "a");
-        assert_eq!(options.crds_go_with, None);
+        let rotation = options.certificate_rotation.unwrap();
+        assert_eq!(rotation.names, ["w.ns.svc", "w.ns.svc.cluster.local", "m.ns.svc", "m.ns.svc.cluster.local"]);
+        assert_eq!(rotation.configuration.as_deref(), Some("capstan-validating-webhook-configuration"));
+        assert_eq!(rotation.anchor.unwrap().cluster_role, "a");
+        assert_eq!(options.crd_anchor, None);
         let mounted = parse("--metrics-bind-address=:8443 --metrics-secure --metrics-cert-dir /tls");
-        assert!(mounted.keeper.is_none());
+        assert!(mounted.certificate_rotation.is_none());
         assert_eq!(mounted.metrics.unwrap().certificate, Certificate::Mounted("/tls".into()));
     }
 

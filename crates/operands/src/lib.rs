@@ -1,12 +1,12 @@
-//! What runs where: one plan function per custom resource, a folder per product. Pure.
+//! Plans: one plan function per custom resource, a folder per product. Pure.
 //!
-//! Start with [`nim::nim_service`], the smallest complete plan, then [`gpu::cluster_policy`], a list of operands. Both are
-//! written with [`capstan_plan::kit`], which also has what servers of any product need: storage, proxies, exposure and
-//! probes. A product imports the kit and itself, never another product: `cargo xtask check` sees to it. Beside the
-//! folders lies what all share: [`causes`] of failures, `pods` that do not run, and what every status shows.
+//! Start with [`nim::nim_service`], the smallest complete plan, then [`gpu::cluster_policy`], a list of operands. Both
+//! use [`capstan_plan::kit`], which also has what servers of any product need: storage, proxies, exposure and probes. A
+//! product imports the kit and itself, never another product: `cargo xtask check` enforces it. Shared by all: failure
+//! [`causes`], pod status in `pods`, and common conditions.
 
 pub mod causes;
+mod common_conditions;
 pub mod gpu;
 pub mod nim;
 mod pods;
-mod shown;

@@ -1,38 +1,37 @@
-//! Why a pod does not run: the words of the kubelet or the scheduler, for the condition of what waits for it. And what a
-//! pod has printed.
+//! Why a pod does not run, from kubelet and scheduler messages; and pod log queries.
 
-use capstan_plan::{Answer, Facts, LogPart, Question, Ref};
+use capstan_plan::{Facts, LogPart, Query, QueryResult, Ref};
 use k8s_openapi::api::core::v1::{ContainerStateTerminated, ContainerStatus, Pod, PodStatus};
 
 use crate::causes::{Cause, Class, words};
 
-/// Phase of a pod; empty as long as nobody looked at it.
+/// Phase of a pod; empty if unset.
 pub(crate) fn phase(pod: &Pod) -> &str {
     pod.status.as_ref().and_then(|status| status.phase.as_deref()).unwrap_or_default()
 }
 
-/// The question what a pod has printed.
-pub(crate) fn log(pod: &Pod, part: LogPart) -> Question {
+/// The log query of a pod.
+pub(crate) fn log(pod: &Pod, part: LogPart) -> Query {
     let text = |field: &Option<String>| field.clone().unwrap_or_default();
     let reference = Ref::of::<Pod>(&text(&pod.metadata.namespace), &text(&pod.metadata.name));
-    Question::PodLog { pod: reference, uid: text(&pod.metadata.uid), part }
+    Query::PodLog { pod: reference, uid: text(&pod.metadata.uid), part }
 }
 
-/// The answer to such a question; an error if the log cannot be read.
-pub(crate) fn printed(facts: &Facts, question: Question) -> Option<Result<&str, &str>> {
-    match facts.answers.get(&question)? {
-        Answer::PodLog(log) => Some(log.as_deref().map_err(String::as_str)),
+/// The log of a query; an error if it cannot be read.
+pub(crate) fn printed(facts: &Facts, query: Query) -> Option<Result<&str, &str>> {
+    match facts.query_results.get(&query)? {
+        QueryResult::PodLog(log) => Some(log.as_deref().map_err(String::as_str)),
         _ => None,
     }
 }
 
-/// What holds a pod up, with its name.
-pub(crate) fn trouble(pod: &Pod) -> Option<String> {
+/// What a pod waits for, with its name.
+pub(crate) fn waiting_reason(pod: &Pod) -> Option<String> {
     let reason = reason(pod.status.as_ref()?)?;
     Some(format!("pod {}: {reason}", pod.metadata.name.as_deref().unwrap_or_default()))
 }
 
-/// What holds a pod with this status up.
+/// What a pod with this status waits for.
 pub(crate) fn reason(status: &PodStatus) -> Option<String> {
     if status.phase.as_deref() == Some("Failed") {
         let reason = status.reason.as_deref().unwrap_or("Failed");
@@ -45,8 +44,8 @@ pub(crate) fn reason(status: &PodStatus) -> Option<String> {
     containers(status).find_map(of_container)
 }
 
-/// What a pod that has failed said last.
-pub(crate) fn last_words(pod: &Pod) -> Option<String> {
+/// The termination message of a failed pod.
+pub(crate) fn termination_message(pod: &Pod) -> Option<String> {
     let status = pod.status.as_ref().filter(|status| status.phase.as_deref() == Some("Failed"))?;
     containers(status).filter_map(of_container).last().or_else(|| reason(status))
 }
@@ -62,19 +61,19 @@ fn of_container(status: &ContainerStatus) -> Option<String> {
         let reason =
             waiting.reason.as_deref().filter(|reason| !["ContainerCreating", "PodInitializing"].contains(reason))?;
         let last = status.last_state.as_ref().and_then(|last| last.terminated.as_ref());
-        // The message of a crash loop only counts seconds; how the container ended says more, and changes less.
+        // The CrashLoopBackOff message only counts seconds; the termination state says more, and changes less.
         let message = match last.filter(|_| reason == "CrashLoopBackOff") {
             Some(end) => {
-                let said = last_line(end).map(|said| format!(": {said}")).unwrap_or_default();
+                let text = last_line(end).map(|text| format!(": {text}")).unwrap_or_default();
                 let why = end.reason.as_deref().unwrap_or("ended");
-                Some(format!("last end was {why} with exit code {}{said}", end.exit_code))
+                Some(format!("last end was {why} with exit code {}{text}", end.exit_code))
             }
             None => waiting.message.clone(),
         };
-        let said = format!("container {}: {}", status.name, joined(reason, message.as_deref()));
+        let text = format!("container {}: {}", status.name, joined(reason, message.as_deref()));
         return Some(match unpulled(reason, status) {
-            Some(what) => format!("{said} ({what})"),
-            None => said,
+            Some(what) => format!("{text} ({what})"),
+            None => text,
         });
     }
     let end = state.terminated.as_ref().filter(|end| end.exit_code != 0)?;
@@ -82,7 +81,7 @@ fn of_container(status: &ContainerStatus) -> Option<String> {
     Some(format!("container {}: {reason} (exit code {})", status.name, end.exit_code))
 }
 
-/// What an image that is not there is called everywhere.
+/// The common wording for image pull errors.
 fn unpulled(reason: &str, status: &ContainerStatus) -> Option<String> {
     let message = status.state.as_ref()?.waiting.as_ref()?.message.as_deref().unwrap_or_default();
     let known = words::UNPULLED.contains(&reason) && !status.image.is_empty();
@@ -90,7 +89,7 @@ fn unpulled(reason: &str, status: &ContainerStatus) -> Option<String> {
     known.then(|| Cause::of(class, &status.image).what(""))
 }
 
-/// Termination messages may be pages of log: the last line that says something is the one to show.
+/// Termination messages may be pages of log: the last meaningful line is shown.
 fn last_line(end: &ContainerStateTerminated) -> Option<String> {
     let line = end.message.as_deref()?.lines().rev().map(str::trim).find(|line| !line.is_empty())?;
     Some(short(line))
@@ -103,7 +102,7 @@ fn joined(reason: &str, message: Option<&str>) -> String {
     }
 }
 
-/// A status is no log.
+/// Truncates text for a status.
 fn short(text: &str) -> String {
     let line = text.split_whitespace().collect::<Vec<_>>().join(" ");
     match line.char_indices().nth(400) {
@@ -138,7 +137,7 @@ mod tests {
             (waiting("ContainerCreating", ""), None),
         ];
         for (status, expected) in cases {
-            assert_eq!(trouble(&pod(status)).as_deref(), expected);
+            assert_eq!(waiting_reason(&pod(status)).as_deref(), expected);
         }
     }
 
@@ -146,7 +145,7 @@ mod tests {
     fn an_image_that_is_refused_is_told_in_the_words_of_the_doctor() {
         let mut waits = container(json!({"waiting": {"reason": "ErrImagePull", "message": "401 Unauthorized"}}));
         waits[0]["image"] = "nvcr.io/nim/a:1".into();
-        let told = trouble(&pod(json!({"containerStatuses": waits}))).unwrap();
+        let told = waiting_reason(&pod(json!({"containerStatuses": waits}))).unwrap();
         let what = "the registry nvcr.io refuses image nvcr.io/nim/a:1: the pull secret is missing or wrong";
         assert_eq!(told, format!("pod p: container c: ErrImagePull: 401 Unauthorized ({what})"));
     }
@@ -156,6 +155,6 @@ mod tests {
         let end =
             json!({"terminated": {"exitCode": 1, "reason": "Error", "message": "Traceback\n401 Unauthorized\n\n"}});
         let status = json!({"phase": "Failed", "containerStatuses": container(end)});
-        assert_eq!(last_words(&pod(status)).unwrap(), "container c: Error: 401 Unauthorized (exit code 1)");
+        assert_eq!(termination_message(&pod(status)).unwrap(), "container c: Error: 401 Unauthorized (exit code 1)");
     }
 }

@@ -1,5 +1,5 @@
-//! The admission webhooks: the same checks as in the plans, before an object is stored. Products list theirs; the chart's
-//! rules are generated from the lists.
+//! The admission webhooks: the checks of the plans, before an object is stored. Products list theirs; the chart's
+//! webhook configuration is generated from the lists.
 
 use std::sync::Arc;
 
@@ -11,36 +11,36 @@ use serde::de::DeserializeOwned;
 
 use crate::{Options, PRODUCTS};
 
-/// A webhook: which writes of which kind are reviewed, and how.
+/// A validating webhook: which operations of which kind are reviewed, and how.
 #[derive(Clone, Copy)]
 pub struct Webhook {
     /// The kind.
     pub kind: Entry,
-    /// What tells it from another webhook of the same kind.
+    /// Suffix of its name, unique among webhooks of the same kind.
     pub suffix: &'static str,
     /// The operations that are reviewed.
     pub operations: &'static [Operation],
-    /// What happens while nobody answers.
+    /// The failurePolicy.
     pub failure: Failure,
-    /// How long the API server waits for an answer.
+    /// Timeout of the API server.
     pub timeout_seconds: u8,
-    /// One line for readers of the configuration.
+    /// Comment in the generated configuration.
     pub comment: &'static str,
     /// The review.
     pub(crate) review: fn(&Runtime, &Options, &Review) -> Verdict,
 }
 
-/// What happens to a write while nobody answers.
+/// The failurePolicy of a webhook.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Failure {
-    /// What the values of the chart say.
+    /// From the values of the chart.
     Configured,
-    /// It passes.
+    /// Ignore.
     Ignore,
 }
 
 impl Webhook {
-    /// A webhook that reviews every object that is made or changed.
+    /// A webhook that reviews creations and updates.
     pub(crate) const fn of<K: Kind>(review: fn(&Runtime, &Options, &Review) -> Verdict) -> Self {
         Self {
             kind: Entry::of::<K>(),
@@ -58,7 +58,7 @@ impl Webhook {
         format!("v{}{}-{}.kb.io", self.kind.kind.to_lowercase(), self.suffix, self.kind.version)
     }
 
-    /// Where it answers: the paths of the operators before us, whose configurations may be in use.
+    /// Its URL path: those of the upstream operators, whose configurations may still be installed.
     pub fn path(&self) -> String {
         let Entry { group, version, kind, .. } = self.kind;
         format!("/validate-{}-{version}-{}", group.replace('.', "-"), kind.to_lowercase())
@@ -75,14 +75,14 @@ pub(crate) fn routes(runtime: &Runtime, options: &Options) -> Routes {
     })
 }
 
-/// Whether there is nothing to check: a finalizer must be removable from what would not be accepted today.
+/// Whether no check is needed: a finalizer must be removable even if the spec is no longer valid.
 pub(crate) fn passes(review: &Review) -> bool {
     let unchanged = review.operation == Operation::Update && review.object["spec"] == review.old_object["spec"];
-    let going = !review.object["metadata"]["deletionTimestamp"].is_null();
-    review.operation == Operation::Delete || unchanged || going
+    let terminating = !review.object["metadata"]["deletionTimestamp"].is_null();
+    review.operation == Operation::Delete || unchanged || terminating
 }
 
-/// The checks of one kind that knows only mistakes.
+/// The review of a kind whose check returns only errors.
 pub(crate) fn check<K: DeserializeOwned>(review: &Review, check: impl Fn(&K) -> Vec<String>) -> Verdict {
     if passes(review) {
         return Verdict::default();

@@ -1,4 +1,4 @@
-//! Our CRDs in the cluster: installed at the start, and never taken back to an older schema.
+//! Our CRDs in the cluster: installed at the start, and never downgraded to an older schema.
 
 use std::time::Duration;
 
@@ -24,9 +24,9 @@ pub enum Error {
          customresourcedefinitions.apiextensions.k8s.io"
     )]
     Forbidden {
-        /// Which.
+        /// The CRD.
         crd: String,
-        /// What the server says.
+        /// The server's message.
         message: String,
     },
     /// Any other refusal.
@@ -57,15 +57,15 @@ pub enum Error {
     },
 }
 
-/// The CRD of a kind in the cluster, against ours.
+/// The installed CRD of a kind, compared with ours.
 pub(crate) struct Found {
-    /// How its schema differs.
+    /// The schema skew.
     pub(crate) skew: Skew,
-    /// The ClusterRoles that it goes with.
+    /// Owner references to ClusterRoles.
     pub(crate) anchors: Vec<OwnerReference>,
 }
 
-/// The CRD of `kind` in the cluster, if there is one.
+/// The installed CRD of `kind`, if there is one.
 pub(crate) async fn find(client: &Client, kind: &Entry) -> Result<Option<Found>, Error> {
     let ours = kind.definition();
     let api: Api<CustomResourceDefinition> = Api::all(client.clone());
@@ -83,9 +83,9 @@ pub async fn apply(client: &Client, kind: &Entry, timeout: Duration) -> Result<(
     served(client, kind, timeout).await
 }
 
-/// Installs or upgrades the CRD of `kind`; it goes when its owner goes.
+/// Installs or upgrades the CRD of `kind`, with an owner reference for garbage collection.
 ///
-/// Forced, because an earlier install by another operator's chart owns the same fields.
+/// Forced, because the chart of another operator may manage the same fields.
 pub(crate) async fn send(client: &Client, kind: &Entry, owner: Option<&OwnerReference>) -> Result<(), Error> {
     let mut crd = kind.definition();
     crd.metadata.owner_references = owner.map(|owner| vec![owner.clone()]);
@@ -118,7 +118,7 @@ fn explain(error: kube::Error, crd: &str) -> Error {
     }
 }
 
-/// What lies at the bottom of an error: the part that a user can act on.
+/// The root cause of an error: the part that a user can act on.
 pub fn root_cause(error: &dyn std::error::Error) -> String {
     let mut cause = error;
     while let Some(source) = cause.source() {

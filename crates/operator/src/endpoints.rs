@@ -3,14 +3,14 @@
 use std::net::SocketAddr;
 
 use capstan_runtime::serve::Guard;
-use capstan_runtime::webhook::{self, keeper};
+use capstan_runtime::webhook::{self, rotation};
 use capstan_runtime::{Runtime, serve};
 use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
 
 use crate::{Certificate, Error, Options, admission};
 
-/// Health, metrics and admission, where they are asked for.
+/// Starts the health, metrics and admission endpoints that the options enable.
 pub(crate) async fn listen(
     tasks: &mut JoinSet<()>,
     runtime: &Runtime,
@@ -18,12 +18,12 @@ pub(crate) async fn listen(
     stop: &CancellationToken,
 ) -> Result<(), Error> {
     let own = webhook::Certificate::default();
-    if let Some(settings) = options.keeper.clone() {
-        tasks.spawn(keeper::run(runtime.clone(), settings, own.clone(), stop.clone()));
+    if let Some(settings) = options.certificate_rotation.clone() {
+        tasks.spawn(rotation::run(runtime.clone(), settings, own.clone(), stop.clone()));
     }
     if let Some(endpoint) = &options.metrics {
         let listener = open(endpoint.address, "metrics").await?;
-        let guard = Guard::ask(runtime.client.clone());
+        let guard = Guard::token_review(runtime.client.clone());
         let certificate = certificate(tasks, &endpoint.certificate, &own, stop);
         tasks.spawn(serve::metrics(listener, runtime.metrics.clone(), guard, certificate, stop.clone()));
     }
@@ -38,8 +38,8 @@ pub(crate) async fn listen(
     if let Some(address) = options.health {
         let (listener, cache) = (open(address, "health checks").await?, runtime.cache.clone());
         let ready = move || {
-            serve::caches_are_complete(&cache)?;
-            // Without a certificate the API server would call us in vain.
+            serve::caches_synced(&cache)?;
+            // Without a certificate the API server could not call the webhook.
             let served = hook.as_ref().is_none_or(webhook::Certificate::is_set);
             if served { Ok(()) } else { Err("no certificate for the webhook yet".into()) }
         };

@@ -1,8 +1,8 @@
 //! The operator: custom resources and their plans, connected to the runtime, and nothing else.
 //!
-//! [`run`] is the whole program: `capstan operator` calls it in a cluster, `capstan up` in its own process, tests with an
-//! embedded cluster. Start reading with `controller`, the one reconcile, and then `nim/pipeline.rs`, a controller on one
-//! screen. [`PRODUCTS`] lists what is wired here.
+//! [`run`] is the whole program: `capstan operator` calls it in a cluster, `capstan up` in its own process, tests with
+//! an embedded cluster. Start reading with `controller`, the one reconcile, and then `nim/pipeline.rs`, a controller on
+//! one screen. [`PRODUCTS`] lists the products.
 
 pub mod admission;
 mod controller;
@@ -12,7 +12,7 @@ pub mod gpu;
 pub mod nim;
 mod orchestrator;
 pub mod product;
-pub mod questions;
+pub mod queries;
 pub mod rights;
 mod schemas;
 mod settle;
@@ -22,7 +22,7 @@ use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::time::Duration;
 
-use capstan_runtime::webhook::keeper;
+use capstan_runtime::webhook::rotation;
 use capstan_runtime::{Anchor, Clock, Gate, Metrics, Runtime, leader};
 use kube::Client;
 use tokio::sync::oneshot;
@@ -32,60 +32,60 @@ use tokio_util::sync::CancellationToken;
 pub use product::PRODUCTS;
 
 use product::Launch;
-use questions::Ask;
+use queries::QueryBackend;
 use schemas::{Install, Schemas};
 use states::States;
 
-/// Why the operator does not run.
+/// Why the operator cannot start.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
     /// An address cannot be listened on.
     #[error("cannot listen on {address} for {purpose}: {cause}")]
     Listen {
-        /// Which.
+        /// The address.
         address: SocketAddr,
-        /// What for.
+        /// Its purpose.
         purpose: &'static str,
         /// Why.
         cause: String,
     },
-    /// The lease is badly set.
+    /// The lease settings are invalid.
     #[error("{0}")]
     Lease(String),
 }
 
-/// How the operator runs.
+/// Options of the operator.
 #[derive(Clone, Debug)]
 pub struct Options {
     /// Whether our CRDs are installed and upgraded at the start.
     pub apply_crds: bool,
-    /// The lease to hold before anything is written; `None` for a process that is alone.
+    /// Leader election; `None` for a single process.
     pub leader: Option<leader::Settings>,
-    /// Where `/healthz` and `/readyz` answer.
+    /// Address of `/healthz` and `/readyz`.
     pub health: Option<SocketAddr>,
-    /// Where `/metrics` answers, to those who may `get` it in the cluster.
+    /// Endpoint of `/metrics`, for clients with RBAC permission to `get` it.
     pub metrics: Option<Endpoint>,
-    /// Where the admission webhook answers; without a certificate, nowhere.
+    /// Endpoint of the admission webhook; disabled without a certificate.
     pub webhook: Option<Endpoint>,
-    /// How a certificate of our own is kept, if an endpoint has one.
-    pub keeper: Option<keeper::Settings>,
-    /// What our CRDs go with when the release goes; `None` to keep them.
-    pub crds_go_with: Option<Anchor>,
+    /// Rotation of the self-managed certificate, if an endpoint uses it.
+    pub certificate_rotation: Option<rotation::Settings>,
+    /// Owner of our CRDs, to delete them with the release; `None` to keep them.
+    pub crd_anchor: Option<Anchor>,
     /// Name of this process among its replicas.
     pub instance: String,
-    /// The time of day.
+    /// The clock.
     pub clock: Clock,
-    /// How questions are asked that the API does not answer.
-    pub ask: Ask,
-    /// How long a registry may take to tell about an image; `None` asks none, and images count as ones that say nothing.
+    /// The backend of external queries.
+    pub query_backend: QueryBackend,
+    /// Timeout of registry requests; `None` disables them, and images count as unlabelled.
     pub registries: Option<Duration>,
-    /// Namespace of KServe; found by its settings when unset.
+    /// Namespace of KServe; detected by its ConfigMap when unset.
     pub kserve_namespace: Option<String>,
-    /// Where and with which images operands of GPU nodes run.
+    /// Settings of GPU operands.
     pub gpu: gpu::Settings,
 }
 
-/// A server of ours.
+/// An HTTP endpoint.
 #[derive(Clone, Debug)]
 pub struct Endpoint {
     /// Where it listens.
@@ -97,16 +97,16 @@ pub struct Endpoint {
 /// Where the certificate of an endpoint comes from.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Certificate {
-    /// There is none: in the clear.
+    /// None: plain HTTP.
     None,
-    /// We make it, keep it in a Secret and renew it.
+    /// Self-managed: stored in a Secret and renewed.
     Own,
     /// It is mounted as `tls.crt` and `tls.key`.
     Mounted(PathBuf),
 }
 
 impl Options {
-    /// Alone in a process with its own cluster: no lease, no sockets.
+    /// In a process with its own cluster: no leader election, no sockets.
     pub fn in_process() -> Self {
         Self {
             apply_crds: true,
@@ -114,11 +114,11 @@ impl Options {
             health: None,
             metrics: None,
             webhook: None,
-            keeper: None,
-            crds_go_with: None,
+            certificate_rotation: None,
+            crd_anchor: None,
             instance: "capstan".into(),
             clock: Clock::Real,
-            ask: Ask::offline(),
+            query_backend: QueryBackend::offline(),
             registries: None,
             kserve_namespace: None,
             gpu: gpu::Settings { namespace: "capstan".into(), ..gpu::Settings::default() },
@@ -126,15 +126,15 @@ impl Options {
     }
 }
 
-/// Runs the operator until `stop`. `ready` is told once the caches are complete and, if we lead, our CRDs are served.
+/// Runs the operator until `stop`. `ready` is sent once the caches have synced and, on the leader, our CRDs are served.
 pub async fn run(
     client: Client,
     options: Options,
     stop: CancellationToken,
     ready: oneshot::Sender<()>,
 ) -> Result<(), Error> {
-    if let Some(fault) = options.leader.as_ref().and_then(leader::Settings::fault) {
-        return Err(Error::Lease(fault));
+    if let Some(reason) = options.leader.as_ref().and_then(leader::Settings::invalid) {
+        return Err(Error::Lease(reason));
     }
     let gate = if options.leader.is_some() { Gate::closed() } else { Gate::open() };
     let states = States::new(gate.clone());
@@ -149,7 +149,7 @@ pub async fn run(
         metrics,
         ..capstan_runtime::Settings::default()
     };
-    // Controllers and servers end first, then the watches and the lease: so a last write is never refused.
+    // Controllers and servers stop first, then watches and leader election: so a last write is never rejected.
     let (early, late) = (stop.child_token(), CancellationToken::new());
     let runtime = Runtime::start(client.clone(), settings, &late);
     let schemas = Schemas::new(&runtime);
@@ -157,11 +157,11 @@ pub async fn run(
     endpoints::listen(&mut tasks, &runtime, &options, &early).await?;
     let mut launch = Launch::new(&runtime, &options, &schemas, &states, &mut tasks, &early);
     PRODUCTS.iter().for_each(|product| (product.controllers)(&mut launch));
-    let leading = options.leader.map(|lease| {
+    let election = options.leader.map(|lease| {
         let (gate, metrics) = (runtime.gate.clone(), runtime.metrics.clone());
         tokio::spawn(leader::run(client, lease, gate, options.clock, metrics, late.clone()))
     });
-    let install = match options.crds_go_with {
+    let install = match options.crd_anchor {
         _ if !options.apply_crds => Install::Never,
         Some(anchor) => Install::Tied(anchor),
         None => Install::Kept,
@@ -178,8 +178,8 @@ pub async fn run(
     early.run_until_cancelled(announce).await;
     tasks.join_all().await;
     late.cancel();
-    if let Some(leading) = leading {
-        let _ = leading.await;
+    if let Some(election) = election {
+        let _ = election.await;
     }
     Ok(())
 }

@@ -1,4 +1,4 @@
-//! What nodes have in common, kept up to date as they come and go: a look at all of them would cost too much.
+//! Aggregates over all nodes, updated on changes: iterating all nodes would cost too much.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -7,7 +7,7 @@ use capstan_plan::{Live, Orchestrator};
 use capstan_runtime::Cache;
 use k8s_openapi::api::core::v1::Node;
 
-/// How many nodes say what. Clones share one state.
+/// Node counts by distribution and GPU product. Clones share one state.
 #[derive(Clone, Default)]
 pub(crate) struct Nodes {
     count: Arc<Mutex<Count>>,
@@ -20,7 +20,7 @@ struct Count {
 }
 
 impl Nodes {
-    /// Follows the nodes that the cache sees.
+    /// Subscribes to node changes.
     pub(crate) fn follow(cache: &Cache) -> Self {
         let nodes = Self::default();
         let count = nodes.count.clone();
@@ -46,11 +46,11 @@ impl Nodes {
         nodes
     }
 
-    /// What the nodes say; the first in the order of the enum wins.
+    /// The distribution; the first in the order of the enum wins.
     pub(crate) fn orchestrator(&self) -> Orchestrator {
         let count = self.count.lock().unwrap_or_else(PoisonError::into_inner);
-        let mut said = count.orchestrators.iter().filter(|(_, nodes)| **nodes > 0);
-        said.next().map_or_else(Orchestrator::default, |(one, _)| *one)
+        let mut present = count.orchestrators.iter().filter(|(_, nodes)| **nodes > 0);
+        present.next().map_or_else(Orchestrator::default, |(one, _)| *one)
     }
 
     /// Products of the GPUs in the cluster.

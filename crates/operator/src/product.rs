@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use capstan_api::crd::Entry;
 use capstan_plan::Gvk;
-use capstan_runtime::ask::Asker;
+use capstan_runtime::query::QueryRunner;
 use capstan_runtime::{Action, Error, Key, Runtime, queue::Queue};
 use k8s_openapi::api::rbac::v1::PolicyRule;
 use prometheus_client::registry::Registry;
@@ -14,7 +14,7 @@ use tokio_util::sync::CancellationToken;
 use crate::admission::Webhook;
 use crate::controller::{Controller, Cx, reconcile};
 use crate::orchestrator::Nodes;
-use crate::questions::QuestionSource;
+use crate::queries::QuerySources;
 use crate::schemas::Schemas;
 use crate::states::States;
 use crate::{Options, gpu, nim};
@@ -24,14 +24,14 @@ pub static PRODUCTS: &[&Product] = &[&gpu::PRODUCT, &nim::PRODUCT];
 
 /// What one product adds to the operator.
 pub struct Product {
-    /// Its name: that of its folders.
+    /// Its name, as in folder names.
     pub name: &'static str,
     /// Its custom resources.
     pub kinds: &'static [Entry],
     /// Its admission webhooks.
     pub webhooks: &'static [Webhook],
-    /// What its operands are allowed to do, in the operator's namespace and in the cluster: who grants a right must have
-    /// it.
+    /// RBAC rules of its operands, in the operator's namespace and in the cluster: RBAC lets only a subject that has a
+    /// permission grant it.
     pub granted: fn() -> (Vec<PolicyRule>, Vec<PolicyRule>),
     /// Registers metrics of its own, besides those of its controllers.
     pub(crate) metrics: fn(&Options, &mut Registry),
@@ -39,14 +39,14 @@ pub struct Product {
     pub(crate) controllers: fn(&mut Launch<'_>),
 }
 
-/// Where controllers are started.
+/// Starts controllers.
 pub(crate) struct Launch<'a> {
     pub(crate) runtime: &'a Runtime,
     pub(crate) options: &'a Options,
     pub(crate) nodes: Nodes,
     schemas: &'a Schemas,
     states: &'a States,
-    asking: QuestionSource,
+    query_sources: QuerySources,
     tasks: &'a mut JoinSet<()>,
     stop: &'a CancellationToken,
     /// Kinds whose controllers were started, with their finalizers.
@@ -55,7 +55,7 @@ pub(crate) struct Launch<'a> {
 }
 
 impl<'a> Launch<'a> {
-    /// Starts no controller yet.
+    /// A launcher without controllers.
     pub(crate) fn new(
         runtime: &'a Runtime,
         options: &'a Options,
@@ -64,14 +64,14 @@ impl<'a> Launch<'a> {
         tasks: &'a mut JoinSet<()>,
         stop: &'a CancellationToken,
     ) -> Self {
-        let (nodes, asking) = (Nodes::follow(&runtime.cache), QuestionSource::new(runtime, options));
+        let (nodes, query_sources) = (Nodes::follow(&runtime.cache), QuerySources::new(runtime, options));
         Self {
             runtime,
             options,
             nodes,
             schemas,
             states,
-            asking,
+            query_sources,
             tasks,
             stop,
             #[cfg(test)]
@@ -84,7 +84,7 @@ impl<'a> Launch<'a> {
         let (runtime, gvk) = (self.runtime, Gvk::of::<C::Object>());
         let loop_ = capstan_runtime::Controller::of::<C::Object>(C::NAME, runtime).concurrency(C::CONCURRENCY);
         let queue = loop_.queue();
-        self.schemas.wake::<C::Object>(queue.clone(), &runtime.cache);
+        self.schemas.requeue_on_change::<C::Object>(queue.clone(), &runtime.cache);
         self.follow_served_kinds(gvk.clone(), queue.clone());
         controller.follow(&queue);
         if let Some(metric) = C::STATE_METRIC {
@@ -96,13 +96,13 @@ impl<'a> Launch<'a> {
             runtime: runtime.clone(),
             schemas: self.schemas.clone(),
             nodes: self.nodes.clone(),
-            asker: Asker::new(self.asking.how.clone(), self.asking.known.clone(), queue),
-            registries: self.asking.registries,
+            queries: QueryRunner::new(self.query_sources.run.clone(), self.query_sources.cached.clone(), queue),
+            registries: self.query_sources.registries,
         });
         let cache = runtime.cache.clone();
         let loop_ = loop_.watching(move |change| match cache.is_synced() {
             true => controller.affected(&cache, change),
-            // Every object is reconciled when the cache is complete.
+            // Every object is reconciled after the initial sync.
             false => Vec::new(),
         });
         self.run(loop_, move |key| reconcile(cx.clone(), key));
@@ -119,7 +119,7 @@ impl<'a> Launch<'a> {
         self.tasks.spawn(controller.run(self.stop.clone(), reconcile));
     }
 
-    /// A kind that comes or goes may be what an object waits for.
+    /// Requeues all objects when the served kinds change: an object may wait for a kind.
     fn follow_served_kinds(&mut self, gvk: Gvk, queue: Queue<Key>) {
         let (cache, stop) = (self.runtime.cache.clone(), self.stop.clone());
         self.tasks.spawn(async move {

@@ -1,8 +1,8 @@
-//! What the operator may do in a cluster. The roles of the chart are generated from this, and a test compares it with
-//! what the operator does.
+//! RBAC permissions of the operator. The chart's roles are generated from them, and a test compares them with the
+//! requests that the operator sends.
 //!
-//! Most of it follows from the table of kinds; the rest are the requests that are not about a watched kind. Nothing is a
-//! wildcard, and what can be named is named.
+//! Most are derived from the table of kinds; the rest are requests that are not about a watched kind. There are no
+//! wildcards, and resourceNames wherever possible.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -12,32 +12,32 @@ use k8s_openapi::api::rbac::v1::PolicyRule;
 
 use crate::PRODUCTS;
 
-/// Where a right holds.
+/// Scope of a permission.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Place {
-    /// Everywhere.
+    /// The cluster.
     Cluster,
-    /// In the operator's own namespace.
+    /// The operator's own namespace.
     Own,
 }
 
-/// What a right is for: it can be left out where that is switched off.
+/// Purpose of a permission: it is left out of the chart where the feature is disabled.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Purpose {
     /// The operator itself.
     Always,
     /// Installing CRDs.
     Crds,
-    /// An admission webhook with a certificate of our own.
+    /// An admission webhook with a self-managed certificate.
     Webhook,
-    /// QuestionSource who may read metrics.
+    /// Authorization of `/metrics`.
     Metrics,
 }
 
 /// One rule.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Right {
-    /// Where it holds.
+    /// Its scope.
     pub place: Place,
     /// What it is for.
     pub purpose: Purpose,
@@ -60,12 +60,13 @@ pub struct Release {
     pub namespace: String,
 }
 
-/// The security context constraints that pods of NIMServices may be allowed to use. Who grants a right must have it.
+/// SecurityContextConstraints that roles of NIMService pods refer to. RBAC lets only a subject that has a permission
+/// grant it.
 const CONSTRAINTS: &[&str] = &["anyuid", "hostmount-anyuid", "nonroot"];
 
 const READ: &[&str] = &["get", "list", "watch"];
 
-/// Everything that the operator may do.
+/// All permissions of the operator.
 pub fn rights(release: &Release) -> Vec<Right> {
     let mut rights = of_kinds();
     let mut add = |place, purpose, (group, resource): (&str, &str), names: &[String], verbs: &[&str]| {
@@ -89,24 +90,24 @@ pub fn rights(release: &Release) -> Vec<Right> {
     add(Cluster, Always, definitions, &crds, &["get"]);
     add(Cluster, Crds, definitions, &crds, &["create", "patch"]);
     add(Cluster, Always, constraints, &owned(CONSTRAINTS), &["use"]);
-    // What operands may do is said by labels of their namespace.
+    // Pod Security labels of the operands' namespace.
     add(Cluster, Always, ("", "namespaces"), std::slice::from_ref(&release.namespace), &["patch"]);
-    // How the GPUs of a node do; the right is needed to take that back when nobody asks for it any more.
+    // The GPUReady condition; also needed to remove it when the feature is disabled.
     add(Cluster, Always, ("", "nodes/status"), &[], &["patch"]);
-    // Pods that use a driver which is replaced.
+    // Drains for driver upgrades.
     add(Cluster, Always, ("", "pods/eviction"), &[], &["create"]);
-    // What caches and builds print: manifests and progress.
+    // Manifests and progress of caches and builds.
     add(Cluster, Always, ("", "pods/log"), &[], &["get"]);
-    // What the endpoint pickers of NIMServices may do, beyond what we do.
+    // Permissions of the endpoint pickers of NIMServices, beyond ours.
     add(Cluster, Always, ("inference.networking.k8s.io", "inferenceobjectives"), &[], READ);
     add(Cluster, Always, ("inference.networking.x-k8s.io", "inferenceobjectives"), &[], READ);
     add(Cluster, Always, ("inference.networking.x-k8s.io", "inferencepools"), &[], READ);
     add(Cluster, Webhook, configurations, std::slice::from_ref(&release.webhook_configuration), &["get", "patch"]);
     add(Cluster, Metrics, ("authentication.k8s.io", "tokenreviews"), &[], &["create"]);
     add(Cluster, Metrics, ("authorization.k8s.io", "subjectaccessreviews"), &[], &["create"]);
-    // A name cannot be checked before there is an object.
+    // RBAC cannot restrict a create by name.
     add(Own, Always, leases, &[], &["create"]);
-    add(Own, Always, leases, &[leader::NAME.into()], &["get", "patch"]);
+    add(Own, Always, leases, &[leader::LEASE_NAME.into()], &["get", "patch"]);
     for product in PRODUCTS {
         let (here, everywhere) = (product.granted)();
         grant(&mut rights, Cluster, &everywhere);
@@ -116,10 +117,10 @@ pub fn rights(release: &Release) -> Vec<Right> {
     rights
 }
 
-/// What follows from the table of kinds: one rule per group and set of verbs.
+/// Permissions from the table of kinds: one rule per group and set of verbs.
 fn of_kinds() -> Vec<Right> {
     let mut rules: BTreeMap<(&str, &[&str]), Vec<String>> = BTreeMap::new();
-    // A slice of a kind is watched by the right to watch the kind.
+    // A slice needs no permission beyond that of its kind.
     for kind in KINDS.iter().filter(|kind| kind.slice.is_empty()) {
         rules.entry((kind.group, kind.purpose.verbs())).or_default().push(kind.plural.into());
         if kind.purpose.reconciles() {
@@ -140,7 +141,7 @@ fn of_kinds() -> Vec<Right> {
     rules.into_iter().map(right).collect()
 }
 
-/// Adds what `rules` allow and nothing else does: who grants a right to operands must have it.
+/// Adds the permissions in `rules` that are not covered yet: RBAC lets only a subject that has a permission grant it.
 fn grant(rights: &mut Vec<Right>, place: Place, rules: &[PolicyRule]) {
     let has = |group: &str, resource: &str, names: &[String], verb: &str| {
         rights.iter().any(|right| {

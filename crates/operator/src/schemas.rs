@@ -1,4 +1,4 @@
-//! The CRDs in the cluster against ours: installed when we may, and otherwise told to the user.
+//! Schema skew: installs our CRDs where permitted, and otherwise reports differences to the user.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -17,40 +17,40 @@ use tokio_util::sync::CancellationToken;
 
 use crate::crds;
 
-/// How long a CRD may take to be served.
-const SERVED: Duration = Duration::from_secs(30);
-/// How many CRDs are looked at at once.
-const AT_ONCE: usize = 8;
-/// How long to wait after a failure.
-const RETRY: Duration = Duration::from_secs(5);
+/// Timeout until a CRD is served.
+const SERVED_TIMEOUT: Duration = Duration::from_secs(30);
+/// CRDs that are processed concurrently.
+const CONCURRENCY: usize = 8;
+/// Delay after a failure.
+const RETRY_DELAY: Duration = Duration::from_secs(5);
 
 /// Whether CRDs are installed.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Install {
-    /// They are left as they are.
+    /// Never installed.
     Never,
-    /// They stay when the operator goes.
+    /// Installed, and kept when the release is uninstalled.
     Kept,
-    /// They go with the release, and with them every object of their kinds.
+    /// Installed with an owner reference: deleted with the release, and with them all objects of their kinds.
     Tied(Anchor),
 }
 
-/// The condition that users are told with.
+/// Type of the condition.
 const CONDITION: &str = "SchemaSkew";
 
-/// Scope a schema concerns.
+/// Which objects to requeue.
 #[derive(Clone, Copy, PartialEq, Eq)]
-enum Scope {
+enum Affected {
     /// Every object.
     All,
-    /// Those whose status speaks of a schema.
+    /// Those with the SchemaSkew condition.
     WithSkewCondition,
 }
 
-/// Has a controller look at its objects again.
-type Wake = Box<dyn Fn(Scope) + Send + Sync>;
+/// Requeues the objects of a controller.
+type RequeueFn = Box<dyn Fn(Affected) + Send + Sync>;
 
-/// How the schemas of the cluster differ from ours, by kind. Clones share one state.
+/// Differences between the installed schemas and ours, by kind. Clones share one state.
 #[derive(Clone)]
 pub(crate) struct Schemas {
     runtime: Runtime,
@@ -58,68 +58,68 @@ pub(crate) struct Schemas {
 }
 
 struct Shared {
-    /// Kinds that were looked at, with what is to be said.
+    /// Checked kinds, with the message if there is skew.
     skew: Mutex<BTreeMap<&'static str, Option<String>>>,
-    wake: Mutex<Vec<Wake>>,
+    requeue: Mutex<Vec<RequeueFn>>,
     changed: Notify,
     checked: watch::Sender<bool>,
-    /// One schema is in memory at a time: each takes megabytes, and what many took at once is not all given back.
-    turn: tokio::sync::Mutex<()>,
+    /// Serializes processing: each schema takes megabytes, and memory of several at once is not all returned.
+    permit: tokio::sync::Mutex<()>,
 }
 
 impl Schemas {
-    /// Follows the CRDs that the cache sees.
+    /// Subscribes to CRD changes.
     pub(crate) fn new(runtime: &Runtime) -> Self {
         let shared = Arc::new(Shared {
             skew: Mutex::default(),
-            wake: Mutex::default(),
+            requeue: Mutex::default(),
             changed: Notify::new(),
             checked: watch::Sender::new(false),
-            turn: tokio::sync::Mutex::default(),
+            permit: tokio::sync::Mutex::default(),
         });
-        let (told, definition) = (shared.clone(), Gvk::of::<CustomResourceDefinition>());
+        let (notified, definition) = (shared.clone(), Gvk::of::<CustomResourceDefinition>());
         runtime.cache.subscribe(move |change| {
-            // Status writes of the server come by the dozen; only the generation says that a schema changed.
+            // CRD status changes are frequent; only the generation tells that a schema changed.
             let generation = |object: Option<&capstan_plan::Live>| object.map(|o| o["metadata"]["generation"].clone());
             let ours = || capstan_api::kinds().any(|kind| *change.key.name == *kind.crd_name());
             if change.kind.is(&definition) && generation(change.old) != generation(change.new) && ours() {
-                told.changed.notify_one();
+                notified.changed.notify_one();
             }
         });
         Self { runtime: runtime.clone(), shared }
     }
 
-    /// What to tell users of an object about the schema of its kind. Before it was looked at, what they were told.
+    /// The skew message for an object; before the first check, that of its condition.
     pub(crate) fn skew(&self, object: &Ref) -> Option<String> {
         let known = self.shared.skew.lock().unwrap_or_else(PoisonError::into_inner);
         match known.get(&*object.gvk.kind) {
             Some(message) => message.clone(),
-            None => told(&*self.runtime.cache.get(object)?),
+            None => skew_condition(&*self.runtime.cache.get(object)?),
         }
     }
 
-    /// Looks at every object of a controller when a schema changed.
-    pub(crate) fn wake<K: kube::Resource<DynamicType = ()>>(&self, queue: Queue<Key>, cache: &Cache) {
+    /// Registers the queue of a controller, to requeue its objects when a schema changes.
+    pub(crate) fn requeue_on_change<K: kube::Resource<DynamicType = ()>>(&self, queue: Queue<Key>, cache: &Cache) {
         let (cache, gvk) = (cache.clone(), Gvk::of::<K>());
-        let wake = move |whom| match whom {
-            Scope::All => cache.keys(&gvk).into_iter().for_each(|key| queue.add(key)),
-            Scope::WithSkewCondition => {
+        let requeue = move |affected| match affected {
+            Affected::All => cache.keys(&gvk).into_iter().for_each(|key| queue.add(key)),
+            Affected::WithSkewCondition => {
                 let all = cache.all(&gvk);
-                all.iter().filter(|live| told(live).is_some()).for_each(|live| queue.add(Key::of(live)));
+                all.iter().filter(|live| skew_condition(live).is_some()).for_each(|live| queue.add(Key::of(live)));
             }
         };
-        self.shared.wake.lock().unwrap_or_else(PoisonError::into_inner).push(Box::new(wake));
+        self.shared.requeue.lock().unwrap_or_else(PoisonError::into_inner).push(Box::new(requeue));
     }
 
-    /// Returns once all schemas were looked at.
+    /// Waits until all schemas were checked.
     pub(crate) async fn checked(&self) {
-        // The sender lives as long as we do.
+        // The sender lives as long as `self`.
         let _ = self.shared.checked.subscribe().wait_for(|checked| *checked).await;
     }
 
-    /// Installs and compares, at the start and whenever a CRD of ours changes, while we may write.
+    /// Installs and compares, at the start and whenever one of our CRDs changes, while the gate is open.
     pub(crate) async fn follow(self, install: Install, stop: CancellationToken) {
-        let turn = async {
+        let run = async {
             loop {
                 self.runtime.gate.opened().await;
                 match self.reconcile(&install).await {
@@ -129,12 +129,12 @@ impl Schemas {
                     }
                     Err(error) => {
                         tracing::warn!(error, "CRD check failed; retrying");
-                        tokio::time::sleep(RETRY).await;
+                        tokio::time::sleep(RETRY_DELAY).await;
                     }
                 }
             }
         };
-        stop.run_until_cancelled(turn).await;
+        stop.run_until_cancelled(run).await;
     }
 
     async fn reconcile(&self, install: &Install) -> Result<(), String> {
@@ -146,13 +146,13 @@ impl Schemas {
         let mut kinds = capstan_api::kinds();
         let mut tasks = JoinSet::new();
         loop {
-            while tasks.len() < AT_ONCE
+            while tasks.len() < CONCURRENCY
                 && let Some(kind) = kinds.next()
             {
                 let (this, owner) = (self.clone(), owner.clone());
                 tasks.spawn(async move {
                     let message = this.settle(kind, apply, owner.as_ref()).await?;
-                    this.tell(kind, message);
+                    this.publish(kind, message);
                     Ok::<_, crds::Error>(())
                 });
             }
@@ -164,16 +164,16 @@ impl Schemas {
         }
     }
 
-    /// What remains to be said about one kind after we did what we may.
+    /// Installs one CRD if permitted and due. Returns the message if skew remains.
     async fn settle(
         &self,
         kind: &Entry,
         apply: bool,
         owner: Option<&OwnerReference>,
     ) -> Result<Option<String>, crds::Error> {
-        let turn = self.shared.turn.lock().await;
+        let permit = self.shared.permit.lock().await;
         let found = crds::find(&self.runtime.client, kind).await?;
-        // A newer schema is never taken back: its fields would be dropped from every object that has them.
+        // Never downgrade a newer schema: its fields would be pruned from stored objects.
         let due = found.as_ref().is_none_or(|found| {
             let tied = found.anchors.iter().map(|anchor| anchor.uid.as_str());
             found.skew.unknown.is_empty()
@@ -181,37 +181,37 @@ impl Schemas {
         });
         if apply && due {
             crds::send(&self.runtime.client, kind, owner).await?;
-            drop(turn);
-            crds::served(&self.runtime.client, kind, SERVED).await?;
+            drop(permit);
+            crds::served(&self.runtime.client, kind, SERVED_TIMEOUT).await?;
             return Ok(None);
         }
-        // A kind that nobody installed has no objects that could suffer.
+        // A kind that is not installed has no objects.
         Ok(found.and_then(|found| found.skew.message(&kind.crd_name())))
     }
 
-    fn tell(&self, kind: &'static Entry, message: Option<String>) {
+    fn publish(&self, kind: &'static Entry, message: Option<String>) {
         let before = self.shared.skew.lock().unwrap_or_else(PoisonError::into_inner).insert(kind.kind, message.clone());
         if before.as_ref() == Some(&message) {
             return;
         }
         if let Some(message) = &message {
-            tracing::warn!(kind = kind.kind, message, "schema skew");
+            tracing::warn!(kind = kind.kind, message, "schema skew detected");
             let reference = Ref::of::<CustomResourceDefinition>("", &kind.crd_name());
             let live = self.runtime.cache.get(&reference);
             let uid = live.as_ref().and_then(|live| live["metadata"]["uid"].as_str()).unwrap_or_default();
             let note = Note { severity: Severity::Warning, reason: CONDITION, message: message.clone() };
             self.runtime.events.record(&reference, uid, &note);
         }
-        // That all is well is news for those only who were told otherwise.
-        let whom = if before.is_none() && message.is_none() { Scope::WithSkewCondition } else { Scope::All };
-        for wake in self.shared.wake.lock().unwrap_or_else(PoisonError::into_inner).iter() {
-            wake(whom);
+        // No skew on the first check: only objects with the condition need an update.
+        let affected = if before.is_none() && message.is_none() { Affected::WithSkewCondition } else { Affected::All };
+        for requeue in self.shared.requeue.lock().unwrap_or_else(PoisonError::into_inner).iter() {
+            requeue(affected);
         }
     }
 }
 
-/// What the status of an object says about the schema of its kind.
-fn told(live: &Value) -> Option<String> {
+/// The message of the SchemaSkew condition of an object.
+fn skew_condition(live: &Value) -> Option<String> {
     let conditions = live["status"]["conditions"].as_array()?;
     let condition = conditions.iter().find(|one| one["type"] == CONDITION && one["status"] == "True")?;
     condition["message"].as_str().map(str::to_owned)

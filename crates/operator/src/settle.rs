@@ -1,4 +1,4 @@
-//! The second half of every reconcile: from a plan to the cluster.
+//! The second half of every reconcile: executes a plan.
 
 use std::time::Duration;
 
@@ -7,14 +7,13 @@ use capstan_runtime::writer::{self, Debounce};
 use capstan_runtime::{Action, Class, Error, Runtime};
 use serde::Serialize;
 
-/// After how long a write is tried again that a conflicting object or the server prevented: only our own objects are
-/// watched.
+/// Retry delay of a write that a conflicting object or the server prevented: only our own objects are watched.
 const CONFLICT_RETRY: Duration = Duration::from_secs(30);
-/// The same when the conflicting object is about to go.
+/// The same when the conflicting object is terminating.
 const PREDECESSOR_RETRY: Duration = Duration::from_secs(1);
 
-/// Applies what `plan` wants, prunes what it no longer wants, and writes the status. What only a person can make
-/// possible is told by `blocked`, from a reason and a message.
+/// Applies the desired objects of `plan`, prunes the others, and patches the status. `blocked` plans the status when a
+/// user has to act, from a reason and a message.
 pub(crate) async fn settle<S: Serialize>(
     runtime: &Runtime,
     reference: &Ref,
@@ -23,59 +22,63 @@ pub(crate) async fn settle<S: Serialize>(
     mut plan: Plan<S>,
     blocked: impl FnOnce(&str, &str) -> Plan<S>,
 ) -> Result<Action, Error> {
-    let (mut failed, mut wrote) = (None, false);
-    let open = plan.questions.iter().any(|question| !facts.answers.contains_key(question));
+    let (mut error, mut wrote) = (None, false);
+    let pending = plan.queries.iter().any(|query| !facts.query_results.contains_key(query));
     if let Some(wanted) = &plan.objects {
         let outcome = runtime.writer.apply(diff(uid, wanted, &facts.live)).await;
-        if let Some(Refusal { reason, message, again }) = refused(reference, &outcome) {
-            plan = Plan { requeue: Some(again), ..blocked(&reason, &message) };
+        if let Some(Refusal { reason, message, retry_after }) = refused(reference, &outcome) {
+            plan = Plan { requeue: Some(retry_after), ..blocked(&reason, &message) };
         } else {
             wrote = outcome.applied > 0;
         }
-        failed = outcome.result().err();
+        error = outcome.result().err();
     }
-    let debounce = match open || wrote {
-        // What was just written is read in a moment: this plan has not seen it yet.
-        true => Debounce::Answer,
+    let debounce = match pending || wrote {
+        // The plan does not include the effect of this write yet.
+        true => Debounce::Pending,
         false if plan.transient => Debounce::Transient,
         false => Debounce::Progress,
     };
-    let later = runtime.writer.patch_status_debounced(reference, &plan.status, debounce).await?;
+    let debounced = runtime.writer.patch_status_debounced(reference, &plan.status, debounce).await?;
     runtime.events.record_all(reference, uid, &plan.events);
-    match failed {
+    match error {
         Some(error) => Err(error),
-        None => Ok(plan.requeue.into_iter().chain(later).min().map_or(Action::Wait, Action::Again)),
+        None => Ok(plan.requeue.into_iter().chain(debounced).min().map_or(Action::AwaitChange, Action::Requeue)),
     }
 }
 
-/// What to tell the user about writes that could not be, and when to try again.
+/// Why writes were rejected, and when to retry.
 #[derive(Debug, PartialEq, Eq)]
 struct Refusal {
     reason: String,
     message: String,
-    again: Duration,
+    retry_after: Duration,
 }
 
 fn refused(reference: &Ref, outcome: &writer::Outcome) -> Option<Refusal> {
     let predecessor = format!("{} {}", reference.gvk.kind, reference.name);
-    let (going, others): (Vec<_>, Vec<_>) =
+    let (terminating, others): (Vec<_>, Vec<_>) =
         outcome.conflicts.iter().partition(|conflict| conflict.holder == predecessor);
     if !others.is_empty() {
         let messages: Vec<String> = others.into_iter().map(writer::refusal).collect();
-        return Some(Refusal { reason: "NameConflict".into(), message: messages.join("; "), again: CONFLICT_RETRY });
+        return Some(Refusal {
+            reason: "NameConflict".into(),
+            message: messages.join("; "),
+            retry_after: CONFLICT_RETRY,
+        });
     }
-    if let Some(first) = going.first() {
+    if let Some(first) = terminating.first() {
         let message = format!(
             "waits until Kubernetes has removed what the deleted {predecessor} of the same name left: {} objects, such as {}",
-            going.len(),
+            terminating.len(),
             first.reference,
         );
-        return Some(Refusal { reason: "PredecessorGoing".into(), message, again: PREDECESSOR_RETRY });
+        return Some(Refusal { reason: "PredecessorGoing".into(), message, retry_after: PREDECESSOR_RETRY });
     }
     let failure =
         outcome.failures.iter().find(|failure| matches!(failure.error.class(), Class::Invalid | Class::Forbidden))?;
     let reason = format!("{}Failed", failure.reference.gvk.kind);
-    Some(Refusal { reason, message: failure.error.chain(), again: CONFLICT_RETRY })
+    Some(Refusal { reason, message: failure.error.chain(), retry_after: CONFLICT_RETRY })
 }
 
 #[cfg(test)]
@@ -104,7 +107,7 @@ mod tests {
             refusal.message,
             "waits until Kubernetes has removed what the deleted NIMService llama of the same name left: 2 objects, such as Service team/llama"
         );
-        assert_eq!(refusal.again, PREDECESSOR_RETRY);
+        assert_eq!(refusal.retry_after, PREDECESSOR_RETRY);
     }
 
     #[test]

@@ -1,4 +1,4 @@
-//! How many objects of each kind are in which state, under the names that dashboards of model services know.
+//! Object counts by kind and state, with the metric names of the upstream NIM operator.
 
 use std::borrow::Cow;
 use std::collections::BTreeMap;
@@ -11,7 +11,7 @@ use prometheus_client::encoding::{DescriptorEncoder, EncodeMetric};
 use prometheus_client::metrics::MetricType;
 use prometheus_client::metrics::gauge::ConstGauge;
 
-/// State of what has none yet.
+/// State of objects without a status.
 const UNKNOWN: &str = "Unknown";
 /// All objects, whatever their state.
 const ALL: &str = "all";
@@ -21,11 +21,11 @@ const ALL: &str = "all";
 pub(crate) struct StateMetric {
     /// Its name.
     pub(crate) name: &'static str,
-    /// States that are shown even when nothing is in them.
+    /// States that are exported even with a count of 0.
     pub(crate) states: &'static [&'static str],
 }
 
-/// One kind, and how many of its objects are in which state.
+/// Counts of one kind by state.
 #[derive(Debug)]
 struct Counted {
     kind: Cow<'static, str>,
@@ -41,17 +41,17 @@ pub(crate) struct States {
 }
 
 impl States {
-    /// Nothing is counted yet, and nothing is shown while `gate` is closed: dashboards add up what all replicas say.
+    /// No counts yet. Nothing is exported while `gate` is closed: dashboards sum over replicas.
     pub(crate) fn new(gate: Gate) -> Self {
         Self { kinds: Arc::default(), gate }
     }
 
-    /// Counts the objects of a kind that `cache` has from now on.
+    /// Counts the objects of a kind in `cache` from now on.
     pub(crate) fn follow<K: kube::Resource<DynamicType = ()>>(&self, metric: StateMetric, cache: &Cache) {
         let counted = self.add::<K>(metric);
         cache.subscribe(move |change| {
             if change.is::<K>() {
-                counted.moved(change.old.map(state), change.new.map(state));
+                counted.update(change.old.map(state), change.new.map(state));
             }
         });
     }
@@ -71,7 +71,7 @@ impl Collector for States {
         for one in self.kinds.lock().unwrap_or_else(PoisonError::into_inner).iter() {
             let help = format!("{} objects by state", one.kind);
             let mut metric = encoder.encode_descriptor(one.metric.name, &help, None, MetricType::Gauge)?;
-            for (state, count) in one.shown() {
+            for (state, count) in one.values() {
                 ConstGauge::new(count).encode(metric.encode_family(&[("status", state)])?)?;
             }
         }
@@ -80,8 +80,8 @@ impl Collector for States {
 }
 
 impl Counted {
-    /// An object came, went, or is in another state than before.
-    fn moved(&self, old: Option<&str>, new: Option<&str>) {
+    /// Updates the counts on a change of an object.
+    fn update(&self, old: Option<&str>, new: Option<&str>) {
         if old == new {
             return;
         }
@@ -93,7 +93,7 @@ impl Counted {
         counts.retain(|_, count| *count != 0);
     }
 
-    fn shown(&self) -> BTreeMap<String, i64> {
+    fn values(&self) -> BTreeMap<String, i64> {
         let counts = self.counts.lock().unwrap_or_else(PoisonError::into_inner).clone();
         let all = (ALL.to_owned(), counts.values().sum());
         let zero = self.metric.states.iter().chain(&[UNKNOWN]).map(|state| ((*state).to_owned(), 0));
@@ -139,21 +139,21 @@ mod tests {
     #[test]
     fn an_object_counts_in_the_state_that_it_is_in() {
         let (states, counted) = counted(Gate::open());
-        counted.moved(None, Some(UNKNOWN));
-        counted.moved(None, Some("Ready"));
-        counted.moved(Some(UNKNOWN), Some("NotReady"));
-        counted.moved(Some("Ready"), Some("Ready"));
+        counted.update(None, Some(UNKNOWN));
+        counted.update(None, Some("Ready"));
+        counted.update(Some(UNKNOWN), Some("NotReady"));
+        counted.update(Some("Ready"), Some("Ready"));
         assert_eq!(services(&states), ["Failed 0", "NotReady 1", "Pending 0", "Ready 1", "Unknown 0", "all 2"]);
-        counted.moved(Some("Ready"), None);
+        counted.update(Some("Ready"), None);
         assert_eq!(services(&states), ["Failed 0", "NotReady 1", "Pending 0", "Ready 0", "Unknown 0", "all 1"]);
     }
 
     #[test]
     fn a_state_of_the_operator_before_us_is_shown_while_something_is_in_it() {
         let (states, counted) = counted(Gate::open());
-        counted.moved(None, Some("PVC-Created"));
+        counted.update(None, Some("PVC-Created"));
         assert!(services(&states).contains(&"PVC-Created 1".to_owned()));
-        counted.moved(Some("PVC-Created"), Some("Ready"));
+        counted.update(Some("PVC-Created"), Some("Ready"));
         assert_eq!(services(&states), ["Failed 0", "NotReady 0", "Pending 0", "Ready 1", "Unknown 0", "all 1"]);
     }
 

@@ -16,7 +16,7 @@ pub struct Wanted<'a> {
     pub message: &'a str,
 }
 
-/// Sets `wanted` in `conditions`, in the place where a condition of that type stands.
+/// Sets `wanted` in `conditions`, replacing the condition of that type in place.
 pub fn set(conditions: &mut Vec<Condition>, wanted: Wanted<'_>, generation: Option<i64>, now: Timestamp) {
     let status = if wanted.status { "True" } else { "False" };
     let old = conditions.iter().position(|condition| condition.type_ == wanted.type_);
@@ -35,11 +35,12 @@ pub fn set(conditions: &mut Vec<Condition>, wanted: Wanted<'_>, generation: Opti
     }
 }
 
-/// What a condition that holds says of this generation: it stands for as long as whoever sets it knows no better, as right
-/// after a start.
-pub fn said(conditions: Option<&Vec<Condition>>, type_: &str, generation: Option<i64>) -> Option<String> {
-    let holds = |one: &&Condition| one.type_ == type_ && one.status == "True" && one.observed_generation == generation;
-    conditions?.iter().find(holds).map(|one| one.message.clone())
+/// The message of a condition that is True for this generation: it stays until its controller knows better, for example
+/// right after a restart.
+pub fn current_message(conditions: Option<&Vec<Condition>>, type_: &str, generation: Option<i64>) -> Option<String> {
+    let is_current =
+        |one: &&Condition| one.type_ == type_ && one.status == "True" && one.observed_generation == generation;
+    conditions?.iter().find(is_current).map(|one| one.message.clone())
 }
 
 /// Removes the condition of that type.
@@ -62,10 +63,10 @@ mod tests {
     fn what_was_said_of_another_generation_no_longer_stands() {
         let mut conditions = Vec::new();
         set(&mut conditions, Wanted { message: "well", ..READY }, Some(2), Timestamp::UNIX_EPOCH);
-        assert_eq!(said(Some(&conditions), "Ready", Some(2)), Some("well".into()));
-        assert_eq!(said(Some(&conditions), "Ready", Some(3)), None);
+        assert_eq!(current_message(Some(&conditions), "Ready", Some(2)), Some("well".into()));
+        assert_eq!(current_message(Some(&conditions), "Ready", Some(3)), None);
         set(&mut conditions, Wanted { status: false, ..READY }, Some(2), Timestamp::UNIX_EPOCH);
-        assert_eq!(said(Some(&conditions), "Ready", Some(2)), None);
+        assert_eq!(current_message(Some(&conditions), "Ready", Some(2)), None);
     }
 
     #[test]

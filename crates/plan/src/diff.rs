@@ -1,4 +1,4 @@
-//! Wanted against live: what to apply, what to delete, and what is in the way.
+//! Diff of desired and live objects: what to apply, what to prune, and conflicts.
 
 use std::borrow::Cow;
 
@@ -8,23 +8,23 @@ use crate::kit::hash_json;
 use crate::object::{Object, Policy, Ref, controller, same_manager, uid};
 use crate::{LiveObjects, kit};
 
-/// Annotation with the hash of what we last applied. A field that we no longer want changes it, and server-side apply
+/// Annotation with the hash of the last applied configuration. Removing a field changes the hash, and server-side apply
 /// then removes the field.
 pub(crate) const LAST_APPLIED: &str = "nvidia.com/last-applied-hash";
 
-/// Field manager of everything that we write.
+/// Field manager of all our writes.
 pub const FIELD_MANAGER: &str = "capstan";
 
-/// What to write so that the live objects become the wanted ones.
+/// The writes that turn the live objects into the desired ones.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Diff {
-    /// uid of the owner of all that is wanted.
+    /// uid of the owner of the desired objects.
     pub owner: String,
-    /// To apply, in waves: what others need comes first.
+    /// To apply, in waves: dependencies first.
     pub apply: Vec<Write>,
-    /// To delete, in the opposite order.
+    /// To prune, in reverse order.
     pub delete: Vec<Deletion>,
-    /// Wanted, but somebody else's object of that name is there.
+    /// Desired objects whose name is taken by an object of another owner.
     pub conflicts: Vec<Conflict>,
 }
 
@@ -35,53 +35,53 @@ impl Diff {
     }
 }
 
-/// An object to apply, only to what the decision was based on.
+/// An object to apply, with the precondition that it was decided on.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Write {
-    /// The object, as it is applied.
+    /// The object to apply.
     pub object: Object,
-    /// What was there.
+    /// The live state it was decided on.
     pub basis: Basis,
 }
 
-/// What was there when a write was decided.
+/// The live state that a write was decided on.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Basis {
-    /// Nothing.
+    /// No live object.
     Absent,
-    /// An object of ours.
+    /// A live object that we own.
     Live {
         /// Its uid.
         uid: String,
-        /// Its resource version, where the write takes over fields of the live object: a change of theirs meanwhile
-        /// must not be undone.
+        /// Its resourceVersion, if the write preserves fields of the live object: a concurrent change of these must not
+        /// be reverted.
         resource_version: Option<String>,
     },
-    /// An object of which too little is known to tell whose it is: it has to be read and [decided](decide) on again.
+    /// A live object of which too little is cached to tell its owner: it has to be read and [decided](decide) on again.
     Unread,
 }
 
-/// What to do about one wanted object.
+/// The decision on one desired object.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Decision {
-    /// Nothing: it is as it is wanted, left to others, or on its way out.
+    /// Nothing: it is up to date, unmanaged, or terminating.
     Leave,
     /// Apply it.
     Apply(Box<Write>),
-    /// Nothing, because it is somebody else's.
+    /// Nothing, because another owner has it.
     Conflict(Conflict),
 }
 
-/// An object to delete, only if it still is the one that was seen.
+/// An object to delete, with uid and resourceVersion as preconditions.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Deletion {
-    /// Which.
+    /// Its identity.
     pub reference: Ref,
     /// Its uid.
     pub uid: String,
     /// Its resource version.
     pub resource_version: String,
-    /// What becomes of what it owns.
+    /// What happens to its dependents.
     pub propagation: PropagationPolicy,
 }
 
@@ -90,22 +90,22 @@ pub struct Deletion {
 pub enum PropagationPolicy {
     /// The garbage collector deletes dependents after the object.
     Background,
-    /// Dependents stay, without their owner.
+    /// Dependents are orphaned.
     Orphan,
     /// Dependents are deleted first; the object stays until they are gone.
     Foreground,
 }
 
-/// An object in the way.
+/// An object of another owner with the name of a desired one.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Conflict {
-    /// Which.
+    /// Its identity.
     pub reference: Ref,
-    /// Whose it is: `NIMService llama`, or nobody's.
+    /// Its controlling owner: `NIMService llama`, or `nobody`.
     pub holder: String,
 }
 
-/// What to do so that the objects of the owner with `owner_uid` become `wanted`.
+/// The diff that turns the objects of the owner with `owner_uid` into `wanted`.
 pub fn diff(owner_uid: &str, wanted: &[Object], live: &LiveObjects) -> Diff {
     let mut result = Diff { owner: owner_uid.into(), ..Diff::default() };
     for object in wanted {
@@ -116,19 +116,19 @@ pub fn diff(owner_uid: &str, wanted: &[Object], live: &LiveObjects) -> Diff {
         }
     }
     let wanted_as = |reference: &Ref| wanted.iter().find(|object| object.reference == *reference).map(|one| one.policy);
-    for (reference, there) in live.iter() {
-        let ours = controller(there).is_some_and(|(_, _, uid)| uid == owner_uid);
+    for (reference, live_object) in live.iter() {
+        let ours = controller(live_object).is_some_and(|(_, _, uid)| uid == owner_uid);
         let propagation = match wanted_as(reference) {
             None => PropagationPolicy::Background,
-            Some(Policy::Release) => PropagationPolicy::Orphan,
-            Some(Policy::Drain) => PropagationPolicy::Foreground,
+            Some(Policy::DeleteOrphan) => PropagationPolicy::Orphan,
+            Some(Policy::DeleteForeground) => PropagationPolicy::Foreground,
             Some(_) => continue,
         };
-        if ours && !is_going(there) && !kit::holds_data(&reference.gvk.kind) {
+        if ours && !is_terminating(live_object) && !kit::holds_data(&reference.gvk.kind) {
             result.delete.push(Deletion {
                 reference: reference.clone(),
-                uid: uid(there).into(),
-                resource_version: there["metadata"]["resourceVersion"].as_str().unwrap_or_default().into(),
+                uid: uid(live_object).into(),
+                resource_version: live_object["metadata"]["resourceVersion"].as_str().unwrap_or_default().into(),
                 propagation,
             });
         }
@@ -138,12 +138,12 @@ pub fn diff(owner_uid: &str, wanted: &[Object], live: &LiveObjects) -> Diff {
     result
 }
 
-/// What to do about one object that the owner with `owner_uid` wants: the only place that knows whose an object is and
-/// whether it differs. Called again with the whole object for one that the caches do not show, or show in part.
+/// Decides on one object that the owner with `owner_uid` wants: the only place that checks ownership and differences.
+/// Called again with the complete object for one that the caches lack, or have only in part.
 pub fn decide(owner_uid: &str, wanted: &Object, live: Option<&Value>) -> Decision {
-    let unmanaged = matches!(wanted.policy, Policy::Leave | Policy::Release | Policy::Drain);
+    let unmanaged = matches!(wanted.policy, Policy::Unmanaged | Policy::DeleteOrphan | Policy::DeleteForeground);
     let Some(live) = live else {
-        let write = || Box::new(Write { object: stamped(wanted), basis: Basis::Absent });
+        let write = || Box::new(Write { object: with_hash(wanted), basis: Basis::Absent });
         return if unmanaged { Decision::Leave } else { Decision::Apply(write()) };
     };
     if unmanaged || wanted.policy == Policy::CreateOnce {
@@ -154,20 +154,20 @@ pub fn decide(owner_uid: &str, wanted: &Object, live: Option<&Value>) -> Decisio
             reference: wanted.reference.clone(),
             holder: controller(live).map_or("nobody".into(), |(kind, name, _)| format!("{kind} {name}")),
         }),
-        // What is being deleted takes no changes; it is made anew when it is gone.
-        Some(true) if is_going(live) || is_applied(wanted, live) => Decision::Leave,
+        // A terminating object is recreated when it is gone.
+        Some(true) if is_terminating(live) || is_applied(wanted, live) => Decision::Leave,
         Some(true) => {
-            let version = live["metadata"]["resourceVersion"].as_str().filter(|_| !wanted.follows.is_empty());
+            let version = live["metadata"]["resourceVersion"].as_str().filter(|_| !wanted.preserved.is_empty());
             let basis = Basis::Live { uid: uid(live).into(), resource_version: version.map(Into::into) };
-            Decision::Apply(Box::new(Write { object: stamped(wanted).following(live), basis }))
+            Decision::Apply(Box::new(Write { object: with_hash(wanted).with_preserved(live), basis }))
         }
-        None => Decision::Apply(Box::new(Write { object: stamped(wanted), basis: Basis::Unread })),
+        None => Decision::Apply(Box::new(Write { object: with_hash(wanted), basis: Basis::Unread })),
     }
 }
 
-/// Whether a live object is the one that the owner wants to keep; `None` if what is known of it does not tell.
+/// Whether the owner owns a live object; `None` if what is cached does not tell.
 ///
-/// It has the owner as its controller. One that nobody controls, and that is wanted so, must have been applied by us.
+/// It is owned if the owner is its controller. One without a controller, and desired so, must have our field manager.
 fn is_owned(owner_uid: &str, wanted: &Object, live: &Value) -> Option<bool> {
     if wanted.policy == Policy::Shared {
         return Some(same_manager(&wanted.body, live));
@@ -182,61 +182,65 @@ fn is_owned(owner_uid: &str, wanted: &Object, live: &Value) -> Option<bool> {
     }
 }
 
-fn is_going(live: &Value) -> bool {
+fn is_terminating(live: &Value) -> bool {
     !live["metadata"]["deletionTimestamp"].is_null()
 }
 
-/// Whether the live object is what is wanted.
+/// Whether the live object is up to date.
 pub fn is_current(wanted: &Object, live: &LiveObjects) -> bool {
     match wanted.policy {
-        Policy::Leave => true,
-        Policy::Release | Policy::Drain => live.get(&wanted.reference).is_none(),
+        Policy::Unmanaged => true,
+        Policy::DeleteOrphan | Policy::DeleteForeground => live.get(&wanted.reference).is_none(),
         Policy::CreateOnce => live.get(&wanted.reference).is_some(),
-        Policy::Keep | Policy::Shared => live.get(&wanted.reference).is_some_and(|there| is_applied(wanted, there)),
+        Policy::Apply | Policy::Shared => {
+            live.get(&wanted.reference).is_some_and(|live_object| is_applied(wanted, live_object))
+        }
     }
 }
 
-fn stamped(object: &Object) -> Object {
-    object.clone().annotated(LAST_APPLIED, &stamp(object))
+fn with_hash(object: &Object) -> Object {
+    object.clone().annotated(LAST_APPLIED, &desired_hash(object))
 }
 
-/// The hash of what is wanted. An object that is decided on again has its stamp already.
-fn stamp(object: &Object) -> Cow<'_, str> {
+/// The hash of the desired object. An object that is decided on again has the annotation already.
+fn desired_hash(object: &Object) -> Cow<'_, str> {
     match &object.body["metadata"]["annotations"][LAST_APPLIED] {
-        Value::String(stamp) => stamp.into(),
-        _ => hash_json(&*object.own()).into(),
+        Value::String(desired_hash) => desired_hash.into(),
+        _ => hash_json(&*object.without_preserved()).into(),
     }
 }
 
-/// Whether an apply would change nothing.
+/// Whether an apply would be a no-op.
 fn is_applied(object: &Object, live: &Value) -> bool {
-    live["metadata"]["annotations"][LAST_APPLIED] == *stamp(object)
-        && match object.follows.is_empty() {
-            true => holds(&object.body, live),
-            false => holds(&object.clone().following(live).body, live),
+    live["metadata"]["annotations"][LAST_APPLIED] == *desired_hash(object)
+        && match object.preserved.is_empty() {
+            true => is_subset(&object.body, live),
+            false => is_subset(&object.clone().with_preserved(live).body, live),
         }
 }
 
-/// Whether `live` has every field that `wanted` sets. What others added is theirs.
+/// Whether `live` has every field that `wanted` sets. Fields of other managers are ignored.
 ///
-/// Lists that the server merges by key compare by key, so that an item which somebody else added is no difference: no
-/// apply of ours could remove it. Other lists compare item by item. An empty value equals an absent one, because the
-/// server drops empty values of built-in types.
-fn holds(wanted: &Value, live: &Value) -> bool {
+/// Lists with a merge key compare by key, so that an item of another manager is no difference: no apply of ours could
+/// remove it. Other lists compare item by item. An empty value equals an absent one, because the server drops empty
+/// values of built-in types.
+fn is_subset(wanted: &Value, live: &Value) -> bool {
     match (wanted, live) {
         (Value::Object(wanted), Value::Object(live)) => {
-            wanted.iter().all(|(name, value)| live.get(name).map_or(is_empty(value), |live| holds(value, live)))
+            wanted.iter().all(|(name, value)| live.get(name).map_or(is_empty(value), |live| is_subset(value, live)))
         }
-        (Value::Array(wanted), Value::Array(live)) => match key_of(wanted) {
-            Some(key) => wanted.iter().all(|item| live.iter().any(|live| live[key] == item[key] && holds(item, live))),
-            None => wanted.len() == live.len() && wanted.iter().zip(live).all(|(wanted, live)| holds(wanted, live)),
+        (Value::Array(wanted), Value::Array(live)) => match merge_key(wanted) {
+            Some(key) => {
+                wanted.iter().all(|item| live.iter().any(|live| live[key] == item[key] && is_subset(item, live)))
+            }
+            None => wanted.len() == live.len() && wanted.iter().zip(live).all(|(wanted, live)| is_subset(wanted, live)),
         },
         _ => wanted == live,
     }
 }
 
-/// The field by which the items of a list are told apart, if there is one.
-fn key_of(items: &[Value]) -> Option<&'static str> {
+/// The merge key of a list, if it has one.
+fn merge_key(items: &[Value]) -> Option<&'static str> {
     const KEYS: [&str; 3] = ["uid", "mountPath", "name"];
     KEYS.into_iter().find(|key| !items.is_empty() && items.iter().all(|item| item[*key].is_string()))
 }
@@ -273,7 +277,7 @@ mod tests {
     }
 
     fn stored(object: &Object, owner_uid: &str) -> LiveObjects {
-        let mut body = stamped(object).body;
+        let mut body = with_hash(object).body;
         body["metadata"]["uid"] = "u1".into();
         body["metadata"]["resourceVersion"] = "7".into();
         body["metadata"]["ownerReferences"] = owner(owner_uid);
@@ -311,9 +315,9 @@ mod tests {
     #[test]
     fn an_item_that_somebody_added_to_a_named_list_is_left() {
         let wanted = json!({"env": [{"name": "A", "value": "1"}]});
-        assert!(holds(&wanted, &json!({"env": [{"name": "B"}, {"name": "A", "value": "1"}]})));
-        assert!(!holds(&wanted, &json!({"env": [{"name": "A", "value": "2"}]})));
-        assert!(!holds(&json!({"args": ["a"]}), &json!({"args": ["a", "b"]})));
+        assert!(is_subset(&wanted, &json!({"env": [{"name": "B"}, {"name": "A", "value": "1"}]})));
+        assert!(!is_subset(&wanted, &json!({"env": [{"name": "A", "value": "2"}]})));
+        assert!(!is_subset(&json!({"args": ["a"]}), &json!({"args": ["a", "b"]})));
     }
 
     #[test]
@@ -342,7 +346,7 @@ mod tests {
     fn what_is_released_goes_without_what_it_owns() {
         let before = config_map("a", json!({}));
         let live = stored(&before, "me");
-        let released = [Object::released(before.reference.clone())];
+        let released = [Object::orphan_deleted(before.reference.clone())];
         let result = diff("me", &released, &live);
         assert!(
             result.apply.is_empty()
@@ -372,7 +376,7 @@ mod tests {
 
     #[test]
     fn a_field_that_follows_gets_a_first_value_and_is_then_left_to_others() {
-        let wanted = config_map("a", json!({"k": "v", "replicas": "1"})).follow("/data/replicas");
+        let wanted = config_map("a", json!({"k": "v", "replicas": "1"})).preserve("/data/replicas");
         let first = diff("me", std::slice::from_ref(&wanted), &LiveObjects::default());
         assert_eq!(first.apply[0].object.body["data"]["replicas"], "1");
         let mut live = stored(&wanted, "me");
@@ -380,7 +384,7 @@ mod tests {
         scaled["data"]["replicas"] = "5".into();
         live.insert(wanted.reference.clone(), Arc::new(scaled));
         assert!(diff("me", std::slice::from_ref(&wanted), &live).is_empty());
-        let newer = config_map("a", json!({"k": "w", "replicas": "1"})).follow("/data/replicas");
+        let newer = config_map("a", json!({"k": "w", "replicas": "1"})).preserve("/data/replicas");
         assert_eq!(diff("me", &[newer], &live).apply[0].object.body["data"]["replicas"], "5");
         let ours = config_map("a", json!({"k": "v", "replicas": "1"}));
         assert_eq!(diff("me", &[ours], &live).apply[0].object.body["data"]["replicas"], "1");
@@ -388,9 +392,9 @@ mod tests {
 
     #[test]
     fn what_is_left_is_neither_made_nor_changed_nor_pruned() {
-        let there = config_map("a", json!({"k": "v"}));
-        let left = Object::left(there.reference.clone());
-        assert!(diff("me", std::slice::from_ref(&left), &stored(&there, "me")).is_empty());
+        let live_object = config_map("a", json!({"k": "v"}));
+        let left = Object::unmanaged(live_object.reference.clone());
+        assert!(diff("me", std::slice::from_ref(&left), &stored(&live_object, "me")).is_empty());
         assert!(diff("me", std::slice::from_ref(&left), &LiveObjects::default()).is_empty());
     }
 
@@ -409,12 +413,12 @@ mod tests {
     proptest! {
         #[test]
         fn applying_leaves_nothing_to_do(wanted in json_value(), extra in json_value()) {
-            prop_assert!(holds(&wanted, &wanted));
+            prop_assert!(is_subset(&wanted, &wanted));
             // What others add beside our fields is no difference.
             let ours = json!({"ours": wanted});
             let mut live = ours.clone();
             live["theirs"] = extra;
-            prop_assert!(holds(&ours, &live));
+            prop_assert!(is_subset(&ours, &live));
         }
     }
 }

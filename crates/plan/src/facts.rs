@@ -1,34 +1,34 @@
-//! What a decision may know.
+//! The input of a plan besides the custom resource.
 
 use std::collections::{BTreeMap, BTreeSet};
 
 use jiff::Timestamp;
 
-use crate::{Answer, Gvk, LiveObjects, Question};
+use crate::{Gvk, LiveObjects, Query, QueryResult};
 
-/// A snapshot: nothing in it changes while a decision is made, and nothing else may be looked at.
+/// An immutable snapshot: a plan reads nothing else.
 #[derive(Clone, Debug)]
 pub struct Facts {
-    /// The time.
+    /// The current time.
     pub now: Timestamp,
     /// Version of the API server.
     pub server: ServerVersion,
     /// Kinds that the server serves.
     pub served: BTreeSet<Gvk>,
-    /// Live objects that matter here.
+    /// Live objects that the plan reads.
     pub live: LiveObjects,
-    /// What to tell the user when the CRD in the cluster has another schema than this build.
+    /// Message if the schema of the CRD in the cluster differs from this build.
     pub skew: Option<String>,
-    /// Whether registries can be asked about images; without, they count as images that say nothing.
+    /// Whether registries can be queried for image labels; if not, images count as unlabelled.
     pub registries: bool,
-    /// What came back on the questions of earlier plans.
-    pub answers: BTreeMap<Question, Answer>,
-    /// What the cluster is made with.
+    /// Results of the queries of earlier plans.
+    pub query_results: BTreeMap<Query, QueryResult>,
+    /// The Kubernetes distribution.
     pub orchestrator: Orchestrator,
 }
 
 impl Facts {
-    /// Facts of a moment at which nothing else is known.
+    /// Facts with only the time.
     pub fn at(now: Timestamp) -> Self {
         Self {
             now,
@@ -37,7 +37,7 @@ impl Facts {
             live: LiveObjects::default(),
             skew: None,
             registries: false,
-            answers: BTreeMap::new(),
+            query_results: BTreeMap::new(),
             orchestrator: Orchestrator::default(),
         }
     }
@@ -48,7 +48,7 @@ impl Facts {
     }
 }
 
-/// What a cluster is made with, as labels of its nodes tell.
+/// The Kubernetes distribution, detected by node labels.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum Orchestrator {
     /// VMware Tanzu.
@@ -73,7 +73,7 @@ pub enum Orchestrator {
 }
 
 impl Orchestrator {
-    /// What the labels of one node say.
+    /// The distribution by the labels of one node.
     pub fn of_node<'a>(labels: impl IntoIterator<Item = &'a str> + Clone) -> Self {
         const TABLE: [(&str, Orchestrator); 9] = [
             ("node.vmware.com/tkg", Orchestrator::Tkgs),
@@ -91,8 +91,8 @@ impl Orchestrator {
     }
 }
 
-/// Labels that feature discovery sets for features of processors, a hundred on each node: no decision may depend on
-/// them, so that nobody has to remember them.
+/// Prefix of NFD's CPU feature labels, a hundred on each node: no plan may depend on them, so that caches can drop
+/// them.
 pub const CPU_FEATURES: &str = "feature.node.kubernetes.io/cpu-cpuid.";
 
 /// Version of the API server. Vendors' suffixes (`v1.34.0-gke.1`) do not count.
@@ -107,7 +107,7 @@ pub struct ServerVersion {
 }
 
 impl ServerVersion {
-    /// Reads a git version such as `v1.34.0-gke.1`; what cannot be read counts as 0.
+    /// Parses a git version such as `v1.34.0-gke.1`; parts that are no numbers count as 0.
     pub fn parse(text: &str) -> Self {
         let core = text.trim_start_matches('v').split(['-', '+']).next().unwrap_or_default();
         let mut parts = core.split('.').map(|part| part.parse().unwrap_or(0));

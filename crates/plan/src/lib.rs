@@ -1,7 +1,7 @@
 //! The pure core of every controller: a custom resource and [`Facts`] in, a [`Plan`] out.
 //!
-//! [`diff()`] compares what a plan wants with what is there, and says what to write. No I/O, no clock: `facts.now` is the
-//! only time there is. The controller, the `plan` command, the simulator and the tests call the same functions.
+//! [`diff()`] compares the plan with the live objects and returns the writes. No I/O, no clock: `facts.now` is the only
+//! time. The controller, the `plan` command, the simulator and the tests call the same functions.
 
 pub mod conditions;
 mod diff;
@@ -9,7 +9,7 @@ mod facts;
 pub mod kit;
 mod object;
 mod packed;
-mod question;
+mod query;
 
 pub use diff::{
     Basis, Conflict, Decision, Deletion, Diff, FIELD_MANAGER, PropagationPolicy, Write, decide, diff, is_current,
@@ -17,31 +17,31 @@ pub use diff::{
 pub use facts::{CPU_FEATURES, Facts, Orchestrator, ServerVersion};
 pub use object::{Gvk, Live, LiveObjects, Object, Policy, Ref};
 pub use packed::{Entries, Fields, Packed, Packer, Tree};
-pub use question::{Answer, Image, Labels, LogPart, Proxies, Question};
+pub use query::{Image, Labels, LogPart, Proxies, Query, QueryResult};
 
 use std::time::Duration;
 
-/// What a controller decided about one custom resource.
+/// The decision of a controller on one custom resource.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Plan<S> {
-    /// What should exist; `None` leaves what is there alone, for a spec that cannot be acted on.
+    /// Desired objects; `None` leaves the live objects unchanged, for a spec that cannot be acted on.
     pub objects: Option<Vec<Object>>,
-    /// The status to show.
+    /// The desired status.
     pub status: S,
-    /// What to tell the user, once per change.
+    /// Events to record, once per change.
     pub events: Vec<Note>,
-    /// When to look again though nothing changed.
+    /// Delay until the next reconcile without a change.
     pub requeue: Option<Duration>,
-    /// What to find out until then.
-    pub questions: Vec<Question>,
-    /// Whether the status is known to change to and fro for a while, as during an upgrade: its writes are debounced.
+    /// External queries to run until then.
+    pub queries: Vec<Query>,
+    /// Whether the status is expected to flap for a while, as during an upgrade: its writes are debounced.
     pub transient: bool,
 }
 
 /// An event to record on the custom resource. The same note twice in a row is recorded once.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Note {
-    /// Whether it needs attention.
+    /// Normal or Warning.
     pub severity: Severity,
     /// Stable, machine-readable reason.
     pub reason: &'static str,
@@ -54,6 +54,6 @@ pub struct Note {
 pub enum Severity {
     /// For information.
     Normal,
-    /// Somebody should look.
+    /// Needs attention.
     Warning,
 }

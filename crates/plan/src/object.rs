@@ -36,16 +36,16 @@ impl Gvk {
 /// Identity of an object.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct Ref {
-    /// What it is.
+    /// Its kind.
     pub gvk: Gvk,
-    /// Where it is; empty when it is cluster-wide.
+    /// Its namespace; empty when it is cluster-scoped.
     pub namespace: String,
     /// Its name.
     pub name: String,
 }
 
 impl Ref {
-    /// The object of type `K` of that name.
+    /// The identity of a `K`.
     pub fn of<K: kube::Resource<DynamicType = ()>>(namespace: &str, name: &str) -> Self {
         Self { gvk: Gvk::of::<K>(), namespace: namespace.into(), name: name.into() }
     }
@@ -61,46 +61,48 @@ impl fmt::Display for Ref {
     }
 }
 
-/// How an object is kept.
+/// How a desired object is managed.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Policy {
-    /// Our fields are repaired whenever they differ.
+    /// Applied whenever our fields differ.
     #[default]
-    Keep,
-    /// Made when absent and then left to others: volumes, generated keys. Need not be ours.
+    Apply,
+    /// Created if absent and then left to others: volumes, generated keys. Need not be ours.
     CreateOnce,
-    /// Neither made, changed nor pruned: what runs stays as it is while it cannot be decided what should run.
-    Leave,
-    /// Deleted, while what it owns stays and is nobody's until somebody takes it over.
-    Release,
-    /// Deleted after what it owns is gone.
-    Drain,
-    /// Wanted by several owners, none of which controls it: ours by its `managed-by` label, repaired like the others.
+    /// Neither created, changed nor pruned: the live object is left as it is while it cannot be decided what should
+    /// run.
+    Unmanaged,
+    /// Deleted with orphan propagation: dependents stay until another owner adopts them.
+    DeleteOrphan,
+    /// Deleted with foreground propagation: after its dependents.
+    DeleteForeground,
+    /// Desired by several owners, none of which controls it: ours by its `managed-by` label, applied like
+    /// [`Policy::Apply`].
     Shared,
 }
 
-/// One wanted object.
+/// A desired object.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Object {
     /// Identity.
     pub reference: Ref,
     /// Body, as it is applied.
     pub body: Value,
-    /// How it is kept.
+    /// How it is managed.
     pub policy: Policy,
-    /// Fields, as JSON pointers, that we only give a first value: what the live object has there stays. For replicas
-    /// that an autoscaler sets, and for fields that the server lets nobody change.
-    pub follows: Vec<&'static str>,
+    /// Fields, as JSON pointers, that only get an initial value: the live value is preserved. For replicas that an
+    /// autoscaler manages, and for immutable fields.
+    pub preserved: Vec<&'static str>,
 }
 
 impl Object {
-    /// A typed value as a wanted object.
+    /// A typed value as a desired object.
     pub fn new<K: kube::Resource<DynamicType = ()> + Serialize>(object: &K) -> Self {
         let mut body = serde_json::to_value(object).expect("Kubernetes types are valid JSON");
         let gvk = Gvk::of::<K>();
         body["apiVersion"] = gvk.api_version().into();
         body["kind"] = (*gvk.kind).into();
-        // A workload that is only wanted has no status; some typed values write an empty one.
+        // A desired object has no status; some typed values serialize an empty one.
         body.as_object_mut().map(|body| body.remove("status"));
         let meta = object.meta();
         let reference = Ref {
@@ -108,45 +110,45 @@ impl Object {
             namespace: meta.namespace.clone().unwrap_or_default(),
             name: meta.name.clone().unwrap_or_default(),
         };
-        Self { reference, body, policy: Policy::Keep, follows: Vec::new() }
+        Self { reference, body, policy: Policy::Apply, preserved: Vec::new() }
     }
 
-    /// Whatever is live under this identity, left as it is.
-    pub fn left(reference: Ref) -> Self {
-        Self { reference, body: Value::Null, policy: Policy::Leave, follows: Vec::new() }
+    /// Leaves the live object with this identity unmanaged.
+    pub fn unmanaged(reference: Ref) -> Self {
+        Self { reference, body: Value::Null, policy: Policy::Unmanaged, preserved: Vec::new() }
     }
 
-    /// Whatever is live under this identity goes, and what it owns stays.
-    pub fn released(reference: Ref) -> Self {
-        Self { reference, body: Value::Null, policy: Policy::Release, follows: Vec::new() }
+    /// Deletes the live object with this identity and orphans its dependents.
+    pub fn orphan_deleted(reference: Ref) -> Self {
+        Self { reference, body: Value::Null, policy: Policy::DeleteOrphan, preserved: Vec::new() }
     }
 
-    /// Whatever is live under this identity goes, after what it owns.
-    pub fn drained(reference: Ref) -> Self {
-        Self { reference, body: Value::Null, policy: Policy::Drain, follows: Vec::new() }
+    /// Deletes the live object with this identity after its dependents.
+    pub fn foreground_deleted(reference: Ref) -> Self {
+        Self { reference, body: Value::Null, policy: Policy::DeleteForeground, preserved: Vec::new() }
     }
 
-    /// The same, made once and then left alone.
+    /// The same, created once and then left alone.
     pub fn create_once(mut self) -> Self {
         self.policy = Policy::CreateOnce;
         self
     }
 
-    /// The same, wanted by several owners.
+    /// The same, shared by several owners.
     pub fn shared(mut self) -> Self {
         self.policy = Policy::Shared;
         self
     }
 
-    /// The same, with a field that only gets a first value.
-    pub fn follow(mut self, pointer: &'static str) -> Self {
-        self.follows.push(pointer);
+    /// The same, with a field that only gets an initial value.
+    pub fn preserve(mut self, pointer: &'static str) -> Self {
+        self.preserved.push(pointer);
         self
     }
 
-    /// The same, with the fields that follow the live object as they are there.
-    pub fn following(mut self, live: &Value) -> Self {
-        for pointer in &self.follows {
+    /// The same, with the live values of preserved fields.
+    pub fn with_preserved(mut self, live: &Value) -> Self {
+        for pointer in &self.preserved {
             let Some((parent, name)) = pointer.rsplit_once('/') else { continue };
             if let (Some(value), Some(Value::Object(fields))) = (live.pointer(pointer), self.body.pointer_mut(parent)) {
                 fields.insert(name.into(), value.clone());
@@ -155,13 +157,13 @@ impl Object {
         self
     }
 
-    /// The body without the fields that follow the live object.
-    pub(crate) fn own(&self) -> Cow<'_, Value> {
-        if self.follows.is_empty() {
+    /// The body without preserved fields.
+    pub(crate) fn without_preserved(&self) -> Cow<'_, Value> {
+        if self.preserved.is_empty() {
             return Cow::Borrowed(&self.body);
         }
         let mut body = self.body.clone();
-        for pointer in &self.follows {
+        for pointer in &self.preserved {
             let parent = pointer.rsplit_once('/');
             if let Some((fields, name)) = parent.and_then(|(parent, name)| Some((body.pointer_mut(parent)?, name))) {
                 fields.as_object_mut().map(|fields| fields.remove(name));
@@ -170,9 +172,9 @@ impl Object {
         Cow::Owned(body)
     }
 
-    /// The same with `owner` as its controller, so that it goes when the owner goes.
+    /// The same with `owner` as its controller, so that it is garbage-collected with the owner.
     pub fn owned_by(mut self, owner: &OwnerReference) -> Self {
-        if !matches!(self.policy, Policy::Leave | Policy::Release | Policy::Drain) {
+        if !matches!(self.policy, Policy::Unmanaged | Policy::DeleteOrphan | Policy::DeleteForeground) {
             self.body["metadata"]["ownerReferences"] = json!([owner]);
         }
         self
@@ -185,33 +187,33 @@ impl Object {
     }
 }
 
-/// A live object: what the cache holds.
+/// A live object from the cache.
 pub type Live = Arc<Value>;
 
-/// Live objects that one decision may look at.
+/// The live objects that a plan reads.
 #[derive(Clone, Debug, Default)]
 pub struct LiveObjects {
     objects: BTreeMap<Ref, Live>,
-    known: BTreeSet<Gvk>,
+    complete: BTreeSet<Gvk>,
 }
 
 impl LiveObjects {
-    /// Says that objects of this kind are known completely: one that is not here does not exist.
-    pub fn know(&mut self, gvk: Gvk) {
-        self.known.insert(gvk);
+    /// Marks a kind as complete: an object that is not here does not exist.
+    pub fn mark_complete(&mut self, gvk: Gvk) {
+        self.complete.insert(gvk);
     }
 
-    /// Whether objects of this kind are known completely.
-    pub fn knows(&self, gvk: &Gvk) -> bool {
-        self.known.contains(gvk)
+    /// Whether the kind is complete.
+    pub fn is_complete(&self, gvk: &Gvk) -> bool {
+        self.complete.contains(gvk)
     }
 
-    /// Adds one.
+    /// Adds an object.
     pub fn insert(&mut self, reference: Ref, object: Live) {
         self.objects.insert(reference, object);
     }
 
-    /// The object of that identity.
+    /// The object with this identity.
     pub fn get(&self, reference: &Ref) -> Option<&Live> {
         self.objects.get(reference)
     }
@@ -224,13 +226,13 @@ impl LiveObjects {
         K::deserialize(&**self.get(&Ref::of::<K>(namespace, name))?).ok()
     }
 
-    /// All of them.
+    /// All objects.
     pub fn iter(&self) -> impl Iterator<Item = (&Ref, &Live)> {
         self.objects.iter()
     }
 }
 
-/// Whether `live` says that it is managed by whom `wanted` says.
+/// Whether `live` and `wanted` have the same managed-by label.
 pub(crate) fn same_manager(wanted: &Value, live: &Value) -> bool {
     let manager = |object: &Value| object["metadata"]["labels"]["app.kubernetes.io/managed-by"].clone();
     manager(wanted).is_string() && manager(wanted) == manager(live)

@@ -1,8 +1,7 @@
-//! Objects that are many, held small: what several of them say alike is held once, and they can be looked into as they
-//! are.
+//! Compact storage of numerous objects: equal values are interned, and objects are readable without decoding.
 //!
-//! As a `serde_json` value a node takes six times as much: each has its own copy of every name and of every text. As text
-//! it would take as little, but would have to be read whenever all nodes are looked at.
+//! As a `serde_json` value a node takes six times as much: each has its own copy of every name and string. As text it
+//! would be as small, but would have to be decoded whenever all nodes are iterated.
 
 use std::borrow::Cow;
 use std::collections::{BTreeMap, HashSet};
@@ -11,24 +10,24 @@ use std::sync::Arc;
 
 use serde_json::{Map, Number, Value};
 
-/// What can be looked into like JSON, however it is held.
+/// Read access to a JSON value, however it is stored.
 pub trait Tree: Sized {
     /// The field of that name; null if there is none.
     fn at(&self, name: &str) -> &Self;
-    /// The items of a list; none if it is no list.
+    /// The items of a list; empty if it is no list.
     fn items(&self) -> &[Self];
-    /// The text, if it is one.
+    /// The string, if it is one.
     fn text(&self) -> Option<&str>;
-    /// The number, if it is one that counts something.
+    /// The number, if it is an unsigned integer.
     fn count(&self) -> Option<u64>;
-    /// Whether it says yes.
+    /// Whether it is `true`.
     fn is_true(&self) -> bool;
-    /// Labels, annotations and the like; none if it has no fields.
+    /// The entries of a map such as labels; empty if it is no object.
     fn entries(&self) -> Entries<'_>;
     /// The same as a value.
     fn value(&self) -> Cow<'_, Value>;
 
-    /// Whether it is this text.
+    /// Whether it is this string.
     fn says(&self, text: &str) -> bool {
         self.text() == Some(text)
     }
@@ -64,17 +63,17 @@ impl Tree for Value {
     }
 }
 
-/// A value that shares what it can with others. Clones are cheap.
+/// A JSON value with interned parts. Clones are cheap.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
 pub enum Packed {
-    /// Nothing.
+    /// Null.
     #[default]
     Null,
-    /// Yes or no.
+    /// A boolean.
     Bool(bool),
     /// A number.
     Number(Number),
-    /// A text.
+    /// A string.
     Text(Arc<str>),
     /// A list.
     List(Arc<[Packed]>),
@@ -82,17 +81,17 @@ pub enum Packed {
     Fields(Arc<Fields>),
 }
 
-/// The fields of an object. Objects with the same names share these.
+/// The fields of an object. Objects with the same names share them.
 #[derive(Debug, PartialEq, Eq, Hash)]
 pub struct Fields {
-    /// In order.
+    /// Sorted.
     names: Arc<[Arc<str>]>,
     values: Box<[Packed]>,
 }
 
 impl Fields {
     fn get(&self, name: &str) -> Option<&Packed> {
-        let index = self.names.binary_search_by(|known| (**known).cmp(name)).ok()?;
+        let index = self.names.binary_search_by(|interned| (**interned).cmp(name)).ok()?;
         self.values.get(index)
     }
 
@@ -149,7 +148,7 @@ impl Tree for Packed {
 }
 
 impl Packed {
-    /// What was packed.
+    /// The original value.
     pub fn to_value(&self) -> Value {
         match self {
             Self::Null => Value::Null,
@@ -177,7 +176,7 @@ pub enum Entries<'a> {
 }
 
 impl<'a> Entries<'a> {
-    /// What is held under `metadata.labels` or `metadata.annotations`.
+    /// The entries of `metadata.labels` or `metadata.annotations`.
     pub fn of<T: Tree>(value: &'a T) -> Self {
         value.entries()
     }
@@ -207,7 +206,7 @@ impl<'a> Entries<'a> {
         }
     }
 
-    /// Calls `see` for each key and its value, if that is a text.
+    /// Calls `see` for each key with a string value.
     pub fn each(self, mut see: impl FnMut(&'a str, &'a str)) {
         match self {
             Self::None => {}
@@ -224,44 +223,45 @@ impl<'a> Entries<'a> {
     }
 }
 
-/// Knows what objects have in common.
+/// Interns values that objects share.
 #[derive(Default)]
 pub struct Packer {
     texts: HashSet<Arc<str>>,
     names: HashSet<Arc<[Arc<str>]>>,
     fields: HashSet<Arc<Fields>>,
-    /// What is known beyond this is looked through for what only one object says.
+    /// Number of interned values beyond which those used by a single object are dropped.
     limit: usize,
 }
 
-/// So much may be known without looking through it.
-const FEW: usize = 1024;
+/// Minimum of that limit.
+const MIN_LIMIT: usize = 1024;
 
-/// One reference is ours; an object alone has up to two, as nodes say their name twice.
-const ALONE: usize = 3;
+/// Reference counts above this mean sharing: one reference is ours; a single object has up to two, as nodes have their
+/// name twice.
+const UNSHARED: usize = 3;
 
-/// What is this close to the root has a version or a time of its own in it: no two are alike.
-const OWN: usize = 2;
+/// Objects this close to the root contain a version or a timestamp: no two are equal.
+const UNIQUE_DEPTH: usize = 2;
 
 impl Packer {
     /// Packs an object.
     pub fn pack(&mut self, value: &Value) -> Packed {
-        if self.known() > self.limit.max(FEW) {
-            self.forget();
-            self.limit = FEW + 2 * self.known();
+        if self.interned() > self.limit.max(MIN_LIMIT) {
+            self.prune();
+            self.limit = MIN_LIMIT + 2 * self.interned();
         }
         self.at(value, 0)
     }
 
-    fn known(&self) -> usize {
+    fn interned(&self) -> usize {
         self.texts.len() + self.names.len() + self.fields.len()
     }
 
-    /// Forgets what nobody says any more, and what only one object says: that is most of it, and need not be known.
-    fn forget(&mut self) {
-        self.fields.retain(|one| Arc::strong_count(one) > ALONE);
-        self.names.retain(|one| Arc::strong_count(one) > ALONE);
-        self.texts.retain(|one| Arc::strong_count(one) > ALONE);
+    /// Drops values that are unused or used by a single object: most of them.
+    fn prune(&mut self) {
+        self.fields.retain(|one| Arc::strong_count(one) > UNSHARED);
+        self.names.retain(|one| Arc::strong_count(one) > UNSHARED);
+        self.texts.retain(|one| Arc::strong_count(one) > UNSHARED);
     }
 
     fn at(&mut self, value: &Value, depth: usize) -> Packed {
@@ -278,25 +278,25 @@ impl Packer {
                 let names = shared(&mut self.names, names.into());
                 let values = all.into_iter().map(|(_, value)| self.at(value, depth + 1)).collect();
                 let fields = Arc::new(Fields { names, values });
-                Packed::Fields(if depth < OWN { fields } else { shared(&mut self.fields, fields) })
+                Packed::Fields(if depth < UNIQUE_DEPTH { fields } else { shared(&mut self.fields, fields) })
             }
         }
     }
 
     fn text(&mut self, text: &str) -> Arc<str> {
         match self.texts.get(text) {
-            Some(known) => known.clone(),
+            Some(interned) => interned.clone(),
             None => shared(&mut self.texts, text.into()),
         }
     }
 }
 
-/// The one that is known and equal, or this one from now on.
-fn shared<T: Eq + Hash + ?Sized>(known: &mut HashSet<Arc<T>>, new: Arc<T>) -> Arc<T> {
-    match known.get(&new) {
-        Some(known) => known.clone(),
+/// The interned equal value, or this one from now on.
+fn shared<T: Eq + Hash + ?Sized>(interned: &mut HashSet<Arc<T>>, new: Arc<T>) -> Arc<T> {
+    match interned.get(&new) {
+        Some(interned) => interned.clone(),
         None => {
-            known.insert(new.clone());
+            interned.insert(new.clone());
             new
         }
     }
@@ -338,7 +338,7 @@ mod tests {
         fn what_is_packed_is_what_was_there(values in prop::collection::vec(any_value(), 1..8)) {
             let mut packer = Packer::default();
             let packed: Vec<Packed> = values.iter().map(|value| packer.pack(value)).collect();
-            packer.forget();
+            packer.prune();
             for (value, packed) in values.iter().zip(&packed) {
                 prop_assert_eq!(value, &packed.to_value());
                 prop_assert_eq!(&packer.pack(value), packed);
@@ -369,9 +369,9 @@ mod tests {
     fn what_only_one_says_is_not_remembered() {
         let mut packer = Packer::default();
         let kept: Vec<Packed> = (0..5000).map(|number| packer.pack(&node(number))).collect();
-        assert!(packer.known() < 2 * FEW, "{} things are known of {} nodes", packer.known(), kept.len());
+        assert!(packer.interned() < 2 * MIN_LIMIT, "{} things are known of {} nodes", packer.interned(), kept.len());
         drop(kept);
-        packer.forget();
-        assert_eq!(packer.known(), 0);
+        packer.prune();
+        assert_eq!(packer.interned(), 0);
     }
 }

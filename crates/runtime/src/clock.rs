@@ -1,4 +1,4 @@
-//! The time of day: the real one, or one that follows tokio's clock and so can be virtual.
+//! Wall-clock time: the real one, or a virtual one that follows tokio's clock.
 
 use jiff::{SignedDuration, Timestamp};
 use tokio::time::Instant;
@@ -6,25 +6,25 @@ use tokio::time::Instant;
 /// A source of timestamps.
 #[derive(Clone, Copy, Debug, Default)]
 pub enum Clock {
-    /// The clock of this machine.
+    /// The system clock.
     #[default]
     Real,
-    /// A clock that showed `start` at `since` and goes as tokio's does.
+    /// A clock that was `start` at `since` and advances with tokio's clock.
     Virtual {
-        /// What it showed.
+        /// Its start time.
         start: Timestamp,
-        /// When it showed that.
+        /// When it was started.
         since: Instant,
     },
 }
 
 impl Clock {
-    /// A clock that shows `start` now and then follows tokio's.
+    /// A clock that starts at `start` now and follows tokio's clock.
     pub fn starting_at(start: Timestamp) -> Self {
         Self::Virtual { start, since: Instant::now() }
     }
 
-    /// The time.
+    /// The current time.
     pub fn now(&self) -> Timestamp {
         match self {
             Self::Real => Timestamp::now(),

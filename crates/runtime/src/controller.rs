@@ -1,7 +1,7 @@
-//! The loop of a controller: keys in, one reconcile at a time per key, several keys at once.
+//! The controller loop: a work queue of keys, at most one reconcile per key at a time, several keys concurrently.
 //!
-//! A reconcile reads the cache, decides and writes; it keeps no state between calls. One that fails is tried again with
-//! growing delays; one that panics is an error of its key and of nothing else.
+//! A reconcile reads the cache, decides and writes; it keeps no state between calls. A failed one is retried with
+//! backoff; one that panics fails only its key.
 
 use std::future::Future;
 use std::panic::AssertUnwindSafe;
@@ -22,8 +22,8 @@ use crate::error::{Class, Error};
 use crate::kinds::Scope;
 use crate::queue::Queue;
 
-/// What belongs to an object seldom changes alone: a pod is made, put on a node and started, and its workload counts it.
-/// One reconcile after this long sees all of it; who waits for a model to load does not notice.
+/// Debounce of changes of owned objects: a pod is created, scheduled and started, and its workload counts it. One
+/// reconcile after this delay sees all of it.
 pub const DEBOUNCE: Duration = Duration::from_millis(200);
 
 /// What to do after a reconcile that succeeded.
@@ -31,22 +31,22 @@ pub const DEBOUNCE: Duration = Duration::from_millis(200);
 pub enum Action {
     /// Wait for a change.
     #[default]
-    Wait,
-    /// Wait for a change, but no longer than this.
-    Again(Duration),
+    AwaitChange,
+    /// Requeue after this delay, or on a change before.
+    Requeue(Duration),
 }
 
-/// A key to reconcile, and how soon.
+/// A key to reconcile, and its delay.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Requeue {
-    /// Which.
+    /// The key.
     pub key: Key,
-    /// After how long: so one reconcile sees all that changes meanwhile.
+    /// Delay: one reconcile sees all changes meanwhile.
     pub after: Duration,
 }
 
 impl Requeue {
-    /// At once.
+    /// Without delay.
     pub fn now(key: Key) -> Self {
         Self { key, after: Duration::ZERO }
     }
@@ -62,7 +62,7 @@ impl Requeue {
     }
 }
 
-/// A controller that is being put together, and then run.
+/// A controller under construction, and then run.
 pub struct Controller {
     name: &'static str,
     runtime: Runtime,
@@ -71,22 +71,23 @@ pub struct Controller {
 }
 
 impl Controller {
-    /// A controller of the custom resources of type `K`: every one of them is looked at once at the start and whenever
-    /// it changes, other than by a status of ours, or something that it controls changes.
+    /// A controller of the objects of type `K`: each is reconciled once at the start, whenever it changes other than by
+    /// our own status write, and whenever an object that it controls changes.
     pub fn of<K: kube::Resource<DynamicType = ()>>(name: &'static str, runtime: &Runtime) -> Self {
         let queue = Queue::default();
         let (keys, gvk) = (queue.clone(), Gvk::of::<K>());
         let scope = runtime.cache.kind(&gvk).map_or(Scope::Namespaced, |kind| kind.scope);
         runtime.cache.subscribe(move |change| {
             if change.kind.is(&gvk) {
-                // A status of ours is no news, but a spec of ours is: one controller may make what another works on.
+                // Our own status write needs no reconcile, but our own spec write does: one controller may create the
+                // objects of another.
                 let generation = |object: Option<&Live>| object.map(|live| live["metadata"]["generation"].clone());
-                if !change.ours || generation(change.old) != generation(change.new) {
+                if !change.own_write || generation(change.old) != generation(change.new) {
                     keys.add(change.key.clone());
                 }
                 return;
             }
-            // Whoever lost the object must know, as must whoever got it.
+            // Both the old and the new owner are reconciled.
             for object in [change.old, change.new].into_iter().flatten() {
                 if let Some(key) = controller_key(object, &gvk, scope) {
                     keys.add_after(key, DEBOUNCE);
@@ -96,12 +97,13 @@ impl Controller {
         Self { name, runtime: runtime.clone(), queue, concurrency: 4 }
     }
 
-    /// A controller of something that is no object: only what is added to its queue is reconciled.
+    /// A controller without a kind: only keys that are added to its queue are reconciled.
     pub fn bare(name: &'static str, runtime: &Runtime) -> Self {
         Self { name, runtime: runtime.clone(), queue: Queue::default(), concurrency: 1 }
     }
 
-    /// Reconciles what is `affected` by a change of anything. It runs inside the watch: it must be quick and not wait.
+    /// Reconciles the keys that `affected` maps a change of any kind to. It runs inside the watch: it must be fast and
+    /// must not block.
     pub fn watching(self, affected: impl Fn(&Change<'_>) -> Vec<Requeue> + Send + Sync + 'static) -> Self {
         let queue = self.queue.clone();
         self.runtime.cache.subscribe(move |change| {
@@ -112,17 +114,17 @@ impl Controller {
         self
     }
 
-    /// How many keys are worked on at once.
+    /// Number of keys that are reconciled at once.
     pub fn concurrency(self, concurrency: usize) -> Self {
         Self { concurrency: concurrency.max(1), ..self }
     }
 
-    /// The keys to look at; tests and the dashboard add some.
+    /// The work queue; tests and the dashboard add keys.
     pub fn queue(&self) -> Queue<Key> {
         self.queue.clone()
     }
 
-    /// Reconciles until `stop`, whenever the cache is complete and the gate is open. What runs then is finished.
+    /// Reconciles until `stop`, once the cache has synced and while the gate is open. Running reconciles are finished.
     pub async fn run<F, Fut>(self, stop: CancellationToken, reconcile: F)
     where
         F: Fn(Key) -> Fut + Send + Sync + 'static,
@@ -132,12 +134,12 @@ impl Controller {
         let mut workers = JoinSet::new();
         for _ in 0..this.concurrency {
             let (this, reconcile, stop) = (this.clone(), reconcile.clone(), stop.clone());
-            workers.spawn(async move { this.work(&stop, &*reconcile).await });
+            workers.spawn(async move { this.run_worker(&stop, &*reconcile).await });
         }
         workers.join_all().await;
     }
 
-    async fn work<F, Fut>(&self, stop: &CancellationToken, reconcile: &F)
+    async fn run_worker<F, Fut>(&self, stop: &CancellationToken, reconcile: &F)
     where
         F: Fn(Key) -> Fut,
         Fut: Future<Output = Result<Action, Error>>,
@@ -150,7 +152,7 @@ impl Controller {
                 if self.runtime.gate.is_open() {
                     return key;
                 }
-                // The gate closed while we waited: whoever opens it next looks at the key.
+                // The gate closed while we waited: the next leader reconciles the key.
                 self.queue.add(key.clone());
                 self.queue.done(&key);
             }
@@ -158,18 +160,18 @@ impl Controller {
         while let Some(key) = stop.run_until_cancelled(next()).await {
             self.runtime.metrics.queue_depth(self.name, self.queue.depth());
             let span = tracing::info_span!("reconcile", controller = self.name, object = %key);
-            self.one(key, reconcile).instrument(span).await;
+            self.reconcile_one(key, reconcile).instrument(span).await;
             self.runtime.metrics.queue_depth(self.name, self.queue.depth());
         }
     }
 
-    async fn one<F, Fut>(&self, key: Key, reconcile: &F)
+    async fn reconcile_one<F, Fut>(&self, key: Key, reconcile: &F)
     where
         F: Fn(Key) -> Fut,
         Fut: Future<Output = Result<Action, Error>>,
     {
         let started = Instant::now();
-        // The call itself may panic too, before there is a future.
+        // The call itself may panic, before there is a future.
         let call = AssertUnwindSafe(async { reconcile(key.clone()).await });
         let result = call.catch_unwind().await.unwrap_or_else(|panic| Err(Error::Panic(message(&*panic))));
         self.runtime.metrics.reconciled(self.name, started.elapsed(), result.as_ref().err().map(Error::class));
@@ -177,7 +179,7 @@ impl Controller {
             Ok(action) => {
                 tracing::debug!(?action, "reconciled");
                 self.queue.forget(&key);
-                if let Action::Again(delay) = action {
+                if let Action::Requeue(delay) = action {
                     self.queue.add_after(key.clone(), delay);
                 }
             }
@@ -187,12 +189,14 @@ impl Controller {
     }
 
     fn failed(&self, key: &Key, error: &Error) {
-        let failures = self.queue.record_failure(key, |streak| streak.another(error.class()));
+        let failures = self.queue.record_failure(key, |streak| streak.record(error.class()));
         let delay = error.delay(failures);
         match error.class() {
-            Class::Conflict | Class::NotLeader => tracing::debug!(error = error.chain(), failures, ?delay, "again"),
-            Class::Panic => tracing::error!(error = error.chain(), failures, ?delay, "reconcile panicked"),
-            _ => tracing::warn!(error = error.chain(), failures, ?delay, "reconcile failed"),
+            Class::Conflict | Class::NotLeader => {
+                tracing::debug!(error = error.chain(), failures, ?delay, "reconcile requeued")
+            }
+            Class::Panic => tracing::error!(error = error.chain(), failures, ?delay, "reconcile panicked; retrying"),
+            _ => tracing::warn!(error = error.chain(), failures, ?delay, "reconcile failed; retrying"),
         }
         if let Error::Undecodable { reference, uid, reason } = error {
             self.runtime.events.record(reference, uid, &unreadable(reason));
@@ -201,13 +205,13 @@ impl Controller {
     }
 }
 
-/// The note for an object that does not fit its type.
+/// The event for an object that cannot be decoded.
 pub(crate) fn unreadable(reason: &str) -> Note {
     let message = format!("cannot read this object, so it is left alone: {reason}");
     Note { severity: Severity::Warning, reason: "Unreadable", message }
 }
 
-/// The key of the controller of an object, if that is of kind `gvk`. The version may differ.
+/// The key of the controlling owner of an object, if that is of kind `gvk`. The version may differ.
 fn controller_key(object: &Value, gvk: &Gvk, scope: Scope) -> Option<Key> {
     let owners = object["metadata"]["ownerReferences"].as_array()?;
     let owner = owners.iter().find(|owner| owner["controller"] == true)?;

@@ -1,52 +1,52 @@
-//! What can go wrong, in classes: each has a metric label and a way to try again.
+//! Errors and their classes: each class has a metric label and a retry delay.
 
 use std::time::Duration;
 
 use capstan_plan::Ref;
 use kube::core::response::Status;
 
-/// What went wrong.
+/// An error of the runtime.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
     /// A request failed.
     #[error("cannot {verb} {what}")]
     Request {
-        /// What was tried: `get`, `apply` …
+        /// The verb: `get`, `apply` …
         verb: &'static str,
-        /// On what.
+        /// Its target.
         what: String,
-        /// Why it failed.
+        /// The client's error.
         #[source]
         source: Box<kube::Error>,
     },
-    /// A request got no answer in time; it may have had its effect.
+    /// A request timed out; it may have taken effect.
     #[error("no answer in time to {verb} {what}")]
     Timeout {
-        /// What was tried.
+        /// The verb.
         verb: &'static str,
-        /// On what.
+        /// Its target.
         what: String,
     },
-    /// Somebody else may be the leader, so nothing may be written.
+    /// This process is not the leader, so nothing may be written.
     #[error("this process does not lead and may not write")]
     NotLeader,
     /// The table of kinds has no row for it.
     #[error("the table of kinds has no {0}")]
     UnknownKind(String),
-    /// An object does not fit its type.
+    /// An object cannot be decoded.
     #[error("cannot read {reference}: {reason}")]
     Undecodable {
-        /// Which.
+        /// The object.
         reference: Box<Ref>,
         /// Its uid.
         uid: String,
-        /// What does not fit.
+        /// The decoding error.
         reason: String,
     },
-    /// A reconcile panicked: a fault of ours.
+    /// A reconcile panicked: a bug.
     #[error("panicked: {0}")]
     Panic(String),
-    /// Certificates could not be made or read.
+    /// A certificate could not be created or parsed.
     #[error("certificate: {0}")]
     Certificate(String),
     /// A file or socket could not be used.
@@ -54,39 +54,39 @@ pub enum Error {
     Io {
         /// File or address.
         what: String,
-        /// Why.
+        /// The I/O error.
         #[source]
         source: std::io::Error,
     },
 }
 
-/// What kind of error it is: metric label and retry delay.
+/// The class of an error: metric label and retry delay.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum Class {
-    /// Somebody else was faster: look again and retry soon.
+    /// A concurrent write: retry soon.
     Conflict,
-    /// It is not there.
+    /// Not found.
     NotFound,
-    /// The server rejects what we send.
+    /// The server rejects the request as invalid.
     Invalid,
-    /// We may not.
+    /// RBAC forbids the request.
     Forbidden,
-    /// The server asks us to slow down.
+    /// The server throttles us.
     Throttled,
-    /// The server does not answer, or not as it should.
+    /// The server is unreachable or fails.
     Unavailable,
-    /// We do not lead.
+    /// This process is not the leader.
     NotLeader,
-    /// The object does not fit its type.
+    /// The object cannot be decoded.
     Undecodable,
-    /// A fault of ours.
+    /// A bug.
     Panic,
-    /// None of the above.
+    /// Any other error.
     Internal,
 }
 
 impl Class {
-    /// Label of metrics.
+    /// Metric label.
     pub const fn label(self) -> &'static str {
         match self {
             Self::Conflict => "conflict",
@@ -102,10 +102,10 @@ impl Class {
         }
     }
 
-    /// How long to wait after the `failures`-th failure in a row, with jitter.
+    /// Backoff with jitter after the `failures`-th consecutive failure.
     ///
-    /// A server that is away is asked about once a second, so that work goes on at once when it is back. What only a
-    /// person can repair is tried rarely: a change of the object is a new try anyway.
+    /// An unreachable server is retried about once a second, so that work resumes soon after it is back. Errors that
+    /// only a user can fix are retried rarely: a change of the object triggers a reconcile anyway.
     pub fn delay(self, failures: u32) -> Duration {
         let (base, cap) = match self {
             Self::Conflict | Self::NotFound => (20, 5_000),
@@ -119,21 +119,21 @@ impl Class {
     }
 }
 
-/// Failures in a row. Those of a server that was away say nothing about how long another one lasts: just after its start
-/// a server forbids what it allows a moment later.
+/// Consecutive failures. Those of an unavailable server do not count for the backoff of other classes: a server that
+/// just started may forbid what it allows soon after.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Streak {
     last: Option<Class>,
-    times: u32,
+    count: u32,
 }
 
 impl Streak {
-    /// Counts one more failure, and says how many there were.
-    pub(crate) fn another(&mut self, class: Class) -> u32 {
-        let away = matches!(self.last, Some(Class::Unavailable | Class::Throttled | Class::NotLeader));
-        self.times = if away && self.last != Some(class) { 1 } else { self.times.saturating_add(1) };
+    /// Counts a failure. Returns the number of consecutive failures.
+    pub(crate) fn record(&mut self, class: Class) -> u32 {
+        let unavailable = matches!(self.last, Some(Class::Unavailable | Class::Throttled | Class::NotLeader));
+        self.count = if unavailable && self.last != Some(class) { 1 } else { self.count.saturating_add(1) };
         self.last = Some(class);
-        self.times
+        self.count
     }
 }
 
@@ -142,7 +142,7 @@ impl Error {
         Self::Request { verb, what: what.to_string(), source: Box::new(source) }
     }
 
-    /// What kind of error it is.
+    /// Its class.
     pub fn class(&self) -> Class {
         match self {
             Self::Request { source, .. } => class_of(source),
@@ -154,7 +154,7 @@ impl Error {
         }
     }
 
-    /// What the server said, if it said something.
+    /// The `Status` in the server's response, if there is one.
     pub fn status(&self) -> Option<&Status> {
         match self {
             Self::Request { source, .. } => status_of(source),
@@ -162,16 +162,17 @@ impl Error {
         }
     }
 
-    /// How long to wait after the `failures`-th failure in a row. What the server asks for counts more than our habit.
+    /// Backoff after the `failures`-th consecutive failure; `retryAfterSeconds` of the server takes precedence if
+    /// longer.
     pub fn delay(&self, failures: u32) -> Duration {
-        let asked = self.status().and_then(|status| status.details.as_ref()).map_or(0, |d| d.retry_after_seconds);
-        self.class().delay(failures).max(Duration::from_secs(asked.into()))
+        let retry_after = self.status().and_then(|status| status.details.as_ref()).map_or(0, |d| d.retry_after_seconds);
+        self.class().delay(failures).max(Duration::from_secs(retry_after.into()))
     }
 
     /// The error and its causes on one line.
     pub fn chain(&self) -> String {
         let mut text = match self {
-            // kube prints its own error twice over; what the server said is enough.
+            // kube prints its error twice; the server's message is enough.
             Self::Request { verb, what, source } if status_of(source).is_some() => {
                 return format!("cannot {verb} {what}: {}", status_of(source).map_or("", |status| &status.message));
             }
@@ -179,9 +180,9 @@ impl Error {
         };
         let mut cause = std::error::Error::source(self);
         while let Some(error) = cause {
-            let said = error.to_string();
-            if !text.ends_with(&said) {
-                text = format!("{text}: {said}");
+            let cause_text = error.to_string();
+            if !text.ends_with(&cause_text) {
+                text = format!("{text}: {cause_text}");
             }
             cause = error.source();
         }
@@ -196,17 +197,17 @@ pub(crate) fn status_of(error: &kube::Error) -> Option<&Status> {
     }
 }
 
-/// The class of an error of the client.
+/// The class of a client error.
 pub(crate) fn class_of(error: &kube::Error) -> Class {
     match status_of(error) {
         None => Class::Unavailable,
-        Some(status) if is_another_object(status) => Class::Conflict,
+        Some(status) if is_uid_mismatch(status) => Class::Conflict,
         Some(status) => class_of_code(status.code),
     }
 }
 
-/// A patch with the uid of an object that has been replaced is an invalid change to servers; to us it is a conflict.
-fn is_another_object(status: &Status) -> bool {
+/// A patch with the uid of a replaced object is a 422 to servers; to us it is a conflict.
+fn is_uid_mismatch(status: &Status) -> bool {
     let causes = status.details.iter().flat_map(|details| &details.causes);
     status.code == 422 && causes.into_iter().any(|cause| cause.field == "metadata.uid")
 }
@@ -238,12 +239,12 @@ mod tests {
     #[test]
     fn failures_of_a_server_that_was_away_do_not_count_for_others() {
         let mut streak = Streak::default();
-        for times in 1..=100 {
-            assert_eq!(streak.another(Class::Unavailable), times);
+        for count in 1..=100 {
+            assert_eq!(streak.record(Class::Unavailable), count);
         }
-        assert_eq!(streak.another(Class::Forbidden), 1);
-        assert_eq!(streak.another(Class::Conflict), 2);
-        assert_eq!(streak.another(Class::Forbidden), 3);
+        assert_eq!(streak.record(Class::Forbidden), 1);
+        assert_eq!(streak.record(Class::Conflict), 2);
+        assert_eq!(streak.record(Class::Forbidden), 3);
     }
 
     #[test]

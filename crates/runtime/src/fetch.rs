@@ -1,4 +1,4 @@
-//! One bounded GET: small answers of servers in the cluster, over HTTP or HTTPS.
+//! One HTTP GET with limits, for small responses of servers in the cluster, over HTTP or HTTPS.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -14,26 +14,26 @@ use rustls::{ClientConfig, RootCertStore};
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::TcpStream;
 
-/// No answer takes longer than this.
+/// Timeout of a request.
 const FETCH_TIMEOUT: Duration = Duration::from_secs(5);
-/// No answer is larger than this.
-const LIMIT: usize = 1 << 20;
-/// Certificates of services on OpenShift, then those that images come with.
-const ROOTS: [&str; 3] = [
+/// Maximum size of a response.
+const MAX_BODY_BYTES: usize = 1 << 20;
+/// CA certificates: of OpenShift's service CA, then those of common base images.
+const CA_FILES: [&str; 3] = [
     "/etc/pki/tls/service-ca/service-ca.crt",
     "/etc/ssl/certs/ca-certificates.crt",
     "/etc/pki/tls/certs/ca-bundle.crt",
 ];
-/// Our own token: services behind a guard ask for one.
-const TOKEN: &str = "/var/run/secrets/kubernetes.io/serviceaccount/token";
+/// Our ServiceAccount token: services behind an authenticating proxy require one.
+const TOKEN_FILE: &str = "/var/run/secrets/kubernetes.io/serviceaccount/token";
 
-/// Status and body of the answer of `url`, or why there is none.
+/// Status and body of the response of `url`, or why there is none.
 pub async fn get(url: &str) -> Result<(u16, Bytes), String> {
-    let asked = tokio::time::timeout(FETCH_TIMEOUT, ask(url)).await;
-    asked.unwrap_or_else(|_| Err(format!("no answer within {} s", FETCH_TIMEOUT.as_secs())))
+    let response = tokio::time::timeout(FETCH_TIMEOUT, request_url(url)).await;
+    response.unwrap_or_else(|_| Err(format!("no answer within {} s", FETCH_TIMEOUT.as_secs())))
 }
 
-async fn ask(url: &str) -> Result<(u16, Bytes), String> {
+async fn request_url(url: &str) -> Result<(u16, Bytes), String> {
     let uri: Uri = url.parse().map_err(|error| format!("{url} is no URL: {error}"))?;
     let host = uri.host().ok_or_else(|| format!("{url} names no host"))?.to_owned();
     let secure = uri.scheme_str() == Some("https");
@@ -44,9 +44,9 @@ async fn ask(url: &str) -> Result<(u16, Bytes), String> {
         return send(stream, &uri, &host, port, None).await;
     }
     let name = ServerName::try_from(bare).map_err(|error| error.to_string())?;
-    let connector = tokio_rustls::TlsConnector::from(Arc::new(trust().await?));
+    let connector = tokio_rustls::TlsConnector::from(Arc::new(tls_config().await?));
     let stream = connector.connect(name, stream).await.map_err(|error| error.to_string())?;
-    let token = tokio::fs::read_to_string(TOKEN).await.ok();
+    let token = tokio::fs::read_to_string(TOKEN_FILE).await.ok();
     let token = token.map(|token| token.trim().to_owned()).filter(|token| !token.is_empty());
     send(stream, &uri, &host, port, token).await
 }
@@ -68,15 +68,15 @@ where
     let request = request.body(Empty::<Bytes>::new()).map_err(|error| error.to_string())?;
     let response = sender.send_request(request).await.map_err(failed)?;
     let status = response.status().as_u16();
-    let body = Limited::new(response.into_body(), LIMIT).collect().await.map_err(|error| error.to_string())?;
+    let body = Limited::new(response.into_body(), MAX_BODY_BYTES).collect().await.map_err(|error| error.to_string())?;
     drop(connection);
     Ok((status, body.to_bytes()))
 }
 
-/// Trusts the certificates of the first file that has some.
-async fn trust() -> Result<ClientConfig, String> {
+/// A TLS config that trusts the certificates of the first file that has any.
+async fn tls_config() -> Result<ClientConfig, String> {
     let mut roots = RootCertStore::empty();
-    for path in ROOTS {
+    for path in CA_FILES {
         let Ok(pem) = tokio::fs::read(Path::new(path)).await else { continue };
         roots.add_parsable_certificates(CertificateDer::pem_slice_iter(&pem).filter_map(Result::ok));
         if !roots.is_empty() {

@@ -1,4 +1,4 @@
-//! The gate that every write passes. Leadership opens it, always only until a deadline.
+//! The write gate: every write passes it. Leadership opens it, always only until a deadline.
 
 use std::future::Future;
 use std::sync::Arc;
@@ -9,7 +9,7 @@ use tokio::time::{Instant, timeout_at};
 
 use crate::error::Error;
 
-/// No write waits longer than this for its answer.
+/// Timeout of a write.
 const WRITE_TIMEOUT: Duration = Duration::from_secs(30);
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -23,11 +23,11 @@ enum State {
 #[derive(Clone, Debug)]
 pub struct Gate {
     state: Arc<watch::Sender<State>>,
-    running: Arc<watch::Sender<usize>>,
+    in_flight: Arc<watch::Sender<usize>>,
 }
 
 impl Gate {
-    /// A gate that stays open: for a process that need not lead.
+    /// A gate that is always open, without leader election.
     pub fn open() -> Self {
         Self::new(State::Open)
     }
@@ -38,77 +38,77 @@ impl Gate {
     }
 
     fn new(state: State) -> Self {
-        Self { state: Arc::new(watch::Sender::new(state)), running: Arc::default() }
+        Self { state: Arc::new(watch::Sender::new(state)), in_flight: Arc::default() }
     }
 
-    /// Opens it until `deadline`. When that passes it is closed, whoever sleeps.
+    /// Opens it until `deadline`, after which it counts as closed without any further call.
     pub fn open_until(&self, deadline: Instant) {
         self.state.send_replace(State::Until(deadline));
     }
 
-    /// Closes it: no write begins from now on.
+    /// Closes it: no write starts from now on.
     pub fn close(&self) {
         self.state.send_replace(State::Closed);
     }
 
-    /// Whether writes may begin.
+    /// Whether writes may start.
     pub fn is_open(&self) -> bool {
-        passes(*self.state.borrow())
+        is_open_now(*self.state.borrow())
     }
 
-    /// Waits until writes may begin.
+    /// Waits until writes may start.
     pub async fn opened(&self) {
         let mut state = self.state.subscribe();
         // The sender lives as long as `self`.
-        let _ = state.wait_for(|state| passes(*state)).await;
+        let _ = state.wait_for(|state| is_open_now(*state)).await;
     }
 
-    /// Waits until no write runs.
+    /// Waits until no write is in flight.
     pub async fn drained(&self) {
-        let mut running = self.running.subscribe();
+        let mut in_flight = self.in_flight.subscribe();
         // The sender lives as long as `self`.
-        let _ = running.wait_for(|running| *running == 0).await;
+        let _ = in_flight.wait_for(|in_flight| *in_flight == 0).await;
     }
 
-    /// Runs a write if the gate is open, and gives it up at the deadline.
+    /// Runs a write if the gate is open, and cancels it at the deadline.
     pub(crate) async fn pass<T>(
         &self,
         verb: &'static str,
         what: impl ToString,
         write: impl Future<Output = kube::Result<T>>,
     ) -> Result<T, Error> {
-        let patience = Instant::now() + WRITE_TIMEOUT;
+        let timeout = Instant::now() + WRITE_TIMEOUT;
         let deadline = match *self.state.borrow() {
-            State::Open => patience,
-            State::Until(deadline) if deadline > Instant::now() => deadline.min(patience),
+            State::Open => timeout,
+            State::Until(deadline) if deadline > Instant::now() => deadline.min(timeout),
             State::Closed | State::Until(_) => return Err(Error::NotLeader),
         };
-        let _running = Running::begin(&self.running);
+        let _in_flight = InFlight::begin(&self.in_flight);
         match timeout_at(deadline, write).await {
-            Ok(Ok(answer)) => Ok(answer),
+            Ok(Ok(response)) => Ok(response),
             Ok(Err(error)) => Err(Error::request(verb, what, error)),
             Err(_) => Err(Error::Timeout { verb, what: what.to_string() }),
         }
     }
 }
 
-/// Counts a write for as long as it runs, also when it is given up.
-struct Running<'a>(&'a watch::Sender<usize>);
+/// Counts a write while it is in flight, also when it is cancelled.
+struct InFlight<'a>(&'a watch::Sender<usize>);
 
-impl<'a> Running<'a> {
-    fn begin(running: &'a watch::Sender<usize>) -> Self {
-        running.send_modify(|running| *running += 1);
-        Self(running)
+impl<'a> InFlight<'a> {
+    fn begin(in_flight: &'a watch::Sender<usize>) -> Self {
+        in_flight.send_modify(|in_flight| *in_flight += 1);
+        Self(in_flight)
     }
 }
 
-impl Drop for Running<'_> {
+impl Drop for InFlight<'_> {
     fn drop(&mut self) {
-        self.0.send_modify(|running| *running -= 1);
+        self.0.send_modify(|in_flight| *in_flight -= 1);
     }
 }
 
-fn passes(state: State) -> bool {
+fn is_open_now(state: State) -> bool {
     match state {
         State::Open => true,
         State::Until(deadline) => deadline > Instant::now(),
@@ -136,8 +136,8 @@ mod tests {
     async fn the_deadline_closes_it_and_ends_what_runs() {
         let (gate, start) = (Gate::closed(), Instant::now());
         gate.open_until(start + Duration::from_secs(5));
-        let running = gate.pass("apply", "x", pending::<kube::Result<()>>()).await;
-        assert!(matches!(running, Err(Error::Timeout { .. })));
+        let in_flight = gate.pass("apply", "x", pending::<kube::Result<()>>()).await;
+        assert!(matches!(in_flight, Err(Error::Timeout { .. })));
         assert_eq!(start.elapsed(), Duration::from_secs(5));
         assert!(matches!(gate.pass("apply", "x", ready(Ok(()))).await, Err(Error::NotLeader)));
     }

@@ -1,4 +1,5 @@
-//! Who may read metrics: whoever the API server says may GET `/metrics`, as for every other component of a cluster.
+//! Authorization of `/metrics`: TokenReview and SubjectAccessReview for GET `/metrics`, as for other cluster
+//! components.
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -11,32 +12,32 @@ use kube::Client;
 use kube::api::{Api, PostParams};
 use tokio::time::{Instant, timeout};
 
-/// How long an answer counts. Scrapers come again and again with the same token.
-const REMEMBER: Duration = Duration::from_secs(60);
+/// How long a decision is cached. Scrapers use the same token again and again.
+const DECISION_TTL: Duration = Duration::from_secs(60);
 
-/// How many answers are kept, and how long one may take.
-const REMEMBERED: usize = 256;
+/// Maximum number of cached decisions, and the timeout of a review.
+const MAX_DECISIONS: usize = 256;
 const REVIEW_TIMEOUT: Duration = Duration::from_secs(10);
 
 type Refusal = (StatusCode, &'static str);
-type Known = HashMap<String, (Instant, Result<(), Refusal>)>;
+type Decisions = HashMap<String, (Instant, Result<(), Refusal>)>;
 
-/// Decides who may read. Clones share one state.
+/// Authorizes requests. Clones share one state.
 #[derive(Clone)]
 pub struct Guard {
     client: Option<Client>,
-    known: Arc<Mutex<Known>>,
+    decisions: Arc<Mutex<Decisions>>,
 }
 
 impl Guard {
-    /// Lets everybody in: for a port that only this machine reaches.
+    /// Allows all requests: for a port on loopback.
     pub fn open() -> Self {
-        Self { client: None, known: Arc::default() }
+        Self { client: None, decisions: Arc::default() }
     }
 
-    /// Asks the API server who a token belongs to, and what they may do.
-    pub fn ask(client: Client) -> Self {
-        Self { client: Some(client), known: Arc::default() }
+    /// Authenticates and authorizes bearer tokens with the API server.
+    pub fn token_review(client: Client) -> Self {
+        Self { client: Some(client), decisions: Arc::default() }
     }
 
     pub(crate) async fn admit(&self, headers: &HeaderMap) -> Result<(), Refusal> {
@@ -45,10 +46,10 @@ impl Guard {
         let Some(token) = header.and_then(|value| value.strip_prefix("Bearer ")) else {
             return Err((StatusCode::UNAUTHORIZED, "a bearer token is needed"));
         };
-        if let Some(answer) = self.remembered(token) {
+        if let Some(answer) = self.cached(token) {
             return answer;
         }
-        let answer = match timeout(REVIEW_TIMEOUT, ask(client, token)).await {
+        let answer = match timeout(REVIEW_TIMEOUT, review(client, token)).await {
             Ok(Ok(answer)) => answer,
             Ok(Err(error)) => {
                 tracing::debug!(%error, "authorization review for metrics failed");
@@ -56,27 +57,27 @@ impl Guard {
             }
             Err(_) => return Err((StatusCode::SERVICE_UNAVAILABLE, "the API server does not answer")),
         };
-        let mut known = self.known.lock().unwrap_or_else(PoisonError::into_inner);
-        if known.len() >= REMEMBERED {
-            known.clear();
+        let mut decisions = self.decisions.lock().unwrap_or_else(PoisonError::into_inner);
+        if decisions.len() >= MAX_DECISIONS {
+            decisions.clear();
         }
-        known.insert(token.to_owned(), (Instant::now(), answer));
+        decisions.insert(token.to_owned(), (Instant::now(), answer));
         answer
     }
 
-    fn remembered(&self, token: &str) -> Option<Result<(), Refusal>> {
-        let known = self.known.lock().unwrap_or_else(PoisonError::into_inner);
-        known.get(token).filter(|(at, _)| at.elapsed() < REMEMBER).map(|(_, answer)| *answer)
+    fn cached(&self, token: &str) -> Option<Result<(), Refusal>> {
+        let decisions = self.decisions.lock().unwrap_or_else(PoisonError::into_inner);
+        decisions.get(token).filter(|(at, _)| at.elapsed() < DECISION_TTL).map(|(_, answer)| *answer)
     }
 }
 
-async fn ask(client: &Client, token: &str) -> kube::Result<Result<(), Refusal>> {
+async fn review(client: &Client, token: &str) -> kube::Result<Result<(), Refusal>> {
     let review = TokenReview {
         spec: TokenReviewSpec { token: token.to_owned(), ..TokenReviewSpec::default() },
         ..TokenReview::default()
     };
-    let who = Api::all(client.clone()).create(&PostParams::default(), &review).await?.status.unwrap_or_default();
-    let (Some(true), Some(user)) = (who.authenticated, who.user) else {
+    let status = Api::all(client.clone()).create(&PostParams::default(), &review).await?.status.unwrap_or_default();
+    let (Some(true), Some(user)) = (status.authenticated, status.user) else {
         return Ok(Err((StatusCode::UNAUTHORIZED, "the token is not valid")));
     };
     let review = SubjectAccessReview {
@@ -93,8 +94,8 @@ async fn ask(client: &Client, token: &str) -> kube::Result<Result<(), Refusal>> 
         },
         ..SubjectAccessReview::default()
     };
-    let may = Api::all(client.clone()).create(&PostParams::default(), &review).await?;
-    Ok(match may.status.is_some_and(|status| status.allowed) {
+    let access = Api::all(client.clone()).create(&PostParams::default(), &review).await?;
+    Ok(match access.status.is_some_and(|status| status.allowed) {
         true => Ok(()),
         false => Err((StatusCode::FORBIDDEN, "you may not get /metrics")),
     })

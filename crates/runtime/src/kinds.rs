@@ -1,7 +1,7 @@
-//! The table of kinds: what is watched, how much of it is kept, and what is done with it. One row per kind; those of our
-//! custom resources follow from their types.
+//! The table of kinds: what is watched, what is cached of it, and what is done with it. One row per kind; rows of our
+//! custom resources are derived from their types.
 //!
-//! Watches, pruning and access rights derive from it. A kind that no row names cannot be read or written here.
+//! Watches, pruning and RBAC rules are derived from it. A kind without a row cannot be read or written.
 
 mod row;
 #[cfg(test)]
@@ -15,18 +15,18 @@ use capstan_plan::{CPU_FEATURES, Gvk};
 
 use crate::trim::Part;
 
-/// Label by which objects of ours are told from others.
+/// Label that marks the objects we manage.
 pub const MANAGED_BY: &str = "app.kubernetes.io/managed-by";
 
 /// Values of [`MANAGED_BY`] that are ours.
 pub const MANAGERS: &[&str] = &["k8s-nim-operator", "gpu-operator"];
 
-/// Whether objects of a kind live in namespaces.
+/// Whether a kind is namespaced.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Scope {
-    /// In namespaces.
+    /// Namespaced.
     Namespaced,
-    /// Cluster-wide.
+    /// Cluster-scoped.
     Cluster,
 }
 
@@ -35,77 +35,78 @@ pub enum Scope {
 pub enum Select {
     /// All of them.
     All,
-    /// Those that carry our label: of workloads, a cluster has many that are none of our business.
+    /// Those with our managed-by label: most workloads of a cluster are not ours.
     Ours,
-    /// Those that a field selector selects.
+    /// Those that match a field selector.
     Fields(&'static str),
-    /// Those that a label selector selects.
+    /// Those that match a label selector.
     Labels(&'static str),
 }
 
-/// How much of an object is kept. Managed fields and kubectl's copy of what was applied are never kept.
+/// How much of an object is cached. `managedFields` and kubectl's last-applied annotation are never cached.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Keep {
     /// Everything.
     Full,
-    /// Only these parts: of objects that are many, what decisions read.
+    /// Only these fields: for numerous objects, what plans read.
     Only(&'static [Part]),
-    /// The keys under `data`, with hashes for values, so that a change is seen and nothing is told. To keep such an object costs a read at every reconcile.
+    /// The keys under `data`, with hashes for values, so that changes are seen but no secret is held. Applying such an
+    /// object costs a GET at every reconcile.
     Keys,
-    /// Only metadata; the rest is not even sent to us. The same holds.
+    /// Only metadata (PartialObjectMetadata). Applying costs a GET, too.
     Metadata,
-    /// Of pods, what tells where they are, whose they are, how they do and whom they would be missed by.
+    /// Of pods: node, owner, health, and what decides whether they can be evicted.
     Pod,
 }
 
-/// How what is kept is held in memory.
+/// How cached objects are held in memory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Form {
-    /// As text, which is read anew each time: ten times smaller.
+    /// As JSON text, decoded on each read: ten times smaller.
     Text,
-    /// Packed, ready to be looked at: for objects of which there are as many as nodes, and that are looked at together.
+    /// Packed, readable without decoding: for kinds with about as many objects as nodes that are iterated as a whole.
     Packed,
 }
 
-/// Whether a server may lack the kind.
+/// Whether a server may not serve the kind.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Presence {
-    /// Every server has it.
+    /// Every server serves it.
     BuiltIn,
-    /// It comes and goes with a CRD, an aggregated server or the server's version.
+    /// It depends on a CRD, an aggregated API server or the server version.
     Optional,
 }
 
-/// What is done with objects of a kind, beyond watching them. The access rights of the operator follow from it.
+/// What is done with objects of a kind, beyond watching them. The RBAC rules of the operator are derived from it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Use {
-    /// Nothing.
+    /// Only watched.
     Read,
     /// Their status is written: custom resources with a controller.
     Report,
     /// Their status and finalizers are written: custom resources with a controller.
     Reconcile,
-    /// They are somebody else's and get labels and annotations of ours.
+    /// Objects of others that get labels and annotations of ours.
     Change,
-    /// They are made, changed and pruned.
+    /// Created, updated and pruned.
     Make,
-    /// Both: custom resources that are also made for others.
+    /// Both: custom resources that other controllers create, too.
     MakeAndReconcile,
-    /// They are made and then left alone, since they hold data.
+    /// Created and then left alone, since they hold data.
     MakeOnce,
-    /// They are asked for and withdrawn: somebody else acts on them.
+    /// Created and deleted as requests to another operator.
     Request,
-    /// They are pruned: no plan wants them, but an earlier operator made them for the same owner.
+    /// Pruned only: an earlier operator created them for the same owner.
     Prune,
 }
 
 impl Use {
-    /// The verbs that this takes, in the order of the alphabet. A watch falls back to a list.
+    /// The RBAC verbs that this needs, sorted. A watch falls back to a list.
     pub fn verbs(self) -> &'static [&'static str] {
         match self {
             Self::Read | Self::Report => &["list", "watch"],
             Self::Reconcile | Self::Change => &["list", "patch", "watch"],
-            // An apply is a patch, and a create where there is nothing to patch.
+            // An apply is a patch, and a create if the object is absent.
             Self::Make | Self::MakeAndReconcile => &["create", "delete", "get", "list", "patch", "watch"],
             Self::MakeOnce => &["create", "get", "list", "patch", "watch"],
             Self::Request => &["create", "delete", "list", "patch", "watch"],
@@ -131,26 +132,26 @@ pub struct Kind {
     pub group: &'static str,
     /// Version.
     pub version: &'static str,
-    /// Versions that are read as if they were that one, where a server lacks it; the best first.
+    /// Older versions that decode the same, for servers that do not serve `version`; preferred first.
     pub older: &'static [&'static str],
     /// Kind.
     pub kind: &'static str,
     /// Plural, as in URLs.
     pub plural: &'static str,
-    /// Whether it lives in namespaces.
+    /// Whether it is namespaced.
     pub scope: Scope,
     /// Which objects are watched.
     pub select: Select,
-    /// How much of them is kept.
+    /// How much of them is cached.
     pub keep: Keep,
-    /// In which form.
+    /// How it is held in memory.
     pub form: Form,
-    /// Whether a server may lack it.
+    /// Whether a server may not serve it.
     pub presence: Presence,
     /// What is done with it.
     pub purpose: Use,
-    /// Name of a slice of a kind that has a row of its own; empty for the row of the kind itself. Objects of a slice are
-    /// found by that name only.
+    /// Name of a slice, which is a row for a subset of a kind; empty for the row of the kind itself. Objects of a slice
+    /// are found by that name only.
     pub slice: &'static str,
 }
 
@@ -213,10 +214,11 @@ impl Kind {
     }
 }
 
-/// Secrets that are many, large and never of interest: Helm's releases and tokens of service accounts.
+/// Secrets that are numerous, large and never of interest: Helm releases and ServiceAccount tokens.
 const SECRETS: &str = "type!=helm.sh/release.v1,type!=kubernetes.io/service-account-token";
 
-/// What is read of nodes. There are thousands, and most of what they say is about images and processors.
+/// The fields of nodes that are cached. There are thousands of nodes, and most of their size is images and CPU
+/// features.
 const NODE: &[Part] = {
     use Part::{All, Besides, Of, Starting, Typed};
     &[
@@ -246,27 +248,27 @@ const NODE: &[Part] = {
     ]
 };
 
-/// The slice of pods that are drivers.
+/// The slice of driver pods.
 pub const DRIVERS: &str = "driver-pods";
-/// The slice of pods that check drivers.
+/// The slice of validator pods.
 pub const VALIDATORS: &str = "validator-pods";
 
-/// Pods of NIMs. Those of GPU operands may carry our label too, where a ClusterPolicy gives it to all of them: ten per node,
-/// of which only the slices below are read.
+/// Pods of NIMs. GPU operands may carry our label too, if a ClusterPolicy sets it: ten pods per node, of which only the
+/// slices below are read.
 const NIM_PODS: &str = "app.kubernetes.io/managed-by=k8s-nim-operator";
 const DRIVER_LABELS: &str = "app.kubernetes.io/component in (nvidia-driver,nvidia-vgpu-host-manager)";
 const VALIDATOR_LABELS: &str = "app in (nvidia-operator-validator,nvidia-sandbox-validator)";
 
-/// All pods of a node, for as long as somebody wants to know them: see [`crate::cache::Cache::follow`].
+/// All pods of a node, for a temporary watch: see [`crate::cache::Cache::watch_scoped`].
 pub static NODE_PODS: Kind = built_in("", "v1", "Pod", "pods").keep(Keep::Pod).slice("node-pods");
 
-/// The table. There is one in a program: rows are told apart by where they are.
+/// The table, a singleton: rows are compared by address.
 pub static KINDS: LazyLock<&'static [Kind]> = LazyLock::new(|| {
     let ours = capstan_api::kinds().filter_map(custom);
     ours.chain(OTHERS.iter().copied()).collect::<Vec<_>>().leak()
 });
 
-/// The row of a custom resource of ours, if anything is done with it.
+/// The row of one of our custom resources, if it is watched.
 fn custom(entry: &Entry) -> Option<Kind> {
     let purpose = match entry.handling {
         Handling::Unwatched => return None,
@@ -282,9 +284,9 @@ fn custom(entry: &Entry) -> Option<Kind> {
 
 use Use::{Change, Make, MakeOnce, Prune, Request};
 
-/// The rows of kinds of others.
+/// The rows of all other kinds.
 const OTHERS: &[Kind] = &[
-    // Workloads that we make.
+    // Workloads that we create.
     built_in("apps", "v1", "DaemonSet", "daemonsets").ours().to(Make),
     built_in("apps", "v1", "Deployment", "deployments").ours().to(Make),
     built_in("apps", "v1", "StatefulSet", "statefulsets").ours().to(Prune),
@@ -298,7 +300,7 @@ const OTHERS: &[Kind] = &[
     optional("gateway.networking.k8s.io", "v1", "GRPCRoute", "grpcroutes").ours().to(Make),
     optional("monitoring.coreos.com", "v1", "ServiceMonitor", "servicemonitors").ours().to(Make),
     optional("scheduling.volcano.sh", "v1beta1", "PodGroup", "podgroups").ours().to(Make),
-    // What surrounds them; users bring some of it, without our label.
+    // Their dependencies; users create some of them, without our label.
     built_in("", "v1", "ServiceAccount", "serviceaccounts").to(Make),
     built_in("rbac.authorization.k8s.io", "v1", "Role", "roles").to(Make),
     built_in("rbac.authorization.k8s.io", "v1", "RoleBinding", "rolebindings").to(Make),
@@ -309,7 +311,7 @@ const OTHERS: &[Kind] = &[
     optional("inference.networking.k8s.io", "v1", "InferencePool", "inferencepools").to(Make),
     optional("resource.k8s.io", "v1", "ResourceClaimTemplate", "resourceclaimtemplates").to(Make),
     optional("resource.k8s.io", "v1", "DeviceClass", "deviceclasses").ours().cluster().to(Make),
-    // What is read of claims looks the same in all of them.
+    // The fields that are read are the same in all versions.
     optional("resource.k8s.io", "v1", "ResourceClaim", "resourceclaims").or(&["v1beta2", "v1beta1"]),
     built_in("rbac.authorization.k8s.io", "v1", "ClusterRole", "clusterroles").ours().cluster().to(Make),
     built_in("rbac.authorization.k8s.io", "v1", "ClusterRoleBinding", "clusterrolebindings").ours().cluster().to(Make),
@@ -332,7 +334,7 @@ const OTHERS: &[Kind] = &[
     .ours()
     .cluster()
     .to(Make),
-    // Drivers and what upgrades need to know of them.
+    // Driver upgrades.
     built_in("", "v1", "Pod", "pods").labels(DRIVER_LABELS).keep(Keep::Pod).packed().slice(DRIVERS),
     built_in("", "v1", "Pod", "pods").labels(VALIDATOR_LABELS).keep(Keep::Pod).packed().slice(VALIDATORS),
     built_in("apps", "v1", "ControllerRevision", "controllerrevisions").labels(DRIVER_LABELS),

@@ -1,4 +1,4 @@
-//! Leadership: one process of several may write, the one that holds a Lease.
+//! Leader election: only the process that holds the Lease may write.
 //!
 //! - No clock of another host is trusted. A lease counts as expired when *we* have seen it unchanged for its duration.
 //! - Writes stop before anybody else can start. The gate is open until the renew deadline, counted from *before* the
@@ -23,35 +23,35 @@ use crate::gate::Gate;
 use crate::metrics::Metrics;
 use crate::writer::FIELD_MANAGER;
 
-/// Name of the lease: that of the NIM Operator, so that the two never write at the same time in one namespace.
-pub const NAME: &str = "a0715c6e.nvidia.com";
+/// Name of the Lease: that of the NIM Operator, so that the two never write at the same time in one namespace.
+pub const LEASE_NAME: &str = "a0715c6e.nvidia.com";
 
-/// How a lease is held.
+/// Leader election settings.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Settings {
-    /// Where the lease is.
+    /// Namespace of the Lease.
     pub namespace: String,
-    /// What the lease goes with.
+    /// Owner of the Lease, for garbage collection.
     pub anchor: Option<Anchor>,
     /// Its name.
     pub name: String,
-    /// Who we are: different for every process, also for one that is started again in the same pod.
+    /// Holder identity: unique per process, also after a restart in the same pod.
     pub identity: String,
-    /// How long others wait after the last renewal that they saw.
+    /// Lease duration: how long others wait after the last renewal they observed.
     pub lease: Duration,
-    /// How long we write after the last renewal that succeeded. Shorter than `lease`.
+    /// Renew deadline: how long we write after the last successful renewal. Shorter than `lease`.
     pub renew: Duration,
-    /// How often we renew, and how often others look.
+    /// Retry period: interval of renewals, and of reads by followers.
     pub retry: Duration,
 }
 
 impl Settings {
-    /// The usual lease in `namespace`, held as a new process of that pod.
+    /// The default lease in `namespace`, held by a new process of the pod.
     pub fn new(namespace: &str, pod: &str) -> Self {
         Self {
             namespace: namespace.into(),
             anchor: None,
-            name: NAME.into(),
+            name: LEASE_NAME.into(),
             identity: format!("{pod}_{:016x}", fastrand::u64(..)),
             lease: Duration::from_secs(15),
             renew: Duration::from_secs(10),
@@ -59,8 +59,8 @@ impl Settings {
         }
     }
 
-    /// What is wrong with the durations, if anything is.
-    pub fn fault(&self) -> Option<String> {
+    /// Why the durations are invalid, if they are.
+    pub fn invalid(&self) -> Option<String> {
         let Self { lease, renew, retry, .. } = self;
         if lease.as_secs() < 1 {
             Some(format!("the lease duration is {lease:?}: it must be at least 1s"))
@@ -74,9 +74,9 @@ impl Settings {
     }
 }
 
-/// Holds the lease whenever it can and opens `gate` while it does, until `stop`; then gives the lease back.
+/// Acquires and renews the lease until `stop`, and opens `gate` while it is held; then releases it.
 ///
-/// Stop controllers first: what they write afterwards is refused.
+/// Stop controllers first: later writes are rejected.
 pub async fn run(
     client: Client,
     settings: Settings,
@@ -86,15 +86,15 @@ pub async fn run(
     stop: CancellationToken,
 ) {
     let api = Api::namespaced(client.clone(), &settings.namespace);
-    let mut candidate = Candidate { client, api, settings, gate, clock, metrics, seen: None, leads_until: None };
-    stop.run_until_cancelled(candidate.stand()).await;
+    let mut candidate = Candidate { client, api, settings, gate, clock, metrics, observed: None, leads_until: None };
+    stop.run_until_cancelled(candidate.campaign()).await;
     candidate.resign().await;
 }
 
-/// A lease as we saw it.
+/// A Lease as last observed.
 struct ObservedLease {
     lease: Lease,
-    /// When we first saw this version of it.
+    /// When this version was first observed.
     at: Instant,
 }
 
@@ -105,15 +105,15 @@ struct Candidate {
     gate: Gate,
     clock: Clock,
     metrics: Metrics,
-    seen: Option<ObservedLease>,
+    observed: Option<ObservedLease>,
     leads_until: Option<Instant>,
 }
 
 impl Candidate {
-    async fn stand(&mut self) {
+    async fn campaign(&mut self) {
         let mut failures: u32 = 0;
         loop {
-            match self.turn().await {
+            match self.renew_or_acquire().await {
                 Ok(()) => failures = 0,
                 Err(error) => {
                     failures = failures.saturating_add(1);
@@ -124,20 +124,20 @@ impl Candidate {
                     }
                 }
             }
-            self.pause().await;
+            self.wait().await;
         }
     }
 
-    /// Waits for the next turn. The gate closes by itself; that we no longer lead is noticed here.
-    async fn pause(&mut self) {
+    /// Waits for the retry period. The gate closes at its deadline by itself; here we notice that we lost the lease.
+    async fn wait(&mut self) {
         let retry = self.settings.retry;
-        // Followers spread out, so that not all of them ask at once.
+        // Jitter: followers do not all read at once.
         let spread = if self.leads_until.is_some() { 0.1 } else { 0.5 };
-        let pause = sleep(retry.mul_f64(1.0 + spread * fastrand::f64()));
+        let wait = sleep(retry.mul_f64(1.0 + spread * fastrand::f64()));
         match self.leads_until {
-            None => pause.await,
+            None => wait.await,
             Some(until) => tokio::select! {
-                () = pause => {}
+                () = wait => {}
                 () = sleep_until(until) => {}
             },
         }
@@ -149,34 +149,36 @@ impl Candidate {
         }
     }
 
-    /// Renews the lease, takes it, or looks at it.
-    async fn turn(&mut self) -> Result<(), Error> {
+    /// Renews, acquires or observes the lease.
+    async fn renew_or_acquire(&mut self) -> Result<(), Error> {
         if self.leads_until.is_some()
-            && let Some(seen) = &self.seen
+            && let Some(observed) = &self.observed
         {
-            // Straight away: nobody else may have changed it.
-            let lease = seen.lease.clone();
-            return match self.take(&lease).await {
-                Err(error) if matches!(error.class(), Class::Conflict | Class::NotFound) => self.look_and_take().await,
+            // Patch without a GET: nobody else may have changed it.
+            let lease = observed.lease.clone();
+            return match self.acquire(&lease).await {
+                Err(error) if matches!(error.class(), Class::Conflict | Class::NotFound) => {
+                    self.observe_and_acquire().await
+                }
                 other => other,
             };
         }
-        self.look_and_take().await
+        self.observe_and_acquire().await
     }
 
-    async fn look_and_take(&mut self) -> Result<(), Error> {
+    async fn observe_and_acquire(&mut self) -> Result<(), Error> {
         let name = self.settings.name.clone();
-        let answer = self.within("get", self.api.get_opt(&name)).await;
-        self.metrics.request("get", "Lease", answer.is_ok());
-        let Some(lease) = answer? else { return self.vanished().await };
+        let response = self.with_timeout("get", self.api.get_opt(&name)).await;
+        self.metrics.request("get", "Lease", response.is_ok());
+        let Some(lease) = response? else { return self.recreate().await };
         let version = |lease: &Lease| (lease.metadata.uid.clone(), lease.metadata.resource_version.clone());
-        if self.seen.as_ref().is_none_or(|seen| version(&seen.lease) != version(&lease)) {
-            self.seen = Some(ObservedLease { lease: lease.clone(), at: Instant::now() });
+        if self.observed.as_ref().is_none_or(|observed| version(&observed.lease) != version(&lease)) {
+            self.observed = Some(ObservedLease { lease: lease.clone(), at: Instant::now() });
         }
-        if self.may_take(&lease) {
-            return self.take(&lease).await;
+        if self.may_acquire(&lease) {
+            return self.acquire(&lease).await;
         }
-        // Somebody else holds it, whatever we believed.
+        // Another process holds it, whatever we believed.
         if self.leads_until.take().is_some() {
             self.gate.close();
             self.metrics.leading(false);
@@ -185,31 +187,30 @@ impl Candidate {
         Ok(())
     }
 
-    /// The lease is not there. If somebody held it when we saw it last they may still write: that it was deleted tells
-    /// nothing. Only its holder makes it anew at once.
-    async fn vanished(&mut self) -> Result<(), Error> {
-        if self.seen.as_ref().is_some_and(|seen| !self.may_take(&seen.lease)) {
+    /// The Lease was deleted. Its last holder may still write, so only that holder recreates it at once.
+    async fn recreate(&mut self) -> Result<(), Error> {
+        if self.observed.as_ref().is_some_and(|observed| !self.may_acquire(&observed.lease)) {
             return Ok(());
         }
         self.create().await
     }
 
-    fn may_take(&self, lease: &Lease) -> bool {
+    fn may_acquire(&self, lease: &Lease) -> bool {
         let spec = lease.spec.as_ref();
         let holder = holder(lease);
         if holder.is_empty() || holder == self.settings.identity {
             return true;
         }
-        // What the holder promised counts, not what we would have.
-        let promised =
+        // The duration that the holder wrote counts, not ours.
+        let holder_duration =
             spec.and_then(|spec| spec.lease_duration_seconds).and_then(|seconds| u64::try_from(seconds).ok());
-        let duration = promised.map_or(self.settings.lease, Duration::from_secs);
-        self.seen.as_ref().is_some_and(|seen| seen.at.elapsed() > duration)
+        let duration = holder_duration.map_or(self.settings.lease, Duration::from_secs);
+        self.observed.as_ref().is_some_and(|observed| observed.at.elapsed() > duration)
     }
 
     async fn create(&mut self) -> Result<(), Error> {
         let owner_references = owners(self.settings.anchor.as_ref(), &self.client).await;
-        let begun = Instant::now();
+        let requested_at = Instant::now();
         let Settings { namespace, name, .. } = &self.settings;
         let lease = Lease {
             metadata: ObjectMeta {
@@ -221,28 +222,28 @@ impl Candidate {
             spec: serde_json::from_value::<LeaseSpec>(self.spec(None)).ok(),
         };
         let params = PostParams { field_manager: Some(FIELD_MANAGER.into()), ..PostParams::default() };
-        let answer = self.within("create", self.api.create(&params, &lease)).await;
-        self.metrics.request("create", "Lease", answer.is_ok());
-        self.took(answer?, begun);
+        let response = self.with_timeout("create", self.api.create(&params, &lease)).await;
+        self.metrics.request("create", "Lease", response.is_ok());
+        self.acquired(response?, requested_at);
         Ok(())
     }
 
-    /// Writes our name into `lease`, if it still is what was seen.
-    async fn take(&mut self, lease: &Lease) -> Result<(), Error> {
-        let begun = Instant::now();
+    /// Writes our identity into `lease`, with its resourceVersion as precondition.
+    async fn acquire(&mut self, lease: &Lease) -> Result<(), Error> {
+        let requested_at = Instant::now();
         let version = json!({"uid": lease.metadata.uid, "resourceVersion": lease.metadata.resource_version});
         let patch = Patch::Merge(json!({"metadata": version, "spec": self.spec(Some(lease))}));
         let params = PatchParams { field_manager: Some(FIELD_MANAGER.into()), ..PatchParams::default() };
         let name = self.settings.name.clone();
-        let answer = self.within("patch", self.api.patch(&name, &params, &patch)).await;
-        self.metrics.request("patch", "Lease", answer.is_ok());
-        self.took(answer?, begun);
+        let response = self.with_timeout("patch", self.api.patch(&name, &params, &patch)).await;
+        self.metrics.request("patch", "Lease", response.is_ok());
+        self.acquired(response?, requested_at);
         Ok(())
     }
 
-    fn took(&mut self, lease: Lease, begun: Instant) {
-        let until = begun + self.settings.renew;
-        self.seen = Some(ObservedLease { lease, at: Instant::now() });
+    fn acquired(&mut self, lease: Lease, requested_at: Instant) {
+        let until = requested_at + self.settings.renew;
+        self.observed = Some(ObservedLease { lease, at: Instant::now() });
         if until <= Instant::now() {
             return;
         }
@@ -268,7 +269,7 @@ impl Candidate {
         spec
     }
 
-    /// Gives the lease back, after the last write has ended.
+    /// Releases the lease, after the last write has ended.
     async fn resign(&mut self) {
         self.gate.close();
         self.metrics.leading(false);
@@ -276,11 +277,11 @@ impl Candidate {
             return;
         }
         let _ = timeout(self.settings.lease - self.settings.renew, self.gate.drained()).await;
-        let Some(seen) = &self.seen else { return };
-        let mut released = self.release(&seen.lease).await;
-        // A renewal that we did not wait for may have been carried out.
+        let Some(observed) = &self.observed else { return };
+        let mut released = self.release(&observed.lease).await;
+        // A renewal that we did not wait for may have been applied.
         if released.as_ref().is_err_and(|error| error.class() == Class::Conflict)
-            && let Ok(lease) = self.within("get", self.api.get(&self.settings.name)).await
+            && let Ok(lease) = self.with_timeout("get", self.api.get(&self.settings.name)).await
             && holder(&lease) == self.settings.identity
         {
             released = self.release(&lease).await;
@@ -296,14 +297,18 @@ impl Candidate {
         let spec = json!({"holderIdentity": "", "leaseDurationSeconds": 1});
         let patch = Patch::Merge(json!({"metadata": version, "spec": spec}));
         let params = PatchParams { field_manager: Some(FIELD_MANAGER.into()), ..PatchParams::default() };
-        self.within("patch", self.api.patch(&self.settings.name, &params, &patch)).await.map(drop)
+        self.with_timeout("patch", self.api.patch(&self.settings.name, &params, &patch)).await.map(drop)
     }
 
-    /// A request that hangs must leave time for the next one.
-    async fn within<T>(&self, verb: &'static str, request: impl Future<Output = kube::Result<T>>) -> Result<T, Error> {
+    /// Limits a request, so that one that hangs leaves time for a retry.
+    async fn with_timeout<T>(
+        &self,
+        verb: &'static str,
+        request: impl Future<Output = kube::Result<T>>,
+    ) -> Result<T, Error> {
         let what = || format!("Lease {}/{}", self.settings.namespace, self.settings.name);
         match timeout(self.settings.renew / 2, request).await {
-            Ok(answer) => answer.map_err(|error| Error::request(verb, what(), error)),
+            Ok(response) => response.map_err(|error| Error::request(verb, what(), error)),
             Err(_) => Err(Error::Timeout { verb, what: what() }),
         }
     }
@@ -320,7 +325,7 @@ mod tests {
     #[test]
     fn durations_that_cannot_work_are_named() {
         let usual = Settings::new("ns", "pod");
-        assert_eq!(usual.fault(), None);
+        assert_eq!(usual.invalid(), None);
         let cases = [
             Settings { lease: Duration::ZERO, ..usual.clone() },
             Settings { renew: Duration::from_secs(15), ..usual.clone() },
@@ -328,7 +333,7 @@ mod tests {
             Settings { retry: Duration::ZERO, ..usual },
         ];
         for case in cases {
-            assert!(case.fault().is_some(), "{case:?}");
+            assert!(case.invalid().is_some(), "{case:?}");
         }
     }
 }

@@ -1,21 +1,20 @@
-//! What every controller runs on: the effects around the pure core of `capstan-plan`.
+//! The controller runtime: the effects around the pure core of `capstan-plan`.
 //!
-//! Start with [`Runtime`], which holds all parts, and [`controller`], which shows how they are used.
+//! Start with [`Runtime`], which holds all parts, and [`controller`], the reconcile loop.
 //!
 //! | module | part |
 //! |---|---|
-//! | [`kinds`] | the table of kinds: what is watched, and how much of it is kept |
-//! | [`cache`] | one trimmed watch per kind, snapshots for decisions, changes for controllers |
-//! | [`queue`], [`controller`] | keys to look at, and the loop that looks at them |
+//! | [`kinds`] | the table of kinds: what is watched, and how much of it is cached |
+//! | [`cache`] | one trimmed watch per kind, snapshots for plans, changes for controllers |
+//! | [`queue`], [`controller`] | the work queue and the reconcile loop |
 //! | [`writer`] | server-side apply in waves, pruning, status, finalizers |
-//! | [`gate`], [`leader`] | who may write: only who holds the lease, only until a deadline |
-//! | [`events`] | what users are told |
-//! | [`ask`], [`fetch`] | what plans want to know that the API does not tell |
-//! | [`metrics`], [`serve`] | what operators of the operator see |
-//! | [`webhook`] | admission over TLS with certificates of our own |
+//! | [`gate`], [`leader`] | leader election: only the leader writes, and only until a deadline |
+//! | [`events`] | Kubernetes events |
+//! | [`query`], [`fetch`] | external queries of plans, which the API server cannot answer |
+//! | [`metrics`], [`serve`] | Prometheus metrics, health and readiness |
+//! | [`webhook`] | admission webhooks over TLS with self-managed certificates |
 
 mod anchor;
-pub mod ask;
 pub mod cache;
 pub mod clock;
 pub mod controller;
@@ -29,6 +28,7 @@ pub mod kinds;
 pub mod leader;
 pub mod metrics;
 mod pods;
+pub mod query;
 pub mod queue;
 pub mod read;
 pub mod registry;
@@ -50,16 +50,16 @@ pub use gate::Gate;
 pub use metrics::Metrics;
 pub use writer::Writer;
 
-/// How a runtime is put together.
+/// Settings of a runtime.
 #[derive(Clone)]
 pub struct Settings {
     /// The kinds to watch.
     pub kinds: &'static [kinds::Kind],
-    /// The gate of writes: open for a process that need not lead.
+    /// The write gate: always open without leader election.
     pub gate: Gate,
-    /// The time of day.
+    /// The clock.
     pub clock: Clock,
-    /// What is measured.
+    /// Metrics.
     pub metrics: Metrics,
     /// Name of this process among its replicas.
     pub instance: String,
@@ -77,36 +77,37 @@ impl Default for Settings {
     }
 }
 
-/// All parts, as controllers need them. Clones share one state.
+/// All parts that controllers need. Clones share one state.
 #[derive(Clone)]
 pub struct Runtime {
-    /// Requests that nothing here has a better way for.
+    /// For requests that neither cache nor writer covers.
     pub client: Client,
-    /// What is known of the cluster.
+    /// The cached state of the cluster.
     pub cache: Cache,
-    /// Writes to it.
+    /// Writes to the cluster.
     pub writer: Writer,
-    /// Tells users.
+    /// Records events.
     pub events: Events,
-    /// Who may write.
+    /// The write gate.
     pub gate: Gate,
-    /// The time of day.
+    /// The clock.
     pub clock: Clock,
-    /// What is measured.
+    /// Metrics.
     pub metrics: Metrics,
 }
 
 impl Runtime {
-    /// Starts to follow the cluster until `stop`. Call it inside a tokio runtime, and then put controllers together.
+    /// Starts discovery, watches and the event recorder, until `stop`. Call it inside a tokio runtime, before
+    /// controllers are built.
     pub fn start(client: Client, settings: Settings, stop: &CancellationToken) -> Self {
         let Settings { kinds, gate, clock, metrics, instance } = settings;
         let cache = Cache::new(kinds, metrics.clone());
         let writer = Writer::new(client.clone(), cache.clone(), gate.clone(), metrics.clone());
         let name = ("capstan", instance.as_str());
         let events = Events::start(client.clone(), gate.clone(), metrics.clone(), clock, name, stop.child_token());
-        let poisoned = events.clone();
-        cache.on_poison(move |poison| {
-            poisoned.record(&poison.reference, &poison.uid, &controller::unreadable(&poison.reason));
+        let recorder = events.clone();
+        cache.on_undecodable(move |object| {
+            recorder.record(&object.reference, &object.uid, &controller::unreadable(&object.reason));
         });
         cache.start(client.clone(), stop.child_token());
         Self { client, cache, writer, events, gate, clock, metrics }

@@ -1,4 +1,4 @@
-//! What can be measured: one struct, handed to every part.
+//! Prometheus metrics of the runtime: one struct, shared by all parts.
 
 use std::sync::Arc;
 use std::sync::atomic::AtomicI64;
@@ -42,7 +42,7 @@ type HistogramFamily = Family<Controller, Histogram, fn() -> Histogram>;
 #[derive(Clone, Debug)]
 pub struct Metrics {
     registry: Arc<Registry>,
-    others: Arc<Registry>,
+    product_registry: Arc<Registry>,
     queue_depth: Family<Controller, Gauge>,
     reconcile_seconds: HistogramFamily,
     reconcile_errors: Family<Failure, Counter>,
@@ -80,11 +80,11 @@ impl Metrics {
         registry.register("watch_restarts", "Watches that were started again", watch_restarts.clone());
         registry.register("cache_objects", "Objects that are kept in memory", cache_objects.clone());
         registry.register("events_dropped", "Events that were not recorded", events_dropped.clone());
-        let mut others = Registry::default();
-        more(&mut others);
+        let mut product_registry = Registry::default();
+        more(&mut product_registry);
         Self {
             registry: Arc::new(registry),
-            others: Arc::new(others),
+            product_registry: Arc::new(product_registry),
             queue_depth,
             reconcile_seconds,
             reconcile_errors,
@@ -96,16 +96,16 @@ impl Metrics {
         }
     }
 
-    /// All of them as text, as Prometheus reads it.
+    /// The OpenMetrics text exposition.
     pub fn encode(&self) -> String {
         let mut text = String::new();
         // Writing to a string cannot fail.
         let _ = text::encode_registry(&mut text, &self.registry);
-        let _ = text::encode(&mut text, &self.others);
+        let _ = text::encode(&mut text, &self.product_registry);
         text
     }
 
-    /// How many requests were sent so far, by verb and kind; tests count writes with it.
+    /// Requests sent so far, by verb and kind; tests count writes with it.
     pub fn requests(&self, verb: &'static str, kind: &'static str) -> u64 {
         let of = |outcome| self.requests.get_or_create(&Request { verb, kind, outcome }).get();
         of("ok") + of("error")
@@ -115,8 +115,8 @@ impl Metrics {
         self.queue_depth.get_or_create(&Controller { controller }).set(depth.try_into().unwrap_or(i64::MAX));
     }
 
-    pub(crate) fn reconciled(&self, controller: &'static str, took: Duration, error: Option<Class>) {
-        self.reconcile_seconds.get_or_create(&Controller { controller }).observe(took.as_secs_f64());
+    pub(crate) fn reconciled(&self, controller: &'static str, elapsed: Duration, error: Option<Class>) {
+        self.reconcile_seconds.get_or_create(&Controller { controller }).observe(elapsed.as_secs_f64());
         if let Some(class) = error {
             self.reconcile_errors.get_or_create(&Failure { controller, class: class.label() }).inc();
         }
@@ -135,7 +135,7 @@ impl Metrics {
         self.watch_restarts.get_or_create(&OfKind { kind }).inc();
     }
 
-    /// How often the watch of a kind was started again.
+    /// Restarts of the watch of a kind.
     pub fn watch_restarts(&self, kind: &'static str) -> u64 {
         self.watch_restarts.get_or_create(&OfKind { kind }).get()
     }

@@ -1,21 +1,21 @@
-//! What is kept of pods that are watched by the thousand: where they are, whose they are, how they do, and who would
-//! miss them.
+//! Trimming of pods that are watched by the thousand: node, owner, health, and what decides whether they can be
+//! evicted.
 
 use serde_json::{Value, json};
 
 use crate::trim::Part;
 
-/// Variables that say what a container was made from. Those of users may be secrets.
-const VARIABLES: &[&str] = &["DRIVER_CONFIG_DIGEST"];
+/// Environment variables that identify a container's configuration. Others are dropped: they may be secrets.
+const ENV_VARS: &[&str] = &["DRIVER_CONFIG_DIGEST"];
 
 /// Annotations that decide whether a pod can be evicted.
 const ANNOTATIONS: &[&str] = &["kubernetes.io/config.mirror"];
 
-/// What is kept of the status of a container that is not well.
+/// Fields of the status of an unhealthy container.
 const CONTAINER: &[&str] = &["name", "image", "ready", "restartCount", "state", "lastState"];
 
-/// Where what is kept comes from: the rest need not be read.
-pub(crate) const READ: &[Part] = {
+/// The fields that are decoded at all.
+pub(crate) const POD_FIELDS: &[Part] = {
     use Part::{All, Each, Of};
     const CONTAINER: &[Part] = &[Each("env", &[All("name"), All("value")]), All("resources")];
     const SPEC: &[Part] = &[
@@ -39,7 +39,7 @@ pub(crate) const READ: &[Part] = {
     &[All("apiVersion"), All("kind"), All("metadata"), Of("spec", SPEC), Of("status", STATUS)]
 };
 
-/// Drops what is not kept.
+/// Drops the fields that are not cached.
 pub(crate) fn trim(pod: &mut Value) {
     keep(pod, &["apiVersion", "kind", "metadata", "spec", "status"]);
     within(pod, "metadata", metadata);
@@ -83,7 +83,7 @@ fn container(container: &mut Value) {
     keep(container, &["env", "resources"]);
     within(container, "env", |all| {
         each(all, |one| {
-            if !one["name"].as_str().is_some_and(|name| VARIABLES.contains(&name)) {
+            if !one["name"].as_str().is_some_and(|name| ENV_VARS.contains(&name)) {
                 *one = Value::Null;
             }
         });
@@ -96,7 +96,7 @@ fn container(container: &mut Value) {
     });
 }
 
-/// How a pod does: of one that is well, only that it is.
+/// Health of a pod: of a healthy one only that it is ready.
 fn status(status: &mut Value) {
     const KEPT: &[&str] = &[
         "phase",
@@ -110,10 +110,10 @@ fn status(status: &mut Value) {
     keep(status, KEPT);
     let ready =
         |containers: &Value| containers.as_array().is_some_and(|all| all.iter().all(|one| one["ready"] == true));
-    let well = status["phase"] == "Running" && ready(&status["containerStatuses"]);
-    within(status, "containerStatuses", |all| each(all, |one| keep(one, if well { &["ready"] } else { CONTAINER })));
+    let healthy = status["phase"] == "Running" && ready(&status["containerStatuses"]);
+    within(status, "containerStatuses", |all| each(all, |one| keep(one, if healthy { &["ready"] } else { CONTAINER })));
     within(status, "initContainerStatuses", |all| {
-        each(all, |one| if well { check(one) } else { keep(one, CONTAINER) })
+        each(all, |one| if healthy { finished_check(one) } else { keep(one, CONTAINER) })
     });
     within(status, "conditions", |all| {
         each(all, |one| match (one["type"].as_str(), one["status"].as_str()) {
@@ -125,8 +125,8 @@ fn status(status: &mut Value) {
     });
 }
 
-/// Of a check of a validator that is over: when it ended. The phases of a node are known by that.
-fn check(status: &mut Value) {
+/// Of a finished validation init container: when it ended. The phases of a node are computed from it.
+fn finished_check(status: &mut Value) {
     let end = &status["state"]["terminated"]["finishedAt"];
     let is_check = status["name"].as_str().is_some_and(|name| name.ends_with("-validation"));
     *status = if !is_check || end.is_null() {
@@ -136,7 +136,7 @@ fn check(status: &mut Value) {
     };
 }
 
-/// Keeps some fields of an object. What is none says nothing.
+/// Keeps some fields of an object; null if it is not an object.
 fn keep(value: &mut Value, names: &[&str]) {
     select(value, |name| names.contains(&name));
 }
@@ -148,14 +148,14 @@ fn select(value: &mut Value, kept: impl Fn(&str) -> bool) {
     }
 }
 
-/// Edits a field, if it is there.
+/// Edits a field, if it is present.
 fn within(value: &mut Value, name: &str, edit: impl FnOnce(&mut Value)) {
     if let Some(field) = value.get_mut(name) {
         edit(field);
     }
 }
 
-/// Edits the items of a list. What is none says nothing.
+/// Edits the items of a list; null if it is not a list.
 fn each(list: &mut Value, edit: impl Fn(&mut Value)) {
     match list {
         Value::Array(items) => items.iter_mut().for_each(edit),
@@ -163,7 +163,7 @@ fn each(list: &mut Value, edit: impl Fn(&mut Value)) {
     }
 }
 
-/// Drops what says nothing, and says whether there is anything left.
+/// Drops nulls and empty values. Returns whether anything is left.
 fn drop_empty(value: &mut Value) -> bool {
     match value {
         Value::Null => false,

@@ -1,6 +1,6 @@
 //! The work queue of the operator's controllers.
 //!
-//! A change does not wait for a delay that was set before, and failures are counted by class: see [`Streak`].
+//! Adding a key cancels its pending delay, and failures are counted by class: see [`Streak`].
 
 use capstan_workqueue::Policy;
 

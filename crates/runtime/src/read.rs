@@ -1,4 +1,4 @@
-//! Reads that no watch serves: what pods print.
+//! Reads that no watch covers: pod logs.
 
 use std::future::Future;
 
@@ -11,7 +11,7 @@ use crate::error::Error;
 use crate::writer::READ_TIMEOUT;
 
 impl Runtime {
-    /// What the only container of a pod has printed.
+    /// The log of the only container of a pod.
     pub async fn pod_log(&self, pod: &Ref, part: LogPart) -> Result<String, Error> {
         let query = match part {
             LogPart::Head(bytes) => format!("limitBytes={bytes}"),
@@ -22,21 +22,21 @@ impl Runtime {
         let request = request.body(Vec::new()).map_err(kube::core::request::Error::BuildRequest);
         let request =
             request.map_err(|error| Error::request("read the log of", pod, kube::Error::BuildRequest(error)))?;
-        self.answered("log", pod, self.client.request_text(request)).await
+        self.read("log", pod, self.client.request_text(request)).await
     }
 
-    async fn answered<T>(
+    async fn read<T>(
         &self,
         verb: &'static str,
         what: &Ref,
         request: impl Future<Output = Result<T, kube::Error>>,
     ) -> Result<T, Error> {
-        let answer = timeout(READ_TIMEOUT, request).await;
+        let response = timeout(READ_TIMEOUT, request).await;
         let kind = self.cache.kind(&what.gvk).map_or("", |kind| kind.kind);
-        self.metrics.request(verb, kind, matches!(answer, Ok(Ok(_))));
-        match answer {
+        self.metrics.request(verb, kind, matches!(response, Ok(Ok(_))));
+        match response {
             Err(_) => Err(Error::Timeout { verb, what: what.to_string() }),
-            Ok(answer) => answer.map_err(|error| Error::request(verb, what, error)),
+            Ok(response) => response.map_err(|error| Error::request(verb, what, error)),
         }
     }
 }

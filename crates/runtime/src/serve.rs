@@ -1,6 +1,6 @@
 //! `/healthz`, `/readyz` and `/metrics`.
 //!
-//! Ready means that the caches are complete: a follower is ready too, since it serves webhooks and can take over.
+//! Ready means that the caches have synced: a follower is ready too, since it serves webhooks and can take over.
 
 use http::{Method, StatusCode};
 use tokio::net::TcpListener;
@@ -13,7 +13,7 @@ use capstan_http::{Answer, answer, serve, text};
 
 pub use crate::guard::Guard;
 
-/// Answers `/healthz` and `/readyz` until `stop`. `ready` says what is still missing; see [`caches_are_complete`].
+/// Serves `/healthz` and `/readyz` until `stop`. `ready` returns what is missing; see [`caches_synced`].
 pub async fn health<R>(listener: TcpListener, ready: R, stop: CancellationToken)
 where
     R: Fn() -> Result<(), String> + Send + Sync + 'static,
@@ -30,8 +30,8 @@ where
     .await;
 }
 
-/// What `/readyz` asks at least.
-pub fn caches_are_complete(cache: &Cache) -> Result<(), String> {
+/// The minimal readiness check: all caches have synced.
+pub fn caches_synced(cache: &Cache) -> Result<(), String> {
     if cache.is_synced() {
         return Ok(());
     }
@@ -53,7 +53,7 @@ fn probe(method: &Method, path: &str, ready: &dyn Fn() -> Result<(), String>) ->
     }
 }
 
-/// Answers `/metrics` until `stop`, to those whom `guard` lets in. Over TLS if there is a certificate.
+/// Serves `/metrics` until `stop` to authorized clients, over TLS if there is a certificate.
 pub async fn metrics(
     listener: TcpListener,
     metrics: Metrics,

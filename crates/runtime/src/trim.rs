@@ -1,11 +1,10 @@
-//! Which parts of an object are kept: of objects that are many, what nobody reads is dropped before it is stored, and most
-//! of that is not even read.
+//! Trimming: of numerous objects, unused fields are dropped before they are stored, and most are not even decoded.
 
 use serde::de::{DeserializeSeed, IgnoredAny, MapAccess, SeqAccess, Visitor};
 use serde::{Deserialize, Deserializer};
 use serde_json::{Map, Value};
 
-/// A field that is kept, and how much of it.
+/// A field to keep, and how much of it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Part {
     /// All of it.
@@ -59,33 +58,33 @@ pub(crate) fn only(fields: &mut Map<String, Value>, parts: &[Part]) {
     });
 }
 
-/// Reads an object, of which only `parts` if they are given, and never its managed fields. What is left out costs little
-/// more than to find its end. That is also all that is done with what follows metadata that are not `news`, as servers
-/// write metadata first.
+/// Decodes an object: only `parts` if given, and never `managedFields`. Skipped fields cost little more than finding
+/// their end. If `read_on` returns false for the metadata, the fields after it are skipped too; servers write metadata
+/// first.
 pub(crate) fn read(
     text: &str,
     parts: Option<&'static [Part]>,
-    news: &dyn Fn(&Value) -> bool,
+    read_on: &dyn Fn(&Value) -> bool,
 ) -> serde_json::Result<Value> {
     let mut reader = serde_json::Deserializer::from_str(text);
-    let object = TrimmingVisitor { parts, depth: 0, news }.deserialize(&mut reader)?;
+    let object = TrimmingVisitor { parts, depth: 0, read_on }.deserialize(&mut reader)?;
     reader.end()?;
     Ok(object)
 }
 
-/// Reads a value without what is not wanted of it.
+/// Decodes a value without the unwanted fields.
 #[derive(Clone, Copy)]
 struct TrimmingVisitor<'a> {
     parts: Option<&'static [Part]>,
     /// 0 for the object, 1 for its metadata, more for everything else.
     depth: usize,
-    /// Whether to go on, from the metadata.
-    news: &'a dyn Fn(&Value) -> bool,
+    /// Whether to decode the rest, given the metadata.
+    read_on: &'a dyn Fn(&Value) -> bool,
 }
 
 impl TrimmingVisitor<'_> {
-    /// How a field is read; nothing if it is not.
-    fn below(self, name: &str) -> Option<Self> {
+    /// How a field is decoded; `None` if it is skipped.
+    fn field(self, name: &str) -> Option<Self> {
         let depth = if self.depth == 0 && name == "metadata" { 1 } else { 2 };
         if self.depth == 1 && name == "managedFields" {
             return None;
@@ -120,12 +119,12 @@ impl<'de> Visitor<'de> for TrimmingVisitor<'_> {
 
     fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<Value, A::Error> {
         let mut fields = Map::new();
-        let mut goes_on = true;
+        let mut reading = true;
         while let Some(wanted) = map.next_key_seed(Name(self))? {
-            match wanted.filter(|_| goes_on) {
-                Some((name, sieve)) => {
-                    let value = map.next_value_seed(sieve)?;
-                    goes_on = sieve.depth != 1 || (self.news)(&value);
+            match wanted.filter(|_| reading) {
+                Some((name, visitor)) => {
+                    let value = map.next_value_seed(visitor)?;
+                    reading = visitor.depth != 1 || (self.read_on)(&value);
                     fields.insert(name, value);
                 }
                 None => drop(map.next_value::<IgnoredAny>()?),
@@ -167,7 +166,7 @@ impl<'de> Visitor<'de> for TrimmingVisitor<'_> {
     }
 }
 
-/// Reads the name of a field, which is kept only if the field is read.
+/// Decodes a field name, which is allocated only if the field is decoded.
 struct Name<'a>(TrimmingVisitor<'a>);
 
 impl<'de, 'a> DeserializeSeed<'de> for Name<'a> {
@@ -186,7 +185,7 @@ impl<'a> Visitor<'_> for Name<'a> {
     }
 
     fn visit_str<E>(self, name: &str) -> Result<Self::Value, E> {
-        Ok(self.0.below(name).map(|sieve| (name.to_owned(), sieve)))
+        Ok(self.0.field(name).map(|visitor| (name.to_owned(), visitor)))
     }
 }
 

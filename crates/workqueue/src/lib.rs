@@ -1,8 +1,8 @@
-//! Work queues of controllers: keys to reconcile, each at most once at a time.
+//! Work queues of controllers: keys to reconcile, each processed at most once at a time.
 //!
-//! A key that is added while it waits is there once; one that is added while it is worked on comes back afterwards.
-//! Nothing polls: a worker waits for a notification or for the earliest delay. The size is bounded by the number of keys.
-//! What differs between the operator's queues and those of the embedded cluster is a [`Policy`].
+//! A key that is added while it is queued stays queued once; one that is added while it is processed is requeued
+//! afterwards. Nothing polls: a worker waits for a notification or for the earliest delay. The size is bounded by the
+//! number of keys. What differs between the operator's queues and those of the embedded cluster is a [`Policy`].
 
 #![cfg_attr(test, allow(clippy::unwrap_used, reason = "a failed unwrap is a failed test"))]
 
@@ -17,13 +17,13 @@ use tokio::time::{Instant, sleep_until};
 
 /// What differs between queues.
 pub trait Policy {
-    /// What is remembered of the failures of a key.
+    /// The failure record of a key.
     type Failures: Default;
-    /// Whether a key that is added now no longer waits for a delay that was set before.
+    /// Whether adding a key cancels its pending delay.
     const ADD_CANCELS_DELAY: bool;
 }
 
-/// The policy of Kubernetes' own controllers (client-go): failures are counted, and delays stay when a key is added.
+/// The policy of client-go: failures are counted, and adding a key does not cancel its delay.
 #[derive(Clone, Copy, Debug)]
 pub struct ClientGo;
 
@@ -44,10 +44,10 @@ struct Shared<K, F> {
 
 struct State<K, F> {
     ready: VecDeque<K>,
-    /// What is in `ready`, or must come back after work.
-    wanted: HashSet<K>,
-    working: HashSet<K>,
-    later: BTreeSet<(Instant, K)>,
+    /// Keys in `ready`, and keys to requeue after processing (client-go's dirty set).
+    dirty: HashSet<K>,
+    processing: HashSet<K>,
+    delayed: BTreeSet<(Instant, K)>,
     due: HashMap<K, Instant>,
     failures: HashMap<K, F>,
 }
@@ -68,9 +68,9 @@ impl<K, P: Policy> Default for Queue<K, P> {
     fn default() -> Self {
         let state = State {
             ready: VecDeque::new(),
-            wanted: HashSet::new(),
-            working: HashSet::new(),
-            later: BTreeSet::new(),
+            dirty: HashSet::new(),
+            processing: HashSet::new(),
+            delayed: BTreeSet::new(),
             due: HashMap::new(),
             failures: HashMap::new(),
         };
@@ -79,7 +79,7 @@ impl<K, P: Policy> Default for Queue<K, P> {
 }
 
 impl<K: Clone + Eq + Hash + Ord, P: Policy> Queue<K, P> {
-    /// Adds a key, to be reconciled as soon as a worker is free. Its failures are not forgotten.
+    /// Adds a key, to be processed as soon as a worker is free. Its failures are kept.
     pub fn add(&self, key: K) {
         let mut state = self.state();
         if P::ADD_CANCELS_DELAY {
@@ -97,7 +97,7 @@ impl<K: Clone + Eq + Hash + Ord, P: Policy> Queue<K, P> {
             return self.add(key);
         }
         let mut state = self.state();
-        if P::ADD_CANCELS_DELAY && state.wanted.contains(&key) {
+        if P::ADD_CANCELS_DELAY && state.dirty.contains(&key) {
             return;
         }
         if state.add_at(key, Instant::now() + delay) {
@@ -106,23 +106,23 @@ impl<K: Clone + Eq + Hash + Ord, P: Policy> Queue<K, P> {
         }
     }
 
-    /// Waits for a key. Nobody else gets it until [`Queue::done`] is called with it.
+    /// Waits for a key. No other worker gets it until [`Queue::done`] is called with it.
     ///
-    /// It does not let others run while there are keys. Work without a socket seldom waits for anything, so a worker
-    /// whose queue never runs dry must give way by itself.
+    /// It does not yield while there are keys. Work without a socket seldom awaits anything, so a worker whose queue
+    /// never runs dry must yield by itself.
     pub async fn next(&self) -> K {
         loop {
             let due = {
                 let mut state = self.state();
                 state.promote(Instant::now());
                 if let Some(key) = state.take() {
-                    // Another worker may wait for the notification that this one used up, or for no delay at all.
-                    if !state.ready.is_empty() || !state.later.is_empty() {
+                    // Another worker may wait for the notification that this one consumed, or for no delay at all.
+                    if !state.ready.is_empty() || !state.delayed.is_empty() {
                         self.shared.added.notify_one();
                     }
                     return key;
                 }
-                state.later.first().map(|(due, _)| *due)
+                state.delayed.first().map(|(due, _)| *due)
             };
             match due {
                 None => self.shared.added.notified().await,
@@ -134,18 +134,18 @@ impl<K: Clone + Eq + Hash + Ord, P: Policy> Queue<K, P> {
         }
     }
 
-    /// Says that work on a key is over.
+    /// Marks a key as processed.
     pub fn done(&self, key: &K) {
         let mut state = self.state();
-        state.working.remove(key);
-        if state.wanted.contains(key) {
+        state.processing.remove(key);
+        if state.dirty.contains(key) {
             state.ready.push_back(key.clone());
             drop(state);
             self.shared.added.notify_one();
         }
     }
 
-    /// Updates what is remembered of the failures of a key.
+    /// Updates the failure record of a key.
     pub fn record_failure<R>(&self, key: &K, record: impl FnOnce(&mut P::Failures) -> R) -> R {
         record(self.state().failures.entry(key.clone()).or_default())
     }
@@ -155,21 +155,21 @@ impl<K: Clone + Eq + Hash + Ord, P: Policy> Queue<K, P> {
         self.state().failures.remove(key);
     }
 
-    /// How many keys wait to be reconciled now, without those that wait for a delay.
+    /// Number of queued keys, without delayed ones.
     pub fn depth(&self) -> usize {
-        self.state().wanted.len()
+        self.state().dirty.len()
     }
 
-    /// Whether there is nothing to do now: no key waits and none is worked on.
+    /// Whether no key is queued or processed.
     pub fn is_idle(&self) -> bool {
         let state = self.state();
-        state.wanted.is_empty() && state.working.is_empty()
+        state.dirty.is_empty() && state.processing.is_empty()
     }
 
-    /// How many keys there are in any state: waiting, worked on, delayed, or remembered because they failed.
+    /// Number of keys in any state: queued, processing, delayed, or with failures.
     pub fn held(&self) -> usize {
         let state = self.state();
-        let keys = [&state.wanted, &state.working].into_iter().flatten().chain(state.due.keys());
+        let keys = [&state.dirty, &state.processing].into_iter().flatten().chain(state.due.keys());
         keys.chain(state.failures.keys()).collect::<HashSet<_>>().len()
     }
 
@@ -178,31 +178,31 @@ impl<K: Clone + Eq + Hash + Ord, P: Policy> Queue<K, P> {
     }
 }
 
-/// First delay after a failure; it doubles with every further one.
-const FIRST_RETRY: Duration = Duration::from_millis(5);
-/// Longest delay after failures.
-const LAST_RETRY: Duration = Duration::from_secs(300);
+/// Initial backoff; it doubles with every failure.
+const FIRST_BACKOFF: Duration = Duration::from_millis(5);
+/// Maximum backoff.
+const MAX_BACKOFF: Duration = Duration::from_secs(300);
 
 impl<K: Clone + Eq + Hash + Ord> Queue<K> {
-    /// Adds a key that failed, after a delay that doubles with every failure.
+    /// Requeues a failed key with exponential backoff (client-go's AddRateLimited).
     pub fn retry(&self, key: K) {
         let failures = self.record_failure(&key, |failures| {
             *failures += 1;
             *failures
         });
-        self.add_after(key, FIRST_RETRY.saturating_mul(1 << (failures - 1).min(20)).min(LAST_RETRY));
+        self.add_after(key, FIRST_BACKOFF.saturating_mul(1 << (failures - 1).min(20)).min(MAX_BACKOFF));
     }
 
-    /// How often a key failed since it was last forgotten.
+    /// Failures of a key since [`Queue::forget`].
     pub fn failures(&self, key: &K) -> u32 {
         self.state().failures.get(key).copied().unwrap_or(0)
     }
 }
 
 impl<K: Clone + Eq + Hash + Ord, F> State<K, F> {
-    /// Whether a worker must be woken.
+    /// Returns whether a worker must be notified.
     fn add(&mut self, key: K) -> bool {
-        if !self.wanted.insert(key.clone()) || self.working.contains(&key) {
+        if !self.dirty.insert(key.clone()) || self.processing.contains(&key) {
             return false;
         }
         self.ready.push_back(key);
@@ -211,25 +211,25 @@ impl<K: Clone + Eq + Hash + Ord, F> State<K, F> {
 
     fn cancel_delay(&mut self, key: &K) {
         if let Some(due) = self.due.remove(key) {
-            self.later.remove(&(due, key.clone()));
+            self.delayed.remove(&(due, key.clone()));
         }
     }
 
-    /// Whether a worker must be woken, to wait for this delay instead of another.
+    /// Returns whether a worker must be notified, to wait for this delay instead of a later one.
     fn add_at(&mut self, key: K, at: Instant) -> bool {
         if self.due.get(&key).is_some_and(|known| *known <= at) {
             return false;
         }
         self.cancel_delay(&key);
         self.due.insert(key.clone(), at);
-        self.later.insert((at, key));
+        self.delayed.insert((at, key));
         true
     }
 
-    /// Makes ready what is due.
+    /// Moves due keys to `ready`.
     fn promote(&mut self, now: Instant) {
-        while self.later.first().is_some_and(|(due, _)| *due <= now) {
-            let Some((_, key)) = self.later.pop_first() else { return };
+        while self.delayed.first().is_some_and(|(due, _)| *due <= now) {
+            let Some((_, key)) = self.delayed.pop_first() else { return };
             self.due.remove(&key);
             self.add(key);
         }
@@ -237,8 +237,8 @@ impl<K: Clone + Eq + Hash + Ord, F> State<K, F> {
 
     fn take(&mut self) -> Option<K> {
         let key = self.ready.pop_front()?;
-        self.wanted.remove(&key);
-        self.working.insert(key.clone());
+        self.dirty.remove(&key);
+        self.processing.insert(key.clone());
         Some(key)
     }
 }

@@ -69,7 +69,8 @@ fn lease<'a>(snapshot: &'a Snapshot, deployment: Option<&Value>) -> Option<&'a V
     let namespace = deployment.map(|one| &one["metadata"]["namespace"]);
     let mut all = snapshot.of("coordination.k8s.io", "Lease").iter();
     all.find(|one| {
-        one["metadata"]["name"] == leader::NAME && namespace.is_none_or(|here| one["metadata"]["namespace"] == *here)
+        one["metadata"]["name"] == leader::LEASE_NAME
+            && namespace.is_none_or(|here| one["metadata"]["namespace"] == *here)
     })
 }
 

@@ -1,4 +1,4 @@
-//! The causes of many pods, told together: each once, with some of its nodes, and no consequence beside its cause.
+//! Groups the failure causes of many pods: each cause once, with example nodes, and without its consequences.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
@@ -9,37 +9,37 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
 
 use super::{Cause, Class, Part, State, UnhealthyPod, words};
 
-/// A driver may take this long to be built.
-pub const BUILD: Duration = Duration::from_secs(20 * 60);
-/// A validation that takes longer than this is told of: images have to be pulled, and whoever it waits for has to start.
-pub const STUCK: Duration = Duration::from_secs(5 * 60);
-/// How many nodes are named.
+/// Timeout of a driver build.
+pub const BUILD_TIMEOUT: Duration = Duration::from_secs(20 * 60);
+/// Timeout of a validation, including image pulls and the components it waits for.
+pub const VALIDATION_TIMEOUT: Duration = Duration::from_secs(5 * 60);
+/// Number of example nodes.
 const EXAMPLES: usize = 3;
-/// How many causes are named in one condition.
+/// Maximum number of causes in one condition.
 const CAUSES: usize = 5;
-/// More nodes than this are counted in steps, so that what is said does not change with each node.
+/// Above this, node counts are rounded, so that messages do not change with each node.
 const MANY: usize = 20;
 
-/// A cause, and the nodes that it shows at.
+/// A cause with its affected nodes.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Diagnosis {
-    /// UID of the DaemonSet whose pods show it.
+    /// UID of the DaemonSet whose pods have it.
     pub owner: String,
     /// Its class.
     pub class: Class,
-    /// In words, with the nodes.
+    /// The message, with the nodes.
     pub title: String,
 }
 
-/// All of them.
+/// All diagnoses.
 #[derive(Clone, Debug, Default)]
 pub struct Diagnoses {
     list: Vec<Diagnosis>,
-    /// When a wait becomes a diagnosis, if nothing happens until then.
+    /// When a wait exceeds its timeout, if nothing changes until then.
     pub again: Option<Duration>,
 }
 
-/// Tells the causes of pods that are not well. `kernel` tells that of a node, `offers` whether pods there can ask for GPUs.
+/// Diagnoses unhealthy pods. `kernel` returns the kernel of a node, `offers` whether its kubelet advertises GPUs.
 pub fn diagnose<'a>(
     seen: impl IntoIterator<Item = &'a UnhealthyPod>,
     now: Timestamp,
@@ -55,7 +55,7 @@ pub fn diagnose<'a>(
         let driver = drivers.get(one.node.as_str()).filter(|_| one.part == Part::Validator);
         let plugged = |container: &str| container == "plugin-validation" && !offers(&one.node);
         let cause = match &one.state {
-            // Without a driver nothing that comes after it can be well.
+            // Without a driver all later components fail.
             _ if matches!(driver, Some(State::Failing(_))) => continue,
             State::Failing(cause) if cause.class == Class::Crashes && plugged(&cause.subject) => {
                 Cause::of(Class::PluginNotRunning, "")
@@ -65,8 +65,8 @@ pub fn diagnose<'a>(
             State::Waiting { container, since } => {
                 let building = driver.filter(|_| words::place(container) <= words::place("driver-validation"));
                 let left = match building {
-                    Some(State::Starting { since }) => left(*since, BUILD, now),
-                    _ => left(*since, STUCK, now),
+                    Some(State::Starting { since }) => left(*since, BUILD_TIMEOUT, now),
+                    _ => left(*since, VALIDATION_TIMEOUT, now),
                 };
                 if let Some(left) = left {
                     again = Some(again.map_or(left, |again| again.min(left)));
@@ -87,7 +87,7 @@ pub fn diagnose<'a>(
     Diagnoses { list: found.into_iter().map(tell).collect(), again }
 }
 
-/// Whether pods can ask the kubelet of a cached node for GPUs, or for parts of them.
+/// Whether the kubelet of a cached node advertises GPUs or MIG devices.
 pub fn offers<T: Tree>(node: &T) -> bool {
     let mut offered = false;
     let see = |name: &str, count: &str| offered |= name.starts_with("nvidia.com/") && count != "0";
@@ -95,13 +95,13 @@ pub fn offers<T: Tree>(node: &T) -> bool {
     offered
 }
 
-/// How much of a time is left; none if it is over, or nobody knows when it began.
+/// The remaining time; `None` if it is over, or its start is unknown.
 fn left(since: Option<Timestamp>, time: Duration, now: Timestamp) -> Option<Duration> {
     let waited = Duration::try_from(now.duration_since(since?)).unwrap_or_default();
     time.checked_sub(waited).filter(|left| !left.is_zero())
 }
 
-/// A cause with the nodes that it shows at, of which some are named.
+/// The message of a cause, with example nodes.
 pub fn title(what: &str, nodes: &[&str]) -> String {
     if let [node] = nodes {
         return format!("node {node}: {what}");
@@ -121,23 +121,23 @@ fn count(number: usize) -> String {
 }
 
 impl Diagnoses {
-    /// Those that pods of one of these DaemonSets show, by their UIDs.
+    /// The diagnoses of the pods of these DaemonSets (by uid).
     fn of<'a>(&'a self, owners: &'a [&str]) -> impl Iterator<Item = &'a Diagnosis> {
         self.list.iter().filter(|diagnosis| owners.contains(&diagnosis.owner.as_str()))
     }
 
-    /// `said`, and what is wrong with the pods of these DaemonSets.
-    pub fn add_to(&self, said: String, owners: &[&str]) -> String {
+    /// Appends the diagnoses of the pods of these DaemonSets to `message`.
+    pub fn add_to(&self, message: String, owners: &[&str]) -> String {
         let titles: Vec<&str> = self.of(owners).map(|diagnosis| diagnosis.title.as_str()).collect();
         let more = titles.len().saturating_sub(CAUSES);
         let more = (more > 0).then(|| format!("and {more} more causes"));
-        let parts = [said.as_str()].into_iter().chain(titles.into_iter().take(CAUSES)).chain(more.as_deref());
+        let parts = [message.as_str()].into_iter().chain(titles.into_iter().take(CAUSES)).chain(more.as_deref());
         parts.collect::<Vec<_>>().join("; ")
     }
 }
 
-/// Events about what conditions tell now and did not tell before.
-pub fn notes(
+/// Events for causes that the conditions did not contain before.
+pub fn new_events(
     diagnoses: &Diagnoses,
     live: &LiveObjects,
     before: Option<&Vec<Condition>>,
@@ -145,7 +145,7 @@ pub fn notes(
 ) -> Vec<Note> {
     let owners: Vec<&str> = live.iter().filter_map(|(_, object)| object["metadata"]["uid"].as_str()).collect();
     let tells = |list: &[Condition], title: &str| list.iter().any(|one| one.message.contains(title));
-    let news = diagnoses.of(&owners).filter(|diagnosis| {
+    let new_diagnoses = diagnoses.of(&owners).filter(|diagnosis| {
         tells(now, &diagnosis.title) && !before.is_some_and(|before| tells(before, &diagnosis.title))
     });
     let note = |diagnosis: &Diagnosis| Note {
@@ -153,7 +153,7 @@ pub fn notes(
         reason: diagnosis.class.reason(),
         message: diagnosis.title.clone(),
     };
-    news.map(note).collect()
+    new_diagnoses.map(note).collect()
 }
 
 #[cfg(test)]

@@ -1,14 +1,13 @@
-//! Why a pod does not do its work, in words.
+//! Failure causes of pods.
 //!
-//! One place for them: conditions and events of the operator and the findings of `capstan doctor` are made of what stands
-//! here, so that a cause is called the same wherever it is read. [`pods`] names a cause from what the status of a pod says;
-//! [`diagnosis`] groups the causes of many pods.
+//! The single source of cause messages: conditions and events of the operator and findings of `capstan doctor` use the
+//! same wording. [`pods`] derives a cause from a pod status; [`diagnosis`] groups the causes of many pods.
 
 pub mod diagnosis;
 pub mod pods;
 pub mod words;
 
-pub use diagnosis::{BUILD, Diagnoses, Diagnosis, STUCK, diagnose, notes, offers, title};
+pub use diagnosis::{BUILD_TIMEOUT, Diagnoses, Diagnosis, VALIDATION_TIMEOUT, diagnose, new_events, offers, title};
 pub use pods::{Part, State, UnhealthyPod};
 
 /// A class of causes.
@@ -18,38 +17,38 @@ pub enum Class {
     SecureBoot,
     /// nouveau holds the GPUs.
     Nouveau,
-    /// Kernel headers cannot be had.
+    /// Kernel headers are not available.
     Headers,
     /// An old driver is in use.
     InUse,
     /// The driver does not support the kernel.
     Kernel,
-    /// Nobody compiled a driver for the kernel.
+    /// There is no precompiled driver for the kernel.
     NoPrecompiled,
-    /// The driver fails, and nobody knows why.
+    /// The driver container crashes, cause unknown.
     DriverCrashes,
-    /// The driver is installed and not loaded.
+    /// The driver is installed but not loaded.
     NotLoaded,
     /// Fabric manager does not run.
     FabricManager,
-    /// The container runtime does not know the class of the pod.
+    /// The container runtime lacks the handler of the RuntimeClass.
     RuntimeHandler,
-    /// An image is not there.
+    /// An image cannot be pulled.
     ImagePull,
-    /// A registry refuses an image.
+    /// A registry denies access to an image.
     RegistrySecret,
-    /// A validation does not end.
+    /// A validation times out.
     Barrier,
     /// The device plugin does not run.
     PluginNotRunning,
-    /// Something else fails, and nobody knows why.
+    /// Another container crashes, cause unknown.
     Crashes,
-    /// Something was killed for its memory.
+    /// A container was OOM-killed.
     OutOfMemory,
 }
 
 impl Class {
-    /// The rule of the doctor that finds it.
+    /// The `doctor` rule that reports it.
     pub fn rule(self) -> &'static str {
         match self {
             Self::SecureBoot => "driver-secure-boot",
@@ -69,7 +68,7 @@ impl Class {
         }
     }
 
-    /// Reason of events about it.
+    /// Its event reason.
     pub fn reason(self) -> &'static str {
         match self {
             Self::SecureBoot => "DriverSecureBoot",
@@ -90,29 +89,29 @@ impl Class {
     }
 }
 
-/// A cause at one pod.
+/// The cause of one pod's failure.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Cause {
-    /// Which.
+    /// Its class.
     pub class: Class,
-    /// What it is about: a container, an image or a handler, as its class has it.
+    /// Its subject: a container, an image or a runtime handler, depending on the class.
     pub subject: String,
-    /// How a container ended, where that is all that is known.
+    /// Exit code, where nothing else is known.
     pub code: u64,
 }
 
 impl Cause {
-    /// One that is about something.
+    /// A cause with a subject.
     pub fn of(class: Class, subject: &str) -> Self {
         Self { class, subject: subject.into(), code: 0 }
     }
 
-    /// A container that failed with that code.
+    /// A crash with an exit code.
     pub fn crash(class: Class, container: &str, code: u64) -> Self {
         Self { code, ..Self::of(class, container) }
     }
 
-    /// What is wrong, on a node with that kernel. The same at every node with the same cause.
+    /// The message, for a node with that kernel. Equal for all nodes with the same cause.
     pub fn what(&self, kernel: &str) -> String {
         let subject = &self.subject;
         match self.class {

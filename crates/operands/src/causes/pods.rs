@@ -1,4 +1,4 @@
-//! What the status of one pod says about why it does not work: nothing is asked, nothing else is known.
+//! Derives the failure cause of a pod from its status only.
 
 use capstan_plan::Tree;
 use jiff::Timestamp;
@@ -8,49 +8,49 @@ use super::{Cause, Class, words};
 /// Label of driver pods whose driver was compiled for one kernel: `true`.
 const PRECOMPILED: &str = "nvidia.com/precompiled";
 
-/// What a pod does for its node.
+/// The component of a pod.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Part {
-    /// It brings the driver.
+    /// The driver.
     Driver,
-    /// It checks whether GPUs can be used.
+    /// The validator.
     Validator,
 }
 
-/// A pod of a node that is not well.
+/// An unhealthy pod.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct UnhealthyPod {
     /// The node.
     pub node: String,
-    /// UID of the DaemonSet that it belongs to.
+    /// UID of its DaemonSet.
     pub owner: String,
-    /// What it should do.
+    /// Its component.
     pub part: Part,
-    /// What it does instead.
+    /// Its state.
     pub state: State,
 }
 
-/// What a pod does that is not well.
+/// The state of an unhealthy pod.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum State {
     /// It fails.
     Failing(Cause),
-    /// It waits in an init container.
+    /// An init container is still running.
     Waiting {
-        /// Which.
+        /// The init container.
         container: String,
         /// Since when.
         since: Option<Timestamp>,
     },
-    /// It has yet to become ready.
+    /// It is not ready yet.
     Starting {
-        /// Since when it is there.
+        /// Its creation time.
         since: Option<Timestamp>,
     },
 }
 
 impl UnhealthyPod {
-    /// What a cached pod says; `None` if it is well, on no node or about to go.
+    /// The state of a cached pod; `None` if it is healthy, unscheduled or terminating.
     pub fn of<T: Tree>(pod: &T, part: Part) -> Option<Self> {
         let (meta, status) = (pod.at("metadata"), pod.at("status"));
         let node = pod.at("spec").at("nodeName").text().filter(|node| !node.is_empty())?;
@@ -84,7 +84,7 @@ fn containers<T: Tree>(pod: &T) -> impl Iterator<Item = &T> {
     status.at("initContainerStatuses").items().iter().chain(status.at("containerStatuses").items())
 }
 
-/// How a container last ended, if that was badly and it is not well since: its code and itself.
+/// The last failure of a container that has not recovered: exit code and terminated state.
 fn failure<T: Tree>(container: &T) -> Option<(u64, &T)> {
     let ends = ["state", "lastState"].map(|state| container.at(state).at("terminated"));
     let (code, end) = ends.into_iter().find_map(|end| Some((end.at("exitCode").count()?, end)))?;
@@ -95,7 +95,7 @@ fn name<T: Tree>(container: &T) -> &str {
     container.at("name").text().unwrap_or_default()
 }
 
-/// What is wrong with a pod's images, or with the runtime that should start it.
+/// Image pull or runtime handler errors of a pod.
 pub fn unstarted<T: Tree>(pod: &T) -> Option<Cause> {
     let text = |one: &T, field: &str| one.at("state").at("waiting").at(field).text().unwrap_or_default().to_owned();
     containers(pod).find_map(|one| {
@@ -108,7 +108,7 @@ pub fn unstarted<T: Tree>(pod: &T) -> Option<Cause> {
     })
 }
 
-/// Why a pod of a node fails, if it does.
+/// The failure cause of a pod, if it fails.
 fn cause<T: Tree>(pod: &T, part: Part) -> Option<Cause> {
     if let Some(cause) = unstarted(pod) {
         let compiled = part == Part::Driver && pod.at("metadata").at("labels").at(PRECOMPILED).says("true");
@@ -116,14 +116,14 @@ fn cause<T: Tree>(pod: &T, part: Part) -> Option<Cause> {
         return Some(if absent { Cause::of(Class::NoPrecompiled, "") } else { cause });
     }
     let failing = || containers(pod).filter_map(|one| Some((one, failure(one)?)));
-    let said = |patterns: &[&str]| {
+    let matches_any = |patterns: &[&str]| {
         let mut messages = failing().filter_map(|(_, (_, end))| end.at("message").text());
         messages.any(|message| words::says(message, patterns))
     };
     let known = match part {
-        Part::Driver => words::DRIVER.iter().find(|(_, patterns)| said(patterns)).map(|(class, _)| *class),
-        Part::Validator if said(words::NOT_LOADED) => Some(Class::NotLoaded),
-        Part::Validator if said(words::FABRIC) => Some(Class::FabricManager),
+        Part::Driver => words::DRIVER.iter().find(|(_, patterns)| matches_any(patterns)).map(|(class, _)| *class),
+        Part::Validator if matches_any(words::NOT_LOADED) => Some(Class::NotLoaded),
+        Part::Validator if matches_any(words::FABRIC) => Some(Class::FabricManager),
         Part::Validator => None,
     };
     let (container, (code, end)) = failing().next()?;
@@ -136,7 +136,7 @@ fn cause<T: Tree>(pod: &T, part: Part) -> Option<Cause> {
     Some(Cause::crash(class, name(container), if part == Part::Driver { 0 } else { code }))
 }
 
-/// The init container that a pod waits in.
+/// The init container that is running.
 fn waiting<T: Tree>(pod: &T) -> Option<State> {
     let init = pod.at("status").at("initContainerStatuses").items();
     init.iter().find_map(|one| {
@@ -178,19 +178,19 @@ mod tests {
 
     #[test]
     fn the_last_words_of_a_driver_name_the_cause() {
-        for (said, what) in [
+        for (line, what) in [
             ("Could not resolve Linux kernel version", "the headers of kernel 6.8.0 cannot be had"),
             ("modprobe: Required key not available\nUnable to build the NVIDIA kernel module", "Secure Boot rejects"),
             ("nobody knows this", "the driver fails in container c"),
         ] {
-            let told = told(&ended(&format!("starting\n{said}\n")), Part::Driver);
-            assert!(told.starts_with(what), "{said}: {told}");
+            let told = told(&ended(&format!("starting\n{line}\n")), Part::Driver);
+            assert!(told.starts_with(what), "{line}: {told}");
         }
     }
 
     #[test]
     fn a_check_that_fails_names_the_cause_or_itself() {
-        for (said, what) in [
+        for (line, what) in [
             (
                 "NVIDIA-SMI has failed because it couldn't communicate with the NVIDIA driver.",
                 "the driver is installed",
@@ -198,8 +198,8 @@ mod tests {
             ("error code system not yet initialized", "fabric manager does not run"),
             ("nobody knows this", "container c fails with exit code 1"),
         ] {
-            let told = told(&ended(said), Part::Validator);
-            assert!(told.starts_with(what), "{said}: {told}");
+            let told = told(&ended(line), Part::Validator);
+            assert!(told.starts_with(what), "{line}: {told}");
         }
     }
 

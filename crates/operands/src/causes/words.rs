@@ -1,9 +1,9 @@
-//! The words by which causes are known: those of installers, kernels, runtimes and registries.
+//! Log and message patterns of causes: of installers, kernels, runtimes and registries.
 
 use super::Class;
 
-/// What drivers say that do not load, in lower case. The first class that fits counts: an installer without headers also
-/// says that it built nothing.
+/// Patterns of drivers that do not load, in lower case. The first matching class wins: an installer without headers
+/// also reports a failed build.
 pub const DRIVER: &[(Class, &[&str])] = &[
     (
         Class::SecureBoot,
@@ -51,7 +51,7 @@ pub const DRIVER: &[(Class, &[&str])] = &[
     ),
 ];
 
-/// Words of those who look for a driver in vain, in lower case.
+/// Patterns of a missing driver, in lower case.
 pub const NOT_LOADED: &[&str] = &[
     "couldn't communicate with the nvidia driver",
     "driver not loaded",
@@ -60,7 +60,7 @@ pub const NOT_LOADED: &[&str] = &[
     "driver/library version mismatch",
 ];
 
-/// Words of those who find GPUs that wait for their fabric, in lower case.
+/// Patterns of GPUs whose fabric is not ready, in lower case.
 pub const FABRIC: &[&str] = &[
     "system not yet initialized",
     "cuda_error_system_not_ready",
@@ -70,11 +70,11 @@ pub const FABRIC: &[&str] = &[
     "nv-fabricmanager: failed",
 ];
 
-/// Why a container waits that has no image.
+/// Waiting reasons of image pull errors.
 pub const UNPULLED: &[&str] =
     &["ErrImagePull", "ImagePullBackOff", "InvalidImageName", "ErrImageNeverPull", "RegistryUnavailable"];
 
-/// How registries refuse, in lower case.
+/// Patterns of denied registry access, in lower case.
 const REFUSED: &[&str] = &[
     "unauthorized",
     "401",
@@ -86,7 +86,7 @@ const REFUSED: &[&str] = &[
     "denied:",
 ];
 
-/// Barriers in the order in which a node passes them, and what each waits for.
+/// Validation barriers in the order in which a node passes them, and what each waits for.
 pub const BARRIERS: &[(&str, &str)] = &[
     ("k8s-driver-manager", "the old driver to be unloaded"),
     ("mofed-validation", "the network driver"),
@@ -96,18 +96,18 @@ pub const BARRIERS: &[(&str, &str)] = &[
     ("plugin-validation", "the device plugin"),
 ];
 
-/// The place of a barrier in their order; others come last.
+/// The position of a barrier; unknown ones come last.
 pub fn place(container: &str) -> usize {
     BARRIERS.iter().position(|(barrier, _)| *barrier == container).unwrap_or(BARRIERS.len())
 }
 
-/// Whether a line contains one of these, whatever the case of its letters.
+/// Whether a line contains one of these, ignoring case.
 pub fn says(line: &str, patterns: &[&str]) -> bool {
     let line = line.to_lowercase();
     patterns.iter().any(|pattern| line.contains(pattern))
 }
 
-/// Whether a registry refuses, instead of not having it.
+/// Whether a registry denies access, rather than lacking the image.
 pub fn is_refused(message: &str) -> bool {
     says(message, REFUSED)
 }
@@ -117,13 +117,13 @@ pub fn registry(image: &str) -> &str {
     image.split('/').next().unwrap_or(image)
 }
 
-/// The handler that a runtime does not know, in the words of containerd or CRI-O.
+/// The unknown runtime handler in a message of containerd or CRI-O.
 pub fn handler(message: &str) -> Option<&str> {
     between(message, "no runtime for \"", "\" is configured")
         .or_else(|| between(message, "failed to find runtime handler ", " from").map(|name| name.trim_matches('"')))
 }
 
-/// What stands between two texts.
+/// The text between two delimiters.
 pub fn between<'a>(text: &'a str, before: &str, after: &str) -> Option<&'a str> {
     let rest = &text[text.find(before)? + before.len()..];
     Some(&rest[..rest.find(after)?])

@@ -1,14 +1,15 @@
-//! The operator's own image: `capstan agent` in it does what images of others do on a node.
+//! The operator's own image: `capstan agent` replaces the upstream images on a node.
 //!
-//! It runs wherever neither the custom resource nor the environment names an image and there is a role for it.
+//! It is the default where neither the custom resource nor the environment sets an image and the agent has a role for
+//! it.
 
 /// Annotation of a ClusterPolicy that says how the roles of a node are put into pods.
 pub const LAYOUT: &str = "capstan.dev/node-layout";
 
-/// How the roles of a node are put into pods.
+/// How the roles of a node are grouped into pods.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Layout {
-    /// One pod for those that can share one.
+    /// One shared pod, where possible.
     #[default]
     Combined,
     /// A DaemonSet for each component.
@@ -26,21 +27,21 @@ impl Layout {
     }
 }
 
-/// What is known of the operator's own image.
+/// Settings of the operator's own image.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Agent {
-    /// The image; empty when nobody said.
+    /// The image; empty if unset.
     pub image: String,
-    /// When nodes pull it.
+    /// Its pull policy.
     pub pull_policy: Option<String>,
-    /// Secrets to pull it with.
+    /// Its pull secrets.
     pub pull_secrets: Vec<String>,
-    /// How roles are put into pods, unless a ClusterPolicy says otherwise.
+    /// Default grouping of roles, unless a ClusterPolicy sets it.
     pub layout: Layout,
 }
 
 impl Agent {
-    /// From the operator's variables.
+    /// From the operator's environment.
     pub fn of(variable: impl Fn(&str) -> Option<String>) -> Self {
         let set = |name: &str| variable(name).filter(|value| !value.is_empty());
         let secrets = set("CAPSTAN_IMAGE_PULL_SECRETS").unwrap_or_default();

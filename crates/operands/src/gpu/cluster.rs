@@ -1,4 +1,4 @@
-//! What a decision about GPUs knows of the cluster besides live objects.
+//! The input of GPU plans besides live objects.
 
 use std::collections::BTreeMap;
 
@@ -8,57 +8,56 @@ use crate::gpu::nodes::StartupTaint;
 use crate::gpu::upgrade::Report;
 use crate::gpu::{Agent, Fleet};
 
-/// The cluster, as far as GPUs are concerned.
+/// GPU-related state of the cluster.
 #[derive(Clone, Debug, Default)]
 pub struct Cluster {
     /// Namespace of the operator, in which operands run.
     pub namespace: String,
     /// Images of operands that the operator was started with, by variable: `DRIVER_IMAGE` …
     pub images: BTreeMap<String, String>,
-    /// Our own image, which stands in for those that nobody names.
+    /// Our own image, the default where no image is set.
     pub agent: Agent,
     /// The nodes.
     pub fleet: Fleet,
-    /// Every ClusterPolicy that is not going: creation time and name.
+    /// ClusterPolicies that are not terminating: creation time and name.
     pub policies: Vec<(String, String)>,
     /// Names of all GPUClusters.
     pub gpu_clusters: Vec<String>,
     /// OpenShift, if the cluster is one.
     pub openshift: Option<OpenShift>,
-    /// Driver pods that have no image for their kernel; looked for where drivers are precompiled.
+    /// Driver pods without an image for their kernel; only filled for precompiled drivers.
     pub unsupported: Vec<Unsupported>,
-    /// The taint of nodes whose GPUs do not work yet, which operands have to tolerate.
+    /// The startup taint, which operands must tolerate.
     pub startup_taint: Option<StartupTaint>,
-    /// How far upgrades of drivers are, by NVIDIADriver, or under an empty name for the ClusterPolicy; `None` as long as
-    /// nobody has looked.
+    /// Upgrade reports by NVIDIADriver, or under an empty name for the ClusterPolicy; `None` before the first pass.
     pub upgrades: Option<BTreeMap<String, Report>>,
-    /// What is wrong with pods of drivers and of those who check them.
+    /// Diagnoses of driver and validator pods.
     pub diagnoses: Diagnoses,
 }
 
-/// What matters of an OpenShift cluster.
+/// OpenShift settings.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct OpenShift {
     /// Major and minor version: `4.19`.
     pub version: String,
-    /// Images of the driver toolkit by version of the nodes' system; `None` without the image stream.
+    /// Driver toolkit images by RHCOS version; `None` without the ImageStream.
     pub toolkits: Option<BTreeMap<String, String>>,
-    /// Whether the image stream has a tag without a name.
+    /// Whether the ImageStream has a tag without a name.
     pub broken: bool,
-    /// The cluster's proxy: variable in capitals, and value.
+    /// The cluster proxy: environment variable and value.
     pub proxy: Vec<(String, String)>,
-    /// ConfigMap with the certificates that the proxy needs.
+    /// ConfigMap with the CA certificates of the proxy.
     pub trusted_ca: Option<String>,
 }
 
 impl Cluster {
-    /// How far upgrades are of the drivers of that NVIDIADriver, or of the ClusterPolicy if there is no name: see
+    /// The upgrade report of an NVIDIADriver, or of the ClusterPolicy for an empty name: see
     /// [`show`](crate::gpu::upgrade::show).
     pub fn upgrade(&self, driver: &str) -> Option<Option<&Report>> {
         self.upgrades.as_ref().map(|all| all.get(driver))
     }
 
-    /// The ClusterPolicy that counts: the oldest, the first by name among equals.
+    /// The active ClusterPolicy: the oldest, the first by name among equals.
     pub fn active(&self) -> Option<&str> {
         self.policies.iter().min().map(|(_, name)| name.as_str())
     }

@@ -1,6 +1,6 @@
-//! The nodes of a cluster in a few numbers: operating systems, kernels, runtimes, who should run what.
+//! Aggregates over the nodes of a cluster: operating systems, kernels, runtimes, deploy labels.
 //!
-//! Made from the nodes' labels in one pass, without a copy of any node: [`Fleet::add`] reads what a cache holds.
+//! Computed from node labels in one pass, without copying nodes: [`Fleet::add`] reads cached nodes.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
@@ -13,10 +13,10 @@ use super::upgrade::Unfinished;
 /// Whether the node has GPUs to be used.
 pub(crate) const PRESENT: &str = capstan_node::labels::GPU_PRESENT;
 
-/// The NVIDIADriver that a node's driver comes from.
+/// The NVIDIADriver that owns a node's driver.
 pub(crate) const OWNER: &str = capstan_node::labels::DRIVER_OWNER;
 
-/// Labels that choose the operands of a node.
+/// Prefix of deploy labels.
 pub(crate) const DEPLOY: &str = capstan_node::labels::DEPLOY_PREFIX;
 
 const NFD: &str = "feature.node.kubernetes.io/";
@@ -49,18 +49,18 @@ impl fmt::Display for Os {
     }
 }
 
-/// What decides which driver image fits a node.
+/// What selects the driver image of a node.
 #[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Place {
     /// Operating system.
     pub os: Os,
     /// Kernel, if it is known.
     pub kernel: Option<String>,
-    /// Version of OpenShift's node system, if it is one.
+    /// RHCOS version, if it is RHCOS.
     pub rhcos: Option<String>,
 }
 
-/// What runs the containers of nodes.
+/// Container runtime of a node.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub enum ContainerRuntime {
     /// containerd.
@@ -73,7 +73,7 @@ pub enum ContainerRuntime {
 }
 
 impl ContainerRuntime {
-    /// Its name in settings of the toolkit.
+    /// Its name in toolkit settings.
     pub fn name(self) -> &'static str {
         match self {
             Self::Containerd => "containerd",
@@ -98,37 +98,37 @@ impl ContainerRuntime {
     }
 }
 
-/// The nodes.
+/// Aggregates over nodes.
 #[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Fleet {
-    /// How many nodes have GPUs to be used.
+    /// Number of GPU nodes.
     pub gpu_nodes: usize,
-    /// How many nodes have GPUs by what feature discovery says, but are not labelled by us yet.
+    /// Number of nodes with GPUs by NFD that we have not labelled yet.
     pub unlabelled: usize,
     /// Whether feature discovery has labelled any node.
     pub discovered: bool,
     /// GPU nodes by operating system.
     pub systems: BTreeMap<Os, usize>,
-    /// GPU nodes whose operating system is not known, by the label that lacks; one example each.
+    /// GPU nodes with unknown operating system, by missing label; one example each.
     pub unknown: BTreeMap<&'static str, String>,
     /// Operating systems by kernel, of GPU nodes.
     pub kernels: BTreeMap<String, BTreeSet<Os>>,
     /// A GPU node without a kernel label.
     pub without_kernel: Option<String>,
-    /// Versions of OpenShift's node system, of GPU nodes.
+    /// RHCOS versions of GPU nodes.
     pub rhcos: BTreeSet<String>,
     /// GPU nodes by container runtime.
     pub runtimes: BTreeMap<ContainerRuntime, usize>,
-    /// Nodes by the operand that their labels ask for.
+    /// Nodes by deploy label.
     pub deploy: BTreeMap<String, usize>,
-    /// GPU nodes by the NVIDIADriver that owns their driver, as far as their operating system is known.
+    /// GPU nodes by owning NVIDIADriver, if their operating system is known.
     pub owned: BTreeMap<String, BTreeMap<Place, usize>>,
-    /// Nodes whose driver an NVIDIADriver installs and whose upgrade is not over.
+    /// Unfinished upgrades of nodes with an NVIDIADriver.
     pub upgrades: Unfinished,
 }
 
 impl Fleet {
-    /// Counts a node.
+    /// Adds a node.
     pub fn add<T: Tree>(&mut self, node: &T) {
         let node = nodes::Node::of(node);
         let (name, labels) = (node.name, node.labels);
@@ -171,7 +171,7 @@ impl Fleet {
         }
     }
 
-    /// Counts so many nodes that are all like those of `other`.
+    /// Adds `other` that many times.
     pub fn add_all(&mut self, other: &Self, times: usize) {
         fn sum<K: Ord + Clone>(to: &mut BTreeMap<K, usize>, from: &BTreeMap<K, usize>, times: usize) {
             from.iter().for_each(|(key, count)| *to.entry(key.clone()).or_default() += count * times);
@@ -199,7 +199,7 @@ impl Fleet {
         self.upgrades.add_all(&other.upgrades, times);
     }
 
-    /// The runtime that operands are set up for: containerd wherever there is one.
+    /// The main runtime of operands: containerd wherever there is one.
     pub fn runtime(&self) -> ContainerRuntime {
         self.runtimes.keys().next().copied().unwrap_or_default()
     }
@@ -209,12 +209,12 @@ impl Fleet {
         self.systems.iter().max_by_key(|(os, count)| (**count, std::cmp::Reverse(*os))).map(|(os, _)| os)
     }
 
-    /// What the nodes are like whose driver comes from that NVIDIADriver.
+    /// The node kinds of an NVIDIADriver.
     pub fn owned_by(&self, driver: &str) -> impl Iterator<Item = &Place> {
         self.owned.get(driver).into_iter().flat_map(BTreeMap::keys)
     }
 
-    /// Nodes whose labels ask for `operand`.
+    /// Number of nodes with the deploy label of `operand`.
     pub fn wanting(&self, operand: &str) -> usize {
         self.deploy.get(operand).copied().unwrap_or_default()
     }

@@ -1,11 +1,11 @@
-//! Which image runs: that of the custom resource, else the one that the operator was started with, else our own where it
-//! has a role for the operand.
+//! Image selection: the custom resource, else the operator's environment, else our own image if it has a role for the
+//! operand.
 
 use std::collections::BTreeMap;
 
 use capstan_api::gpu::component::Image;
 
-/// Variables of the operator that name an image.
+/// Environment variables of the operator that set an image.
 pub const IMAGES: &[&str] = &[
     "DRIVER_IMAGE",
     "DRIVER_MANAGER_IMAGE",
@@ -27,8 +27,7 @@ pub const IMAGES: &[&str] = &[
     "DRA_DRIVER_IMAGE",
 ];
 
-/// The image that `image` names, or that of `variable` when it names none. `source` is what the message calls the
-/// custom resource.
+/// The image reference of `image`, or that of `variable`. `source` is the custom resource in messages.
 pub(super) fn path(
     image: &Image,
     variable: &str,
@@ -53,17 +52,17 @@ pub(super) fn path(
     }
 }
 
-/// Whether the custom resource says nothing about which image.
+/// Whether the custom resource sets no image.
 pub(super) fn is_unnamed(image: &Image) -> bool {
     [&image.repository, &image.image, &image.version].iter().all(|part| part.as_deref().unwrap_or_default().is_empty())
 }
 
-/// `path` for the operating system with that tag; a digest names one already.
+/// `path` with the tag suffix of the operating system; a digest is kept.
 pub(super) fn for_system(path: String, tag: &str) -> String {
     if path.contains("sha256:") { path } else { format!("{path}-{tag}") }
 }
 
-/// When nodes pull it: anything unknown counts as IfNotPresent.
+/// The pull policy: unknown values count as IfNotPresent.
 pub(super) fn pull_policy(image: &Image) -> &'static str {
     match image.image_pull_policy.as_deref() {
         Some("Always") => "Always",

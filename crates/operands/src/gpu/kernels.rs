@@ -1,7 +1,7 @@
-//! Kernels for which there is no precompiled driver: their driver pods cannot pull an image.
+//! Kernels without a precompiled driver: their driver pods cannot pull an image.
 //!
-//! Nobody lists the tags of a registry, so the pods are the evidence: a pod that cannot pull the image of its kernel says
-//! so, and says no more when the image has appeared.
+//! Registry tags are not listed; the evidence is the image pull error of the driver pod, which clears when the image is
+//! published.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -17,15 +17,15 @@ pub const CONDITION: &str = "UnsupportedKernel";
 
 /// Label of driver pods whose driver was compiled for one kernel: `true`.
 const PRECOMPILED: &str = "nvidia.com/precompiled";
-/// Why a container waits that has no image.
+/// Waiting reasons of image pull errors.
 const REASONS: [&str; 4] = ["ErrImagePull", "ImagePullBackOff", "InvalidImageName", "ErrImageNeverPull"];
-/// How many kernels are named.
+/// Number of example kernels.
 const EXAMPLES: usize = 3;
 
 /// A driver pod without an image.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Unsupported {
-    /// UID of the DaemonSet that it belongs to.
+    /// UID of its DaemonSet.
     daemon_set: String,
     kernel: String,
     node: String,
@@ -33,7 +33,8 @@ pub struct Unsupported {
 }
 
 impl Unsupported {
-    /// What a cached driver pod says; `None` if it has an image, or one for all kernels. `kernel` tells that of a node.
+    /// From a cached driver pod; `None` if its image was pulled or is not kernel-specific. `kernel` returns the kernel
+    /// of a node.
     pub fn of<T: Tree>(pod: &T, kernel: impl FnOnce(&str) -> Option<String>) -> Option<Self> {
         let meta = pod.at("metadata");
         let text = |value: &T| value.text().unwrap_or_default().to_owned();
@@ -56,12 +57,12 @@ impl Unsupported {
     }
 }
 
-/// The kernel of a node, as far as feature discovery knows it.
+/// The kernel of a node, by NFD label.
 pub fn kernel_of<T: Tree>(node: &T) -> Option<String> {
     node.at("metadata").at("labels").at(KERNEL).text().map(str::to_owned)
 }
 
-/// Sets the condition of a custom resource to whose DaemonSets some of these pods belong, or clears it.
+/// Sets or clears the condition of the custom resource that owns the DaemonSets of these pods.
 pub(super) fn show(
     list: &mut Vec<Condition>,
     pods: &[Unsupported],

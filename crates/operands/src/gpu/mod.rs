@@ -1,9 +1,8 @@
-//! GPU nodes: what makes the GPUs of a cluster usable.
+//! Plans of the GPU product.
 //!
-//! [`cluster_policy`] is the ClusterPolicy with its operands, [`gpu_cluster`] the same through claims, [`nvidia_driver`]
-//! drivers for some nodes, `components` what they all deploy. [`nodes`] are the labels by which nodes get them,
-//! [`namespace`] those of the namespace in which they run, [`upgrade`] how drivers are replaced, [`fleet`] what a decision
-//! knows of the nodes.
+//! [`cluster_policy`] plans ClusterPolicies, [`gpu_cluster`] GPUClusters (DRA), [`nvidia_driver`] NVIDIADrivers;
+//! `components` are the shared operands. [`nodes`] decides node labels, [`namespace`] labels of the operands'
+//! namespace, [`upgrade`] driver upgrades, [`fleet`] aggregates nodes.
 
 pub mod agent;
 pub mod cluster;

@@ -1,27 +1,26 @@
-//! Labels of the namespace of operands: what pods may do there, and what looks at them.
+//! Labels of the operands' namespace: Pod Security, DRA admin access, OpenShift monitoring.
 //!
-//! What was there before is remembered in an annotation, so that nothing of ours is left when the labels are no longer
-//! wanted.
+//! Previous values are stored in an annotation and restored when the labels are no longer needed.
 
 use std::collections::BTreeMap;
 
 use capstan_api::gpu::{ClusterPolicy, GpuCluster};
 use serde_json::{Map, Value, json};
 
-/// Allows claims with access to GPUs that others use.
+/// Allows claims with DRA admin access.
 pub const ADMIN_ACCESS: &str = "resource.kubernetes.io/admin-access";
 const MONITORING: &str = "openshift.io/cluster-monitoring";
 const SECURITY: [&str; 3] =
     ["pod-security.kubernetes.io/enforce", "pod-security.kubernetes.io/audit", "pod-security.kubernetes.io/warn"];
-/// Annotation: labels that we set, with what they were.
+/// Annotation: labels that we set, with their previous values.
 pub const BEFORE: &str = "capstan.dev/labels-before";
-/// The namespace that is the operator's own on OpenShift.
+/// The default namespace on OpenShift.
 const USUAL: &str = "nvidia-gpu-operator";
 
 /// Labels and values.
 pub type Labels = BTreeMap<&'static str, &'static str>;
 
-/// What the namespace should be labelled with.
+/// The desired labels.
 pub fn wanted(
     policy: Option<&ClusterPolicy>,
     cluster: Option<&GpuCluster>,
@@ -44,14 +43,14 @@ pub fn wanted(
     labels
 }
 
-/// The merge patch that makes it so; `None` if it is.
+/// The merge patch to the desired labels; `None` if there is no difference.
 pub fn patch(live: &Value, wanted: &Labels) -> Option<Value> {
     let label = |key: &str| live["metadata"]["labels"][key].as_str();
-    let said = live["metadata"]["annotations"][BEFORE].as_str();
-    let before: Map<String, Value> = said.and_then(|text| serde_json::from_str(text).ok()).unwrap_or_default();
+    let annotation = live["metadata"]["annotations"][BEFORE].as_str();
+    let before: Map<String, Value> = annotation.and_then(|text| serde_json::from_str(text).ok()).unwrap_or_default();
     let (mut labels, mut kept) = (Map::new(), before.clone());
     for (key, value) in wanted {
-        // A person who switched the cluster's monitoring off for the namespace meant it.
+        // An explicit value of the monitoring label is the user's choice.
         let theirs = *key == MONITORING && label(key).is_some();
         if label(key) != Some(value) && !theirs {
             labels.insert((*key).into(), (*value).into());
@@ -60,13 +59,13 @@ pub fn patch(live: &Value, wanted: &Labels) -> Option<Value> {
     }
     for (key, old) in before.iter().filter(|(key, _)| !wanted.contains_key(key.as_str())) {
         kept.remove(key);
-        // What somebody changed since is theirs.
+        // A value that was changed since is not ours.
         if label(key).is_some_and(|value| value == "true" || value == "privileged") {
             labels.insert(key.clone(), old.clone());
         }
     }
     let note = (!kept.is_empty()).then(|| Value::Object(kept).to_string());
-    if labels.is_empty() && note.as_deref() == said {
+    if labels.is_empty() && note.as_deref() == annotation {
         return None;
     }
     Some(json!({"metadata": {"labels": labels, "annotations": {BEFORE: note}}}))

@@ -1,47 +1,47 @@
-//! How an image gets its model: its labels say so.
+//! How an image downloads its model, by its labels.
 
 use capstan_api::common::Proxy;
-use capstan_plan::Answer;
+use capstan_plan::QueryResult;
 use capstan_plan::kit::proxy;
-use capstan_plan::{Facts, Image, Labels, Proxies, Question, Ref};
+use capstan_plan::{Facts, Image, Labels, Proxies, Query, Ref};
 use k8s_openapi::api::core::v1::{ConfigMap, Secret};
 
-/// The label, and its value on images that download by themselves.
+/// The label, and its value on images that download models themselves.
 const LABEL: &str = "com.nvidia.nim.model_download_protocol";
 const NATIVE: &str = "native-v1";
 
-/// How an image gets its model.
+/// How an image downloads its model.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Protocol {
-    /// The serving engine downloads by itself into a folder; there are no profiles to choose from.
+    /// The serving engine downloads into a directory; there are no profiles.
     Native,
     /// Programs in the image download profiles of a manifest.
     Legacy,
 }
 
-/// What is known about an image.
+/// The result of a registry query.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) enum RegistryAnswer {
-    /// The registry was not asked, because it cannot be or need not be.
-    Unasked,
-    /// It was asked and has not answered yet.
+pub(super) enum ImageProtocol {
+    /// Not queried, because it cannot or need not be.
+    NotQueried,
+    /// Pending.
     Pending,
-    /// It says so.
-    As(Protocol),
-    /// It does not say, or nothing that makes sense.
+    /// Known.
+    Known(Protocol),
+    /// Failed, or without a usable label.
     Unknown(String),
 }
 
-/// The question about an image.
-pub(super) fn question<'a>(
+/// The query for an image.
+pub(super) fn query<'a>(
     namespace: &str,
     image: &str,
     secrets: impl IntoIterator<Item = &'a str>,
     proxy: Option<&Proxy>,
-) -> Question {
+) -> Query {
     let text = |text: Option<&String>| text.cloned().unwrap_or_default();
     let own = |field: fn(&Proxy) -> Option<&String>| text(proxy.and_then(field));
-    Question::Image(Image {
+    Query::Image(Image {
         name: image.into(),
         secrets: secrets.into_iter().map(|name| Ref::of::<Secret>(namespace, name)).collect(),
         proxy: Proxies {
@@ -53,20 +53,20 @@ pub(super) fn question<'a>(
     })
 }
 
-/// What is known, where `question` is the one that matters.
-pub(super) fn told(facts: &Facts, question: Option<&Question>) -> RegistryAnswer {
-    let Some(question) = question.filter(|_| facts.registries) else { return RegistryAnswer::Unasked };
-    match facts.answers.get(question) {
-        Some(Answer::Image(Ok(platforms))) => match protocol(platforms) {
-            Ok(protocol) => RegistryAnswer::As(protocol),
-            Err(why) => RegistryAnswer::Unknown(why),
+/// What is known, where `query` is the one that matters.
+pub(super) fn image_protocol(facts: &Facts, query: Option<&Query>) -> ImageProtocol {
+    let Some(query) = query.filter(|_| facts.registries) else { return ImageProtocol::NotQueried };
+    match facts.query_results.get(query) {
+        Some(QueryResult::Image(Ok(platforms))) => match protocol(platforms) {
+            Ok(protocol) => ImageProtocol::Known(protocol),
+            Err(why) => ImageProtocol::Unknown(why),
         },
-        Some(Answer::Image(Err(why))) => RegistryAnswer::Unknown(why.clone()),
-        _ => RegistryAnswer::Pending,
+        Some(QueryResult::Image(Err(why))) => ImageProtocol::Unknown(why.clone()),
+        _ => ImageProtocol::Pending,
     }
 }
 
-/// What the platforms of an image agree on.
+/// The protocol that all platforms of an image have.
 fn protocol(platforms: &[Labels]) -> Result<Protocol, String> {
     let native = |labels: &&Labels| labels.get(LABEL).is_some_and(|value| value == NATIVE);
     match platforms.iter().filter(native).count() {

@@ -7,10 +7,10 @@ use std::collections::BTreeMap;
 
 use serde_json::{Map, Value, json};
 
-/// The key of the ConfigMap under which a manifest is kept.
+/// ConfigMap key of a manifest.
 pub(super) const KEY: &str = "model_manifest.yaml";
 
-/// A profile: one form of the model.
+/// A profile: one variant of the model.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) struct Profile {
     /// Id.
@@ -19,13 +19,13 @@ pub(super) struct Profile {
     pub(super) model: String,
     /// Release; empty in the second layout.
     pub(super) release: String,
-    /// What it is made for.
+    /// Tags: GPU, precision, parallelism …
     pub(super) tags: BTreeMap<String, String>,
-    /// Where its container comes from; only in the first layout.
+    /// Its container image; only in the first layout.
     container: String,
 }
 
-/// The layout of a manifest: each has rules of its own for what matches.
+/// The layout of a manifest; each has its own matching rules.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Layout {
     /// A map.
@@ -34,19 +34,19 @@ pub(super) enum Layout {
     Second,
 }
 
-/// A manifest, with its profiles in the order of their ids.
+/// A manifest, with profiles sorted by id.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Manifest {
     /// Layout.
     pub(super) layout: Layout,
     /// Profiles.
     pub(super) profiles: Vec<Profile>,
-    /// `schema_version` and `profile_selection_criteria` of the second layout, as they stood.
+    /// `schema_version` and `profile_selection_criteria` of the second layout, unchanged.
     head: Map<String, Value>,
 }
 
 impl Manifest {
-    /// Reads the text that an image carries, or that a ConfigMap keeps.
+    /// Parses a manifest from an image or a ConfigMap.
     pub(super) fn parse(text: &str) -> Result<Self, String> {
         let value: Value =
             serde_saphyr::from_str(text).map_err(|error| format!("the manifest is not YAML: {error}"))?;
@@ -75,7 +75,7 @@ impl Manifest {
         self.profiles.iter().find(|profile| profile.id == id)
     }
 
-    /// The same without what nobody needs: a whole manifest may not fit into a ConfigMap.
+    /// The manifest without unused fields: a complete one may not fit into a ConfigMap.
     pub(super) fn to_yaml(&self) -> String {
         let value = match self.layout {
             Layout::First => {
@@ -99,7 +99,7 @@ impl Manifest {
     }
 }
 
-/// What is kept of the second layout besides its profiles.
+/// Fields of the second layout that are kept besides profiles.
 const HEAD: [&str; 2] = ["schema_version", "profile_selection_criteria"];
 
 fn profile(id: String, entry: &Value) -> Profile {

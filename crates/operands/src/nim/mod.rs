@@ -1,4 +1,4 @@
-//! Serving models: NIMService, and NIMCache, NIMBuild and NIMPipeline around it. What they share lies beside them.
+//! Model serving: NIMService, NIMCache, NIMBuild and NIMPipeline, and what they share.
 
 pub mod layout;
 mod manifest;
@@ -8,4 +8,4 @@ pub mod nim_pipeline;
 pub mod nim_service;
 mod profiles;
 mod proxy;
-mod shown;
+mod status_report;

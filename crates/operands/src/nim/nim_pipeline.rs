@@ -1,6 +1,6 @@
-//! NIMPipeline: several services that belong together.
+//! NIMPipeline: a group of services.
 //!
-//! Each enabled service of the pipeline is a NIMService of its own; the controller of those does the rest.
+//! Each enabled service of the pipeline is a NIMService; its controller does the rest.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -10,13 +10,13 @@ use capstan_plan::kit::{env, merge_env};
 use capstan_plan::{Facts, Object, Plan};
 use kube::{Resource, ResourceExt};
 
-use super::shown::{About, Shown};
+use super::status_report::{About, StatusReport};
 
 const READY: &str = "Ready";
 const NOT_READY: &str = "NotReady";
 const FAILED: &str = "Failed";
 
-/// What this pipeline should look like.
+/// Plans a pipeline.
 pub fn plan(pipeline: &NimPipeline, facts: &Facts) -> Plan<NimPipelineStatus> {
     let faults = faults(pipeline);
     if !faults.is_empty() {
@@ -28,27 +28,27 @@ pub fn plan(pipeline: &NimPipeline, facts: &Facts) -> Plan<NimPipelineStatus> {
     let with = |state: &str| states.iter().filter(|(_, is)| *is == state).map(|(name, _)| name.as_str()).collect();
     let (failed, ready): (Vec<&str>, Vec<&str>) = (with(FAILED), with(READY));
     let counts = format!("{} of {} services are ready", ready.len(), states.len());
-    let shown = if !failed.is_empty() {
+    let report = if !failed.is_empty() {
         let message = format!("failed: {}; see the conditions of these NIMServices", failed.join(", "));
-        Shown::new(FAILED).with(READY, false, FAILED, counts).trouble(FAILED, "ServiceFailed", message)
+        StatusReport::new(FAILED).with(READY, false, FAILED, counts).problem(FAILED, "ServiceFailed", message)
     } else if ready.len() == states.len() {
-        Shown::new(READY).with(FAILED, false, READY, "").with(READY, true, READY, counts)
+        StatusReport::new(READY).with(FAILED, false, READY, "").with(READY, true, READY, counts)
     } else {
         let waiting: Vec<&str> = states.keys().map(String::as_str).filter(|name| !ready.contains(name)).collect();
         let message = format!("{counts}, waiting for {}", waiting.join(", "));
-        Shown::new(NOT_READY).with(FAILED, false, "Progressing", "").with(READY, false, NOT_READY, message)
+        StatusReport::new(NOT_READY).with(FAILED, false, "Progressing", "").with(READY, false, NOT_READY, message)
     };
-    Plan { objects: Some(objects), ..show(pipeline, facts, &shown, states) }
+    Plan { objects: Some(objects), ..show(pipeline, facts, &report, states) }
 }
 
-/// The answer when something is in the way: nothing more is written until it is gone.
+/// The plan while blocked: no objects are written.
 pub fn blocked(pipeline: &NimPipeline, facts: &Facts, reason: &str, message: &str) -> Plan<NimPipelineStatus> {
-    let shown = Shown::new(FAILED).with(READY, false, reason, message).trouble(FAILED, reason, message);
+    let report = StatusReport::new(FAILED).with(READY, false, reason, message).problem(FAILED, reason, message);
     let states = pipeline.status.as_ref().and_then(|status| status.states.clone()).unwrap_or_default();
-    show(pipeline, facts, &shown, states)
+    show(pipeline, facts, &report, states)
 }
 
-/// What is wrong with a pipeline before it is stored.
+/// Validates a pipeline for admission.
 pub fn check(pipeline: &NimPipeline, facts: &Facts) -> Vec<String> {
     let mut faults = faults(pipeline);
     for (index, service) in services(pipeline).iter().enumerate() {
@@ -115,14 +115,14 @@ fn object(pipeline: &NimPipeline, service: &PipelineService) -> Object {
     }
 }
 
-/// The variable by which a service finds another: given, or made of name and port.
+/// The environment variable with the address of a dependency: the user's, or from name and port.
 fn address(dependency: &ServiceDependency) -> Option<k8s_openapi::api::core::v1::EnvVar> {
     let variable = dependency.env_name.as_deref().filter(|name| !name.is_empty())?;
     let value = dependency.env_value.clone().filter(|value| !value.is_empty());
     Some(env(variable, value.unwrap_or_else(|| format!("http://{}:{}", dependency.name, dependency.port))))
 }
 
-/// What the NIMService says of itself, if it is that of the pipeline.
+/// The state of the NIMService, if the pipeline owns it.
 fn state(pipeline: &NimPipeline, facts: &Facts, name: &str) -> String {
     let live: Option<NimService> = facts.live.typed(&pipeline.namespace().unwrap_or_default(), name);
     let uid = pipeline.uid().unwrap_or_default();
@@ -134,21 +134,21 @@ fn state(pipeline: &NimPipeline, facts: &Facts, name: &str) -> String {
 fn show(
     pipeline: &NimPipeline,
     facts: &Facts,
-    shown: &Shown,
+    report: &StatusReport,
     states: BTreeMap<String, String>,
 ) -> Plan<NimPipelineStatus> {
     let mut status = pipeline.status.clone().unwrap_or_default();
     let list = status.conditions.get_or_insert_default();
     let about = About { kind: "NIMPipeline", spec: &pipeline.spec, generation: pipeline.metadata.generation, facts };
-    let note = shown.write(status.state.as_deref(), list, &about);
-    status.state = Some(shown.state.into());
+    let note = report.apply(status.state.as_deref(), list, &about);
+    status.state = Some(report.state.into());
     status.states = Some(states).filter(|states| !states.is_empty());
     Plan {
         objects: None,
         status,
         events: note.into_iter().collect(),
         requeue: None,
-        questions: Vec::new(),
+        queries: Vec::new(),
         transient: false,
     }
 }

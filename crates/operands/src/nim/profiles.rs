@@ -1,4 +1,4 @@
-//! Which profiles of a manifest a cache downloads.
+//! Profile selection of a cache.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -7,8 +7,8 @@ use fancy_regex::Regex;
 
 use super::manifest::{Layout, Manifest, Profile};
 
-/// Ids of the profiles that `filter` selects, in order. `products` are the GPUs that the cluster has; they count only
-/// when the filter names none.
+/// Sorted ids of the profiles that `filter` selects. `products` are the cluster's GPUs; they count only if the filter
+/// names none.
 pub(super) fn select(manifest: &Manifest, filter: &ModelFilter, products: &BTreeSet<String>) -> Vec<String> {
     let none = BTreeSet::new();
     let gpus: &[GpuFilter] = filter.gpus.as_deref().unwrap_or_default();
@@ -30,7 +30,7 @@ fn given(value: &Option<String>) -> Option<&str> {
     value.as_deref().filter(|value| !value.is_empty())
 }
 
-/// The first layout: everything is compared exactly.
+/// Matching in the first layout: exact.
 fn first(tags: &Tags, filter: &ModelFilter, gpus: &[GpuFilter], products: &BTreeSet<String>) -> bool {
     let pairs =
         [(&filter.precision, "precision"), (&filter.tensor_parallelism, "tp"), (&filter.qos_profile, "profile")];
@@ -56,7 +56,7 @@ fn first(tags: &Tags, filter: &ModelFilter, gpus: &[GpuFilter], products: &BTree
     (gpus.is_empty() && products.is_empty()) || first_gpu(tags, gpus, products)
 }
 
-/// Once a product matched, the ids of the entries with a product decide.
+/// Once a product matched, the ids of entries with a product decide.
 fn first_gpu(tags: &Tags, gpus: &[GpuFilter], products: &BTreeSet<String>) -> bool {
     let mut matched = false;
     for gpu in gpus {
@@ -70,7 +70,7 @@ fn first_gpu(tags: &Tags, gpus: &[GpuFilter], products: &BTreeSet<String>) -> bo
     matched || discovered(tags, products)
 }
 
-/// The second layout: everything is compared without regard to case.
+/// Matching in the second layout: case-insensitive.
 fn second(tags: &Tags, filter: &ModelFilter, gpus: &[GpuFilter], products: &BTreeSet<String>) -> bool {
     let same = |wanted: &str, name: &str| tag(tags, name).eq_ignore_ascii_case(wanted);
     let pairs =
@@ -116,9 +116,9 @@ fn device(tags: &Tags) -> &str {
     id.strip_suffix(":10de").unwrap_or(id)
 }
 
-/// Whether a GPU of the cluster is one that the tags name. Labels of nodes look like `NVIDIA-L40S-48C`.
+/// Whether the tags match a GPU of the cluster. Node labels look like `NVIDIA-L40S-48C`.
 fn discovered(tags: &Tags, products: &BTreeSet<String>) -> bool {
-    // Manifests use look-ahead, as in `H100(?!.*NVL)`. An expression that cannot be read matches nothing.
+    // Manifests use look-ahead, as in `H100(?!.*NVL)`. An invalid regular expression matches nothing.
     let pattern = given(&tags.get("product_name_regex").cloned()).and_then(|pattern| Regex::new(pattern).ok());
     products.iter().any(|product| {
         let label = product.to_lowercase();

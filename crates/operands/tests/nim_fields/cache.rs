@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 
 use capstan_operands::nim::nim_cache::{check, plan};
-use capstan_plan::{Answer, Question};
+use capstan_plan::{Query, QueryResult};
 use serde_json::{Value, json};
 
 use super::{Case, Context, MANIFEST, Observation, assert_alive, facts, object};
@@ -20,8 +20,8 @@ fn observe(value: &Value) -> Observation {
         "status": {"phase": "Succeeded"},
     });
     let mut facts = facts(claims.into_iter().chain([pod]), &[]);
-    let log = plan(&cache, &facts, &products).questions.into_iter().find(|one| matches!(one, Question::PodLog { .. }));
-    facts.answers.extend(log.map(|log| (log, Answer::PodLog(Ok(MANIFEST.into())))));
+    let log = plan(&cache, &facts, &products).queries.into_iter().find(|one| matches!(one, Query::PodLog { .. }));
+    facts.query_results.extend(log.map(|log| (log, QueryResult::PodLog(Ok(MANIFEST.into())))));
     let loading = Observation::of(&plan(&cache, &facts, &products), check(&cache), Vec::new());
     let mut both = reading.clone();
     both.plan = json!({"status": loading.plan["status"], "reading": reading.plan, "loading": loading.plan});

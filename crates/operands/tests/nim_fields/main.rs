@@ -38,8 +38,7 @@ struct Observation {
 impl Observation {
     fn of<S: Serialize>(plan: &Plan<S>, refused: Vec<String>, warned: Vec<String>) -> Self {
         let objects: Vec<&Value> = plan.objects.iter().flatten().map(|object| &object.body).collect();
-        let mut shown =
-            json!({"objects": objects, "status": plan.status, "questions": format!("{:?}", plan.questions)});
+        let mut shown = json!({"objects": objects, "status": plan.status, "questions": format!("{:?}", plan.queries)});
         forget(&mut shown);
         Self { plan: shown, refused, warned, stopped: plan.objects.is_none() }
     }

@@ -4,7 +4,7 @@ use capstan_api::compute_domain::ComputeDomain;
 use capstan_api::foreign::volcano::PodGroup;
 use capstan_api::foreign::{GrpcRoute, HttpRoute, InferencePool, InferenceService, LeaderWorkerSet, ServiceMonitor};
 use capstan_operands::nim::nim_service::{check, plan};
-use capstan_plan::{Answer, Gvk, Question, Ref};
+use capstan_plan::{Gvk, Query, QueryResult, Ref};
 use k8s_openapi::api::core::v1::Secret;
 use k8s_openapi::api::resource::v1::ResourceClaimTemplate;
 use serde_json::{Value, json};
@@ -32,8 +32,8 @@ fn observe(value: &Value) -> Observation {
         })
     };
     let mut facts = facts([ready_cache(), domain("walk-one"), domain("walk-two")], &served);
-    let key = Question::PrivateKey { secret: Ref::of::<Secret>("nim", "llama-ssh-pk") };
-    facts.answers.insert(key, Answer::PrivateKey("key".into()));
+    let key = Query::PrivateKey { secret: Ref::of::<Secret>("nim", "llama-ssh-pk") };
+    facts.query_results.insert(key, QueryResult::PrivateKey("key".into()));
     let verdict = check(&service, None, &facts);
     Observation::of(&plan(&service, &facts), verdict.errors, verdict.warnings)
 }

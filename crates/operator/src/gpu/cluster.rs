@@ -1,4 +1,4 @@
-//! What the cache knows of the cluster, as far as GPUs are concerned.
+//! The GPU-related state of the cluster, from the cache.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -14,10 +14,10 @@ use k8s_openapi::api::core::v1::Node;
 
 use super::Cx;
 
-/// What a decision about GPUs may know besides objects. No requests.
+/// The input of GPU plans besides objects. No requests.
 pub(super) fn cluster(cx: &Cx) -> Cluster {
     let (cache, settings) = (&cx.runtime.cache, &cx.settings);
-    let staying = |live: &Live| live["metadata"]["deletionTimestamp"].is_null();
+    let not_terminating = |live: &Live| live["metadata"]["deletionTimestamp"].is_null();
     let text = |live: &Live, field: &str| live["metadata"][field].as_str().unwrap_or_default().to_owned();
     let policies = cache.all(&Gvk::of::<ClusterPolicy>());
     let clusters = cache.all(&Gvk::of::<GpuCluster>());
@@ -28,7 +28,7 @@ pub(super) fn cluster(cx: &Cx) -> Cluster {
         fleet: cx.census.fleet(),
         policies: policies
             .iter()
-            .filter(|live| staying(live))
+            .filter(|live| not_terminating(live))
             .map(|live| (text(live, "creationTimestamp"), text(live, "name")))
             .collect(),
         gpu_clusters: clusters.iter().map(|live| text(live, "name")).collect(),
@@ -40,13 +40,13 @@ pub(super) fn cluster(cx: &Cx) -> Cluster {
     }
 }
 
-/// Driver pods that have no image for their kernel.
+/// Driver pods without an image for their kernel.
 pub(super) fn unsupported(cache: &Cache) -> Vec<Unsupported> {
     let kernel = |node: &str| kernel_of(&*cache.get(&Ref::of::<Node>("", node))?);
     cache.packed_slice(DRIVERS).iter().filter_map(|pod| Unsupported::of(pod, kernel)).collect()
 }
 
-/// Whether a driver pod got an image for its kernel, or lost it.
+/// Whether a change may alter [`unsupported`].
 pub(super) fn is_about_kernels(change: &Change<'_>) -> bool {
     let of = |pod: Option<&Live>| pod.and_then(|pod| Unsupported::of(&**pod, |_| None));
     change.kind.slice == DRIVERS && of(change.old) != of(change.new)
@@ -89,17 +89,17 @@ pub(super) fn openshift(cache: &Cache) -> Option<OpenShift> {
     })
 }
 
-/// Whether a change may matter to what [`openshift`] says.
+/// Whether a change may alter [`openshift`].
 pub(super) fn is_about_openshift(change: &Change<'_>) -> bool {
     change.is::<ClusterVersion>() || change.is::<Proxy>() || change.is::<ImageStream>()
 }
 
-/// Whether a node counts for something else than before.
+/// Whether the fleet entry of a node changed.
 pub(super) fn is_recounted(change: &Change<'_>) -> bool {
     change.is::<Node>() && counted(change.old) != counted(change.new)
 }
 
-/// What a node counts for.
+/// The fleet entry of a node.
 fn counted(node: Option<&Live>) -> Fleet {
     let mut fleet = Fleet::default();
     if let Some(node) = node {
@@ -108,18 +108,18 @@ fn counted(node: Option<&Live>) -> Fleet {
     fleet
 }
 
-/// How many nodes are of which kind, kept up to date as they change: thousands of nodes are of a few kinds. Clones share
+/// Number of nodes per fleet entry, updated on changes: thousands of nodes have a few distinct entries. Clones share
 /// one state.
 #[derive(Clone, Default)]
 pub(super) struct NodeCensus {
-    kinds: Arc<Mutex<BTreeMap<Fleet, usize>>>,
+    entries: Arc<Mutex<BTreeMap<Fleet, usize>>>,
 }
 
 impl NodeCensus {
-    /// Follows the nodes that the cache sees. To be called before those who ask are told of changes.
+    /// Subscribes to node changes. Must be called before its readers subscribe.
     pub(super) fn follow(cache: &Cache) -> Self {
         let census = Self::default();
-        let kinds = census.kinds.clone();
+        let entries = census.entries.clone();
         cache.subscribe(move |change| {
             if !change.is::<Node>() {
                 return;
@@ -128,17 +128,17 @@ impl NodeCensus {
             if old == new {
                 return;
             }
-            let mut kinds = kinds.lock().unwrap_or_else(PoisonError::into_inner);
+            let mut entries = entries.lock().unwrap_or_else(PoisonError::into_inner);
             if let Some(old) = old
-                && let Some(count) = kinds.get_mut(&old)
+                && let Some(count) = entries.get_mut(&old)
             {
                 *count -= 1;
                 if *count == 0 {
-                    kinds.remove(&old);
+                    entries.remove(&old);
                 }
             }
             if let Some(new) = new {
-                *kinds.entry(new).or_default() += 1;
+                *entries.entry(new).or_default() += 1;
             }
         });
         census
@@ -147,8 +147,8 @@ impl NodeCensus {
     /// All nodes.
     fn fleet(&self) -> Fleet {
         let mut fleet = Fleet::default();
-        let kinds = self.kinds.lock().unwrap_or_else(PoisonError::into_inner);
-        kinds.iter().for_each(|(kind, count)| fleet.add_all(kind, *count));
+        let entries = self.entries.lock().unwrap_or_else(PoisonError::into_inner);
+        entries.iter().for_each(|(kind, count)| fleet.add_all(kind, *count));
         fleet
     }
 }

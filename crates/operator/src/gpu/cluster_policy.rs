@@ -22,7 +22,7 @@ pub(super) struct ClusterPolicies(pub(super) Arc<Cx>);
 impl Controller for ClusterPolicies {
     type Object = ClusterPolicy;
     type Status = ClusterPolicyStatus;
-    type Surroundings = Cluster;
+    type Context = Cluster;
 
     const NAME: &'static str = "clusterpolicy";
     const CONCURRENCY: usize = 1;
@@ -33,40 +33,40 @@ impl Controller for ClusterPolicies {
         named.iter().chain(&revisions).fold(view, |view, one| view.object(one))
     }
 
-    fn surroundings(&self, policy: &ClusterPolicy) -> Cluster {
-        let mut around = cluster::cluster(&self.0);
+    fn context(&self, policy: &ClusterPolicy) -> Cluster {
+        let mut context = cluster::cluster(&self.0);
         if policy.spec.driver.use_precompiled == Some(true) {
-            around.unsupported = cluster::unsupported(&self.0.runtime.cache);
+            context.unsupported = cluster::unsupported(&self.0.runtime.cache);
         }
-        around
+        context
     }
 
-    fn plan(&self, policy: &ClusterPolicy, facts: &Facts, around: &Cluster) -> Plan<ClusterPolicyStatus> {
-        cluster_policy::plan(policy, facts, around)
+    fn plan(&self, policy: &ClusterPolicy, facts: &Facts, context: &Cluster) -> Plan<ClusterPolicyStatus> {
+        cluster_policy::plan(policy, facts, context)
     }
 
     fn blocked(
         &self,
         policy: &ClusterPolicy,
         facts: &Facts,
-        around: &Cluster,
+        context: &Cluster,
         reason: &str,
         message: &str,
     ) -> Plan<ClusterPolicyStatus> {
-        cluster_policy::blocked(policy, facts, around, reason, message)
+        cluster_policy::blocked(policy, facts, context, reason, message)
     }
 
     fn affected(&self, cache: &Cache, change: &Change<'_>) -> Vec<Requeue> {
         let namespace = &self.0.settings.namespace;
         let all = |delay: Duration| Requeue::all(cache.keys(&Gvk::of::<ClusterPolicy>()), delay);
-        let mut affected = diagnoses::urgency(change, namespace).map(all).unwrap_or_default();
+        let mut affected = diagnoses::requeue_delay(change, namespace).map(all).unwrap_or_default();
         if cluster::is_about_kernels(change) || cluster::is_recounted(change) {
             affected.extend(all(NODE_DEBOUNCE));
-        } else if (change.is::<ClusterPolicy>() || change.is::<GpuCluster>()) && !change.ours {
-            // Which policy counts depends on the others.
+        } else if (change.is::<ClusterPolicy>() || change.is::<GpuCluster>()) && !change.own_write {
+            // Which policy is active depends on the others.
             affected.extend(all(Duration::ZERO));
         } else if (change.is::<ConfigMap>() || change.is::<Secret>()) && *change.key.namespace == **namespace {
-            affected.extend(mentioning(cache, namespace, change));
+            affected.extend(referencing(cache, namespace, change));
         } else if cluster::is_about_openshift(change) {
             affected.extend(all(Duration::ZERO));
         }
@@ -77,22 +77,22 @@ impl Controller for ClusterPolicies {
         self.0.reports.notify(Gvk::of::<ClusterPolicy>(), |_| "", &self.0.runtime.cache, queue);
     }
 
-    fn planned(&self, policy: &ClusterPolicy, plan: &Plan<ClusterPolicyStatus>, around: &Cluster, now: Timestamp) {
-        if around.active() == policy.metadata.name.as_deref() {
-            self.0.settings.metrics.saw(&measures(policy, &plan.status, around), now);
+    fn planned(&self, policy: &ClusterPolicy, plan: &Plan<ClusterPolicyStatus>, context: &Cluster, now: Timestamp) {
+        if context.active() == policy.metadata.name.as_deref() {
+            self.0.settings.metrics.record(&measures(policy, &plan.status, context), now);
         }
     }
 
     fn gone(&self) {
-        let around = cluster::cluster(&self.0);
-        if around.active().is_none() {
-            self.0.settings.metrics.saw(&Measures::without_policy(&around), self.0.runtime.clock.now());
+        let context = cluster::cluster(&self.0);
+        if context.active().is_none() {
+            self.0.settings.metrics.record(&Measures::without_policy(&context), self.0.runtime.clock.now());
         }
     }
 }
 
-/// Policies that name what has changed.
-fn mentioning(cache: &Cache, namespace: &str, change: &Change<'_>) -> Vec<Requeue> {
+/// The policies that reference the changed object.
+fn referencing(cache: &Cache, namespace: &str, change: &Change<'_>) -> Vec<Requeue> {
     let reference = change.kind.reference(namespace, &change.key.name);
     let names = |live: &capstan_plan::Live| {
         let read = serde_json::from_value::<ClusterPolicy>((**live).clone()).ok();

@@ -1,11 +1,10 @@
-//! Pods of drivers, and of those who check them, that are not well: kept up to date as they change, so that a reconcile looks
-//! at these and not at all pods.
+//! Unhealthy driver and validator pods, updated on changes, so that a reconcile does not iterate all pods.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use capstan_operands::causes::{self, Diagnoses, Part, STUCK, UnhealthyPod};
+use capstan_operands::causes::{self, Diagnoses, Part, UnhealthyPod, VALIDATION_TIMEOUT};
 use capstan_operands::gpu::kernels::kernel_of;
 use capstan_plan::{Gvk, Live};
 use capstan_runtime::kinds::{DRIVERS, VALIDATORS};
@@ -15,7 +14,7 @@ use k8s_openapi::api::core::v1::Node;
 
 use super::NODE_DEBOUNCE;
 
-/// What pods of a slice do.
+/// The component of the pods of a slice.
 fn part(slice: &str) -> Option<Part> {
     match slice {
         DRIVERS => Some(Part::Driver),
@@ -24,30 +23,30 @@ fn part(slice: &str) -> Option<Part> {
     }
 }
 
-/// The pods that are not well. Clones share one state.
+/// The unhealthy pods. Clones share one state.
 #[derive(Clone, Default)]
 pub(super) struct UnhealthyPods {
     pods: Arc<Mutex<BTreeMap<(Part, Key), UnhealthyPod>>>,
 }
 
 impl UnhealthyPods {
-    /// Follows the pods of a namespace that the cache sees. To be called before those who ask are told of changes.
+    /// Subscribes to pod changes of a namespace. Must be called before its readers subscribe.
     pub(super) fn follow(cache: &Cache, namespace: &str) -> Self {
         let unhealthy = Self::default();
         let (pods, namespace) = (unhealthy.pods.clone(), namespace.to_owned());
         cache.subscribe(move |change| {
             let Some(part) = part(change.kind.slice).filter(|_| *change.key.namespace == *namespace) else { return };
-            let seen = change.new.and_then(|pod| UnhealthyPod::of(&**pod, part));
+            let unhealthy_pod = change.new.and_then(|pod| UnhealthyPod::of(&**pod, part));
             let mut pods = pods.lock().unwrap_or_else(PoisonError::into_inner);
-            match seen {
-                Some(seen) => drop(pods.insert((part, change.key.clone()), seen)),
+            match unhealthy_pod {
+                Some(unhealthy_pod) => drop(pods.insert((part, change.key.clone()), unhealthy_pod)),
                 None => drop(pods.remove(&(part, change.key.clone()))),
             }
         });
         unhealthy
     }
 
-    /// What is wrong with them. No requests.
+    /// Diagnoses of the unhealthy pods. No requests.
     pub(super) fn diagnoses(&self, cache: &Cache, now: Timestamp) -> Diagnoses {
         let find = |node: &str| cache.packed_one(&Gvk::of::<Node>(), &Key::new("", node));
         let kernel = |node: &str| find(node).as_ref().and_then(kernel_of).unwrap_or_else(|| "of the node".into());
@@ -60,16 +59,18 @@ impl UnhealthyPods {
     }
 }
 
-/// How soon whoever tells of diagnoses should look again: at once when a pod fails or no longer does, and when a wait that
-/// begins would be too long.
-pub(super) fn urgency(change: &Change<'_>, namespace: &str) -> Option<Duration> {
+/// The delay after which diagnoses must be recomputed: at once when a pod starts or stops failing, and after the
+/// timeout of a wait that begins.
+pub(super) fn requeue_delay(change: &Change<'_>, namespace: &str) -> Option<Duration> {
     let part = part(change.kind.slice).filter(|_| *change.key.namespace == *namespace)?;
-    let seen = |pod: Option<&Live>| pod.and_then(|pod| UnhealthyPod::of(&**pod, part));
-    let (old, new) = (seen(change.old), seen(change.new));
-    let cause = |seen: &Option<UnhealthyPod>| seen.as_ref().and_then(|seen| seen.failing().cloned());
+    let unhealthy_pod = |pod: Option<&Live>| pod.and_then(|pod| UnhealthyPod::of(&**pod, part));
+    let (old, new) = (unhealthy_pod(change.old), unhealthy_pod(change.new));
+    let cause = |unhealthy_pod: &Option<UnhealthyPod>| {
+        unhealthy_pod.as_ref().and_then(|unhealthy_pod| unhealthy_pod.failing().cloned())
+    };
     match () {
         () if cause(&old) != cause(&new) => Some(NODE_DEBOUNCE),
-        () if old != new && new.is_some() => Some(STUCK),
+        () if old != new && new.is_some() => Some(VALIDATION_TIMEOUT),
         () => None,
     }
 }

@@ -19,7 +19,7 @@ pub(super) struct GpuClusters(pub(super) Arc<Cx>);
 impl Controller for GpuClusters {
     type Object = GpuCluster;
     type Status = GpuClusterStatus;
-    type Surroundings = Cluster;
+    type Context = Cluster;
 
     const NAME: &'static str = "gpucluster";
     const CONCURRENCY: usize = 1;
@@ -29,26 +29,26 @@ impl Controller for GpuClusters {
         gpu_cluster::references(one, &self.0.settings.namespace).iter().fold(view, |view, named| view.object(named))
     }
 
-    fn surroundings(&self, _: &GpuCluster) -> Cluster {
+    fn context(&self, _: &GpuCluster) -> Cluster {
         cluster::cluster(&self.0)
     }
 
-    fn plan(&self, one: &GpuCluster, facts: &Facts, around: &Cluster) -> Plan<GpuClusterStatus> {
-        gpu_cluster::plan(one, facts, around)
+    fn plan(&self, one: &GpuCluster, facts: &Facts, context: &Cluster) -> Plan<GpuClusterStatus> {
+        gpu_cluster::plan(one, facts, context)
     }
 
     fn blocked(
         &self,
         one: &GpuCluster,
         facts: &Facts,
-        around: &Cluster,
+        context: &Cluster,
         reason: &str,
         message: &str,
     ) -> Plan<GpuClusterStatus> {
-        gpu_cluster::blocked(one, facts, around, reason, message)
+        gpu_cluster::blocked(one, facts, context, reason, message)
     }
 
-    /// It goes once nobody holds a claim of its driver. The rest is owned and goes with it.
+    /// It is removed once no claim of its driver is in use. Dependents are garbage-collected.
     fn teardown(&self, one: &GpuCluster, facts: &Facts, _: &Cluster) -> Option<Plan<GpuClusterStatus>> {
         let teardown = gpu_cluster::teardown(facts);
         (!teardown.draining.is_empty()).then(|| Plan {
@@ -56,7 +56,7 @@ impl Controller for GpuClusters {
             status: one.status.clone().unwrap_or_default(),
             events: teardown.event.into_iter().collect(),
             requeue: None,
-            questions: Vec::new(),
+            queries: Vec::new(),
             transient: false,
         })
     }
@@ -67,7 +67,7 @@ impl Controller for GpuClusters {
         if cluster::is_recounted(change) {
             return all(NODE_DEBOUNCE);
         }
-        let concerns = change.is::<ClusterPolicy>() && !change.ours
+        let concerns = change.is::<ClusterPolicy>() && !change.own_write
             || change.is::<Namespace>() && *change.key.name == **namespace
             || change.is::<ConfigMap>() && *change.key.namespace == **namespace
             || cluster::is_about_openshift(change);

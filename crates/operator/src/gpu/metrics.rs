@@ -1,4 +1,4 @@
-//! The metrics by which clusters with GPUs are watched today, under the names that dashboards and alerts know.
+//! Metrics with the names of the upstream GPU operator, for existing dashboards and alerts.
 
 use std::sync::atomic::AtomicU64;
 
@@ -9,7 +9,7 @@ use prometheus_client::metrics::counter::Counter;
 use prometheus_client::metrics::gauge::Gauge;
 use prometheus_client::registry::Registry;
 
-/// One gauge per field of [`Measures`], and what is counted. Clones share one state.
+/// One gauge per field of [`Measures`], and counters. Clones share one state.
 #[derive(Clone, Debug, Default)]
 pub struct Metrics {
     gauges: [Gauge; 8],
@@ -19,7 +19,7 @@ pub struct Metrics {
     failed: Counter,
 }
 
-/// Names and meanings, in the order of [`values`].
+/// Names and help texts, in the order of [`values`].
 const GAUGES: [(&str, &str); 8] = [
     ("gpu_nodes_total", "Nodes with GPUs"),
     ("reconciliation_status", "1 all is well, 0 something is not ready, -1 nothing can be done"),
@@ -31,7 +31,7 @@ const GAUGES: [(&str, &str); 8] = [
     ("openshift_driver_toolkit_imagestream_broken", "Whether it has a tag without a name"),
 ];
 
-/// The same, in the order of [`Metrics::upgraded`].
+/// The same, in the order of [`Metrics::record_upgrades`].
 const UPGRADES: [(&str, &str); 6] = [
     ("driver_auto_upgrade_enabled", "Whether drivers are upgraded automatically"),
     ("nodes_upgrades_in_progress", "Nodes whose driver is being upgraded"),
@@ -55,7 +55,7 @@ fn values(measures: &Measures) -> [i64; 8] {
 }
 
 impl Metrics {
-    /// Makes them visible.
+    /// Registers the metrics.
     pub fn register(&self, registry: &mut Registry) {
         let registry = registry.sub_registry_with_prefix("gpu_operator");
         for ((name, help), gauge) in GAUGES.into_iter().zip(&self.gauges) {
@@ -70,8 +70,8 @@ impl Metrics {
         registry.register("reconciliation_failed", "How often all was not well then", self.failed.clone());
     }
 
-    /// Takes in one look at all nodes, whoever rules their upgrades; `None` if nothing is upgraded automatically.
-    pub(super) fn upgraded(&self, counts: Option<Counts>) {
+    /// Records the upgrade counts of all nodes; `None` if auto-upgrade is off.
+    pub(super) fn record_upgrades(&self, counts: Option<Counts>) {
         let on = counts.is_some();
         let Counts { in_progress, done, available, failed, pending } = counts.unwrap_or_default();
         let values = [usize::from(on), in_progress, done, failed, available, pending];
@@ -80,8 +80,8 @@ impl Metrics {
         }
     }
 
-    /// Takes in one look at the policy that counts, or at its absence.
-    pub(super) fn saw(&self, measures: &Measures, now: Timestamp) {
+    /// Records a reconcile of the active policy, or its absence.
+    pub(super) fn record(&self, measures: &Measures, now: Timestamp) {
         for (gauge, value) in self.gauges.iter().zip(values(measures)) {
             gauge.set(value);
         }
@@ -104,11 +104,11 @@ mod tests {
     fn they_are_called_what_dashboards_call_them() {
         let metrics = Metrics::default();
         let all = capstan_runtime::Metrics::with(|registry| metrics.register(registry));
-        metrics.saw(
+        metrics.record(
             &Measures { gpu_nodes_total: 3, reconciliation_status: 1, ..Measures::default() },
             Timestamp::UNIX_EPOCH,
         );
-        metrics.saw(&Measures { gpu_nodes_total: 3, ..Measures::default() }, Timestamp::UNIX_EPOCH);
+        metrics.record(&Measures { gpu_nodes_total: 3, ..Measures::default() }, Timestamp::UNIX_EPOCH);
         let text = all.encode();
         for line in [
             "gpu_operator_gpu_nodes_total 3",
@@ -156,7 +156,7 @@ mod tests {
     fn upgrades_are_counted_as_long_as_there_are_any() {
         let metrics = Metrics::default();
         let all = capstan_runtime::Metrics::with(|registry| metrics.register(registry));
-        metrics.upgraded(Some(Counts { in_progress: 2, done: 3, available: 4, failed: 5, pending: 6 }));
+        metrics.record_upgrades(Some(Counts { in_progress: 2, done: 3, available: 4, failed: 5, pending: 6 }));
         let text = all.encode();
         for line in [
             "gpu_operator_driver_auto_upgrade_enabled 1",
@@ -168,7 +168,7 @@ mod tests {
         ] {
             assert!(text.lines().any(|one| one == line), "{line} is not in\n{text}");
         }
-        metrics.upgraded(None);
+        metrics.record_upgrades(None);
         assert!(all.encode().lines().any(|one| one == "gpu_operator_nodes_upgrades_failed 0"));
     }
 }

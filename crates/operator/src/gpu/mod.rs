@@ -1,5 +1,5 @@
-//! GPU nodes: the controllers of ClusterPolicies, of GPUClusters, of NVIDIADrivers, of driver upgrades, and of labels of
-//! nodes and of the namespace of operands.
+//! The GPU product: controllers of ClusterPolicy, GPUCluster, NVIDIADriver, driver upgrades, node labels and the
+//! operands' namespace.
 
 mod cluster;
 mod cluster_policy;
@@ -26,7 +26,7 @@ use self::diagnoses::UnhealthyPods;
 use self::upgrade::UpgradeReports;
 use crate::product::{Launch, Product};
 
-/// What GPUs add to the operator.
+/// Registration of the GPU product.
 pub static PRODUCT: Product = Product {
     name: "gpu",
     kinds: capstan_api::gpu::KINDS,
@@ -36,27 +36,28 @@ pub static PRODUCT: Product = Product {
     controllers,
 };
 
-/// What the operator was started with, as far as GPUs are concerned.
+/// GPU-related settings of the operator.
 #[derive(Clone, Debug, Default)]
 pub struct Settings {
     /// Namespace of the operator, in which operands run.
     pub namespace: String,
     /// Images of operands by variable: `DRIVER_IMAGE` …
     pub images: BTreeMap<String, String>,
-    /// Our own image, which stands in for those that nobody names.
+    /// Our own image, the default where no image is set.
     pub agent: Agent,
-    /// What is measured.
+    /// Metrics.
     pub metrics: Metrics,
-    /// As whom we ask another operator to take nodes out of use for upgrades; we do it ourselves when unset.
+    /// Identity for requests to the maintenance operator, which then cordons and drains nodes for upgrades; we do it
+    /// ourselves when unset.
     pub requestor: Option<Requestor>,
-    /// What nodes are told about their GPUs.
+    /// Settings of node readiness (condition and taint).
     pub readiness: Readiness,
 }
 
-/// Nodes change by the hundred: an object is reconciled once for all that change within this time.
+/// Debounce of node changes, which come by the hundred.
 const NODE_DEBOUNCE: Duration = Duration::from_millis(250);
 
-/// What the controllers share.
+/// State shared by the controllers.
 struct Cx {
     runtime: Runtime,
     settings: Settings,

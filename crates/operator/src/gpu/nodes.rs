@@ -1,5 +1,5 @@
-//! The controller of nodes: labels and annotations that say what runs where, in one patch per node and change; and, where
-//! that is asked for, whether their GPUs work.
+//! The node controller: deploy labels and annotations, one patch per node and change; and, where enabled, GPU
+//! readiness.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -21,22 +21,22 @@ use k8s_openapi::api::resource::v1::ResourceClaim;
 use super::Cx;
 use crate::product::Launch;
 
-/// Nodes that are patched at once.
+/// Concurrent node reconciles.
 const CONCURRENCY: usize = 16;
 
-/// What the custom resources want of nodes, kept until one of them changes: to read them for each node would cost too
+/// Desired node labels of all custom resources, cached until one of them changes: decoding them per node would cost too
 /// much.
 #[derive(Clone)]
-struct Memo {
+struct WantedCache {
     cache: Cache,
     wanted: Arc<Mutex<Option<Arc<Wanted>>>>,
     faults: Arc<Mutex<Option<Arc<Faults>>>>,
 }
 
-/// Why operands cannot be decided, by the type of their condition.
+/// Why operands cannot be planned, by condition type.
 type Faults = BTreeMap<String, String>;
 
-impl Memo {
+impl WantedCache {
     fn wanted(&self) -> Arc<Wanted> {
         let mut known = self.wanted.lock().unwrap_or_else(PoisonError::into_inner);
         known.get_or_insert_with(|| Arc::new(wanted(&self.cache))).clone()
@@ -49,7 +49,7 @@ impl Memo {
         known.get_or_insert_with(|| Arc::new(read())).clone()
     }
 
-    /// Every node; before the cache is complete none, as all are reconciled then.
+    /// Every node; none before the initial sync, which reconciles all.
     fn all_nodes(&self) -> Vec<Key> {
         if self.cache.is_synced() { self.cache.keys(&Gvk::of::<Node>()) } else { Vec::new() }
     }
@@ -65,58 +65,61 @@ impl Memo {
 
 /// Starts the controller.
 pub(super) fn start(launch: &mut Launch<'_>, cx: &Arc<Cx>) {
-    let memo = Memo { cache: cx.runtime.cache.clone(), wanted: Arc::default(), faults: Arc::default() };
-    let affected = memo.clone();
+    let wanted_cache = WantedCache { cache: cx.runtime.cache.clone(), wanted: Arc::default(), faults: Arc::default() };
+    let affected = wanted_cache.clone();
     let mut controller = Controller::of::<Node>("gpu-node", &cx.runtime)
         .watching(move |change| Requeue::all(reassigned(&affected, change), Duration::ZERO))
         .concurrency(CONCURRENCY);
     if cx.settings.readiness.is_on() {
-        let affected = memo.clone();
-        controller = controller.watching(move |change| Requeue::all(progressed(&affected, change), Duration::ZERO));
+        let affected = wanted_cache.clone();
+        controller =
+            controller.watching(move |change| Requeue::all(readiness_changed(&affected, change), Duration::ZERO));
     }
     let cx = cx.clone();
-    launch.run(controller, move |key| reconcile(cx.clone(), memo.clone(), key));
+    launch.run(controller, move |key| reconcile(cx.clone(), wanted_cache.clone(), key));
 }
 
-/// Nodes for which something else may be wanted, or possible.
-fn reassigned(memo: &Memo, change: &Change<'_>) -> Vec<Key> {
+/// Nodes whose desired labels may have changed.
+fn reassigned(wanted_cache: &WantedCache, change: &Change<'_>) -> Vec<Key> {
     if change.is::<ResourceClaim>() {
-        // Who waits for the last claim of its node is reconciled when that goes.
+        // A node that waits for its last claim is reconciled when that is released.
         let nodes = [change.old, change.new].into_iter().flatten().flat_map(|live| claims::nodes_of(live));
         return nodes.map(|node| Key::new("", node)).collect();
     }
     let ours = change.is::<ClusterPolicy>() || change.is::<GpuCluster>() || change.is::<NvidiaDriver>();
     let generation = |live: Option<&Live>| live.map(|live| live["metadata"]["generation"].clone());
-    let going = |live: Option<&Live>| live.map(|live| live["metadata"]["deletionTimestamp"].is_null());
-    let changed = || generation(change.old) != generation(change.new) || going(change.old) != going(change.new);
+    let not_terminating = |live: Option<&Live>| live.map(|live| live["metadata"]["deletionTimestamp"].is_null());
+    let changed = || {
+        generation(change.old) != generation(change.new) || not_terminating(change.old) != not_terminating(change.new)
+    };
     if ours && changed() {
-        memo.forget();
-        return memo.all_nodes();
+        wanted_cache.forget();
+        return wanted_cache.all_nodes();
     }
-    // Which driver owns a node depends on the labels of all of them, if there are several.
+    // Which NVIDIADriver owns a node depends on the labels of all nodes, if there are several drivers.
     let labels = |live: Option<&Live>| live.map(|live| live["metadata"]["labels"].clone());
-    let drivers = || !memo.cache.keys(&Gvk::of::<NvidiaDriver>()).is_empty();
+    let drivers = || !wanted_cache.cache.keys(&Gvk::of::<NvidiaDriver>()).is_empty();
     if change.is::<Node>() && drivers() && labels(change.old) != labels(change.new) {
-        memo.forget();
+        wanted_cache.forget();
     }
-    // Whose driver runs on a node decides whether the node may change hands.
+    // The owner of the running driver decides whether the node may be reassigned.
     let owner = |live: Option<&Live>| live.map(|live| live["metadata"]["ownerReferences"][0]["uid"].clone());
     let moved = change.kind.slice == DRIVERS && owner(change.old) != owner(change.new) && drivers();
     if moved { node_of(change).into_iter().collect() } else { Vec::new() }
 }
 
-/// Nodes that may be further, or less far, than before: by the pods that tell, and by why there are none.
-fn progressed(memo: &Memo, change: &Change<'_>) -> Vec<Key> {
+/// Nodes whose readiness may have changed: by their pods, or by operands that cannot be planned.
+fn readiness_changed(wanted_cache: &WantedCache, change: &Change<'_>) -> Vec<Key> {
     if [DRIVERS, VALIDATORS].contains(&change.kind.slice) {
         return node_of(change).into_iter().collect();
     }
-    let told = |live: Option<&Live>| live.map(|live| faults(live)).unwrap_or_default();
+    let faults_of = |live: Option<&Live>| live.map(|live| faults(live)).unwrap_or_default();
     let ours = change.is::<ClusterPolicy>() || change.is::<GpuCluster>();
-    if !ours || told(change.old) == told(change.new) {
+    if !ours || faults_of(change.old) == faults_of(change.new) {
         return Vec::new();
     }
-    memo.forget_faults();
-    memo.all_nodes()
+    wanted_cache.forget_faults();
+    wanted_cache.all_nodes()
 }
 
 /// The node of a pod.
@@ -124,40 +127,40 @@ fn node_of(change: &Change<'_>) -> Option<Key> {
     change.last()["spec"]["nodeName"].as_str().map(|node| Key::new("", node))
 }
 
-/// Labels one node, and says how its GPUs do.
-async fn reconcile(cx: Arc<Cx>, memo: Memo, key: Key) -> Result<Action, Error> {
+/// Labels one node, and updates its readiness condition.
+async fn reconcile(cx: Arc<Cx>, wanted_cache: WantedCache, key: Key) -> Result<Action, Error> {
     let runtime = &cx.runtime;
     let reference = Ref::of::<Node>("", &key.name);
-    let Some(live) = runtime.cache.get(&reference) else { return Ok(Action::Wait) };
+    let Some(live) = runtime.cache.get(&reference) else { return Ok(Action::AwaitChange) };
     if !live["metadata"]["deletionTimestamp"].is_null() {
-        return Ok(Action::Wait);
+        return Ok(Action::AwaitChange);
     }
-    let wanted = memo.wanted();
+    let wanted = wanted_cache.wanted();
     let node = View::of(&*live);
     let claims_in_use = needs_claims(&wanted, &node).then(|| claims_in_use(&runtime.cache, node.name));
     let facts =
         NodeFacts { claims_in_use, ..if wanted.assigns() { drivers(&cx, node.name) } else { NodeFacts::default() } };
-    let Decision { mut patch, requeue, mut notes } = decide(&wanted, &node, &facts);
-    let pods = Pods::on(&cx, &memo, node.name);
+    let Decision { mut patch, requeue, mut events } = decide(&wanted, &node, &facts);
+    let pods = Pods::on(&cx, &wanted_cache, node.name);
     let evidence = pods.evidence();
     cx.settings.readiness.taint(&wanted, &live, &evidence, &mut patch);
     if !patch.is_empty() {
         let version = live["metadata"]["resourceVersion"].as_str().filter(|_| patch.needs_lock());
         runtime.writer.merge(&reference, patch.to_json(version)).await?;
     }
-    let Some(live) = runtime.cache.get(&reference) else { return Ok(Action::Wait) };
+    let Some(live) = runtime.cache.get(&reference) else { return Ok(Action::AwaitChange) };
     let condition_update = cx.settings.readiness.condition_update(&wanted, &live, &evidence, runtime.clock.now());
-    let told = match condition_update.patch {
+    let updated = match condition_update.patch {
         Some(body) => runtime.writer.merge_status(&reference, body).await? == Sent::Yes,
         None => true,
     };
-    notes.extend(condition_update.note.filter(|_| told));
+    events.extend(condition_update.note.filter(|_| updated));
     let uid = live["metadata"]["uid"].as_str().unwrap_or_default();
-    runtime.events.record_all(&reference, uid, &notes);
-    Ok(requeue.into_iter().chain(condition_update.requeue).min().map_or(Action::Wait, Action::Again))
+    runtime.events.record_all(&reference, uid, &events);
+    Ok(requeue.into_iter().chain(condition_update.requeue).min().map_or(Action::AwaitChange, Action::Requeue))
 }
 
-/// What tells how far a node is; nothing if nobody asks.
+/// Pods that readiness is computed from; empty if it is disabled.
 #[derive(Default)]
 struct Pods {
     drivers: Vec<Live>,
@@ -166,7 +169,7 @@ struct Pods {
 }
 
 impl Pods {
-    fn on(cx: &Cx, memo: &Memo, node: &str) -> Self {
+    fn on(cx: &Cx, wanted_cache: &WantedCache, node: &str) -> Self {
         if !cx.settings.readiness.is_on() {
             return Self::default();
         }
@@ -175,7 +178,7 @@ impl Pods {
             pods.retain(|pod| pod["metadata"]["namespace"] == *cx.settings.namespace);
             pods
         };
-        Self { drivers: here(DRIVERS), validators: here(VALIDATORS), faults: memo.faults() }
+        Self { drivers: here(DRIVERS), validators: here(VALIDATORS), faults: wanted_cache.faults() }
     }
 
     fn evidence(&self) -> Evidence<'_> {
@@ -187,38 +190,38 @@ impl Pods {
     }
 }
 
-/// Whether somebody holds GPUs of the node through a claim.
+/// Whether GPUs of the node are allocated by a ResourceClaim.
 fn claims_in_use(cache: &Cache, node: &str) -> bool {
     let all = cache.all(&Gvk::of::<ResourceClaim>());
     claims::in_use(node, all.iter().map(|claim| &**claim))
 }
 
-/// Whose drivers run on a node.
+/// Ownership of the driver pods on a node.
 fn drivers(cx: &Cx, node: &str) -> NodeFacts {
     let mut facts = NodeFacts::default();
     for pod in cx.runtime.cache.on_node(DRIVERS, node) {
         let meta = &pod["metadata"];
-        let staying = meta["namespace"] == *cx.settings.namespace && meta["deletionTimestamp"].is_null();
+        let not_terminating = meta["namespace"] == *cx.settings.namespace && meta["deletionTimestamp"].is_null();
         let owned = meta["ownerReferences"].is_array();
-        facts.orphaned_driver |= staying && !owned;
-        facts.owned_driver |= staying && owned && nvidia_driver::is_own_pod(&pod);
+        facts.orphaned_driver |= not_terminating && !owned;
+        facts.owned_driver |= not_terminating && owned && nvidia_driver::is_own_pod(&pod);
     }
     facts
 }
 
-/// Whose policy rules the upgrades of which nodes.
+/// Which custom resource governs the upgrades of which nodes.
 pub(super) fn governing_policies(cache: &Cache, requestor: Option<&Requestor>) -> GoverningPolicies {
-    let policies: Vec<ClusterPolicy> = staying(cache);
-    let clusters: Vec<GpuCluster> = staying(cache);
-    GoverningPolicies::of(active(&policies), clusters.first(), &drivers_that_count(cache), requestor)
+    let policies: Vec<ClusterPolicy> = not_terminating(cache);
+    let clusters: Vec<GpuCluster> = not_terminating(cache);
+    GoverningPolicies::of(active(&policies), clusters.first(), &effective_drivers(cache), requestor)
 }
 
-/// What the custom resources of the cluster want.
+/// The desired node labels of all custom resources.
 pub(super) fn wanted(cache: &Cache) -> Wanted {
-    let policies: Vec<ClusterPolicy> = staying(cache);
-    // One that is going keeps its driver until the last claim is given back.
+    let policies: Vec<ClusterPolicy> = not_terminating(cache);
+    // A terminating one keeps its driver until the last claim is released.
     let clusters: Vec<GpuCluster> = all(cache);
-    let drivers = drivers_that_count(cache);
+    let drivers = effective_drivers(cache);
     let mut wanted = Wanted::of(active(&policies), clusters.first(), &drivers);
     if !drivers.is_empty() {
         let nodes = cache.packed(&Gvk::of::<Node>());
@@ -227,15 +230,15 @@ pub(super) fn wanted(cache: &Cache) -> Wanted {
     wanted
 }
 
-/// NVIDIADrivers, and of those that are going the ones that keep their nodes until these have moved.
-fn drivers_that_count(cache: &Cache) -> Vec<NvidiaDriver> {
+/// NVIDIADrivers that are not terminating, or that keep their nodes by a finalizer until these have moved.
+fn effective_drivers(cache: &Cache) -> Vec<NvidiaDriver> {
     let mut drivers: Vec<NvidiaDriver> = all(cache);
     let kept = |one: &NvidiaDriver| one.metadata.finalizers.iter().flatten().any(|one| one == FINALIZER);
     drivers.retain(|one| one.metadata.deletion_timestamp.is_none() || kept(one));
     drivers
 }
 
-/// Every custom resource of a kind. One that cannot be read counts for nothing, as everywhere.
+/// All custom resources of a kind. Undecodable ones are skipped.
 pub(super) fn all<K>(cache: &Cache) -> Vec<K>
 where
     K: kube::Resource<DynamicType = ()> + serde::de::DeserializeOwned,
@@ -243,8 +246,8 @@ where
     cache.all(&Gvk::of::<K>()).iter().filter_map(|one| K::deserialize(&**one).ok()).collect()
 }
 
-/// Those that are not being deleted.
-pub(super) fn staying<K>(cache: &Cache) -> Vec<K>
+/// Those that are not terminating.
+pub(super) fn not_terminating<K>(cache: &Cache) -> Vec<K>
 where
     K: kube::Resource<DynamicType = ()> + serde::de::DeserializeOwned,
 {
@@ -253,7 +256,7 @@ where
     all
 }
 
-/// The policy that counts: the oldest.
+/// The active policy: the oldest.
 pub(super) fn active(policies: &[ClusterPolicy]) -> Option<&ClusterPolicy> {
     let age = |policy: &&ClusterPolicy| {
         (policy.metadata.creation_timestamp.clone(), policy.metadata.name.clone().unwrap_or_default())

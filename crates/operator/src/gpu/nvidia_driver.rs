@@ -6,7 +6,7 @@ use std::time::Duration;
 use capstan_api::gpu::nvidia_driver::NvidiaDriverStatus;
 use capstan_api::gpu::{ClusterPolicy, GpuCluster, NvidiaDriver};
 use capstan_operands::gpu::nodes::{FINALIZER, Node as View, OWNER, outlives_its_deletion};
-use capstan_operands::gpu::nvidia_driver::{self, Surroundings};
+use capstan_operands::gpu::nvidia_driver::{self, DriverContext};
 use capstan_operands::gpu::{Cluster, upgrade};
 use capstan_plan::{Facts, Gvk, Note, Plan, Severity};
 use capstan_runtime::queue::Queue;
@@ -22,7 +22,7 @@ pub(super) struct NvidiaDrivers(pub(super) Arc<Cx>);
 impl Controller for NvidiaDrivers {
     type Object = NvidiaDriver;
     type Status = NvidiaDriverStatus;
-    type Surroundings = (Cluster, Surroundings);
+    type Context = (Cluster, DriverContext);
 
     const NAME: &'static str = "nvidiadriver";
     const CONCURRENCY: usize = 1;
@@ -34,50 +34,50 @@ impl Controller for NvidiaDrivers {
         named.iter().chain(&revisions).fold(view, |view, one| view.object(one))
     }
 
-    fn surroundings(&self, one: &NvidiaDriver) -> (Cluster, Surroundings) {
+    fn context(&self, one: &NvidiaDriver) -> (Cluster, DriverContext) {
         let cache = &self.0.runtime.cache;
         let mut cluster = cluster::cluster(&self.0);
         if one.spec.use_precompiled == Some(true) {
             cluster.unsupported = cluster::unsupported(cache);
         }
-        let around = surroundings(cache, cluster.active());
-        (cluster, around)
+        let context = driver_context(cache, cluster.active());
+        (cluster, context)
     }
 
     fn plan(
         &self,
         one: &NvidiaDriver,
         facts: &Facts,
-        (cluster, around): &(Cluster, Surroundings),
+        (cluster, context): &(Cluster, DriverContext),
     ) -> Plan<NvidiaDriverStatus> {
-        nvidia_driver::plan(one, facts, cluster, around)
+        nvidia_driver::plan(one, facts, cluster, context)
     }
 
     fn blocked(
         &self,
         one: &NvidiaDriver,
         facts: &Facts,
-        (cluster, around): &(Cluster, Surroundings),
+        (cluster, context): &(Cluster, DriverContext),
         reason: &str,
         message: &str,
     ) -> Plan<NvidiaDriverStatus> {
-        nvidia_driver::blocked(one, facts, cluster, around, reason, message)
+        nvidia_driver::blocked(one, facts, cluster, context, reason, message)
     }
 
-    fn needs_teardown(&self, one: &NvidiaDriver, (_, around): &(Cluster, Surroundings)) -> bool {
-        !around.disabled && outlives_its_deletion(one, &nodes::all(&self.0.runtime.cache))
+    fn needs_teardown(&self, one: &NvidiaDriver, (_, context): &(Cluster, DriverContext)) -> bool {
+        !context.disabled && outlives_its_deletion(one, &nodes::all(&self.0.runtime.cache))
     }
 
-    /// What runs stays until the last node has moved; the status goes on to say how far that is.
+    /// Live objects stay until the last node has moved; the status keeps reporting progress.
     fn teardown(
         &self,
         one: &NvidiaDriver,
         facts: &Facts,
-        around: &(Cluster, Surroundings),
+        context: &(Cluster, DriverContext),
     ) -> Option<Plan<NvidiaDriverStatus>> {
         let left = nodes_of(&self.0.runtime.cache, &one.name_any());
         (left > 0).then(|| {
-            let mut plan = Plan { objects: None, ..self.plan(one, facts, around) };
+            let mut plan = Plan { objects: None, ..self.plan(one, facts, context) };
             let message = format!("is deleted once its driver is gone from {left} nodes, as an upgrade of each");
             plan.events.push(Note { severity: Severity::Normal, reason: upgrade::EVENT, message });
             plan
@@ -87,12 +87,12 @@ impl Controller for NvidiaDrivers {
     fn affected(&self, cache: &Cache, change: &Change<'_>) -> Vec<Requeue> {
         let namespace = &self.0.settings.namespace;
         let all = |delay: Duration| Requeue::all(cache.keys(&Gvk::of::<NvidiaDriver>()), delay);
-        let mut affected = diagnoses::urgency(change, namespace).map(all).unwrap_or_default();
+        let mut affected = diagnoses::requeue_delay(change, namespace).map(all).unwrap_or_default();
         let ours = change.is::<ClusterPolicy>() || change.is::<GpuCluster>() || change.is::<NvidiaDriver>();
         let named = change.is::<ConfigMap>() || change.is::<Secret>();
         if cluster::is_about_kernels(change) || cluster::is_recounted(change) {
             affected.extend(all(NODE_DEBOUNCE));
-        } else if ours && !change.ours
+        } else if ours && !change.own_write
             || named && *change.key.namespace == **namespace
             || cluster::is_about_openshift(change)
         {
@@ -106,17 +106,17 @@ impl Controller for NvidiaDrivers {
     }
 }
 
-/// How many nodes have their driver from that NVIDIADriver.
+/// Number of nodes whose driver belongs to that NVIDIADriver.
 fn nodes_of(cache: &Cache, driver: &str) -> usize {
     let nodes = cache.packed(&Gvk::of::<Node>());
     nodes.iter().filter(|node| View::of(*node).labels.is(OWNER, driver)).count()
 }
 
-/// What the others say that matters for every driver.
-fn surroundings(cache: &Cache, active: Option<&str>) -> Surroundings {
+/// Settings of other resources that matter for every driver.
+fn driver_context(cache: &Cache, active: Option<&str>) -> DriverContext {
     let policy = active.and_then(|name| cache.typed::<ClusterPolicy>(&Key::new("", name)).ok().flatten());
     let paths = policy.as_ref().map(|policy| policy.spec.host_paths.clone().unwrap_or_default());
-    Surroundings {
+    DriverContext {
         disabled: policy.is_some_and(|policy| policy.spec.driver.use_nvidia_driver_crd != Some(true)),
         root: paths.map_or("/".into(), |paths| paths.root_fs.unwrap_or_default()),
         refusal: nodes::wanted(cache).refusal.map(|refusal| (refusal.reason, refusal.message)),

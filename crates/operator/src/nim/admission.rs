@@ -1,4 +1,4 @@
-//! Reviews of NIM kinds.
+//! Admission webhooks of NIM kinds.
 
 use capstan_api::nim::{NimBuildSpec, NimCacheSpec, NimPipelineSpec, NimService, NimServiceSpec};
 use capstan_operands::nim::{nim_build, nim_cache, nim_pipeline, nim_service};
@@ -50,7 +50,7 @@ fn nim_cache_review(review: &Review, services: impl Fn(&str) -> Vec<Live>) -> Ve
     check(review, nim_cache::check)
 }
 
-/// What to say to whoever deletes a cache that services use.
+/// The warning on deleting a cache that services use.
 fn in_use(cache: &Value, services: &impl Fn(&str) -> Vec<Live>) -> Option<String> {
     let text = |value: &Value| value.as_str().unwrap_or_default().to_owned();
     let (namespace, name) = (text(&cache["metadata"]["namespace"]), text(&cache["metadata"]["name"]));
@@ -69,7 +69,7 @@ fn nim_service_review(review: &Review, facts: impl Fn(&NimService) -> Facts) -> 
     let read = |object: &Value| serde_json::from_value::<NimService>(object.clone());
     match read(&review.object) {
         Ok(service) => {
-            // What was stored before and cannot be read is no reason to refuse its successor.
+            // An undecodable old object is no reason to reject the new one.
             let old = read(&review.old_object).ok().filter(|_| review.operation == Operation::Update);
             let nim_service::Verdict { errors, warnings } =
                 nim_service::check(&service, old.as_ref(), &facts(&service));

@@ -16,7 +16,7 @@ pub(super) struct NimBuilds;
 impl Controller for NimBuilds {
     type Object = NimBuild;
     type Status = NimBuildStatus;
-    type Surroundings = ();
+    type Context = ();
 
     const NAME: &'static str = "nimbuild";
     const FINALIZER: Finalizer = Finalizer::Inherited("finalizer.nimbuild.apps.nvidia.com");
@@ -31,7 +31,7 @@ impl Controller for NimBuilds {
             .object(&Ref::of::<ConfigMap>(&namespace, &format!("{cache}-manifest")))
     }
 
-    fn surroundings(&self, _: &NimBuild) {}
+    fn context(&self, _: &NimBuild) {}
 
     fn plan(&self, build: &NimBuild, facts: &Facts, (): &()) -> Plan<NimBuildStatus> {
         nim_build::plan(build, facts)
@@ -41,7 +41,7 @@ impl Controller for NimBuilds {
         nim_build::blocked(build, facts, reason, message)
     }
 
-    /// Builds follow their cache.
+    /// Changes of a cache affect its builds.
     fn affected(&self, cache: &Cache, change: &Change<'_>) -> Vec<Requeue> {
         if !change.is::<NimCache>() {
             return Vec::new();

@@ -18,7 +18,7 @@ use crate::orchestrator::Nodes;
 use crate::states::StateMetric;
 
 pub(super) struct NimCaches {
-    /// The nodes, whose GPUs decide what is downloaded.
+    /// The nodes, whose GPU products select the profiles.
     pub(super) nodes: Nodes,
 }
 
@@ -26,7 +26,7 @@ impl Controller for NimCaches {
     type Object = NimCache;
     type Status = NimCacheStatus;
     /// Products of the GPUs in the cluster.
-    type Surroundings = BTreeSet<String>;
+    type Context = BTreeSet<String>;
 
     const NAME: &'static str = "nimcache";
     const FINALIZER: Finalizer = Finalizer::Inherited("finalizer.nimcache.apps.nvidia.com");
@@ -41,13 +41,13 @@ impl Controller for NimCaches {
             .in_namespace(&Gvk::of::<NimCache>(), &namespace)
             .in_namespace(&Gvk::of::<NimBuild>(), &namespace)
             .object(&Ref::of::<PersistentVolumeClaim>(&namespace, &nim_cache::claim_name(cache)))
-            // What all caches of a namespace share.
+            // Shared by all caches of a namespace.
             .object(&Ref::of::<ServiceAccount>(&namespace, "nim-cache-sa"))
             .object(&Ref::of::<Role>(&namespace, "nim-cache-role"))
             .object(&Ref::of::<RoleBinding>(&namespace, "nim-cache-rolebinding"))
     }
 
-    fn surroundings(&self, _: &NimCache) -> BTreeSet<String> {
+    fn context(&self, _: &NimCache) -> BTreeSet<String> {
         self.nodes.products()
     }
 
@@ -66,7 +66,7 @@ impl Controller for NimCaches {
         nim_cache::blocked(cache, facts, products, reason, message)
     }
 
-    /// Caches follow the pods of their Jobs, their claims, and builds that add to them.
+    /// Changes of Job pods, claims and builds affect their cache.
     fn affected(&self, cache: &Cache, change: &Change<'_>) -> Vec<Requeue> {
         let namespace = &change.key.namespace;
         let named = |name: Option<&str>| Requeue::all(name.map(|name| Key::new(namespace, name)), Duration::ZERO);

@@ -8,7 +8,7 @@ mod service;
 
 use crate::product::{Launch, Product};
 
-/// What NIM adds to the operator.
+/// Registration of the NIM product.
 pub static PRODUCT: Product = Product {
     name: "nim",
     kinds: capstan_api::nim::KINDS,

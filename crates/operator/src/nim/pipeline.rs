@@ -12,14 +12,14 @@ pub(super) struct NimPipelines;
 impl Controller for NimPipelines {
     type Object = NimPipeline;
     type Status = NimPipelineStatus;
-    type Surroundings = ();
+    type Context = ();
 
     const NAME: &'static str = "nimpipeline";
     const FINALIZER: Finalizer = Finalizer::Inherited("finalizer.nimpipeline.apps.nvidia.com");
     const STATE_METRIC: Option<StateMetric> =
         Some(StateMetric { name: "nimPipeline_status_total", states: &["Failed", "NotReady", "Ready"] });
 
-    fn surroundings(&self, _: &NimPipeline) {}
+    fn context(&self, _: &NimPipeline) {}
 
     fn plan(&self, pipeline: &NimPipeline, facts: &Facts, (): &()) -> Plan<NimPipelineStatus> {
         nim_pipeline::plan(pipeline, facts)

@@ -18,18 +18,18 @@ use serde_json::Value;
 use crate::controller::{Controller, Finalizer};
 use crate::states::StateMetric;
 
-/// KServe's settings.
+/// KServe's ConfigMap.
 const KSERVE: &str = "inferenceservice-config";
 
 pub(super) struct NimServices {
-    /// Namespace of KServe; found by its settings when unset.
+    /// Namespace of KServe; detected by its ConfigMap when unset.
     pub(super) kserve: Option<String>,
 }
 
 impl Controller for NimServices {
     type Object = NimService;
     type Status = NimServiceStatus;
-    type Surroundings = ();
+    type Context = ();
 
     const NAME: &'static str = "nimservice";
     const FINALIZER: Finalizer = Finalizer::Inherited("finalizer.nimservice.apps.nvidia.com");
@@ -40,7 +40,7 @@ impl Controller for NimServices {
         select(self.kserve.as_deref(), service, view)
     }
 
-    fn surroundings(&self, _: &NimService) {}
+    fn context(&self, _: &NimService) {}
 
     fn plan(&self, service: &NimService, facts: &Facts, (): &()) -> Plan<NimServiceStatus> {
         nim_service::plan(service, facts)
@@ -57,19 +57,19 @@ impl Controller for NimServices {
         nim_service::blocked(service, facts, reason, message)
     }
 
-    /// Services follow their pods, which change in bursts, and what they mention.
+    /// Changes of pods, which come in bursts, and of referenced objects affect services.
     fn affected(&self, cache: &Cache, change: &Change<'_>) -> Vec<Requeue> {
         Requeue::all(affected(cache, change), DEBOUNCE)
     }
 }
 
-/// What may be known about a service that is reviewed. No requests.
+/// Facts for the review of a service. No requests.
 pub(super) fn facts(runtime: &Runtime, kserve: Option<&str>, service: &NimService) -> Facts {
     let view = runtime.cache.view().owned_by(&service.uid().unwrap_or_default());
     select(kserve, service, view).facts(runtime.clock.now())
 }
 
-/// Adds what a service names, its pods and its claims.
+/// Adds the objects that a service references, its pods and its claims.
 fn select<'a>(kserve: Option<&str>, service: &NimService, mut view: View<'a>) -> View<'a> {
     let namespace = service.namespace().unwrap_or_default();
     for reference in nim_service::references(service) {
@@ -88,7 +88,7 @@ fn select<'a>(kserve: Option<&str>, service: &NimService, mut view: View<'a>) ->
     view
 }
 
-/// Services for which a change of something else matters.
+/// The services that a change of another object affects.
 fn affected(cache: &Cache, change: &Change<'_>) -> Vec<Key> {
     let (object, namespace) = (change.last(), &change.key.namespace);
     let services = Gvk::of::<NimService>();
@@ -127,7 +127,7 @@ fn affected(cache: &Cache, change: &Change<'_>) -> Vec<Key> {
     mentioning(candidates, &|spec| has_text(spec, &change.key.name))
 }
 
-/// Whether any text in `value` is `text`. A claim whose name we make is our own child, of whose changes we are told.
+/// Whether any string in `value` is `text`. Claims that we name are owned, so their changes requeue the service anyway.
 fn has_text(value: &Value, text: &str) -> bool {
     match value {
         Value::String(one) => one == text,

@@ -1,4 +1,4 @@
-//! Admission policies that keep an account to the node on which its pod runs.
+//! ValidatingAdmissionPolicies that restrict a ServiceAccount to the node of its pod.
 
 use k8s_openapi::api::admissionregistration::v1::{ValidatingAdmissionPolicy, ValidatingAdmissionPolicyBinding};
 use serde_json::{Value, json};
@@ -6,17 +6,17 @@ use serde_json::{Value, json};
 use super::Scope;
 use crate::Object;
 
-/// CEL: the node that the writer's pod runs on, as its token says; empty when it does not.
+/// CEL: the node of the requesting pod, by its token; empty if the token has none.
 pub const WRITER_NODE: &str = "has(request.userInfo.extra) \
     && 'authentication.kubernetes.io/node-name' in request.userInfo.extra \
     ? request.userInfo.extra['authentication.kubernetes.io/node-name'][0] : ''";
 
-/// CEL: whether an account of the namespace is the writer.
+/// CEL: whether the request comes from a ServiceAccount of the namespace.
 pub fn written_by(scope: &Scope, account: &str) -> String {
     format!("request.userInfo.username == 'system:serviceaccount:{}:{account}'", scope.namespace)
 }
 
-/// A ValidatingAdmissionPolicy and its binding, both of that name.
+/// A ValidatingAdmissionPolicy and its binding, with the same name.
 pub fn policy(scope: &Scope, name: &str, spec: Value) -> [Object; 2] {
     let binding = json!({"policyName": name, "validationActions": ["Deny"]});
     [

@@ -6,14 +6,14 @@ use k8s_openapi::api::autoscaling::v2::{
 };
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 
-/// The autoscaler of a Deployment, where it is switched on. From then on it sets the replicas.
+/// The HorizontalPodAutoscaler of a Deployment, if enabled. It then manages the replicas.
 pub fn autoscaler(
     metadata: ObjectMeta,
     scale: Option<&Autoscaling>,
     deployment: &str,
 ) -> Option<HorizontalPodAutoscaler> {
     let limits = scale.filter(|scale| scale.enabled == Some(true))?.hpa.as_ref()?;
-    // The order of the user's list has no meaning; one order means fewer writes.
+    // The order of the user's list has no meaning; sorting avoids writes.
     let mut metrics = limits.metrics.clone().unwrap_or_default();
     metrics.sort_by(|a, b| a.type_.cmp(&b.type_));
     Some(HorizontalPodAutoscaler {

@@ -1,4 +1,4 @@
-//! DaemonSets: a template first, then what the user changes of it, then the object that is applied.
+//! DaemonSet builder: a template first, then the user's overrides, then the object to apply.
 
 use std::collections::BTreeMap;
 
@@ -13,10 +13,10 @@ use k8s_openapi::apimachinery::pkg::util::intstr::IntOrString;
 use super::{MANAGED_BY, Scope, scope};
 use crate::Object;
 
-/// Labels of pods that selectors rely on: settings for all workloads do not change them.
+/// Pod labels that selectors rely on: common labels do not override them.
 const RESERVED: [&str; 2] = ["app", "app.kubernetes.io/part-of"];
 
-/// A DaemonSet in the making.
+/// A DaemonSet under construction.
 pub struct Daemon {
     /// Its name.
     pub name: String,
@@ -24,20 +24,20 @@ pub struct Daemon {
     pub labels: BTreeMap<String, String>,
     /// Annotations of the DaemonSet.
     pub annotations: BTreeMap<String, String>,
-    /// Labels by which it finds its pods.
+    /// Its label selector.
     pub selector: BTreeMap<String, String>,
     /// Labels of pods.
     pub pod_labels: BTreeMap<String, String>,
     /// Annotations of pods.
     pub pod_annotations: BTreeMap<String, String>,
-    /// How pods are replaced; Kubernetes' own way when unset.
+    /// Update strategy; the default of Kubernetes when unset.
     pub strategy: Option<DaemonSetUpdateStrategy>,
-    /// The pod.
+    /// The pod spec.
     pub pod: PodSpec,
 }
 
 impl Daemon {
-    /// A DaemonSet with label `app`, which also selects its pods, for the nodes with these labels.
+    /// A DaemonSet with label `app`, which also selects its pods, for nodes with these labels.
     pub fn new(name: &str, account: &str, nodes: BTreeMap<String, String>) -> Self {
         let app = BTreeMap::from([("app".to_owned(), name.to_owned())]);
         Self {
@@ -65,7 +65,7 @@ impl Daemon {
         self
     }
 
-    /// Under another name, with pods of its own.
+    /// Renames it, with a selector of its own.
     pub fn rename(&mut self, name: &str) {
         self.name = name.into();
         for labels in [&mut self.labels, &mut self.selector, &mut self.pod_labels] {
@@ -73,7 +73,7 @@ impl Daemon {
         }
     }
 
-    /// The same with a label that also selects.
+    /// The same with a `part-of` label that is part of the selector.
     pub fn part_of(mut self, whole: &str) -> Self {
         for labels in [&mut self.labels, &mut self.selector, &mut self.pod_labels] {
             labels.insert("app.kubernetes.io/part-of".into(), whole.into());
@@ -81,8 +81,8 @@ impl Daemon {
         self
     }
 
-    /// The same with the security constraints that OpenShift should choose.
-    pub fn constrained(mut self, scc: &str) -> Self {
+    /// The same with the SecurityContextConstraints that OpenShift should use.
+    pub fn with_scc(mut self, scc: &str) -> Self {
         self.annotations.insert("openshift.io/scc".into(), scc.into());
         self
     }
@@ -95,9 +95,9 @@ impl Daemon {
         self
     }
 
-    /// The same with the end of the log of a container that fails in the status of its pod: there its cause is read, and
-    /// nobody has to be asked for it.
-    pub fn with_last_words(mut self) -> Self {
+    /// The same with the tail of a failed container's log as its termination message: the cause is then in the pod
+    /// status.
+    pub fn with_log_fallback(mut self) -> Self {
         for container in self.pod.init_containers.iter_mut().flatten().chain(&mut self.pod.containers) {
             container.termination_message_policy = Some("FallbackToLogsOnError".into());
         }
@@ -115,7 +115,7 @@ impl Daemon {
         self.pod.containers.first_mut().expect("every template has a container")
     }
 
-    /// Removes a container of that name, wherever it is.
+    /// Removes the container of that name, init containers included.
     pub fn remove(&mut self, name: &str) {
         self.pod.containers.retain(|container| container.name != name);
         if let Some(init) = &mut self.pod.init_containers {
@@ -128,8 +128,8 @@ impl Daemon {
         self.pod.volumes.iter_mut().flatten().find(|volume| volume.name == name)
     }
 
-    /// Points a volume of the node elsewhere.
-    pub fn move_volume(&mut self, name: &str, path: &str) {
+    /// Changes the path of a hostPath volume.
+    pub fn set_host_path(&mut self, name: &str, path: &str) {
         if let Some(host) = self.volume(name).and_then(|volume| volume.host_path.as_mut()) {
             host.path = path.into();
         }
@@ -145,7 +145,7 @@ impl Daemon {
         }
     }
 
-    /// Takes a volume away, and with it wherever it is mounted.
+    /// Removes a volume and its mounts.
     pub fn unmount(&mut self, name: &str) {
         self.pod.volumes.iter_mut().for_each(|volumes| volumes.retain(|volume| volume.name != name));
         let init = self.pod.init_containers.iter_mut().flatten();
@@ -154,8 +154,8 @@ impl Daemon {
         }
     }
 
-    /// Adds registry credentials, each once.
-    pub fn pull_with(&mut self, secrets: Option<&Vec<String>>) {
+    /// Adds image pull secrets, each once.
+    pub fn add_pull_secrets(&mut self, secrets: Option<&Vec<String>>) {
         for secret in secrets.into_iter().flatten() {
             let list = self.pod.image_pull_secrets.get_or_insert_default();
             if !list.iter().any(|one| one.name == *secret) {
@@ -164,7 +164,7 @@ impl Daemon {
         }
     }
 
-    /// Shares the node's network if asked to.
+    /// Enables the host network if asked to.
     pub fn host_network(&mut self, wanted: Option<bool>) {
         if wanted == Some(true) {
             self.pod.host_network = Some(true);
@@ -172,12 +172,12 @@ impl Daemon {
         }
     }
 
-    /// Resources of every main container.
+    /// Sets the resources of every main container.
     pub fn limit(&mut self, resources: &ResourceRequirements) {
         self.pod.containers.iter_mut().for_each(|container| container.resources = Some(resources.clone()));
     }
 
-    /// The container gets devices through a claim from that template, instead of through a runtime class.
+    /// The container gets devices through a ResourceClaimTemplate, instead of through a RuntimeClass.
     pub fn claims(&mut self, container: &str, claim: &str, template: &str) {
         self.pod.runtime_class_name = None;
         self.pod.resource_claims = Some(vec![PodResourceClaim {
@@ -191,7 +191,7 @@ impl Daemon {
         }
     }
 
-    /// Priority class, tolerations and security context that the user set for all pods.
+    /// Applies priority class, tolerations and security context that the user set for all pods.
     pub fn with_defaults(&mut self, scope: &Scope) {
         let defaults = &scope.defaults;
         if let Some(class) = &defaults.priority_class {
@@ -205,7 +205,7 @@ impl Daemon {
         }
     }
 
-    /// Whether pods are only replaced when somebody deletes them.
+    /// Whether the update strategy is OnDelete.
     pub fn is_on_delete(&self) -> bool {
         self.strategy.as_ref().is_some_and(|strategy| strategy.type_.as_deref() == Some("OnDelete"))
     }
@@ -219,7 +219,7 @@ impl Daemon {
         self.pod_labels.extend(labels);
         self.annotations.extend(defaults.annotations.clone());
         self.pod_annotations.extend(defaults.annotations.clone());
-        // By this label we watch what is ours.
+        // We watch by this label.
         self.labels.insert(MANAGED_BY.into(), scope.manager.into());
         for required in &scope.required_tolerations {
             let tolerations = self.pod.tolerations.get_or_insert_default();
@@ -254,12 +254,12 @@ impl Daemon {
     }
 }
 
-/// Pods are replaced when somebody deletes them.
+/// The OnDelete update strategy.
 pub fn on_delete() -> DaemonSetUpdateStrategy {
     DaemonSetUpdateStrategy { type_: Some("OnDelete".into()), rolling_update: None }
 }
 
-/// Pods are replaced while at most this many are unavailable.
+/// The RollingUpdate strategy with `maxUnavailable`.
 pub fn rolling_update(max_unavailable: IntOrString) -> DaemonSetUpdateStrategy {
     DaemonSetUpdateStrategy {
         type_: Some("RollingUpdate".into()),
@@ -270,8 +270,8 @@ pub fn rolling_update(max_unavailable: IntOrString) -> DaemonSetUpdateStrategy {
     }
 }
 
-/// A number of nodes such as `1`, or a share of them such as `10%`.
-pub fn parse_share(text: &str) -> Option<IntOrString> {
+/// Parses a number of nodes such as `1`, or a percentage such as `10%`.
+pub fn parse_int_or_percent(text: &str) -> Option<IntOrString> {
     match text.strip_suffix('%') {
         Some(number) => number.parse::<u32>().ok().map(|_| IntOrString::String(text.into())),
         None => text.parse().ok().map(IntOrString::Int),
@@ -301,10 +301,10 @@ mod tests {
 
     #[test]
     fn shares_are_numbers_or_percentages() {
-        assert_eq!(parse_share("1"), Some(IntOrString::Int(1)));
-        assert_eq!(parse_share("10%"), Some(IntOrString::String("10%".into())));
+        assert_eq!(parse_int_or_percent("1"), Some(IntOrString::Int(1)));
+        assert_eq!(parse_int_or_percent("10%"), Some(IntOrString::String("10%".into())));
         for bad in ["", "%", "ten", "-5%", "1.5"] {
-            assert_eq!(parse_share(bad), None, "{bad}");
+            assert_eq!(parse_int_or_percent(bad), None, "{bad}");
         }
     }
 }

@@ -1,4 +1,4 @@
-//! Ways to a server: its Service, an Ingress, routes of a Gateway.
+//! Exposure of a server: Service, Ingress, Gateway routes.
 
 use std::collections::BTreeMap;
 
@@ -27,8 +27,8 @@ pub fn container_port(name: &str, number: i32) -> ContainerPort {
     }
 }
 
-/// The Service with these named ports, each to the container port of the same name. Labels and annotations of the user
-/// yield to those of `metadata`.
+/// A Service with these named ports, each to the container port of the same name. `metadata` takes precedence over the
+/// user's labels and annotations.
 pub fn service(
     mut metadata: ObjectMeta,
     settings: Option<&ServiceExposure>,
@@ -59,7 +59,7 @@ pub fn service(
     }
 }
 
-/// Name under which clients outside reach the server.
+/// External host name of the server.
 pub fn host(router: &Router, name: &str, namespace: &str) -> Option<String> {
     let domain = router.host_domain_name.as_deref().filter(|domain| !domain.is_empty())?;
     Some(format!("{name}.{namespace}.{domain}"))
@@ -70,7 +70,7 @@ pub fn gateway(router: &Router) -> Option<&Gateway> {
     router.gateway.as_ref().filter(|gateway| !gateway.name.is_empty())
 }
 
-/// The Ingress of the router for `host`: everything goes to the port of that name of the Service `service`.
+/// The Ingress of the router for `host`: all paths go to the named port of Service `service`.
 pub fn ingress(metadata: ObjectMeta, router: &Router, host: String, service: &str, port: &str) -> Option<Ingress> {
     let wanted = router.ingress.as_ref().filter(|ingress| !ingress.ingress_class.is_empty())?;
     let port = ServiceBackendPort { name: Some(port.into()), ..ServiceBackendPort::default() };
@@ -95,16 +95,15 @@ pub fn ingress(metadata: ObjectMeta, router: &Router, host: String, service: &st
     })
 }
 
-/// The HTTPRoute from the Gateway, unless the user switched it off. `usual` is where requests go when the user names no
-/// target.
-pub fn http_route(metadata: ObjectMeta, gateway: &Gateway, host: &str, usual: BackendRef) -> Option<HttpRoute> {
+/// The HTTPRoute from the Gateway, unless disabled. `default` is the backend if the user names none.
+pub fn http_route(metadata: ObjectMeta, gateway: &Gateway, host: &str, default: BackendRef) -> Option<HttpRoute> {
     if gateway.http_routes_enabled == Some(false) {
         return None;
     }
     let root = PathMatch { type_: Some("PathPrefix".into()), value: Some("/".into()) };
     let rule = HttpRule {
         matches: Some(vec![HttpMatch { path: Some(root) }]),
-        backend_refs: Some(vec![gateway.backend_ref.clone().unwrap_or(usual)]),
+        backend_refs: Some(vec![gateway.backend_ref.clone().unwrap_or(default)]),
     };
     let spec = HttpRouteSpec {
         parent_refs: Some(vec![parent(gateway)]),
@@ -114,7 +113,7 @@ pub fn http_route(metadata: ObjectMeta, gateway: &Gateway, host: &str, usual: Ba
     Some(HttpRoute { metadata, spec, status: None })
 }
 
-/// The GRPCRoute from the Gateway, if the user switched it on.
+/// The GRPCRoute from the Gateway, if enabled.
 pub fn grpc_route(metadata: ObjectMeta, gateway: &Gateway, host: &str, backend: BackendRef) -> Option<GrpcRoute> {
     if gateway.grpc_routes_enabled != Some(true) {
         return None;
@@ -127,7 +126,7 @@ pub fn grpc_route(metadata: ObjectMeta, gateway: &Gateway, host: &str, backend: 
     Some(GrpcRoute { metadata, spec, status: None })
 }
 
-/// A Service as the target of a route.
+/// A Service as the backend of a route.
 pub fn to_service(name: &str, port: i32) -> BackendRef {
     BackendRef { name: name.into(), port: Some(port), ..BackendRef::default() }
 }

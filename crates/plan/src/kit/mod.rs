@@ -1,11 +1,11 @@
-//! What the plans of all products are written with. It knows no product.
+//! Builders that the plans of all products use. Product-independent.
 //!
 //! Start with [`operand`]: a product is a list of operands, run by [`operand::decide`] within a [`Scope`].
 //!
 //! | For | Module |
 //! |---|---|
 //! | what runs on nodes | [`daemon_set`], [`pod`] |
-//! | who may do what | [`rbac`], [`openshift`], [`admission`] |
+//! | RBAC, SCCs and admission policies | [`rbac`], [`openshift`], [`admission`] |
 //! | a server behind a Service | [`expose`], [`probe`], [`storage`], [`proxy`], [`autoscaler`] |
 //! | Prometheus | [`monitoring`] |
 
@@ -34,38 +34,38 @@ pub use daemon_set::Daemon;
 pub use operand::{Operand, Outcome};
 pub use scope::{Defaults, Scope};
 
-/// The label that says who manages an object: caches and selectors find ours by it.
+/// The managed-by label: caches and selectors find our objects by it.
 pub const MANAGED_BY: &str = "app.kubernetes.io/managed-by";
 
-/// The label by which objects say what they are a part of.
+/// The instance label: what an object is a part of.
 pub const INSTANCE: &str = "app.kubernetes.io/instance";
 
-/// The hash that names and annotations of the API use: FNV-1a of 32 bits in decimal, with its digits replaced so that
-/// no vowel and no confusing digit is left.
+/// The hash in names and annotations: 32-bit FNV-1a in decimal, with digits mapped to characters without vowels (like
+/// Kubernetes' SafeEncodeString).
 pub fn hash(text: &str) -> String {
-    letters(fnv(text))
+    safe_encode(fnv(text))
 }
 
-/// The same of a value as JSON, which is not written down for it.
+/// The same of a value as JSON, without allocating it.
 pub fn hash_json(value: &impl Serialize) -> String {
     let mut hash = Fnv::default();
     serde_json::to_writer(&mut hash, value).expect("what is hashed is valid JSON");
-    letters(hash.0)
+    safe_encode(hash.0)
 }
 
-fn letters(hash: u32) -> String {
+fn safe_encode(hash: u32) -> String {
     let digits = b"456789bcdf";
     hash.to_string().bytes().map(|digit| char::from(digits[usize::from(digit - b'0')])).collect()
 }
 
-/// FNV-1a of 32 bits.
+/// 32-bit FNV-1a.
 pub fn fnv(text: &str) -> u32 {
     let mut hash = Fnv::default();
     hash.add(text.as_bytes());
     hash.0
 }
 
-/// A hash that grows with what is written to it.
+/// An incremental hash.
 struct Fnv(u32);
 
 impl Default for Fnv {
@@ -91,7 +91,7 @@ impl std::io::Write for Fnv {
     }
 }
 
-/// Maps merged: `first` wins.
+/// Merges maps: `first` wins.
 pub fn merge_maps(
     first: BTreeMap<String, String>,
     second: Option<&BTreeMap<String, String>>,
@@ -101,7 +101,7 @@ pub fn merge_maps(
     merged
 }
 
-/// Environments merged: all of `winners` in order, then what only `base` has.
+/// Merges environments: all of `winners` in order, then the rest of `base`.
 pub fn merge_env(base: Vec<EnvVar>, winners: Vec<EnvVar>) -> Vec<EnvVar> {
     let rest = base.into_iter().filter(|one| !winners.iter().any(|winner| winner.name == one.name)).collect::<Vec<_>>();
     winners.into_iter().chain(rest).collect()
@@ -112,7 +112,7 @@ pub fn env(name: &str, value: impl Into<String>) -> EnvVar {
     EnvVar { name: name.into(), value: Some(value.into()), ..EnvVar::default() }
 }
 
-/// In which wave a kind is written: what others need comes first.
+/// The wave in which a kind is applied: dependencies first.
 pub fn wave(kind: &str) -> u8 {
     match kind {
         "Namespace" => 0,
@@ -138,7 +138,7 @@ pub fn wave(kind: &str) -> u8 {
     }
 }
 
-/// Whether objects of this kind hold users' data: they go with their owner, never because a field changed.
+/// Whether objects of this kind hold users' data: they are deleted with their owner, never because a field changed.
 pub fn holds_data(kind: &str) -> bool {
     kind == "PersistentVolumeClaim"
 }

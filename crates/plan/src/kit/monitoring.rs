@@ -1,4 +1,4 @@
-//! How Prometheus finds a server, and the rules that it evaluates.
+//! Prometheus scraping and rules.
 
 use std::collections::BTreeMap;
 
@@ -25,7 +25,7 @@ pub fn service(scope: &Scope, app: &str, port: &str, number: i32, spec: ServiceS
     Object::new(&Service { metadata: labelled(scope, app, app), spec: Some(spec), ..Service::default() })
 }
 
-/// The same for a Prometheus that finds its targets by an annotation.
+/// The same for annotation-based Prometheus discovery.
 pub fn scraped_service(scope: &Scope, app: &str, port: &str, number: i32, spec: ServiceSpec) -> Object {
     service(scope, app, port, number, spec).annotated("prometheus.io/scrape", "true")
 }
@@ -48,7 +48,7 @@ pub fn service_monitor(
     let labels = metadata.labels.get_or_insert_default();
     let manager = labels.get(MANAGED_BY).cloned();
     labels.extend(more.cloned().unwrap_or_default());
-    // By this label we watch what is ours.
+    // We watch by this label.
     labels.extend(manager.map(|manager| (MANAGED_BY.to_owned(), manager)));
     let spec = ServiceMonitorSpec {
         job_label: job_label.map(Into::into),
@@ -60,7 +60,7 @@ pub fn service_monitor(
     ServiceMonitor { metadata, spec, status: None }
 }
 
-/// Rules for Prometheus: `groups` as they are written.
+/// A PrometheusRule with these `groups`.
 pub fn prometheus_rule(scope: &Scope, name: &str, groups: Value) -> Object {
     let spec = serde_json::from_value(json!({"groups": groups})).expect("callers write rules that decode");
     let mut object = PrometheusRule::new(name, spec);

@@ -1,4 +1,4 @@
-//! OpenShift's security context constraints.
+//! OpenShift SecurityContextConstraints.
 
 use capstan_api::foreign::SecurityContextConstraints;
 use capstan_api::foreign::openshift::{SecurityContextConstraintsSpec, Strategy};
@@ -6,22 +6,22 @@ use capstan_api::foreign::openshift::{SecurityContextConstraintsSpec, Strategy};
 use super::Scope;
 use crate::Object;
 
-/// What host namespaces pods may share.
+/// Host namespaces and ports that pods may use.
 #[derive(Clone, Copy, Default)]
 pub struct Shares {
-    /// Processes.
+    /// `hostPID`.
     pub pid: bool,
-    /// Inter-process communication.
+    /// `hostIPC`.
     pub ipc: bool,
-    /// Network.
+    /// `hostNetwork`.
     pub network: bool,
-    /// Ports.
+    /// `hostPorts`.
     pub ports: bool,
-    /// Whether any capability and sysctl may be asked for.
+    /// Whether all capabilities and unsafe sysctls are allowed.
     pub anything: bool,
 }
 
-/// Constraints for privileged pods of an account of the namespace.
+/// SecurityContextConstraints for privileged pods of a ServiceAccount of the namespace.
 pub fn constraints(scope: &Scope, account: &str, shares: Shares) -> Object {
     let strategy = || Some(Strategy { type_: Some("RunAsAny".into()) });
     let any = || Some(vec!["*".to_owned()]);

@@ -1,15 +1,15 @@
-//! Operands: the parts of a product that are deployed and judged one by one.
+//! Operands: the parts of a product, each deployed and reported on its own.
 //!
-//! A product lists its operands in a `const`, and [`decide`] runs the list. It applies the rule that keeps running
-//! clusters safe: while something cannot be decided, nothing is pruned.
+//! A product lists its operands in a `const`, and [`decide`] runs the list. Rule: while any operand cannot be planned,
+//! nothing is pruned.
 
 use crate::{LiveObjects, Object, Ref};
 
-/// What an operand consists of; an error is a sentence for the user.
+/// The objects of an operand; an error is a message for the user.
 pub type Outcome<T> = Result<T, String>;
 
-/// A part of a product that is deployed and judged as one. `E` is `fn(&Cx) -> bool` and `O` is
-/// `fn(&Cx) -> Outcome<Vec<Object>>`, for the context `Cx` of the product.
+/// A part of a product that is deployed and reported as one. `E` is `fn(&Cx) -> bool` and `O` is `fn(&Cx) ->
+/// Outcome<Vec<Object>>`, for the context `Cx` of the product.
 #[derive(Clone, Copy, Debug)]
 pub struct Operand<E, O> {
     /// Its name in messages.
@@ -18,31 +18,31 @@ pub struct Operand<E, O> {
     pub condition: &'static str,
     /// The deploy label of the nodes that should run it, if that is all that selects them.
     pub deploy: Option<&'static str>,
-    /// Whether it is wanted.
+    /// Whether it is enabled.
     pub enabled: E,
-    /// What it consists of.
+    /// Its objects.
     pub objects: O,
 }
 
-/// An operand with what it came to.
+/// An operand with its objects or error.
 pub type Part<'a, E, O> = (&'a Operand<E, O>, Outcome<Vec<Object>>);
 
-/// What a list of operands came to.
+/// The result of a list of operands.
 pub struct Decided<'a, E, O> {
-    /// Each operand that is wanted.
+    /// Each enabled operand.
     pub parts: Vec<Part<'a, E, O>>,
-    /// Everything that should exist, once.
+    /// All desired objects, deduplicated.
     pub objects: Vec<Object>,
 }
 
 impl<E, O> Decided<'_, E, O> {
-    /// Whether every operand could be decided.
+    /// Whether every operand could be planned.
     pub fn is_complete(&self) -> bool {
         self.parts.iter().all(|(_, part)| part.is_ok())
     }
 }
 
-/// Runs a list of operands. `finish` makes an object of an operand what is applied, or drops it.
+/// Runs a list of operands. `finish` completes an object before it is applied, or drops it.
 pub fn decide<'a, Cx, E, O>(
     operands: &'a [Operand<E, O>],
     cx: &Cx,
@@ -62,23 +62,23 @@ where
     let parts: Vec<Part<'a, E, O>> = wanted.map(part).collect();
     let mut objects: Vec<Object> = Vec::new();
     for object in parts.iter().filter_map(|(_, part)| part.as_ref().ok()).flatten() {
-        // What operands share, each of them has.
+        // Shared objects are listed by each operand.
         if !objects.iter().any(|one| one.reference == object.reference) {
             objects.push(object.clone());
         }
     }
     let mut decided = Decided { parts, objects };
     if !decided.is_complete() {
-        leave_the_rest(&mut decided.objects, live);
+        ignore_unplanned(&mut decided.objects, live);
     }
     decided
 }
 
-/// While something cannot be decided, nothing is pruned: what runs may be what could not be decided.
-pub fn leave_the_rest(objects: &mut Vec<Object>, live: &LiveObjects) {
+/// While any operand cannot be planned, nothing is pruned: live objects may be its.
+pub fn ignore_unplanned(objects: &mut Vec<Object>, live: &LiveObjects) {
     let wanted: Vec<Ref> = objects.iter().map(|object| object.reference.clone()).collect();
     let rest = live.iter().map(|(reference, _)| reference).filter(|one| !wanted.contains(one));
-    objects.extend(rest.cloned().map(Object::left));
+    objects.extend(rest.cloned().map(Object::unmanaged));
 }
 
 #[cfg(test)]
@@ -116,7 +116,7 @@ mod tests {
     }
 
     fn keep(names: &[&str]) -> Vec<(String, Policy)> {
-        names.iter().map(|name| ((*name).to_owned(), Policy::Keep)).collect()
+        names.iter().map(|name| ((*name).to_owned(), Policy::Apply)).collect()
     }
 
     #[test]
@@ -127,7 +127,7 @@ mod tests {
 
     #[test]
     fn while_one_is_undecided_nothing_is_pruned() {
-        let left = ("running".to_owned(), Policy::Leave);
-        assert_eq!(decided(vec![Ok("x"), Err("why".into())]), [keep(&["x", "shared"]), vec![left]].concat());
+        let unmanaged = ("running".to_owned(), Policy::Unmanaged);
+        assert_eq!(decided(vec![Ok("x"), Err("why".into())]), [keep(&["x", "shared"]), vec![unmanaged]].concat());
     }
 }

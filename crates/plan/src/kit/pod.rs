@@ -1,4 +1,4 @@
-//! Pods: containers, variables, mounts, volumes, probes and affinity, each in a word.
+//! Short builders for pods: containers, environment, mounts, volumes and affinity.
 
 use k8s_openapi::api::core::v1::{
     Affinity, ConfigMapVolumeSource, Container, EmptyDirVolumeSource, EnvVar, EnvVarSource, ExecAction,
@@ -11,23 +11,23 @@ pub fn container(name: &str) -> Container {
     Container { name: name.into(), ..Container::default() }
 }
 
-/// What a container is written with, in the order of its fields.
+/// Builder methods of a container.
 pub trait Build: Sized {
     /// Command and arguments.
     fn runs(self, command: &[&str], args: &[&str]) -> Self;
-    /// A variable.
+    /// An environment variable.
     fn with(self, name: &str, value: &str) -> Self;
-    /// A variable with a field of the pod.
+    /// An environment variable from a field of the pod (downward API).
     fn field(self, name: &str, path: &str) -> Self;
     /// The node's name as NODE_NAME.
     fn node_name(self) -> Self;
     /// Mounts.
     fn mounts(self, mounts: Vec<VolumeMount>) -> Self;
-    /// All rights on the node.
+    /// Privileged.
     fn privileged(self) -> Self;
-    /// All rights on the node, with the SELinux level of the host.
+    /// Privileged, with the SELinux level of the host.
     fn privileged_s0(self) -> Self;
-    /// What runs before the container is stopped.
+    /// A preStop hook.
     fn before_stop(self, script: &str) -> Self;
 }
 
@@ -81,7 +81,7 @@ impl Build for Container {
     }
 }
 
-/// Sets a variable where it stands, or at the end. A field of the pod under that name gives way to the value.
+/// Sets an environment variable in place, or appends it. It replaces a `valueFrom`.
 pub fn set_env(container: &mut Container, name: &str, value: &str) {
     let list = container.env.get_or_insert_default();
     let variable = EnvVar { name: name.into(), value: Some(value.into()), ..EnvVar::default() };
@@ -91,7 +91,7 @@ pub fn set_env(container: &mut Container, name: &str, value: &str) {
     }
 }
 
-/// The literal value of a variable.
+/// The literal value of an environment variable.
 pub fn env_of<'a>(container: &'a Container, name: &str) -> Option<&'a str> {
     container.env.iter().flatten().find(|one| one.name == name)?.value.as_deref()
 }
@@ -101,15 +101,15 @@ pub fn at(volume: &str, path: &str) -> VolumeMount {
     VolumeMount { name: volume.into(), mount_path: path.into(), ..VolumeMount::default() }
 }
 
-/// Further words of a mount.
+/// Builder methods of a mount.
 pub trait Mount {
     /// Read only.
     fn read_only(self) -> Self;
-    /// Mounts of the host show inside.
+    /// Mount propagation HostToContainer.
     fn host_to_container(self) -> Self;
-    /// Mounts show both ways.
-    fn both_ways(self) -> Self;
-    /// Only this file or directory of the volume.
+    /// Mount propagation Bidirectional.
+    fn bidirectional(self) -> Self;
+    /// `subPath`.
     fn sub(self, path: &str) -> Self;
 }
 
@@ -124,7 +124,7 @@ impl Mount for VolumeMount {
         self
     }
 
-    fn both_ways(mut self) -> Self {
+    fn bidirectional(mut self) -> Self {
         self.mount_propagation = Some("Bidirectional".into());
         self
     }
@@ -140,22 +140,22 @@ fn host_path(name: &str, path: &str, type_: Option<&str>) -> Volume {
     Volume { name: name.into(), host_path: Some(source), ..Volume::default() }
 }
 
-/// A path of the node, whatever it is.
+/// A hostPath volume of any type.
 pub fn host(name: &str, path: &str) -> Volume {
     host_path(name, path, None)
 }
 
-/// A directory of the node that must be there.
+/// A hostPath volume of type Directory.
 pub fn host_dir(name: &str, path: &str) -> Volume {
     host_path(name, path, Some("Directory"))
 }
 
-/// A directory of the node, made when absent.
+/// A hostPath volume of type DirectoryOrCreate.
 pub fn host_make(name: &str, path: &str) -> Volume {
     host_path(name, path, Some("DirectoryOrCreate"))
 }
 
-/// A path of the node of that type.
+/// A hostPath volume of that type.
 pub fn host_typed(name: &str, path: &str, type_: &str) -> Volume {
     host_path(name, path, Some(type_))
 }
@@ -171,7 +171,7 @@ pub fn config(name: &str, config_map: &str, mode: Option<i32>, items: &[(&str, &
     Volume { name: name.into(), config_map: Some(source), ..Volume::default() }
 }
 
-/// Keys of a Secret as a volume: each key, and the file that it becomes.
+/// Keys of a Secret as a volume: key and file name.
 pub fn secret(name: &str, secret: &str, items: &[(&str, &str)]) -> Volume {
     let source = SecretVolumeSource {
         secret_name: Some(secret.into()),
@@ -185,12 +185,12 @@ fn to_path((key, path): &(&str, &str)) -> KeyToPath {
     KeyToPath { key: (*key).into(), path: (*path).into(), ..KeyToPath::default() }
 }
 
-/// An empty directory that lives as long as the pod.
-pub fn scratch(name: &str) -> Volume {
+/// An emptyDir volume.
+pub fn empty_dir_volume(name: &str) -> Volume {
     Volume { name: name.into(), empty_dir: Some(EmptyDirVolumeSource::default()), ..Volume::default() }
 }
 
-/// Nodes with any of these labels.
+/// Node affinity to nodes with any of these labels.
 pub fn on_nodes(labels: &[(&str, &str)]) -> Affinity {
     let term = |(key, value): &(&str, &str)| NodeSelectorTerm {
         match_expressions: Some(vec![NodeSelectorRequirement {

@@ -4,13 +4,13 @@ use capstan_api::common::ServerProbe;
 use k8s_openapi::api::core::v1::{ExecAction, HTTPGetAction, Probe};
 use k8s_openapi::apimachinery::pkg::util::intstr::IntOrString;
 
-/// A probe that asks over HTTP.
+/// An HTTP probe.
 pub fn http(path: &str, port: IntOrString) -> Probe {
     let action = HTTPGetAction { path: Some(path.into()), port, ..HTTPGetAction::default() };
     Probe { http_get: Some(action), ..Probe::default() }
 }
 
-/// A probe that runs a command: initial delay, period, timeout, failures until it counts.
+/// An exec probe: initial delay, period, timeout, failure threshold.
 pub fn exec(command: &[&str], delay: i32, period: i32, timeout: i32, failures: i32) -> Probe {
     Probe {
         exec: Some(ExecAction { command: Some(command.iter().map(|word| (*word).into()).collect()) }),
@@ -22,21 +22,21 @@ pub fn exec(command: &[&str], delay: i32, period: i32, timeout: i32, failures: i
     }
 }
 
-/// How often a server is asked, and when it counts as failed.
+/// Timing of a probe.
 #[derive(Clone, Copy, Debug)]
 pub struct Timing {
-    /// Seconds until it is asked first.
+    /// Initial delay in seconds.
     pub delay: i32,
-    /// Seconds between two.
+    /// Period in seconds.
     pub period: i32,
-    /// Seconds to answer.
+    /// Timeout in seconds.
     pub timeout: i32,
-    /// Failures in a row until it counts as failed.
+    /// Failure threshold.
     pub failures: i32,
 }
 
 impl Timing {
-    /// `probe` with these numbers.
+    /// `probe` with this timing.
     pub fn of(self, probe: Probe) -> Probe {
         Probe {
             initial_delay_seconds: Some(self.delay),
@@ -49,12 +49,12 @@ impl Timing {
     }
 }
 
-/// The user's probe, or the usual one; none where the user switched it off.
-pub fn chosen(settings: Option<&ServerProbe>, usual: impl FnOnce() -> Probe) -> Option<Probe> {
+/// The user's probe, or the default; `None` if disabled.
+pub fn chosen(settings: Option<&ServerProbe>, default: impl FnOnce() -> Probe) -> Option<Probe> {
     match settings {
         Some(settings) if settings.enabled == Some(false) => None,
-        Some(settings) => Some(settings.probe.clone().unwrap_or_else(usual)),
-        None => Some(usual()),
+        Some(settings) => Some(settings.probe.clone().unwrap_or_else(default)),
+        None => Some(default()),
     }
 }
 
@@ -64,12 +64,12 @@ mod tests {
 
     #[test]
     fn the_users_probe_replaces_the_usual_one() {
-        let usual = || Timing { delay: 1, period: 2, timeout: 3, failures: 4 }.of(http("/", IntOrString::Int(1)));
+        let default = || Timing { delay: 1, period: 2, timeout: 3, failures: 4 }.of(http("/", IntOrString::Int(1)));
         let own = Probe { period_seconds: Some(9), ..Probe::default() };
-        assert_eq!(chosen(None, usual), Some(usual()));
-        assert_eq!(chosen(Some(&ServerProbe::default()), usual), Some(usual()));
+        assert_eq!(chosen(None, default), Some(default()));
+        assert_eq!(chosen(Some(&ServerProbe::default()), default), Some(default()));
         let settings = ServerProbe { enabled: None, probe: Some(own.clone()) };
-        assert_eq!(chosen(Some(&settings), usual), Some(own));
-        assert_eq!(chosen(Some(&ServerProbe { enabled: Some(false), ..settings }), usual), None);
+        assert_eq!(chosen(Some(&settings), default), Some(own));
+        assert_eq!(chosen(Some(&ServerProbe { enabled: Some(false), ..settings }), default), None);
     }
 }

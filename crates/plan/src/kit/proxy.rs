@@ -1,12 +1,12 @@
-//! Proxies and extra certificates: the same for every kind whose pods download something.
+//! Proxy environment and extra CA certificates, for every kind whose pods download something.
 
 use capstan_api::common::Proxy;
 use k8s_openapi::api::core::v1::{Container, EnvVar, SecurityContext, Volume, VolumeMount};
 
 use super::env;
-use super::pod::{at, config, scratch};
+use super::pod::{at, config, empty_dir_volume};
 
-/// Copies the user's certificates into the trusted ones and leaves the result where the server looks for it.
+/// Adds the user's certificates to the trust store and copies it to the shared volume.
 const TRUST_CERTIFICATES: &str = "set -e
 ls -l /custom
 cp /custom/*.crt /usr/local/share/ca-certificates/ 2>/dev/null || true
@@ -18,7 +18,7 @@ update-ca-certificates
 cp -r /etc/ssl/certs /ca-certs
 ";
 
-/// The variables by which programs find a proxy. All are always there, so that an empty one hides the image's.
+/// The proxy environment. All variables are always set, so that an empty one overrides the image's.
 pub fn environment(proxy: &Proxy) -> Vec<EnvVar> {
     let text = |value: &Option<String>| value.clone().unwrap_or_default();
     let (http, https, none) = (text(&proxy.http_proxy), text(&proxy.https_proxy), text(&proxy.no_proxy));
@@ -32,12 +32,12 @@ pub fn environment(proxy: &Proxy) -> Vec<EnvVar> {
     ]
 }
 
-/// ConfigMap with certificates to trust.
+/// ConfigMap with CA certificates.
 pub fn certificates(proxy: Option<&Proxy>) -> Option<&str> {
     proxy?.cert_config_map.as_deref().filter(|name| !name.is_empty())
 }
 
-/// The init container that adds them to the trusted ones. Its mounts are those of the other init containers.
+/// The init container that adds them to the trust store. Its mounts are those of the other init containers.
 pub fn trusting(image: &str, pull_policy: Option<&String>) -> Container {
     Container {
         name: "update-ca-certificates".into(),
@@ -58,14 +58,14 @@ pub fn trusting_mounts() -> Vec<VolumeMount> {
     vec![at("ca-cert-volume", "/ca-certs"), at("custom-ca", "/custom")]
 }
 
-/// Where the other containers find the result.
+/// Mount of the trust store in the other containers.
 pub fn trusted_mount() -> VolumeMount {
     at("ca-cert-volume", "/etc/ssl")
 }
 
 /// Volumes of both.
 pub fn volumes(config_map: &str) -> Vec<Volume> {
-    vec![scratch("ca-cert-volume"), config("custom-ca", config_map, None, &[])]
+    vec![empty_dir_volume("ca-cert-volume"), config("custom-ca", config_map, None, &[])]
 }
 
 /// What is wrong with a proxy at `path`.
@@ -88,7 +88,7 @@ pub fn faults(proxy: &Proxy, path: &str) -> Vec<String> {
     faults
 }
 
-/// Whether programs understand `token` in a list of hosts that are reached directly.
+/// Whether `token` is valid in NO_PROXY.
 fn is_no_proxy(token: &str) -> bool {
     let number = |text: &str, most: u32| text.parse::<u32>().is_ok_and(|number| number <= most);
     if let Some(rest) = token.strip_prefix('[') {

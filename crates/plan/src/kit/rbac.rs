@@ -1,4 +1,4 @@
-//! ServiceAccounts, roles and their bindings: the only place that builds them.
+//! ServiceAccounts, roles and bindings: the only place that builds them.
 
 use std::collections::BTreeMap;
 
@@ -11,17 +11,17 @@ use crate::Object;
 
 const GROUP: &str = "rbac.authorization.k8s.io";
 
-/// Rights of an account, in its namespace and in the cluster.
+/// RBAC rules of a ServiceAccount, in its namespace and in the cluster.
 #[derive(Clone, Debug, Default)]
 pub struct Rights {
-    /// In the namespace.
+    /// Rules of its Role.
     pub here: Vec<PolicyRule>,
-    /// In the cluster.
+    /// Rules of its ClusterRole.
     pub everywhere: Vec<PolicyRule>,
 }
 
 impl Rights {
-    /// Adds further rights, also those that are there already.
+    /// Adds rules, without deduplication.
     pub fn add(&mut self, more: Self) {
         self.here.extend(more.here);
         self.everywhere.extend(more.everywhere);
@@ -39,7 +39,7 @@ pub fn rule(group: &str, resources: &[&str], verbs: &[&str]) -> PolicyRule {
     }
 }
 
-/// Lets pods use these security context constraints of OpenShift. Elsewhere the rule grants nothing.
+/// Allows to use these SecurityContextConstraints of OpenShift; no effect elsewhere.
 pub fn use_constraints(names: Vec<String>) -> PolicyRule {
     PolicyRule {
         resource_names: Some(names),
@@ -57,7 +57,7 @@ pub fn role(metadata: ObjectMeta, rules: Vec<PolicyRule>) -> Object {
     Object::new(&Role { metadata, rules: Some(rules) })
 }
 
-/// Gives the Role `role` to a ServiceAccount, which may be in another namespace.
+/// Binds the Role `role` to a ServiceAccount, which may be in another namespace.
 pub fn role_binding(metadata: ObjectMeta, role: &str, account: &str, namespace: &str) -> Object {
     Object::new(&RoleBinding {
         metadata,
@@ -66,8 +66,8 @@ pub fn role_binding(metadata: ObjectMeta, role: &str, account: &str, namespace: 
     })
 }
 
-/// A ServiceAccount, a Role and the binding between them in the namespace, all of the account's name; with rights in the
-/// cluster also a ClusterRole and its binding.
+/// A ServiceAccount with a Role and RoleBinding of the same name; with cluster rules also a ClusterRole and
+/// ClusterRoleBinding.
 pub fn access(scope: &Scope, account: &str, rights: Rights) -> Vec<Object> {
     let mut objects = vec![service_account(scope.meta(account))];
     objects.extend(bound_role(scope, account, account, rights.here));
@@ -77,8 +77,8 @@ pub fn access(scope: &Scope, account: &str, rights: Rights) -> Vec<Object> {
     objects
 }
 
-/// A ServiceAccount, a Role and the binding between them with this metadata; annotations are for the account only, as
-/// clouds tie identities to accounts by them.
+/// A ServiceAccount, Role and RoleBinding with this metadata; annotations are for the account only, as clouds bind
+/// identities to accounts by them.
 pub fn account_with_role(
     metadata: &ObjectMeta,
     annotations: Option<BTreeMap<String, String>>,
@@ -111,7 +111,7 @@ pub fn cluster_role(scope: &Scope, name: &str, account: &str, rules: Vec<PolicyR
     ]
 }
 
-/// The rules of all roles among `objects`: in a namespace, and in the cluster. Who grants a right must have it.
+/// The rules of all Roles and ClusterRoles among `objects`. RBAC lets only a subject that has a permission grant it.
 pub fn granted(objects: &[Object]) -> Rights {
     let mut rights = Rights::default();
     for object in objects {

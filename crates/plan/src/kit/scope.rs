@@ -1,4 +1,4 @@
-//! What the objects of one custom resource have in common: where they are, whose they are, and what the user set for all.
+//! What the objects of one custom resource share: namespace, owner, and the user's common settings.
 
 use std::collections::BTreeMap;
 
@@ -8,25 +8,25 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::{ObjectMeta, OwnerReference}
 use super::MANAGED_BY;
 use crate::Object;
 
-/// The scope of a plan. It knows no product.
+/// The scope of a plan. Product-independent.
 #[derive(Clone, Debug, Default)]
 pub struct Scope {
-    /// Namespace of everything that has one.
+    /// Namespace of all namespaced objects.
     pub namespace: String,
-    /// Value of `app.kubernetes.io/managed-by`, by which caches find what is ours.
+    /// Value of `app.kubernetes.io/managed-by`, by which caches select our objects.
     pub manager: &'static str,
     /// The custom resource that controls the objects.
     pub owner: Option<OwnerReference>,
-    /// What the user set for all workloads.
+    /// Common settings of all workloads.
     pub defaults: Defaults,
-    /// Tolerations that every pod needs, whatever the user says, unless one of its own covers them.
+    /// Tolerations that every pod needs, unless one of its own covers them.
     pub required_tolerations: Vec<Toleration>,
 }
 
-/// What a custom resource sets for all of its workloads.
+/// Common settings of the workloads of a custom resource.
 #[derive(Clone, Debug, Default)]
 pub struct Defaults {
-    /// Labels of workloads and of their pods; those that selectors rely on stay as they are.
+    /// Labels of workloads and their pods; labels of selectors are not overridden.
     pub labels: BTreeMap<String, String>,
     /// Annotations of workloads and of their pods.
     pub annotations: BTreeMap<String, String>,
@@ -44,7 +44,7 @@ impl Scope {
         ObjectMeta { namespace: Some(self.namespace.clone()), ..self.cluster_meta(name) }
     }
 
-    /// Metadata of a cluster-wide object.
+    /// Metadata of a cluster-scoped object.
     pub fn cluster_meta(&self, name: &str) -> ObjectMeta {
         ObjectMeta {
             name: Some(name.into()),
@@ -53,7 +53,7 @@ impl Scope {
         }
     }
 
-    /// `object` as a child of the owner.
+    /// `object` with the owner as controller.
     pub fn child(&self, object: Object) -> Object {
         match &self.owner {
             Some(owner) => object.owned_by(owner),
@@ -62,7 +62,7 @@ impl Scope {
     }
 }
 
-/// Whether one of `tolerations` covers whatever `wanted` tolerates.
+/// Whether one of `tolerations` covers `wanted`.
 pub fn is_tolerated(wanted: &Toleration, tolerations: &[Toleration]) -> bool {
     let text = |field: &Option<String>| field.clone().unwrap_or_default();
     tolerations.iter().any(|one| {

@@ -1,4 +1,4 @@
-//! Storage: claims on volumes, checked and built in one place, and the volumes of pods.
+//! Storage: PersistentVolumeClaims, validated and built in one place, and volumes of pods.
 
 use std::collections::BTreeMap;
 
@@ -12,12 +12,12 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 
 const ACCESS_MODES: [&str; 4] = ["ReadWriteOnce", "ReadOnlyMany", "ReadWriteMany", "ReadWriteOncePod"];
 
-/// Name of the claim: the user's, or one that follows from the custom resource.
+/// Name of the claim: the user's, or derived from the custom resource.
 pub fn claim_name(claim: &ClaimSpec, owner: &str) -> String {
     claim.name.clone().filter(|name| !name.is_empty()).unwrap_or_else(|| format!("{owner}-pvc"))
 }
 
-/// The claim as an object with these labels.
+/// The PersistentVolumeClaim with these labels.
 pub fn claim(
     claim: &ClaimSpec,
     owner: &str,
@@ -47,19 +47,19 @@ pub fn claim(
     }
 }
 
-/// A volume with a claim.
+/// A volume from a claim.
 pub fn claim_volume(name: &str, claim: &str, read_only: Option<bool>) -> Volume {
     let source = PersistentVolumeClaimVolumeSource { claim_name: claim.into(), read_only };
     Volume { name: name.into(), persistent_volume_claim: Some(source), ..Volume::default() }
 }
 
-/// A directory that lives as long as the pod, up to a size.
+/// An emptyDir volume with a size limit.
 pub fn empty_dir(name: &str, limit: Option<&Quantity>) -> Volume {
     let source = EmptyDirVolumeSource { size_limit: limit.cloned(), ..EmptyDirVolumeSource::default() };
     Volume { name: name.into(), empty_dir: Some(source), ..Volume::default() }
 }
 
-/// Memory as a directory, up to a size.
+/// An emptyDir volume in memory, with a size limit.
 pub fn memory(name: &str, limit: Option<&Quantity>) -> Volume {
     let source = EmptyDirVolumeSource {
         medium: Some("Memory".into()),

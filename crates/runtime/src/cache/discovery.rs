@@ -1,8 +1,8 @@
-//! Which kinds the server has, and so which watches run.
+//! API discovery: which kinds the server serves, and so which watches run.
 //!
-//! Kinds that every server has are watched at once. For the others their group and version is asked for: at the start,
-//! whenever a CRD of that group changes, when a watch finds nothing, and now and then. That is a handful of small
-//! answers, where the document about all groups has hundreds of kinds in a large cluster.
+//! Built-in kinds are watched at once. For optional kinds their group and version is discovered: at the start, whenever
+//! a CRD of the group changes, when a watch gets a 404, and periodically. That is a handful of small responses; the
+//! aggregated discovery document has hundreds of kinds in a large cluster.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::PoisonError;
@@ -18,24 +18,24 @@ use super::{Cache, feed};
 use crate::error::{Class, class_of};
 use crate::kinds::Presence;
 
-/// How often the server is asked though nothing seems to have changed: for aggregated servers, which have no CRD.
-const REFRESH: Duration = Duration::from_secs(300);
+/// Interval of rediscovery without a CRD change: for aggregated API servers, which have no CRD.
+const RESYNC_INTERVAL: Duration = Duration::from_secs(300);
 
-/// A CRD changes several times in a row before it is served.
-const SETTLE: Duration = Duration::from_millis(50);
+/// Debounce: a CRD changes several times in a row before it is served.
+const CRD_DEBOUNCE: Duration = Duration::from_millis(50);
 
-/// After a change the server is asked again though nothing else happens: it serves a CRD only some time after it says
-/// so, later still where there are several API servers.
-const AGAIN: [Duration; 3] = [Duration::from_secs(1), Duration::from_secs(6), Duration::from_secs(20)];
+/// Delays of the extra discoveries after a CRD change: a CRD is served only some time after its condition says so,
+/// later still with several API servers.
+const RECHECK_DELAYS: [Duration; 3] = [Duration::from_secs(1), Duration::from_secs(6), Duration::from_secs(20)];
 
-/// No answer to a question about one group takes longer than this.
+/// Timeout of a discovery request.
 const DISCOVERY_TIMEOUT: Duration = Duration::from_secs(10);
 
-/// Keeps watches running for what the server has, until `stop`.
+/// Keeps one watch running per served kind, until `stop`.
 pub(super) async fn run(cache: Cache, client: Client, stop: CancellationToken) {
     let work = async {
         let watches = Watches { cache: cache.clone(), client, running: BTreeMap::new() };
-        watches.keep().await;
+        watches.run().await;
     };
     stop.run_until_cancelled(work).await;
 }
@@ -47,42 +47,42 @@ struct Watches {
 }
 
 impl Watches {
-    async fn keep(mut self) {
-        self.learn_version().await;
-        self.follow_crds();
+    async fn run(mut self) {
+        self.read_version().await;
+        self.watch_crds();
         for index in 0..self.cache.shared.tables.len() {
             if self.cache.shared.tables[index].table.kind.presence == Presence::BuiltIn {
                 self.watch(index, self.cache.shared.tables[index].table.kind.version);
             }
         }
         let mut failures = 0;
-        let mut again = [].iter();
+        let mut rechecks = [].iter();
         loop {
             let complete = self.discover().await;
             failures = if complete { 0 } else { failures + 1 };
-            let soon = if complete { again.next() } else { None };
-            let pause = match soon {
-                Some(soon) => *soon,
-                None if complete => jittered(REFRESH),
+            let recheck = if complete { rechecks.next() } else { None };
+            let delay = match recheck {
+                Some(recheck) => *recheck,
+                None if complete => jittered(RESYNC_INTERVAL),
                 None => Class::Unavailable.delay(failures),
             };
-            match timeout(pause, self.cache.shared.rediscover.notified()).await {
+            match timeout(delay, self.cache.shared.rediscover.notified()).await {
                 Ok(()) => {
-                    sleep(SETTLE).await;
-                    again = AGAIN.iter();
+                    sleep(CRD_DEBOUNCE).await;
+                    rechecks = RECHECK_DELAYS.iter();
                 }
                 // Control planes are upgraded while we run.
-                Err(_) if complete && soon.is_none() => self.learn_version().await,
+                Err(_) if complete && recheck.is_none() => self.read_version().await,
                 Err(_) => {}
             }
         }
     }
 
-    /// Asks for the version until there is an answer: it decides how lists are read.
-    async fn learn_version(&self) {
+    /// Reads the server version, with retries: it decides whether lists are streamed.
+    async fn read_version(&self) {
         for failures in 1.. {
-            let answer = timeout(DISCOVERY_TIMEOUT, self.client.apiserver_version()).await;
-            match answer {
+            let response = timeout(DISCOVERY_TIMEOUT, self.client.apiserver_version()).await;
+            match response {
                 Ok(Ok(info)) => {
                     self.cache.shared.server.send_replace(Some(ServerVersion::parse(&info.git_version)));
                     return;
@@ -95,8 +95,8 @@ impl Watches {
         }
     }
 
-    /// Asks again when a CRD of a group of ours changes.
-    fn follow_crds(&self) {
+    /// Triggers rediscovery when a CRD of one of our groups changes.
+    fn watch_crds(&self) {
         let groups: BTreeSet<_> = self.cache.optional().map(|feed| feed.table.kind.group).collect();
         // Weak, because the cache holds its subscribers.
         let shared = std::sync::Arc::downgrade(&self.cache.shared);
@@ -111,30 +111,30 @@ impl Watches {
         });
     }
 
-    /// Asks about every group, and starts and stops watches. Says whether all questions were answered.
+    /// Discovers every group, and starts and stops watches. Returns whether all requests succeeded.
     async fn discover(&mut self) -> bool {
         let cache = self.cache.clone();
         let groups: BTreeSet<_> =
             cache.optional().map(|feed| (feed.table.kind.group, feed.table.kind.version)).collect();
-        let mut answers = BTreeMap::new();
+        let mut responses = BTreeMap::new();
         for (group, version) in groups {
-            answers.insert((group, version), self.ask(group, version).await);
+            responses.insert((group, version), self.list_resources(group, version).await);
         }
         for (index, feed) in cache.shared.tables.iter().enumerate() {
             let kind = feed.table.kind;
             if kind.presence == Presence::BuiltIn {
                 continue;
             }
-            // Older versions are asked for only where the newer ones are not there.
+            // Older versions are discovered only where the newer ones are not served.
             let mut found = Some(None);
             for version in std::iter::once(&kind.version).chain(kind.older) {
-                let known = answers.get(&(kind.group, *version)).cloned();
-                let answer = match known {
-                    Some(answer) => answer,
-                    None => self.ask(kind.group, version).await,
+                let known = responses.get(&(kind.group, *version)).cloned();
+                let response = match known {
+                    Some(response) => response,
+                    None => self.list_resources(kind.group, version).await,
                 };
-                let served = answer.as_ref().map(|served| served.contains(kind.plural));
-                answers.insert((kind.group, *version), answer);
+                let served = response.as_ref().map(|served| served.contains(kind.plural));
+                responses.insert((kind.group, *version), response);
                 found = served.map(|served| served.then_some(*version));
                 if found != Some(None) {
                     break;
@@ -142,18 +142,18 @@ impl Watches {
             }
             match found {
                 Some(Some(version)) => self.watch(index, version),
-                Some(None) => self.forget(index),
+                Some(None) => self.stop_watch(index),
                 None => {}
             }
         }
-        answers.values().all(Option::is_some)
+        responses.values().all(Option::is_some)
     }
 
-    /// The plurals that a group and version has; none if the server does not say.
-    async fn ask(&self, group: &str, version: &str) -> Option<BTreeSet<String>> {
+    /// The plurals of a group and version; `None` if the request failed.
+    async fn list_resources(&self, group: &str, version: &str) -> Option<BTreeSet<String>> {
         let group_version = format!("{group}/{version}");
-        let answer = timeout(DISCOVERY_TIMEOUT, self.client.list_api_group_resources(&group_version)).await.ok()?;
-        match answer {
+        let response = timeout(DISCOVERY_TIMEOUT, self.client.list_api_group_resources(&group_version)).await.ok()?;
+        match response {
             Ok(list) => Some(list.resources.into_iter().map(|resource| resource.name).collect()),
             Err(error) if class_of(&error) == Class::NotFound => Some(BTreeSet::new()),
             Err(error) => {
@@ -171,13 +171,13 @@ impl Watches {
         if self.running.contains_key(&index) && before == version {
             return;
         }
-        self.cache.note_served();
+        self.cache.update_served();
         let task = tokio::spawn(feed::run(self.cache.clone(), self.client.clone(), index));
         self.running.insert(index, tokio_util::task::AbortOnDropHandle::new(task));
     }
 
-    /// Stops a watch; everything it showed is gone.
-    fn forget(&mut self, index: usize) {
+    /// Stops a watch and clears its table.
+    fn stop_watch(&mut self, index: usize) {
         let feed = &self.cache.shared.tables[index];
         if self.running.remove(&index).is_some() {
             tracing::info!(kind = %feed.table.kind, "kind no longer served; watch stopped");

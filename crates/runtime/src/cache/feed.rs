@@ -1,7 +1,7 @@
-//! The watch of one kind: list, follow, and start again when it breaks.
+//! The watch of one kind: list, watch, and restart with backoff.
 //!
-//! kube's `watcher` is not used: it starts again without a pause when a stream ends, does not say that it did, and one
-//! object that cannot be parsed fails the whole list.
+//! kube's `watcher` is not used: it restarts without backoff when a stream ends, does not report it, and one object
+//! that cannot be decoded fails the whole list.
 
 use std::borrow::Cow;
 use std::cell::Cell;
@@ -20,59 +20,67 @@ use serde_json::Value;
 use serde_json::value::RawValue;
 use tokio::time::{Instant, timeout};
 
-use super::{Cache, Feed, Key, Poison, Source};
+use super::{Cache, Feed, Key, Source, UndecodableObject};
 use crate::error::{Class, Streak, class_of, class_of_code};
 use crate::kinds::{Keep, Presence};
 
-/// A server that can send a list as a stream of events does so from this version on.
-const STREAMS_LISTS: ServerVersion = ServerVersion { major: 1, minor: 34, patch: 0 };
+/// Streaming lists (WatchList) are used from this server version on.
+const WATCH_LIST_SINCE: ServerVersion = ServerVersion { major: 1, minor: 34, patch: 0 };
 
-/// Objects per page of a list: a page is in memory as a whole, as the server sends it.
-const PAGE: u32 = 500;
-/// The same, of objects of which most is dropped: nodes are as large as they are many.
-const PAGE_OF_LARGE: u32 = 200;
+/// Page size of a list: a page is in memory as a whole.
+const PAGE_SIZE: u32 = 500;
+/// Page size of kinds of which most fields are dropped, such as nodes: the objects are large.
+const LARGE_PAGE_SIZE: u32 = 200;
 
-/// Servers send a bookmark about once a minute: a stream that is silent for longer is taken to be dead.
-const SILENCE: Duration = Duration::from_secs(180);
+/// Servers send a bookmark about once a minute: a stream without any event for longer counts as dead.
+const IDLE_TIMEOUT: Duration = Duration::from_secs(180);
 
-/// What was seen once is asked for again after this long at the latest.
-const BLIND: Duration = Duration::from_secs(10);
+/// Maximum restart delay of a kind that has synced once.
+const MAX_RESTART_DELAY: Duration = Duration::from_secs(10);
 
-/// After so many failures in a row people should know.
-const WORTH_A_WARNING: u32 = 5;
+/// Consecutive failures after which a warning is logged.
+const WARN_AFTER_FAILURES: u32 = 5;
 
-/// Follows one kind for ever.
+/// Watches one kind; never returns.
 pub(super) async fn run(cache: Cache, client: Client, index: usize) {
-    follow(&cache, client, &cache.shared.tables[index]).await;
+    run_feed(&cache, client, &cache.shared.tables[index]).await;
 }
 
-/// Follows what a feed shows for ever.
-pub(super) async fn follow(cache: &Cache, client: Client, feed: &Feed) {
-    let mut watch = Watch { cache, client, feed, resume: None, streams: true, streak: Streak::default(), busy: false };
+/// Watches the objects of a feed; never returns.
+pub(super) async fn run_feed(cache: &Cache, client: Client, feed: &Feed) {
+    let mut watch = Watch {
+        cache,
+        client,
+        feed,
+        resume: None,
+        streaming_lists: true,
+        streak: Streak::default(),
+        progressed: false,
+    };
     loop {
-        let ended = watch.turn().await;
-        if std::mem::take(&mut watch.busy) {
+        let ended = watch.list_and_watch().await;
+        if std::mem::take(&mut watch.progressed) {
             watch.streak = Streak::default();
         }
         let (class, failures) = watch.report(ended);
         cache.shared.metrics.watch_restarted(feed.table.kind.label());
         let delay = class.delay(failures);
-        // Decisions are made with what is known of a kind that could be seen once: that must not be old.
-        tokio::time::sleep(if feed.table.synced() { delay.min(BLIND) } else { delay }).await;
+        // Reconciles use the cached objects of a synced kind: they must not get stale.
+        tokio::time::sleep(if feed.table.synced() { delay.min(MAX_RESTART_DELAY) } else { delay }).await;
     }
 }
 
-/// Why a turn ended.
-enum Ended {
-    /// The stream is over, as every stream is some day.
-    Over,
-    /// The version to go on from is too old, or somebody says so.
+/// Why a watch ended.
+enum WatchEnd {
+    /// The stream ended normally.
+    StreamEnded,
+    /// The resourceVersion is too old (410 Gone).
     Expired,
-    /// Something failed.
+    /// A request or the stream failed.
     Failed(Class, String),
 }
 
-impl From<kube::Error> for Ended {
+impl From<kube::Error> for WatchEnd {
     fn from(error: kube::Error) -> Self {
         match &error {
             kube::Error::Api(status) if status.code == 410 => Self::Expired,
@@ -86,69 +94,69 @@ struct Watch<'a> {
     cache: &'a Cache,
     client: Client,
     feed: &'a Feed,
-    /// Version from which to go on; none to begin with a list.
+    /// resourceVersion to resume from; `None` to start with a list.
     resume: Option<String>,
-    /// Whether the server may be asked to stream lists.
-    streams: bool,
+    /// Whether the server supports streaming lists.
+    streaming_lists: bool,
     streak: Streak,
-    /// Whether this turn brought anything.
-    busy: bool,
+    /// Whether this watch made progress.
+    progressed: bool,
 }
 
 impl Watch<'_> {
-    /// One turn: a list if one is due, then events until the stream ends.
-    async fn turn(&mut self) -> Ended {
+    /// Lists if needed, then watches until the stream ends.
+    async fn list_and_watch(&mut self) -> WatchEnd {
         let result = if self.resume.is_some() {
-            self.follow(None).await
-        } else if self.streams && self.cache.server().is_some_and(|server| server >= STREAMS_LISTS) {
+            self.watch_events(None).await
+        } else if self.streaming_lists && self.cache.server().is_some_and(|server| server >= WATCH_LIST_SINCE) {
             self.feed.table.begin();
-            self.follow(Some(BTreeSet::new())).await
+            self.watch_events(Some(BTreeSet::new())).await
         } else {
             match self.list().await {
-                Ok(()) => self.follow(None).await,
+                Ok(()) => self.watch_events(None).await,
                 Err(ended) => Err(ended),
             }
         };
         match result {
-            Ok(()) => Ended::Over,
+            Ok(()) => WatchEnd::StreamEnded,
             Err(ended) => ended,
         }
     }
 
     /// Reads a list page by page.
-    async fn list(&mut self) -> Result<(), Ended> {
+    async fn list(&mut self) -> Result<(), WatchEnd> {
         let kind = self.feed.table.kind;
-        let page = if matches!(kind.keep, Keep::Only(_) | Keep::Pod) { PAGE_OF_LARGE } else { PAGE };
+        let page = if matches!(kind.keep, Keep::Only(_) | Keep::Pod) { LARGE_PAGE_SIZE } else { PAGE_SIZE };
         let mut params = ListParams::default().limit(page);
         params.label_selector = kind.label_selector();
         params.field_selector = self.feed.field_selector();
         let request = Request::new(self.feed.path());
         self.feed.table.begin();
-        let mut seen = BTreeSet::new();
+        let mut listed = BTreeSet::new();
         loop {
             let request = match kind.keep {
                 Keep::Metadata => request.list_metadata(&params),
                 _ => request.list(&params),
             };
             let request = self.client.request::<List>(request.map_err(kube::Error::BuildRequest)?);
-            let answer = timeout(SILENCE, request).await.map_err(silent)?;
-            self.cache.shared.metrics.request("list", kind.label(), answer.is_ok());
-            let List { metadata, items } = answer?;
+            let response = timeout(IDLE_TIMEOUT, request).await.map_err(timed_out)?;
+            self.cache.shared.metrics.request("list", kind.label(), response.is_ok());
+            let List { metadata, items } = response?;
             for item in &items {
-                seen.extend(self.take(item.get(), Source::List)?);
+                listed.extend(self.store(item.get(), Source::List)?);
             }
             match metadata.continue_.filter(|token| !token.is_empty()) {
                 Some(token) => params = params.continue_token(&token),
                 None => {
-                    self.listed(seen, metadata.resource_version);
+                    self.finish_list(listed, metadata.resource_version);
                     return Ok(());
                 }
             }
         }
     }
 
-    /// Follows events, which begin with the list itself if `list` is given.
-    async fn follow(&mut self, mut list: Option<BTreeSet<Key>>) -> Result<(), Ended> {
+    /// Reads watch events. With `list` they begin with the initial list.
+    async fn watch_events(&mut self, mut list: Option<BTreeSet<Key>>) -> Result<(), WatchEnd> {
         let kind = self.feed.table.kind;
         let mut params = if list.is_some() { WatchParams::streaming_lists() } else { WatchParams::default() };
         params.timeout = Some(fastrand::u32(200..290));
@@ -161,38 +169,38 @@ impl Watch<'_> {
             _ => request.watch(&params, &version),
         };
         let mut request = request.map_err(kube::Error::BuildRequest)?;
-        // Servers from 1.37 on compress events one by one, which clients cannot undo.
+        // Servers from 1.37 on compress events one by one, which clients cannot decode.
         request.headers_mut().insert(http::header::ACCEPT_ENCODING, http::HeaderValue::from_static("identity"));
-        let answer = timeout(SILENCE, self.client.request_stream(request)).await.map_err(silent)?;
-        self.cache.shared.metrics.request("watch", kind.label(), answer.is_ok());
-        let stream = match answer {
+        let response = timeout(IDLE_TIMEOUT, self.client.request_stream(request)).await.map_err(timed_out)?;
+        self.cache.shared.metrics.request("watch", kind.label(), response.is_ok());
+        let stream = match response {
             Ok(stream) => stream,
-            Err(error) => return Err(self.refused(error, list.is_some())),
+            Err(error) => return Err(self.rejected(error, list.is_some())),
         };
         let started = Instant::now();
         let mut lines = pin!(stream.lines());
-        while let Some(line) = timeout(SILENCE, lines.next()).await.map_err(silent)? {
-            let line = line.map_err(|error| Ended::Failed(Class::Unavailable, error.to_string()))?;
+        while let Some(line) = timeout(IDLE_TIMEOUT, lines.next()).await.map_err(timed_out)? {
+            let line = line.map_err(|error| WatchEnd::Failed(Class::Unavailable, error.to_string()))?;
             self.event(&line, &mut list)?;
         }
-        self.busy |= started.elapsed() > SILENCE;
+        self.progressed |= started.elapsed() > IDLE_TIMEOUT;
         Ok(())
     }
 
-    /// A server may say that it streams no lists, whatever its version.
-    fn refused(&mut self, error: kube::Error, streaming: bool) -> Ended {
+    /// A server may reject streaming lists, whatever its version.
+    fn rejected(&mut self, error: kube::Error, streaming: bool) -> WatchEnd {
         if streaming && class_of(&error) == Class::Invalid {
-            self.streams = false;
+            self.streaming_lists = false;
         }
         error.into()
     }
 
-    fn event(&mut self, line: &str, list: &mut Option<BTreeSet<Key>>) -> Result<(), Ended> {
-        let Some(Event { type_, object }) = Event::read(line) else { return Err(self.no_event()) };
+    fn event(&mut self, line: &str, list: &mut Option<BTreeSet<Key>>) -> Result<(), WatchEnd> {
+        let Some(Event { type_, object }) = Event::read(line) else { return Err(self.invalid_event()) };
         match type_.as_ref() {
             "ADDED" | "MODIFIED" => {
                 let source = if list.is_some() { Source::List } else { Source::Watch };
-                let key = self.take(object, source)?;
+                let key = self.store(object, source)?;
                 if let Some(list) = list.as_mut() {
                     list.extend(key);
                 }
@@ -200,108 +208,108 @@ impl Watch<'_> {
             "DELETED" => {
                 let object = self.stub(object)?;
                 self.cache.change(self.feed, || self.feed.table.remove(Source::Watch, &object));
-                self.passed(version(&object), Source::Watch);
+                self.advance(version(&object), Source::Watch);
             }
             "BOOKMARK" => {
                 let object = self.stub(object)?;
                 if object["metadata"]["annotations"]["k8s.io/initial-events-end"] == "true"
-                    && let Some(seen) = list.take()
+                    && let Some(listed) = list.take()
                 {
-                    self.listed(seen, version(&object).map(Into::into));
+                    self.finish_list(listed, version(&object).map(Into::into));
                 }
                 let source = if list.is_some() { Source::List } else { Source::Watch };
-                self.passed(version(&object), source);
+                self.advance(version(&object), source);
             }
             _ => {
                 let status: Status = serde_json::from_str(object).unwrap_or_default();
-                // Whatever broke the stream, it may break it again at the same place.
+                // Whatever broke the stream may break it again at the same resourceVersion.
                 self.resume = None;
                 return Err(match status.code {
-                    410 => Ended::Expired,
-                    code => Ended::Failed(class_of_code(code), status.message),
+                    410 => WatchEnd::Expired,
+                    code => WatchEnd::Failed(class_of_code(code), status.message),
                 });
             }
         }
-        self.busy = true;
+        self.progressed = true;
         Ok(())
     }
 
-    /// Not even the frame of an event: what was lost is not known, so everything is read again.
-    fn no_event(&mut self) -> Ended {
+    /// Not a watch event: what was lost is unknown, so relist.
+    fn invalid_event(&mut self) -> WatchEnd {
         self.resume = None;
-        Ended::Failed(Class::Unavailable, "the server sent something that is no event".into())
+        WatchEnd::Failed(Class::Unavailable, "invalid watch event".into())
     }
 
-    /// The identity of an object.
-    fn stub(&mut self, text: &str) -> Result<Value, Ended> {
-        stub(text).ok_or_else(|| self.no_event())
+    /// The metadata of an object that need not be decodable.
+    fn stub(&mut self, text: &str) -> Result<Value, WatchEnd> {
+        stub(text).ok_or_else(|| self.invalid_event())
     }
 
-    /// Keeps an object; one that cannot be read is reported and left out.
-    fn take(&mut self, text: &str, source: Source) -> Result<Option<Key>, Ended> {
+    /// Stores an object. One that cannot be decoded is reported and left out.
+    fn store(&mut self, text: &str, source: Source) -> Result<Option<Key>, WatchEnd> {
         let table = &self.feed.table;
-        // Half of what a watch tells are writes of ours, whose answers are here already.
-        let known = Cell::new(false);
-        let news = |metadata: &Value| {
-            known.set(source == Source::Watch && table.has(metadata));
-            !known.get()
+        // Half of the watch events are our own writes, whose responses are cached already.
+        let cached = Cell::new(false);
+        let is_new = |metadata: &Value| {
+            cached.set(source == Source::Watch && table.has(metadata));
+            !cached.get()
         };
-        match table.kind.read_news(text, &news) {
+        match table.kind.read_if(text, &is_new) {
             Ok(object) => {
                 let (key, version) = (Key::of(&object), version(&object).map(str::to_owned));
-                if !known.get() {
+                if !cached.get() {
                     self.cache.change(self.feed, || table.put(source, object));
                 }
-                self.passed(version.as_deref(), source);
+                self.advance(version.as_deref(), source);
                 Ok(Some(key))
             }
             Err(error) => {
                 let object = self.stub(text)?;
-                self.passed(version(&object), source);
+                self.advance(version(&object), source);
                 self.cache.change(self.feed, || table.remove(Source::Watch, &object));
                 let Key { namespace, name } = Key::of(&object);
                 let reference = table.kind.reference(&namespace, &name);
                 let uid = super::uid(&object).to_owned();
-                self.cache.poisoned(&Poison { reference, uid, reason: error.to_string() });
+                self.cache.undecodable(&UndecodableObject { reference, uid, reason: error.to_string() });
                 Ok(None)
             }
         }
     }
 
-    /// Remembers how far the stream is. Items of a list come in no order of versions.
-    fn passed(&mut self, version: Option<&str>, source: Source) {
+    /// Records the resourceVersion up to which the stream was read. Items of a list are in no order.
+    fn advance(&mut self, version: Option<&str>, source: Source) {
         if let (Some(version), Source::Watch) = (version, source) {
-            self.feed.table.passed(version);
+            self.feed.table.advance(version);
             self.resume = Some(version.into());
         }
     }
 
-    /// The list is complete.
-    fn listed(&mut self, seen: BTreeSet<Key>, version: Option<String>) {
+    /// Completes a list.
+    fn finish_list(&mut self, listed: BTreeSet<Key>, version: Option<String>) {
         let table = &self.feed.table;
-        self.cache.changes(self.feed, false, || table.finish(&seen, version.as_deref()));
+        self.cache.changes(self.feed, false, || table.finish(&listed, version.as_deref()));
         self.resume = version;
         self.cache.shared.metrics.cached(table.kind.label(), table.len());
-        self.busy = true;
+        self.progressed = true;
         self.cache.set_absent(self.feed, false);
     }
 
-    /// Says what happened, once and not every time, in which class it falls, and how often it did in a row.
-    fn report(&mut self, ended: Ended) -> (Class, u32) {
+    /// Logs why a watch ended, as a warning only once. Returns its class and the number of consecutive failures.
+    fn report(&mut self, ended: WatchEnd) -> (Class, u32) {
         let kind = self.feed.table.kind;
         let (class, reason) = match ended {
-            Ended::Over => {
+            WatchEnd::StreamEnded => {
                 tracing::debug!(%kind, "watch ended; restarting");
-                return (Class::Unavailable, self.streak.another(Class::Unavailable));
+                return (Class::Unavailable, self.streak.record(Class::Unavailable));
             }
-            Ended::Expired => {
+            WatchEnd::Expired => {
                 self.resume = None;
-                (Class::Unavailable, "the version to go on from is too old".to_owned())
+                (Class::Unavailable, "resourceVersion too old".to_owned())
             }
-            Ended::Failed(class, reason) => (class, reason),
+            WatchEnd::Failed(class, reason) => (class, reason),
         };
-        let failures = self.streak.another(class);
-        if failures == WORTH_A_WARNING {
+        let failures = self.streak.record(class);
+        if failures == WARN_AFTER_FAILURES {
             tracing::warn!(%kind, class = class.label(), reason, "watch failed; retrying");
         } else {
             tracing::debug!(%kind, class = class.label(), reason, "watch failed");
@@ -309,7 +317,7 @@ impl Watch<'_> {
         if kind.presence == Presence::Optional {
             match class {
                 Class::NotFound => self.cache.shared.rediscover.notify_one(),
-                // Not to be allowed to see a kind that clusters may lack is the same as lacking it.
+                // Forbidden counts as absent for a kind that clusters may lack.
                 Class::Forbidden if !self.feed.table.synced() => self.cache.set_absent(self.feed, true),
                 _ => {}
             }
@@ -322,20 +330,20 @@ fn version(object: &Value) -> Option<&str> {
     object["metadata"]["resourceVersion"].as_str().filter(|version| !version.is_empty())
 }
 
-fn silent(_: tokio::time::error::Elapsed) -> Ended {
-    Ended::Failed(Class::Unavailable, "the server went silent".into())
+fn timed_out(_: tokio::time::error::Elapsed) -> WatchEnd {
+    WatchEnd::Failed(Class::Unavailable, "no data from the server within the idle timeout".into())
 }
 
 struct Event<'a> {
     type_: Cow<'a, str>,
-    /// As text, which may be no JSON.
+    /// As text; may be invalid JSON.
     object: &'a str,
 }
 
 impl<'a> Event<'a> {
     fn read(line: &'a str) -> Option<Self> {
-        // So servers write events; where the object ends is found out when it is read.
-        let plain = || {
+        // The usual encoding; where the object ends is found when it is decoded.
+        let fast = || {
             let (type_, rest) = line.strip_prefix(r#"{"type":""#)?.split_once('"')?;
             let object = rest.strip_prefix(r#","object":"#)?.strip_suffix('}')?;
             type_.bytes().all(|byte| byte.is_ascii_uppercase()).then_some(Self { type_: type_.into(), object })
@@ -347,8 +355,8 @@ impl<'a> Event<'a> {
             #[serde(borrow)]
             object: &'a RawValue,
         }
-        let any = || serde_json::from_str::<Any<'_>>(line).ok();
-        plain().or_else(|| any().map(|Any { type_, object }| Self { type_, object: object.get() }))
+        let full = || serde_json::from_str::<Any<'_>>(line).ok();
+        fast().or_else(|| full().map(|Any { type_, object }| Self { type_, object: object.get() }))
     }
 }
 
@@ -368,7 +376,7 @@ struct ListMeta {
     continue_: Option<String>,
 }
 
-/// The identity of an object, read without looking at anything else in it; nothing if it is no JSON.
+/// `metadata` of an object, decoded without the rest; `None` if it is not JSON.
 fn stub(text: &str) -> Option<Value> {
     #[derive(Default, Deserialize)]
     #[serde(default, rename_all = "camelCase")]

@@ -1,30 +1,30 @@
-//! Which objects of a table say a text: found without a look at the others.
+//! An index of a table: objects by the value of one field.
 
 use std::collections::BTreeSet;
 use std::sync::{Arc, LazyLock};
 
 use super::Key;
 
-/// Which objects say a text. One set for all texts: most are said by one object or by thousands, and a set each would take
-/// more memory than what is in it.
+/// Objects by field value. One set for all values: most values occur in one object or in thousands, and a set each
+/// would take more memory than its content.
 #[derive(Default)]
 pub(super) struct Index(BTreeSet<(Arc<str>, Key)>);
 
 impl Index {
-    /// The objects that say that.
-    pub(super) fn keys(&self, text: &Arc<str>) -> impl Iterator<Item = &Key> {
-        let from = self.0.range(&Self::first(text)..);
-        from.take_while(move |(known, _)| *known == *text).map(|(_, key)| key)
+    /// The objects with this value.
+    pub(super) fn keys(&self, value: &Arc<str>) -> impl Iterator<Item = &Key> {
+        let from = self.0.range(&Self::first(value)..);
+        from.take_while(move |(known, _)| *known == *value).map(|(_, key)| key)
     }
 
-    /// What stands before all objects that say that.
-    fn first(text: &Arc<str>) -> (Arc<str>, Key) {
-        static NOTHING: LazyLock<Key> = LazyLock::new(|| Key::new("", ""));
-        (text.clone(), NOTHING.clone())
+    /// The lower bound of the objects with this value.
+    fn first(value: &Arc<str>) -> (Arc<str>, Key) {
+        static EMPTY: LazyLock<Key> = LazyLock::new(|| Key::new("", ""));
+        (value.clone(), EMPTY.clone())
     }
 
-    /// Notes that an object says something else.
-    pub(super) fn change(&mut self, key: &Key, before: Option<&str>, after: Option<&str>) {
+    /// Updates the value of an object.
+    pub(super) fn update(&mut self, key: &Key, before: Option<&str>, after: Option<&str>) {
         if before == after {
             return;
         }
@@ -34,8 +34,8 @@ impl Index {
         if let Some(after) = after {
             let first = Self::first(&after.into());
             let known = self.0.range(&first..).next().filter(|(known, _)| *known == first.0);
-            let text = known.map_or_else(|| first.0.clone(), |(known, _)| known.clone());
-            self.0.insert((text, key.clone()));
+            let value = known.map_or_else(|| first.0.clone(), |(known, _)| known.clone());
+            self.0.insert((value, key.clone()));
         }
     }
 

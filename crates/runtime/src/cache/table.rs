@@ -1,7 +1,7 @@
-//! The objects of one kind: what the watch told, and what we wrote ourselves in the meantime.
+//! The objects of one kind: from the watch, and from our own writes ahead of it.
 //!
-//! An object never goes back in time. A watch event that is older than what is kept is dropped; only a new list, which
-//! the server answers with its latest state, replaces everything, except what was written after the list began.
+//! An object never goes back in time. A watch event older than the stored version is dropped; only a new list replaces
+//! everything, except objects that we wrote after the list began.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::ops::Bound;
@@ -16,17 +16,17 @@ use serde_json::Value;
 use super::index::Index;
 use crate::kinds::{Form, Keep, Kind};
 
-/// Name of an object of a known kind.
+/// Namespace and name of an object of a known kind.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct Key {
-    /// Where it is; empty when it is cluster-wide.
+    /// Its namespace; empty when it is cluster-scoped.
     pub namespace: Arc<str>,
     /// Its name.
     pub name: Arc<str>,
 }
 
 impl Key {
-    /// The key of that name.
+    /// The key with this namespace and name.
     pub fn new(namespace: &str, name: &str) -> Self {
         Self { namespace: namespace.into(), name: name.into() }
     }
@@ -50,11 +50,11 @@ impl std::fmt::Display for Key {
 /// Where a version of an object comes from.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Source {
-    /// A list: the truth at its time.
+    /// A list: authoritative at its resourceVersion.
     List,
-    /// A watch: newer than what was watched before.
+    /// A watch event: newer than earlier ones.
     Watch,
-    /// An answer to a write of ours: ahead of the watch.
+    /// The response to our own write: ahead of the watch.
     Write,
 }
 
@@ -74,37 +74,37 @@ pub(crate) struct Table {
 struct State {
     objects: BTreeMap<Key, Entry>,
     by_owner: Index,
-    /// Where pods are of which only that and a little more is kept.
+    /// Pods by node, for kinds with [`Keep::Pod`].
     by_node: Index,
-    /// What other pods are a part of.
+    /// Other pods by their instance label.
     by_instance: Index,
-    /// What packed objects have in common.
+    /// Values that packed objects share.
     packer: Packer,
-    /// Uids of objects that we deleted and that the watch may still show.
-    gone: HashMap<Key, String>,
-    /// Number of the list that is being read or was read last.
+    /// Tombstones: uids of objects that we deleted and that the watch may still deliver.
+    tombstones: HashMap<Key, String>,
+    /// Number of the current or last list.
     list: u64,
-    /// The version up to which everything was told by the server.
-    told: Option<u64>,
-    /// Whether a list was read to its end.
+    /// The resourceVersion up to which all watch events were processed.
+    observed_version: Option<u64>,
+    /// Whether an initial list is complete.
     synced: bool,
 }
 
 struct Entry {
-    object: Kept,
+    object: StoredObject,
     uid: Box<str>,
     version: Option<u64>,
-    /// The list during or after which we wrote it; 0 if it came from the server.
+    /// The number of the list during or after which we wrote it; 0 if it came from the server.
     written: u64,
 }
 
-/// An object as it is kept. As a value it would take ten times the room.
-enum Kept {
+/// A stored object. As a `Value` it would take ten times the memory.
+enum StoredObject {
     Packed(Packed),
     Text(Box<str>),
 }
 
-impl Kept {
+impl StoredObject {
     fn new(form: Form, object: &Value, packer: &mut Packer) -> Self {
         match form {
             Form::Packed => Self::Packed(packer.pack(object)),
@@ -126,8 +126,8 @@ impl Kept {
         }
     }
 
-    /// The object, if any text in it can be `text`: others need not be read.
-    fn with(&self, text: &Needle) -> Option<Live> {
+    /// The object, if it may contain `text` as a string value.
+    fn with(&self, text: &SearchText) -> Option<Live> {
         match self {
             Self::Text(kept) if !kept.contains(&*text.quoted) => None,
             _ => Some(self.live()),
@@ -135,12 +135,12 @@ impl Kept {
     }
 }
 
-/// A text to look for, as it is written in JSON.
-struct Needle {
+/// A string to search for, JSON-encoded.
+struct SearchText {
     quoted: String,
 }
 
-impl Needle {
+impl SearchText {
     fn new(text: &str) -> Self {
         Self { quoted: Value::from(text).to_string() }
     }
@@ -160,9 +160,9 @@ impl Table {
         let state = self.read();
         let object = &state.objects.get(key)?.object;
         Some(match object {
-            // Errors of values do not say in which column, which changes with every version of the object.
-            Kept::Text(text) => serde_json::from_str(text).or_else(|_| K::deserialize(&*object.live())),
-            Kept::Packed(packed) => K::deserialize(packed.to_value()),
+            // Errors of `from_value` have no column, which changes with every version of the object.
+            StoredObject::Text(text) => serde_json::from_str(text).or_else(|_| K::deserialize(&*object.live())),
+            StoredObject::Packed(packed) => K::deserialize(packed.to_value()),
         })
     }
 
@@ -170,12 +170,12 @@ impl Table {
         self.read().objects.values().map(|entry| entry.object.live()).collect()
     }
 
-    /// All of them as they are kept, if they are packed.
+    /// All objects as stored, if they are packed.
     pub(crate) fn packed(&self) -> Vec<Packed> {
         self.read().objects.values().filter_map(|entry| entry.object.packed().cloned()).collect()
     }
 
-    /// The object as it is kept, if it is packed.
+    /// The object as stored, if it is packed.
     pub(crate) fn packed_one(&self, key: &Key) -> Option<Packed> {
         self.read().objects.get(key)?.object.packed().cloned()
     }
@@ -188,13 +188,13 @@ impl Table {
         self.select(namespace, |kept| Some(kept.live()))
     }
 
-    /// The objects in a namespace, without some of those in which no text is `text`.
+    /// The objects in a namespace that may contain `text` as a string value.
     pub(crate) fn mentioning(&self, namespace: &str, text: &str) -> Vec<Live> {
-        let needle = Needle::new(text);
-        self.select(namespace, |kept| kept.with(&needle))
+        let search = SearchText::new(text);
+        self.select(namespace, |kept| kept.with(&search))
     }
 
-    fn select(&self, namespace: &str, select: impl Fn(&Kept) -> Option<Live>) -> Vec<Live> {
+    fn select(&self, namespace: &str, select: impl Fn(&StoredObject) -> Option<Live>) -> Vec<Live> {
         let first = Key::new(namespace, "");
         let state = self.read();
         let range = state.objects.range((Bound::Included(&first), Bound::Unbounded));
@@ -204,17 +204,17 @@ impl Table {
 
     pub(crate) fn owned_by(&self, uid: &Arc<str>) -> Vec<Live> {
         let state = self.read();
-        state.found(&state.by_owner, uid).map(Kept::live).collect()
+        state.lookup(&state.by_owner, uid).map(StoredObject::live).collect()
     }
 
     pub(crate) fn on_node(&self, node: &str) -> Vec<Live> {
         let state = self.read();
-        state.found(&state.by_node, &node.into()).map(Kept::live).collect()
+        state.lookup(&state.by_node, &node.into()).map(StoredObject::live).collect()
     }
 
     pub(crate) fn packed_on_node(&self, node: &str) -> Vec<Packed> {
         let state = self.read();
-        state.found(&state.by_node, &node.into()).filter_map(Kept::packed).cloned().collect()
+        state.lookup(&state.by_node, &node.into()).filter_map(StoredObject::packed).cloned().collect()
     }
 
     /// The pods in a namespace with the label [`INSTANCE`].
@@ -233,7 +233,7 @@ impl Table {
         self.read().synced
     }
 
-    /// Whether the object with these metadata is here, in the same version.
+    /// Whether the object with this metadata is stored, in the same version.
     pub(crate) fn has(&self, metadata: &Value) -> bool {
         let text = |field: &str| metadata[field].as_str().unwrap_or_default();
         let version = text("resourceVersion").parse().ok();
@@ -242,45 +242,46 @@ impl Table {
         self.read().objects.get(&key).is_some_and(same)
     }
 
-    /// Begins to read a list.
+    /// Starts a list.
     pub(crate) fn begin(&self) {
         self.write().list += 1;
     }
 
-    /// Ends a list of that version: what it did not show is gone, except what we wrote afterwards.
+    /// Completes a list: objects that it lacks are removed, except those that we wrote afterwards.
     pub(crate) fn finish(&self, seen: &BTreeSet<Key>, version: Option<&str>) -> Vec<Replaced> {
         let mut state = self.write();
-        let (list, told) = (state.list, version.and_then(|version| version.parse().ok()));
+        let (list, observed_version) = (state.list, version.and_then(|version| version.parse().ok()));
         state.synced = true;
-        state.told = told;
-        state.gone.retain(|key, _| seen.contains(key));
+        state.observed_version = observed_version;
+        state.tombstones.retain(|key, _| seen.contains(key));
         let ahead = |entry: &Entry| {
-            let newer = matches!((entry.version, told), (Some(version), Some(told)) if version > told);
-            entry.written == list && (newer || entry.version.is_none() || told.is_none())
+            let newer =
+                matches!((entry.version, observed_version), (Some(version), Some(observed)) if version > observed);
+            entry.written == list && (newer || entry.version.is_none() || observed_version.is_none())
         };
-        let lost = state.objects.iter().filter(|(key, entry)| !seen.contains(*key) && !ahead(entry));
-        let lost: Vec<Key> = lost.map(|(key, _)| key.clone()).collect();
-        lost.into_iter().map(|key| state.replace(key, None, self.kind)).collect()
+        let missing = state.objects.iter().filter(|(key, entry)| !seen.contains(*key) && !ahead(entry));
+        let missing: Vec<Key> = missing.map(|(key, _)| key.clone()).collect();
+        missing.into_iter().map(|key| state.replace(key, None, self.kind)).collect()
     }
 
-    /// Notes that the server has told everything up to a version.
-    pub(crate) fn passed(&self, version: &str) {
+    /// Records that all events up to a resourceVersion were processed.
+    pub(crate) fn advance(&self, version: &str) {
         if let Ok(version) = version.parse() {
-            self.write().told = Some(version);
+            self.write().observed_version = Some(version);
         }
     }
 
-    /// Forgets everything, because the server no longer serves the kind.
+    /// Removes all objects, because the kind is no longer served.
     pub(crate) fn clear(&self) -> Vec<Replaced> {
         let mut state = self.write();
         state.synced = false;
-        state.told = None;
-        state.gone.clear();
+        state.observed_version = None;
+        state.tombstones.clear();
         let keys: Vec<Key> = state.objects.keys().cloned().collect();
         keys.into_iter().map(|key| state.replace(key, None, self.kind)).collect()
     }
 
-    /// Takes in a version of an object, unless a newer one is there.
+    /// Stores a version of an object, unless a newer one is stored.
     pub(crate) fn put(&self, source: Source, mut object: Value) -> Option<Replaced> {
         let key = Key::of(&object);
         if source == Source::Write && !self.kind.selects(&object) {
@@ -288,7 +289,7 @@ impl Table {
         }
         let (version, uid) = (version(&object), uid(&object).to_owned());
         let mut state = self.write();
-        if state.gone.get(&key).is_some_and(|gone| *gone == uid) {
+        if state.tombstones.get(&key).is_some_and(|deleted| *deleted == uid) {
             return None;
         }
         let list = state.list;
@@ -302,34 +303,36 @@ impl Table {
             if same || !(trusted || newer) {
                 return None;
             }
-        } else if source == Source::Write && matches!((version, state.told), (Some(new), Some(told)) if new <= told) {
-            // The server told of this version and then of the object's end, before we heard the answer.
+        } else if source == Source::Write
+            && matches!((version, state.observed_version), (Some(new), Some(observed)) if new <= observed)
+        {
+            // The watch already delivered this version and the deletion, before our write returned.
             return None;
         }
         self.kind.trim(&mut object);
         let written = if source == Source::Write { list } else { 0 };
         let live = Arc::new(object);
-        let object = Kept::new(self.kind.form, &live, &mut state.packer);
+        let object = StoredObject::new(self.kind.form, &live, &mut state.packer);
         let entry = Entry { object, uid: uid.into(), version, written };
         Some(state.replace(key, Some((entry, live)), self.kind))
     }
 
-    /// Takes in that an object is gone, unless a newer one is there.
+    /// Removes a deleted object, unless a newer version is stored.
     pub(crate) fn remove(&self, source: Source, object: &Value) -> Option<Replaced> {
         let (key, version) = (Key::of(object), version(object));
         let mut state = self.write();
         let entry = state.objects.get(&key);
-        let newer =
-            entry.is_some_and(|entry| matches!((version, entry.version), (Some(gone), Some(kept)) if kept > gone));
+        let newer = entry
+            .is_some_and(|entry| matches!((version, entry.version), (Some(deleted), Some(kept)) if kept > deleted));
         if source == Source::Write {
-            // The version is that of what we asked to delete: only the identity tells.
+            // The resourceVersion is that of the object before the deletion: only the uid decides.
             if entry.is_none_or(|entry| *entry.uid != *uid(object)) {
                 return None;
             }
-            state.gone.insert(key.clone(), uid(object).to_owned());
+            state.tombstones.insert(key.clone(), uid(object).to_owned());
         } else {
-            if state.gone.get(&key).is_some_and(|gone| gone == uid(object)) {
-                state.gone.remove(&key);
+            if state.tombstones.get(&key).is_some_and(|deleted| deleted == uid(object)) {
+                state.tombstones.remove(&key);
             }
             if newer || !state.objects.contains_key(&key) {
                 return None;
@@ -348,7 +351,7 @@ impl Table {
 }
 
 impl State {
-    fn found<'a>(&'a self, index: &'a Index, text: &Arc<str>) -> impl Iterator<Item = &'a Kept> {
+    fn lookup<'a>(&'a self, index: &'a Index, text: &Arc<str>) -> impl Iterator<Item = &'a StoredObject> {
         index.keys(text).filter_map(|key| self.objects.get(key)).map(|entry| &entry.object)
     }
 
@@ -359,11 +362,11 @@ impl State {
         };
         let old = old.map(|entry| entry.object.live());
         let (before, after) = (old.as_deref(), now.as_deref());
-        self.by_owner.change(&key, before.and_then(owner), after.and_then(owner));
+        self.by_owner.update(&key, before.and_then(owner), after.and_then(owner));
         if kind.keep == Keep::Pod {
-            self.by_node.change(&key, before.and_then(node), after.and_then(node));
+            self.by_node.update(&key, before.and_then(node), after.and_then(node));
         } else if kind.is(&Gvk::of::<Pod>()) {
-            self.by_instance.change(&key, before.and_then(instance), after.and_then(instance));
+            self.by_instance.update(&key, before.and_then(instance), after.and_then(instance));
         }
         Replaced { key, old, new: now }
     }
@@ -374,24 +377,25 @@ pub(crate) fn uid(object: &Value) -> &str {
     object["metadata"]["uid"].as_str().unwrap_or_default()
 }
 
-/// Uid of the controller of an object.
+/// Uid of the controlling owner of an object.
 fn owner(object: &Value) -> Option<&str> {
     let owners = object["metadata"]["ownerReferences"].as_array()?;
     owners.iter().find(|owner| owner["controller"] == true)?["uid"].as_str()
 }
 
-/// The node that a pod is on, or is meant for.
+/// The node that a pod is bound to.
 fn node(pod: &Value) -> Option<&str> {
     pod["spec"]["nodeName"].as_str().filter(|node| !node.is_empty())
 }
 
-/// What a pod is a part of.
+/// The instance label of a pod.
 fn instance(pod: &Value) -> Option<&str> {
     pod["metadata"]["labels"][INSTANCE].as_str()
 }
 
-/// Resource versions are numbers that grow: <https://kubernetes.io/docs/reference/using-api/api-concepts/#resource-versions>.
-/// A server that writes something else is believed in the order in which it tells.
+/// Resource versions are numbers that grow:
+/// <https://kubernetes.io/docs/reference/using-api/api-concepts/#resource-versions>. Others are taken in the order in
+/// which the server sends them.
 fn version(object: &Value) -> Option<u64> {
     object["metadata"]["resourceVersion"].as_str()?.parse().ok()
 }
@@ -493,7 +497,7 @@ mod tests {
         table.finish(&BTreeSet::new(), Some("4"));
         table.put(Source::Watch, object("a", "u", 5));
         table.remove(Source::Watch, &object("a", "u", 9));
-        table.passed("9");
+        table.advance("9");
         assert!(table.put(Source::Write, object("a", "u", 7)).is_none());
         assert!(table.put(Source::Write, object("a", "u2", 10)).is_some());
     }

@@ -1,4 +1,4 @@
-//! Choosing what a decision may look at: a snapshot from memory, without requests.
+//! Snapshot builder: selects the cached objects that a plan reads, without requests.
 
 use capstan_plan::{Facts, Gvk, LiveObjects, Ref};
 use jiff::Timestamp;
@@ -8,7 +8,7 @@ use serde_json::Value;
 use super::Cache;
 use crate::kinds::{Kind, Select};
 
-/// A snapshot that is being put together.
+/// A snapshot under construction.
 pub struct View<'a> {
     cache: &'a Cache,
     live: LiveObjects,
@@ -19,7 +19,7 @@ impl<'a> View<'a> {
         Self { cache, live: LiveObjects::default() }
     }
 
-    /// Adds what the owner with this uid controls.
+    /// Adds the objects that the owner with this uid controls.
     pub fn owned_by(mut self, uid: &str) -> Self {
         let uid = uid.into();
         for feed in &self.cache.shared.tables {
@@ -30,7 +30,7 @@ impl<'a> View<'a> {
         self
     }
 
-    /// Adds what an object controls, if it is there.
+    /// Adds the objects that an object controls, if it exists.
     pub fn owned_by_object(self, owner: &Ref) -> Self {
         let found = self.live.get(owner).cloned().or_else(|| self.cache.get(owner));
         match found.as_ref().and_then(|owner| owner["metadata"]["uid"].as_str()) {
@@ -39,7 +39,7 @@ impl<'a> View<'a> {
         }
     }
 
-    /// Adds one object, if it is there.
+    /// Adds one object, if it exists.
     pub fn object(mut self, reference: &Ref) -> Self {
         if let Some(object) = self.cache.get(reference) {
             self.live.insert(reference.clone(), object);
@@ -47,7 +47,7 @@ impl<'a> View<'a> {
         self
     }
 
-    /// Adds the pods in a namespace that are a part of `name`, as their label `app.kubernetes.io/instance` says.
+    /// Adds the pods in a namespace whose label `app.kubernetes.io/instance` is `name`.
     pub fn pods_of(mut self, namespace: &str, name: &str) -> Self {
         let Some(table) = self.cache.table(&Gvk::of::<Pod>()) else { return self };
         for object in table.of_instance(namespace, name) {
@@ -56,7 +56,7 @@ impl<'a> View<'a> {
         self
     }
 
-    /// Adds the objects of a kind that have this name, in whatever namespace.
+    /// Adds the objects of a kind with this name, in any namespace.
     pub fn named(mut self, gvk: &Gvk, name: &str) -> Self {
         let Some(table) = self.cache.table(gvk) else { return self };
         for key in table.keys().into_iter().filter(|key| &*key.name == name) {
@@ -67,13 +67,13 @@ impl<'a> View<'a> {
         self
     }
 
-    /// Adds all objects of a kind in a namespace, and says that there are no others if that is known.
+    /// Adds all objects of a kind in a namespace, and marks the kind complete if the cache holds all of them.
     pub fn in_namespace(self, gvk: &Gvk, namespace: &str) -> Self {
         let objects = self.cache.in_namespace(gvk, namespace);
         self.kind(gvk, objects)
     }
 
-    /// Adds all objects of a kind, and says that there are no others if that is known.
+    /// Adds all objects of a kind, and marks the kind complete if the cache holds all of them.
     pub fn all(self, gvk: &Gvk) -> Self {
         let objects = self.cache.all(gvk);
         self.kind(gvk, objects)
@@ -85,12 +85,12 @@ impl<'a> View<'a> {
             self.live.insert(reference(table.kind, &object), object);
         }
         if table.synced() && !matches!(table.kind.select, Select::Ours | Select::Labels(_)) {
-            self.live.know(gvk.clone());
+            self.live.mark_complete(gvk.clone());
         }
         self
     }
 
-    /// What was added so far.
+    /// The objects added so far.
     pub fn objects(&self) -> &LiveObjects {
         &self.live
     }
@@ -100,7 +100,7 @@ impl<'a> View<'a> {
         self.live
     }
 
-    /// The facts: the objects, and what is known of the server.
+    /// The facts: the objects, and the version and kinds of the server.
     pub fn facts(self, now: Timestamp) -> Facts {
         let server = self.cache.server().unwrap_or_default();
         Facts { server, served: (*self.cache.served()).clone(), live: self.live, ..Facts::at(now) }

@@ -1,8 +1,8 @@
 //! Events: what users see under `kubectl describe`.
 //!
-//! The same note about the same object is one event with a count, and is written again only when something else was
-//! said in between or a while has passed. Nothing waits for an event to be written: it is kept until the server takes
-//! it, and if it is lost after all, a metric counts it and the log says so.
+//! The same note about the same object is one event with a count. It is written again only after a different note, or
+//! after a while. Recording never blocks: an event is pending until the server accepts it; a dropped one is counted by
+//! a metric and logged.
 
 mod backlog;
 
@@ -19,18 +19,18 @@ use tokio::sync::Notify;
 use tokio::time::{Instant, sleep, timeout};
 use tokio_util::sync::CancellationToken;
 
-use self::backlog::{Backlog, Due, REMIND, Subject};
+use self::backlog::{Backlog, Due, REFRESH_INTERVAL, Subject};
 use crate::clock::Clock;
 use crate::error::{Class, Error, Streak};
 use crate::gate::Gate;
 use crate::metrics::Metrics;
 use crate::writer::FIELD_MANAGER;
 
-/// The log tells of lost events this often at most.
-const TELL: Duration = Duration::from_secs(60);
+/// Dropped events are logged this often at most.
+const LOG_INTERVAL: Duration = Duration::from_secs(60);
 
-/// How long an event lets other writes go first: what it tells of should be there, and others with it, before that is told.
-const WAY: Duration = Duration::from_millis(250);
+/// How long an event waits for writes in flight: the change that it reports should be visible first.
+const WRITE_GRACE: Duration = Duration::from_millis(250);
 
 /// Records events. Clones share one state.
 #[derive(Clone)]
@@ -41,22 +41,22 @@ pub struct Events {
 
 struct Shared {
     backlog: Mutex<Backlog>,
-    said: Notify,
-    losses: Mutex<Losses>,
+    pending: Notify,
+    dropped: Mutex<Dropped>,
     gate: Gate,
     metrics: Metrics,
     clock: Clock,
 }
 
-/// Events that were lost since the log told of some.
+/// Dropped events since the last log line.
 #[derive(Default)]
-struct Losses {
+struct Dropped {
     count: u64,
-    told: Option<Instant>,
+    logged: Option<Instant>,
 }
 
 impl Events {
-    /// Starts to record events in the name of `component`, until `stop`. `instance` tells processes apart.
+    /// Starts to record events as `component`, until `stop`. `instance` identifies the process.
     pub fn start(
         client: Client,
         gate: Gate,
@@ -65,27 +65,27 @@ impl Events {
         (component, instance): (&str, &str),
         stop: CancellationToken,
     ) -> Self {
-        let (backlog, losses, said) = (Mutex::default(), Mutex::default(), Notify::new());
-        let shared = Arc::new(Shared { backlog, said, losses, gate, metrics, clock });
-        let scribe = EventWriter { client, instance: instance.into(), shared: shared.clone() };
+        let (backlog, dropped, pending) = (Mutex::default(), Mutex::default(), Notify::new());
+        let shared = Arc::new(Shared { backlog, pending, dropped, gate, metrics, clock });
+        let writer = EventWriter { client, instance: instance.into(), shared: shared.clone() };
         tokio::spawn(async move {
-            stop.run_until_cancelled(scribe.run()).await;
-            scribe.stop();
+            stop.run_until_cancelled(writer.run()).await;
+            writer.stop();
         });
         Self { shared, component: component.into() }
     }
 
-    /// The same in the name of another component: `nimservice-controller`.
+    /// The same for another component: `nimservice-controller`.
     pub fn named(&self, component: &str) -> Self {
         Self { component: component.into(), ..self.clone() }
     }
 
-    /// Says one thing about an object.
+    /// Records one note about an object.
     pub fn record(&self, reference: &Ref, uid: &str, note: &Note) {
         self.record_all(reference, uid, std::slice::from_ref(note));
     }
 
-    /// Says everything there is to say about an object now. What was said the last time too is not written again.
+    /// Records all current notes of an object. Those of the last call are not written again.
     pub fn record_all(&self, reference: &Ref, uid: &str, notes: &[Note]) {
         let shared = &*self.shared;
         if !shared.gate.is_open() {
@@ -93,12 +93,12 @@ impl Events {
         }
         let subject = || Subject { component: self.component.clone(), reference: reference.clone(), uid: uid.into() };
         let key = backlog::key(&self.component, uid);
-        let lost = shared.backlog().hear(subject, &key, notes, shared.clock.now());
-        if lost > 0 {
-            shared.lost(lost, reference, "too much was said about one object");
+        let dropped = shared.backlog().record(subject, &key, notes, shared.clock.now());
+        if dropped > 0 {
+            shared.drop_events(dropped, reference, "rate limit of the object exceeded");
         }
         if !notes.is_empty() {
-            shared.said.notify_one();
+            shared.pending.notify_one();
         }
     }
 }
@@ -108,18 +108,18 @@ impl Shared {
         self.backlog.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn lost(&self, count: u64, last: &Ref, why: &str) {
+    fn drop_events(&self, count: u64, last: &Ref, why: &str) {
         self.metrics.events_dropped(count);
-        let mut losses = self.losses.lock().unwrap_or_else(PoisonError::into_inner);
-        losses.count += count;
-        if losses.told.is_none_or(|told| told.elapsed() >= TELL) {
-            tracing::warn!(count = losses.count, %last, why, "events dropped");
-            *losses = Losses { count: 0, told: Some(Instant::now()) };
+        let mut dropped = self.dropped.lock().unwrap_or_else(PoisonError::into_inner);
+        dropped.count += count;
+        if dropped.logged.is_none_or(|logged| logged.elapsed() >= LOG_INTERVAL) {
+            tracing::warn!(count = dropped.count, %last, why, "events dropped");
+            *dropped = Dropped { count: 0, logged: Some(Instant::now()) };
         }
     }
 }
 
-/// Writes what was said, one after another.
+/// Writes pending events, one after another.
 struct EventWriter {
     client: Client,
     instance: String,
@@ -133,16 +133,16 @@ impl EventWriter {
             let next = self.shared.backlog().next();
             match next {
                 Some(due) => {
-                    let _ = timeout(WAY, self.shared.gate.drained()).await;
-                    self.one(due, &mut streak).await;
+                    let _ = timeout(WRITE_GRACE, self.shared.gate.drained()).await;
+                    self.write_one(due, &mut streak).await;
                 }
-                None => self.shared.said.notified().await,
+                None => self.shared.pending.notified().await,
             }
         }
     }
 
-    /// Writes one event. A server that is away or asks for a pause gets one, and the event waits.
-    async fn one(&self, due: Due, streak: &mut Streak) {
+    /// Writes one event. If the server is unavailable or throttles, the event is requeued after a backoff.
+    async fn write_one(&self, due: Due, streak: &mut Streak) {
         let count = self.shared.backlog().count(&due);
         let error = match self.write(&due, count).await {
             Ok(count) => {
@@ -151,26 +151,26 @@ impl EventWriter {
             }
             Err(error) => error,
         };
-        let passing = matches!(error.class(), Class::Throttled | Class::Unavailable);
-        if passing && due.said.since.elapsed() < REMIND {
-            self.shared.backlog().again(due);
-            sleep(error.delay(streak.another(error.class()))).await;
+        let transient = matches!(error.class(), Class::Throttled | Class::Unavailable);
+        if transient && due.event.since.elapsed() < REFRESH_INTERVAL {
+            self.shared.backlog().requeue(due);
+            sleep(error.delay(streak.record(error.class()))).await;
         } else {
-            self.shared.backlog().given_up(&due);
-            self.shared.lost(1, &due.subject.reference, &error.chain());
+            self.shared.backlog().discard(&due);
+            self.shared.drop_events(1, &due.subject.reference, &error.chain());
         }
     }
 
-    /// Says what is left at the end.
+    /// Counts the events that are still pending at the end as dropped.
     fn stop(&self) {
         let mut backlog = self.shared.backlog();
         let left = backlog.len() as u64;
         if let Some(due) = backlog.next() {
-            self.shared.lost(left, &due.subject.reference, "the process ends");
+            self.shared.drop_events(left, &due.subject.reference, "process stopped");
         }
     }
 
-    /// Writes an event, or counts it up. Returns its count.
+    /// Creates an event, or increments its count. Returns the count.
     async fn write(&self, due: &Due, count: i32) -> Result<i32, Error> {
         let name = name(due);
         let namespace = match due.subject.reference.namespace.as_str() {
@@ -179,7 +179,7 @@ impl EventWriter {
         };
         let api: Api<Event> = Api::namespaced(self.client.clone(), namespace);
         if count > 0 {
-            match self.count_up(&api, &name, count, due).await {
+            match self.increment(&api, &name, count, due).await {
                 Err(error) if error.class() == Class::NotFound => {}
                 other => return other,
             }
@@ -191,18 +191,18 @@ impl EventWriter {
         metrics.request("create", "Event", created.is_ok());
         match created {
             Ok(_) => Ok(1),
-            // A process before us wrote it; names follow from what is said.
+            // An earlier process created it: the name is a hash of the content.
             Err(error) if error.class() == Class::Conflict => {
-                let there = gate.pass("get", format!("Event {name}"), api.get(&name)).await?;
-                self.count_up(&api, &name, there.count.unwrap_or(1), due).await
+                let existing = gate.pass("get", format!("Event {name}"), api.get(&name)).await?;
+                self.increment(&api, &name, existing.count.unwrap_or(1), due).await
             }
             Err(error) => Err(error),
         }
     }
 
-    async fn count_up(&self, api: &Api<Event>, name: &str, count: i32, due: &Due) -> Result<i32, Error> {
+    async fn increment(&self, api: &Api<Event>, name: &str, count: i32, due: &Due) -> Result<i32, Error> {
         let count = count.saturating_add(1);
-        let change = json!({"count": count, "lastTimestamp": Time(due.said.at)});
+        let change = json!({"count": count, "lastTimestamp": Time(due.event.at)});
         let params = PatchParams { field_manager: Some(FIELD_MANAGER.into()), ..PatchParams::default() };
         let patch = Patch::Merge(change);
         let Shared { gate, metrics, .. } = &*self.shared;
@@ -211,7 +211,7 @@ impl EventWriter {
         patched.map(|_| count)
     }
 
-    fn event(&self, Due { subject, said, .. }: &Due, name: &str, namespace: &str) -> Event {
+    fn event(&self, Due { subject, event, .. }: &Due, name: &str, namespace: &str) -> Event {
         let Ref { gvk, namespace: place, name: object } = &subject.reference;
         Event {
             metadata: ObjectMeta {
@@ -227,13 +227,13 @@ impl EventWriter {
                 uid: Some(subject.uid.clone()),
                 ..ObjectReference::default()
             },
-            type_: Some(severity(said.note.severity).into()),
-            reason: Some(said.note.reason.into()),
-            message: Some(said.note.message.clone()),
+            type_: Some(severity(event.note.severity).into()),
+            reason: Some(event.note.reason.into()),
+            message: Some(event.note.message.clone()),
             count: Some(1),
-            event_time: Some(MicroTime(said.at)),
-            first_timestamp: Some(Time(said.at)),
-            last_timestamp: Some(Time(said.at)),
+            event_time: Some(MicroTime(event.at)),
+            first_timestamp: Some(Time(event.at)),
+            last_timestamp: Some(Time(event.at)),
             action: Some("Reconcile".into()),
             source: Some(EventSource { component: Some(subject.component.to_string()), host: None }),
             reporting_component: Some(subject.component.to_string()),
@@ -250,9 +250,9 @@ fn severity(severity: Severity) -> &'static str {
     }
 }
 
-/// The name follows from what is said about which object, so that a new process finds the event of an old one.
-fn name(Due { subject, said, .. }: &Due) -> String {
-    let text = format!("{}\n{}\n{}\n{}", subject.component, subject.uid, said.note.reason, said.note.message);
+/// The name is a hash of object and content, so that a new process finds the event of an old one.
+fn name(Due { subject, event, .. }: &Due) -> String {
+    let text = format!("{}\n{}\n{}\n{}", subject.component, subject.uid, event.note.reason, event.note.message);
     // Twice 32 bits of hash, from the two ends.
     let reversed: String = text.chars().rev().collect();
     let object: String = subject.reference.name.chars().take(200).collect();

@@ -1,4 +1,4 @@
-//! What a row says of the objects of its kind: where they are, which of them are watched, and what is kept of them.
+//! Methods of a row: paths, selectors, and trimming of objects.
 
 use std::fmt;
 
@@ -15,7 +15,7 @@ impl Kind {
         Gvk { group: self.group.into(), version: self.version.into(), kind: self.kind.into() }
     }
 
-    /// Whether this is the row of `gvk`; rows of slices are of no kind.
+    /// Whether this is the row of `gvk`; rows of slices match none.
     pub fn is(&self, gvk: &Gvk) -> bool {
         self.slice.is_empty() && self.kind == gvk.kind && self.group == gvk.group && self.version == gvk.version
     }
@@ -25,7 +25,7 @@ impl Kind {
         if self.slice.is_empty() { self.kind } else { self.slice }
     }
 
-    /// The object of this kind of that name.
+    /// The identity of an object of this kind.
     pub fn reference(&self, namespace: &str, name: &str) -> Ref {
         Ref { gvk: self.gvk(), namespace: namespace.into(), name: name.into() }
     }
@@ -63,35 +63,35 @@ impl Kind {
         }
     }
 
-    /// Whether the watch shows `object`. A field selector is taken to select what we write.
+    /// Whether the watch selects `object`. Field selectors are assumed to match what we write.
     pub(crate) fn selects(&self, object: &Value) -> bool {
         let label = || object["metadata"]["labels"][MANAGED_BY].as_str();
         self.select != Select::Ours || label().is_some_and(|value| MANAGERS.contains(&value))
     }
 
-    /// Whether a cached object can be compared with a wanted one.
+    /// Whether a cached object is complete enough to be compared with a desired one.
     pub(crate) fn is_comparable(&self) -> bool {
         !matches!(self.keep, Keep::Keys | Keep::Metadata | Keep::Pod)
     }
 
-    /// Reads an object, but not what is dropped anyway.
+    /// Decodes an object, without the fields that are not cached.
     pub(crate) fn read(&self, text: &str) -> serde_json::Result<Value> {
-        self.read_news(text, &|_| true)
+        self.read_if(text, &|_| true)
     }
 
-    /// The same, but only to its metadata if these are no news.
-    pub(crate) fn read_news(&self, text: &str, news: &dyn Fn(&Value) -> bool) -> serde_json::Result<Value> {
+    /// The same, but stops after the metadata if `read_on` returns false for it.
+    pub(crate) fn read_if(&self, text: &str, read_on: &dyn Fn(&Value) -> bool) -> serde_json::Result<Value> {
         let parts = match self.keep {
             Keep::Only(parts) => Some(parts),
-            Keep::Pod => Some(pods::READ),
+            Keep::Pod => Some(pods::POD_FIELDS),
             Keep::Full | Keep::Keys | Keep::Metadata => None,
         };
-        trim::read(text, parts, news)
+        trim::read(text, parts, read_on)
     }
 
-    /// Drops what is not kept.
+    /// Drops the fields that are not cached.
     pub(crate) fn trim(&self, object: &mut Value) {
-        // Items of a list do not say what they are.
+        // Items of a list have no apiVersion and kind.
         object["apiVersion"] = self.gvk().api_version().into();
         object["kind"] = self.kind.into();
         remove(object, "/metadata/managedFields");

@@ -5,19 +5,19 @@ use base64::engine::general_purpose::STANDARD;
 use oci_client::secrets::RegistryAuth;
 use serde_json::Value;
 
-/// What the JSON of a Secret has for `registry`; nothing if it knows other registries only.
+/// The credentials for `registry` in a `.dockerconfigjson`; `None` if it has only other registries.
 pub(super) fn find(config: &[u8], registry: &str) -> Result<Option<RegistryAuth>, String> {
     let config: Value =
         serde_json::from_slice(config).map_err(|error| format!(".dockerconfigjson is no JSON: {error}"))?;
     let Some(entries) = config["auths"].as_object() else { return Ok(None) };
-    let entry = entries.iter().find(|(host, _)| same(host) == same(registry));
+    let entry = entries.iter().find(|(host, _)| canonical_host(host) == canonical_host(registry));
     entry
         .map(|(host, entry)| read(entry).ok_or_else(|| format!("the entry of {host} has no user and password")))
         .transpose()
 }
 
-/// A registry without scheme and path; Docker's has three names.
-fn same(host: &str) -> String {
+/// The host of a registry in canonical form; Docker Hub has three names.
+fn canonical_host(host: &str) -> String {
     let host = host.trim_start_matches("https://").trim_start_matches("http://");
     let host = host.split('/').next().unwrap_or_default().to_lowercase();
     if ["docker.io", "index.docker.io", "registry-1.docker.io"].contains(&host.as_str()) {

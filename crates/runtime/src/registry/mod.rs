@@ -1,8 +1,8 @@
-//! What images say of themselves, asked of their registry: labels, for every platform.
+//! Image labels, read from the registry for every platform.
 //!
-//! An image is asked about with the credentials, proxies and certificates that its pods have. What was read is kept by
-//! digest, so that a tag that was looked at before is not read again. Whoever asks for the same image at the same time
-//! shares one answer, so that a thousand services do not storm a registry.
+//! Requests use the pull secrets, proxies and CA certificates of the image's pods. Results are cached by digest, so
+//! that a known manifest is not pulled again. Concurrent requests for the same image share one result, so that a
+//! thousand services do not overload a registry.
 
 mod credentials;
 mod name;
@@ -25,89 +25,89 @@ use rustls::pki_types::pem::PemObject;
 use serde_json::Value;
 use tokio::time::Instant;
 
-use crate::ask::Silence;
+use crate::query::QueryError;
 
-/// No configuration of an image is larger.
-const CONFIG: usize = 8 << 20;
-/// No image is made for more platforms.
-const PLATFORMS: usize = 32;
-/// So many answers are kept.
-const KEPT: usize = 4096;
-/// Certificates that images come with.
-const ROOTS: [&str; 2] = ["/etc/ssl/certs/ca-certificates.crt", "/etc/pki/tls/certs/ca-bundle.crt"];
+/// Maximum size of an image config.
+const MAX_CONFIG_BYTES: usize = 8 << 20;
+/// Maximum number of platforms that are read.
+const MAX_PLATFORMS: usize = 32;
+/// Maximum number of cached results.
+const MAX_CACHED: usize = 4096;
+/// CA bundles of common base images.
+const CA_FILES: [&str; 2] = ["/etc/ssl/certs/ca-certificates.crt", "/etc/pki/tls/certs/ca-bundle.crt"];
 
-/// How long an answer serves others who ask for the same image.
-const SHARED: Duration = Duration::from_secs(60);
+/// How long a result is shared by requests for the same image.
+const RESULT_TTL: Duration = Duration::from_secs(60);
 /// The same for a failure.
-const SHARED_FAILURE: Duration = Duration::from_secs(1);
+const FAILURE_TTL: Duration = Duration::from_secs(1);
 
-/// Asks registries. Clones share what is known.
+/// A registry client. Clones share one cache.
 #[derive(Clone)]
 pub struct Registries {
     client: Client,
-    patience: Duration,
+    timeout: Duration,
     known: Arc<Mutex<HashMap<String, Vec<Labels>>>>,
-    shared: Arc<Mutex<HashMap<Image, Arc<Turn>>>>,
+    shared: Arc<Mutex<HashMap<Image, Arc<ImageSlot>>>>,
 }
 
-/// The last answer for an image; held while it is asked for.
-type Turn = tokio::sync::Mutex<Option<(Instant, Result<Vec<Labels>, Silence>)>>;
+/// The last result for an image; locked while a request is in flight.
+type ImageSlot = tokio::sync::Mutex<Option<(Instant, Result<Vec<Labels>, QueryError>)>>;
 
 impl Registries {
-    /// Reads Secrets and ConfigMaps with `client`; no image takes longer than `patience`.
-    pub fn new(client: Client, patience: Duration) -> Self {
-        // Whoever came first has installed the same one.
+    /// Reads Secrets and ConfigMaps with `client`; `timeout` limits the requests for one image.
+    pub fn new(client: Client, timeout: Duration) -> Self {
+        // An earlier call has installed the same provider.
         let _ = rustls::crypto::ring::default_provider().install_default();
-        Self { client, patience, known: Arc::default(), shared: Arc::default() }
+        Self { client, timeout, known: Arc::default(), shared: Arc::default() }
     }
 
-    /// The labels of an image, or why they cannot be told.
-    pub async fn labels(&self, image: &Image) -> Result<Vec<Labels>, Silence> {
-        let turn = self.turn(image);
-        let mut last = turn.lock().await;
+    /// The labels of an image, or why they cannot be read.
+    pub async fn labels(&self, image: &Image) -> Result<Vec<Labels>, QueryError> {
+        let slot = self.slot(image);
+        let mut last = slot.lock().await;
         if let Some((at, answer)) = last.as_ref()
-            && at.elapsed() < if answer.is_ok() { SHARED } else { SHARED_FAILURE }
+            && at.elapsed() < if answer.is_ok() { RESULT_TTL } else { FAILURE_TTL }
         {
             return answer.clone();
         }
-        let answer = self.in_time(image).await;
+        let answer = self.fetch_labels(image).await;
         *last = Some((Instant::now(), answer.clone()));
         answer
     }
 
-    /// The same, if somebody has asked for that image lately.
+    /// The same, if the cached result is recent.
     pub fn known_labels(&self, image: &Image) -> Option<Vec<Labels>> {
         let shared = self.shared.lock().unwrap_or_else(PoisonError::into_inner);
         let last = shared.get(image)?.try_lock().ok()?;
         let (at, answer) = last.as_ref()?;
-        answer.clone().ok().filter(|_| at.elapsed() < SHARED)
+        answer.clone().ok().filter(|_| at.elapsed() < RESULT_TTL)
     }
 
-    fn turn(&self, image: &Image) -> Arc<Turn> {
+    fn slot(&self, image: &Image) -> Arc<ImageSlot> {
         let mut shared = self.shared.lock().unwrap_or_else(PoisonError::into_inner);
-        if shared.len() >= KEPT {
-            shared.retain(|_, turn| Arc::strong_count(turn) > 1);
+        if shared.len() >= MAX_CACHED {
+            shared.retain(|_, slot| Arc::strong_count(slot) > 1);
         }
         shared.entry(image.clone()).or_default().clone()
     }
 
-    async fn in_time(&self, image: &Image) -> Result<Vec<Labels>, Silence> {
+    async fn fetch_labels(&self, image: &Image) -> Result<Vec<Labels>, QueryError> {
         let reference =
             name::parse(&image.name).map_err(|error| format!("{:?} is no name of an image: {error}", image.name))?;
         let prepare = async {
             let auth = self.credentials(image, reference.registry()).await?;
-            Ok::<_, Silence>((auth, self.connect(image, &reference).await?))
+            Ok::<_, QueryError>((auth, self.connect(image, &reference).await?))
         };
-        let late = |_| Silence::Ours(format!("cannot read what image {} needs: no answer in time", image.name));
-        let (auth, oci) = tokio::time::timeout(self.patience, prepare).await.map_err(late)??;
-        // The only limit: a second one as long would make it chance which of two texts users read.
-        let asked = tokio::time::timeout(self.patience, self.ask(image, reference, auth, oci)).await;
+        let late = |_| QueryError::NotSent(format!("cannot read what image {} needs: no answer in time", image.name));
+        let (auth, oci) = tokio::time::timeout(self.timeout, prepare).await.map_err(late)??;
+        // The only timeout: a second one of the same length would make the error message random.
+        let labels = tokio::time::timeout(self.timeout, self.pull_labels(image, reference, auth, oci)).await;
         let late =
-            |_| format!("the registry of image {} does not answer within {} s", image.name, self.patience.as_secs());
-        Ok(asked.map_err(late)??)
+            |_| format!("the registry of image {} does not answer within {} s", image.name, self.timeout.as_secs());
+        Ok(labels.map_err(late)??)
     }
 
-    async fn ask(
+    async fn pull_labels(
         &self,
         image: &Image,
         reference: Reference,
@@ -126,7 +126,7 @@ impl Registries {
         match manifest {
             OciManifest::Image(manifest) => labels.push(config(&oci, &reference, &manifest).await?),
             OciManifest::ImageIndex(index) => {
-                for entry in index.manifests.iter().filter(|entry| is_image(entry)).take(PLATFORMS) {
+                for entry in index.manifests.iter().filter(|entry| is_image(entry)).take(MAX_PLATFORMS) {
                     let one = reference.clone_with_digest(entry.digest.clone());
                     let (manifest, _) = oci.pull_manifest(&one, &auth).await.map_err(failed)?;
                     if let OciManifest::Image(manifest) = manifest {
@@ -136,7 +136,7 @@ impl Registries {
             }
         }
         let mut known = self.known();
-        if known.len() >= KEPT {
+        if known.len() >= MAX_CACHED {
             known.clear();
         }
         known.insert(key, labels.clone());
@@ -147,11 +147,11 @@ impl Registries {
         self.known.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Credentials of the first Secret that knows the registry; none if no one does.
-    async fn credentials(&self, image: &Image, registry: &str) -> Result<RegistryAuth, Silence> {
+    /// Credentials of the first Secret that has the registry; anonymous if none has.
+    async fn credentials(&self, image: &Image, registry: &str) -> Result<RegistryAuth, QueryError> {
         for secret in &image.secrets {
             let api: Api<Secret> = Api::namespaced(self.client.clone(), &secret.namespace);
-            let found = api.get_opt(&secret.name).await.map_err(|error| unread(secret, &error))?;
+            let found = api.get_opt(&secret.name).await.map_err(|error| not_read(secret, &error))?;
             let found = found.ok_or_else(|| format!("{secret} does not exist: create it"))?;
             let data = found.data.unwrap_or_default();
             let config = data.get(".dockerconfigjson").ok_or_else(|| {
@@ -164,10 +164,10 @@ impl Registries {
         Ok(RegistryAuth::Anonymous)
     }
 
-    async fn connect(&self, image: &Image, reference: &Reference) -> Result<oci_client::Client, Silence> {
+    async fn connect(&self, image: &Image, reference: &Reference) -> Result<oci_client::Client, QueryError> {
         let some = |text: &String| Some(text.clone()).filter(|text| !text.is_empty());
         let config = ClientConfig {
-            protocol: if is_here(reference.registry()) { ClientProtocol::Http } else { ClientProtocol::Https },
+            protocol: if is_loopback(reference.registry()) { ClientProtocol::Http } else { ClientProtocol::Https },
             tls_certs_only: self.certificates(image.certificates.as_ref()).await?,
             user_agent: "capstan",
             http_proxy: some(&image.proxy.http),
@@ -178,10 +178,10 @@ impl Registries {
         oci_client::Client::try_from(config).map_err(|error| chain(&error).into())
     }
 
-    /// Certificates to trust: those of the system, and those of the ConfigMap.
-    async fn certificates(&self, map: Option<&Ref>) -> Result<Vec<Certificate>, Silence> {
+    /// Trusted CA certificates: the system's, and those of the ConfigMap.
+    async fn certificates(&self, map: Option<&Ref>) -> Result<Vec<Certificate>, QueryError> {
         let mut pem = Vec::new();
-        for path in ROOTS {
+        for path in CA_FILES {
             if let Ok(text) = tokio::fs::read(path).await {
                 pem.push(text);
                 break;
@@ -189,7 +189,7 @@ impl Registries {
         }
         if let Some(map) = map {
             let api: Api<ConfigMap> = Api::namespaced(self.client.clone(), &map.namespace);
-            let found = api.get_opt(&map.name).await.map_err(|error| unread(map, &error))?;
+            let found = api.get_opt(&map.name).await.map_err(|error| not_read(map, &error))?;
             let found = found.ok_or_else(|| format!("{map} does not exist: create it"))?;
             let files = found.data.unwrap_or_default().into_iter();
             let files = files.filter(|(name, _)| name.ends_with(".crt") || name.ends_with(".pem"));
@@ -200,23 +200,23 @@ impl Registries {
     }
 }
 
-/// Something that the way to a registry needs could not be read: what the API server says of itself is no news about it.
-fn unread(what: &Ref, error: &kube::Error) -> Silence {
+/// A Secret or ConfigMap could not be read. Errors of the API server itself say nothing about the registry.
+fn not_read(what: &Ref, error: &kube::Error) -> QueryError {
     let why = format!("cannot read {what}: {error}");
     match error {
-        kube::Error::Api(status) if status.code < 500 && status.code != 429 => Silence::Theirs(why),
-        _ => Silence::Ours(why),
+        kube::Error::Api(status) if status.code < 500 && status.code != 429 => QueryError::NoResponse(why),
+        _ => QueryError::NotSent(why),
     }
 }
 
-/// Labels in the configuration of one platform.
+/// Labels in the image config of one platform.
 async fn config(oci: &oci_client::Client, image: &Reference, manifest: &OciImageManifest) -> Result<Labels, String> {
     let failed = |error: OciDistributionError| explain(&image.whole(), &error);
     let mut stream = oci.pull_blob_stream(image, &manifest.config).await.map_err(failed)?;
     let mut body = Vec::new();
     while let Some(part) = stream.try_next().await.map_err(|error| error.to_string())? {
-        if body.len() + part.len() > CONFIG {
-            return Err(format!("the configuration of image {} has more than {CONFIG} bytes", image.whole()));
+        if body.len() + part.len() > MAX_CONFIG_BYTES {
+            return Err(format!("the configuration of image {} has more than {MAX_CONFIG_BYTES} bytes", image.whole()));
         }
         body.extend_from_slice(&part);
     }
@@ -226,7 +226,7 @@ async fn config(oci: &oci_client::Client, image: &Reference, manifest: &OciImage
     Ok(labels.filter_map(|(name, value)| Some((name.clone(), value.as_str()?.to_owned()))).collect())
 }
 
-/// Whether an entry of an index is an image for some platform, not a statement about one.
+/// Whether an entry of an image index is an image, not an attestation.
 fn is_image(entry: &ImageIndexEntry) -> bool {
     let kind = entry.annotations.as_ref().and_then(|all| all.get("vnd.docker.reference.type"));
     let unknown = entry.platform.as_ref().is_some_and(|platform| {
@@ -235,13 +235,13 @@ fn is_image(entry: &ImageIndexEntry) -> bool {
     kind.is_none_or(|kind| kind != "attestation-manifest") && !unknown
 }
 
-/// Whether a registry is on this machine, where nobody has certificates.
-fn is_here(registry: &str) -> bool {
+/// Whether a registry is on loopback, where plain HTTP is used.
+fn is_loopback(registry: &str) -> bool {
     let host = registry.rsplit_once(':').map_or(registry, |(host, _)| host);
     ["localhost", "127.0.0.1", "[::1]"].contains(&host)
 }
 
-/// What went wrong, and what to do.
+/// An error message with the fix.
 fn explain(image: &str, error: &OciDistributionError) -> String {
     let text = chain(error);
     let unknown = |code: &OciErrorCode| matches!(code, OciErrorCode::ManifestUnknown | OciErrorCode::NameUnknown);

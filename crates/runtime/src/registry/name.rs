@@ -1,12 +1,12 @@
-//! Names of images, taken apart. The library's own way builds an expression over all letters of the world, which takes
-//! five megabytes for as long as the process runs.
+//! Parser of image references. The library's own parser builds a Unicode regular expression, which takes five megabytes
+//! for the lifetime of the process.
 
 use oci_client::Reference;
 
-/// Where images without a registry come from.
-const USUAL: &str = "docker.io";
+/// The default registry.
+const DEFAULT_REGISTRY: &str = "docker.io";
 
-/// The parts of an image's name, or what is wrong with it.
+/// Parses an image reference, or says what is wrong with it.
 pub(super) fn parse(name: &str) -> Result<Reference, String> {
     let (rest, digest) = match name.split_once('@') {
         Some((rest, digest)) => (rest, Some(digest)),
@@ -18,8 +18,8 @@ pub(super) fn parse(name: &str) -> Result<Reference, String> {
         _ => (rest, None),
     };
     let (registry, repository) = match path.split_once('/') {
-        Some((host, path)) if is_host(host) => (if host == "index.docker.io" { USUAL } else { host }, path),
-        _ => (USUAL, path),
+        Some((host, path)) if is_host(host) => (if host == "index.docker.io" { DEFAULT_REGISTRY } else { host }, path),
+        _ => (DEFAULT_REGISTRY, path),
     };
     if !repository.split('/').all(is_part) {
         return Err(format!("{repository:?} is not made of lower case letters, digits and . _ - between slashes"));
@@ -30,8 +30,8 @@ pub(super) fn parse(name: &str) -> Result<Reference, String> {
     if let Some(digest) = digest.filter(|digest| !is_digest(digest)) {
         return Err(format!("{digest:?} is no digest"));
     }
-    let alone = registry == USUAL && !repository.contains('/');
-    let repository = if alone { format!("library/{repository}") } else { repository.to_owned() };
+    let official = registry == DEFAULT_REGISTRY && !repository.contains('/');
+    let repository = if official { format!("library/{repository}") } else { repository.to_owned() };
     let registry = registry.to_owned();
     Ok(match (tag, digest) {
         (Some(tag), Some(digest)) => {

@@ -1,7 +1,7 @@
-//! Certificates of our own: what they are and when to renew which. Pure, but for new keys.
+//! Self-managed webhook certificates: their content and renewal schedule. Pure, except for key generation.
 //!
-//! Trust comes before use. A new authority is first added to the bundle that the API server trusts, beside the old one;
-//! only when that had time to arrive everywhere does it sign the certificate that is served. So no request fails.
+//! CA rotation: a new CA is first added to the `caBundle`, beside the old one; only after it has propagated to all API
+//! servers does it sign the serving certificate. So no request fails.
 
 use std::collections::BTreeMap;
 
@@ -13,37 +13,37 @@ use serde::{Deserialize, Serialize};
 
 use crate::error::Error;
 
-/// How long an authority and a served certificate hold.
-const AUTHORITY_DAYS: i64 = 730;
-const SERVED_DAYS: i64 = 90;
+/// Validity of the CA and of the serving certificate.
+const CA_DAYS: i64 = 730;
+const SERVING_DAYS: i64 = 90;
 
-/// Time for a new bundle to arrive at every API server.
-const SETTLE: SignedDuration = SignedDuration::from_mins(10);
+/// Time for a new CA bundle to reach every API server.
+const PROPAGATION: SignedDuration = SignedDuration::from_mins(10);
 
-/// All that is kept, as data of a Secret.
+/// CA and serving certificate, stored in a Secret.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Bundle {
-    /// Certificates of authorities that are trusted, newest first, PEM.
+    /// Trusted CA certificates, newest first, PEM.
     authorities: Vec<String>,
-    /// Key of the newest authority, PEM.
+    /// Key of the newest CA, PEM.
     authority_key: String,
-    /// The certificate that is served, PEM.
+    /// The serving certificate, PEM.
     pub certificate: String,
     /// Its key, PEM.
     pub key: String,
     facts: Facts,
 }
 
-/// What is known of the certificates, so that none has to be parsed.
+/// Metadata of the certificates, so that none has to be parsed.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 struct Facts {
-    /// As many as authorities, in the same order.
+    /// One per CA certificate, in the same order.
     authorities: Vec<Authority>,
-    /// Name of the authority that signed the served certificate.
+    /// Name of the CA that signed the serving certificate.
     signed_by: String,
     not_after: Timestamp,
-    /// Names that the served certificate is for.
+    /// DNS names of the serving certificate.
     names: Vec<String>,
 }
 
@@ -56,7 +56,7 @@ struct Authority {
 }
 
 impl Bundle {
-    /// A new authority and a certificate for `names`.
+    /// A new CA and a serving certificate for `names`.
     pub fn new(names: &[String], now: Timestamp) -> Result<Self, Error> {
         let (authority, certificate, authority_key) = new_authority(now)?;
         let mut bundle = Self {
@@ -75,32 +75,32 @@ impl Bundle {
         Ok(bundle)
     }
 
-    /// The next step, if one is due. `published` says that the API servers are told to trust all of our authorities.
+    /// The next rotation step, if one is due. `published` says that all our CAs are in the `caBundle`.
     pub fn renewed(&self, names: &[String], published: bool, now: Timestamp) -> Result<Option<Self>, Error> {
         let Facts { authorities, signed_by, not_after, .. } = &self.facts;
         let newest = &authorities[0];
         let mut next = self.clone();
         let third = |days: i64| SignedDuration::from_hours(days * 24 / 3);
         if newest.not_after <= now || *not_after <= now {
-            // Too late for an overlap, after a long time without a leader.
+            // Expired: too late for an overlap, after a long time without a leader.
             return Self::new(names, now).map(Some);
         }
-        if newest.not_after.duration_since(now) < third(AUTHORITY_DAYS) {
+        if newest.not_after.duration_since(now) < third(CA_DAYS) {
             let (authority, certificate, key) = new_authority(now)?;
             next.authorities.insert(0, certificate);
             next.authority_key = key;
             next.facts.authorities.insert(0, authority);
             return Ok(Some(next));
         }
-        let settled = authorities.len() == 1 || (published && now.duration_since(newest.made) >= SETTLE);
-        let stale = *signed_by != newest.name
-            || not_after.duration_since(now) < third(SERVED_DAYS)
+        let propagated = authorities.len() == 1 || (published && now.duration_since(newest.made) >= PROPAGATION);
+        let renew = *signed_by != newest.name
+            || not_after.duration_since(now) < third(SERVING_DAYS)
             || self.facts.names != names;
-        if stale && settled {
+        if renew && propagated {
             next.issue(names, now)?;
             return Ok(Some(next));
         }
-        // An authority that signed nothing in use and has expired.
+        // A CA that is expired and unused.
         if let Some(index) = authorities.iter().position(|old| old.not_after <= now && old.name != *signed_by) {
             next.authorities.remove(index);
             next.facts.authorities.remove(index);
@@ -109,25 +109,25 @@ impl Bundle {
         Ok(None)
     }
 
-    /// What the API servers must trust, PEM.
+    /// The CA bundle for the API server, PEM.
     pub fn trusted(&self) -> String {
         self.authorities.concat()
     }
 
-    /// Signs a new certificate with the newest authority.
+    /// Signs a new serving certificate with the newest CA.
     fn issue(&mut self, names: &[String], now: Timestamp) -> Result<(), Error> {
         let newest = &self.facts.authorities[0];
-        let authority_key = KeyPair::from_pem(&self.authority_key).map_err(fault)?;
+        let authority_key = KeyPair::from_pem(&self.authority_key).map_err(error)?;
         let issuer = Issuer::new(authority_params(&newest.name)?, authority_key);
-        let key = KeyPair::generate().map_err(fault)?;
-        let mut params = CertificateParams::new(names.to_vec()).map_err(fault)?;
+        let key = KeyPair::generate().map_err(error)?;
+        let mut params = CertificateParams::new(names.to_vec()).map_err(error)?;
         let name = names.first().map_or("capstan", String::as_str);
-        // A common name holds 64 letters; the other names are what counts.
+        // A common name has at most 64 characters; the SANs are what counts.
         params.distinguished_name.push(DnType::CommonName, name.chars().take(64).collect::<String>());
         params.extended_key_usages = vec![ExtendedKeyUsagePurpose::ServerAuth];
         params.use_authority_key_identifier_extension = true;
-        let not_after = hold(&mut params, now, SERVED_DAYS)?.min(newest.not_after);
-        let certificate = params.signed_by(&key, &issuer).map_err(fault)?;
+        let not_after = set_validity(&mut params, now, SERVING_DAYS)?.min(newest.not_after);
+        let certificate = params.signed_by(&key, &issuer).map_err(error)?;
         self.facts.signed_by.clone_from(&newest.name);
         self.facts.not_after = not_after;
         self.facts.names = names.to_vec();
@@ -136,7 +136,7 @@ impl Bundle {
         Ok(())
     }
 
-    /// As data of a Secret. The names of the first three are what other tools expect.
+    /// As data of a Secret. The first three keys are what other tools expect.
     pub fn to_data(&self) -> BTreeMap<String, Vec<u8>> {
         let facts = serde_json::to_vec(&self.facts).expect("names and times are valid JSON");
         [
@@ -151,7 +151,7 @@ impl Bundle {
         .collect()
     }
 
-    /// From data of a Secret; none if it is not what we wrote.
+    /// From data of a Secret; `None` if we did not write it.
     pub fn from_data(data: &BTreeMap<String, Vec<u8>>) -> Option<Self> {
         let text = |name: &str| data.get(name).and_then(|value| String::from_utf8(value.clone()).ok());
         let facts: Facts = serde_json::from_str(&text("facts.json")?).ok()?;
@@ -165,17 +165,17 @@ impl Bundle {
 }
 
 fn new_authority(now: Timestamp) -> Result<(Authority, String, String), Error> {
-    // Different for every authority, so that a chain cannot be built to the wrong one.
+    // Unique per CA, so that no chain is built to the wrong one.
     let name = format!("capstan-webhook-{}-{:08x}", now.as_second(), fastrand::u32(..));
-    let key = KeyPair::generate().map_err(fault)?;
+    let key = KeyPair::generate().map_err(error)?;
     let mut params = authority_params(&name)?;
-    let not_after = hold(&mut params, now, AUTHORITY_DAYS)?;
-    let certificate = params.self_signed(&key).map_err(fault)?;
+    let not_after = set_validity(&mut params, now, CA_DAYS)?;
+    let certificate = params.self_signed(&key).map_err(error)?;
     Ok((Authority { name, made: now, not_after }, certificate.pem(), key.serialize_pem()))
 }
 
 fn authority_params(name: &str) -> Result<CertificateParams, Error> {
-    let mut params = CertificateParams::new(Vec::new()).map_err(fault)?;
+    let mut params = CertificateParams::new(Vec::new()).map_err(error)?;
     params.distinguished_name = rcgen::DistinguishedName::new();
     params.distinguished_name.push(DnType::CommonName, name);
     params.is_ca = IsCa::Ca(BasicConstraints::Constrained(0));
@@ -183,8 +183,8 @@ fn authority_params(name: &str) -> Result<CertificateParams, Error> {
     Ok(params)
 }
 
-/// Sets from when to when a certificate holds, in whole days: since yesterday, as clocks differ. Returns its end.
-fn hold(params: &mut CertificateParams, now: Timestamp, days: i64) -> Result<Timestamp, Error> {
+/// Sets the validity, in whole days: from yesterday, because of clock skew. Returns its end.
+fn set_validity(params: &mut CertificateParams, now: Timestamp, days: i64) -> Result<Timestamp, Error> {
     let today = now.to_zoned(TimeZone::UTC).date();
     let out_of_range = |error: jiff::Error| Error::Certificate(error.to_string());
     let (from, to) =
@@ -203,7 +203,7 @@ fn split(pem: &str) -> Vec<String> {
     parts.map(|part| format!("{}\n", part.trim())).collect()
 }
 
-fn fault(error: rcgen::Error) -> Error {
+fn error(error: rcgen::Error) -> Error {
     Error::Certificate(error.to_string())
 }
 

@@ -1,4 +1,4 @@
-//! A certificate from a directory that somebody else fills, such as a mounted Secret.
+//! A certificate from a directory, such as a Secret mounted by cert-manager.
 
 use std::path::Path;
 use std::time::Duration;
@@ -8,17 +8,17 @@ use tokio_util::sync::CancellationToken;
 use super::Certificate;
 use crate::error::Error;
 
-/// How often the files are looked at. Mounted Secrets change by renamed links, which watches of files miss.
+/// Poll interval. Mounted Secrets change by renamed symlinks, which inotify watches of files miss.
 const POLL_INTERVAL: Duration = Duration::from_secs(10);
 
-/// Serves `tls.crt` and `tls.key` of `directory`, and follows their changes until `stop`.
+/// Serves `tls.crt` and `tls.key` of `directory`, and reloads them until `stop`.
 pub async fn run(directory: &Path, certificate: Certificate, stop: CancellationToken) {
     let mut last = None;
     let follow = async {
         loop {
             match read(directory).await {
                 Ok(now) if last.as_ref() == Some(&now) => {}
-                // Both files change one after the other: what does not fit together is read again.
+                // The two files may change one after the other: a mismatch is retried.
                 Ok(now) => match certificate.set(&now.0, &now.1) {
                     Ok(()) => {
                         tracing::info!(directory = %directory.display(), "serving the certificate from files");

@@ -1,12 +1,12 @@
 //! Admission webhooks over TLS.
 //!
-//! A certificate comes from a mounted directory, or is made here and kept in a Secret: [`certs`] says when to renew what,
-//! [`keeper`] does it. Either way a new one is used without a restart.
+//! The certificate comes from a mounted directory, or is self-managed in a Secret: [`certs`] is the schedule,
+//! [`rotation`] the reconciler. Either way a renewed one is used without a restart.
 
 pub mod certs;
 pub mod files;
-pub mod keeper;
 mod review;
+pub mod rotation;
 
 use std::collections::BTreeMap;
 use std::panic::AssertUnwindSafe;
@@ -29,8 +29,8 @@ use capstan_http::{Answer, answer, serve, text};
 
 pub use review::{Operation, Review, Verdict};
 
-/// A review of more than this is refused: servers store no object that large.
-const LIMIT: usize = 8 << 20;
+/// Maximum size of an AdmissionReview: no API server stores a larger object.
+const MAX_REVIEW_BYTES: usize = 8 << 20;
 
 type Check = Arc<dyn Fn(&Review) -> Verdict + Send + Sync>;
 
@@ -55,37 +55,37 @@ pub struct Certificate {
 }
 
 impl Certificate {
-    /// Serves this certificate from now on: both PEM. One that cannot be used leaves the old one in place.
+    /// Serves this certificate and key (PEM) from now on. An invalid one leaves the previous one in place.
     pub fn set(&self, chain: &[u8], key: &[u8]) -> Result<(), Error> {
-        let fault = |error: &dyn std::fmt::Display| Error::Certificate(error.to_string());
+        let invalid = |error: &dyn std::fmt::Display| Error::Certificate(error.to_string());
         let chain: Vec<_> =
-            CertificateDer::pem_slice_iter(chain).collect::<Result<_, _>>().map_err(|error| fault(&error))?;
-        let key = PrivateKeyDer::from_pem_slice(key).map_err(|error| fault(&error))?;
+            CertificateDer::pem_slice_iter(chain).collect::<Result<_, _>>().map_err(|error| invalid(&error))?;
+        let key = PrivateKeyDer::from_pem_slice(key).map_err(|error| invalid(&error))?;
         let provider = Arc::new(rustls::crypto::ring::default_provider());
         let mut config = ServerConfig::builder_with_provider(provider)
             .with_safe_default_protocol_versions()
-            .map_err(|error| fault(&error))?
+            .map_err(|error| invalid(&error))?
             .with_no_client_auth()
             .with_single_cert(chain, key)
-            .map_err(|error| fault(&error))?;
+            .map_err(|error| invalid(&error))?;
         config.alpn_protocols = vec![b"http/1.1".to_vec()];
         self.config.store(Some(Arc::new(config)));
         Ok(())
     }
 
-    /// Whether there is one to serve. Without it the API server would reject what users write, so be not ready then.
+    /// Whether a certificate is set. Readiness depends on it: without one the API server would reject users' writes.
     pub fn is_set(&self) -> bool {
         self.config.load().is_some()
     }
 
-    /// TLS with the certificate of this moment. Without one every handshake is refused, so that nothing is answered in
-    /// the clear.
+    /// A TLS acceptor with the current certificate. Without one every handshake fails, so that nothing is served in
+    /// plain text.
     pub(crate) fn acceptor(&self) -> TlsAcceptor {
         self.config.load_full().unwrap_or_else(|| Arc::new(no_certificate())).into()
     }
 }
 
-/// Answers reviews until `stop`.
+/// Serves AdmissionReviews until `stop`.
 pub async fn run(listener: TcpListener, certificate: Certificate, routes: Routes, stop: CancellationToken) {
     let routes = Arc::new(routes);
     serve(
@@ -116,12 +116,12 @@ async fn respond(routes: &Routes, request: Request<Incoming>) -> Answer {
     if request.method() != Method::POST {
         return text(StatusCode::METHOD_NOT_ALLOWED, "only POST\n");
     }
-    let body = match Limited::new(request.into_body(), LIMIT).collect().await {
+    let body = match Limited::new(request.into_body(), MAX_REVIEW_BYTES).collect().await {
         Ok(body) => body.to_bytes(),
         Err(error) => return text(StatusCode::PAYLOAD_TOO_LARGE, format!("cannot read the review: {error}\n")),
     };
-    // A check that panics is an error of ours: the failure policy decides what that means.
-    let checked = AssertUnwindSafe(async { review::answer(&body, &*check) }).catch_unwind().await;
+    // A panic in a check is an internal error: the webhook's failurePolicy decides.
+    let checked = AssertUnwindSafe(async { review::respond(&body, &*check) }).catch_unwind().await;
     match checked {
         Ok(Ok(body)) => answer(StatusCode::OK, "application/json", body),
         Ok(Err(reason)) => text(StatusCode::BAD_REQUEST, format!("not an AdmissionReview: {reason}\n")),

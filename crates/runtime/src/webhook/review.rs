@@ -1,54 +1,54 @@
-//! AdmissionReview v1: a question about one write, and the answer.
+//! AdmissionReview v1: request and response.
 
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 
-/// What is being done to an object.
+/// The operation on the object.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize, Serialize)]
 #[serde(rename_all = "UPPERCASE")]
 pub enum Operation {
-    /// It is made.
+    /// Creation.
     Create,
-    /// It is changed.
+    /// Update.
     Update,
-    /// It is deleted.
+    /// Deletion.
     Delete,
-    /// A connection to it is made.
+    /// A connection, such as exec.
     Connect,
 }
 
-/// A question about one write.
+/// The admission request.
 #[derive(Clone, Debug, PartialEq, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Review {
     uid: String,
-    /// What is being done.
+    /// The operation.
     pub operation: Operation,
-    /// Name of the object; empty if the server is to make one.
+    /// Name of the object; empty with `generateName`.
     #[serde(default)]
     pub name: String,
     /// Namespace of the object.
     #[serde(default)]
     pub namespace: String,
-    /// The object as it would be.
+    /// The new object.
     #[serde(default)]
     pub object: Value,
-    /// The object as it was.
+    /// The old object.
     #[serde(default)]
     pub old_object: Value,
 }
 
-/// The answer: allowed if there are no errors.
+/// The admission response: allowed if there are no errors.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Verdict {
-    /// What is wrong, each with its field.
+    /// Errors, each with its field.
     pub errors: Vec<String>,
-    /// What the user should know.
+    /// Warnings for the user.
     pub warnings: Vec<String>,
 }
 
-/// Answers the review in `body` with what `check` finds.
-pub(super) fn answer(body: &[u8], check: &dyn Fn(&Review) -> Verdict) -> Result<Vec<u8>, serde_json::Error> {
+/// Encodes the response of `check` to the review in `body`.
+pub(super) fn respond(body: &[u8], check: &dyn Fn(&Review) -> Verdict) -> Result<Vec<u8>, serde_json::Error> {
     #[derive(Deserialize)]
     struct Envelope {
         request: Review,
@@ -76,7 +76,7 @@ mod tests {
     fn ask(check: fn(&Review) -> Verdict) -> Value {
         let request = json!({"uid": "u1", "operation": "UPDATE", "object": {"spec": {"a": 1}}, "oldObject": null});
         let body = json!({"kind": "AdmissionReview", "request": request}).to_string();
-        serde_json::from_slice::<Value>(&answer(body.as_bytes(), &check).unwrap()).unwrap()["response"].clone()
+        serde_json::from_slice::<Value>(&respond(body.as_bytes(), &check).unwrap()).unwrap()["response"].clone()
     }
 
     #[test]
@@ -94,6 +94,6 @@ mod tests {
 
     #[test]
     fn what_is_no_review_is_an_error() {
-        assert!(answer(b"{}", &|_| Verdict::default()).is_err());
+        assert!(respond(b"{}", &|_| Verdict::default()).is_err());
     }
 }

@@ -1,12 +1,12 @@
-//! Writing: what a diff says, object by object in waves, with one field manager.
+//! The writer: applies a diff, object by object in waves, with one field manager.
 //!
-//! Whose an object is and whether it differs is decided by [`capstan_plan::decide`]; here it is done. What no cache shows
-//! is made by an apply that holds only where there is nothing: it names a version that no object ever has. So one request
-//! makes an object, and one that is there already is read and decided on before it is touched.
+//! [`capstan_plan::decide`] decides who owns an object and whether it differs; the writer executes. An object that no
+//! cache has is created by an apply with a resourceVersion that no object ever has: one request creates it, and an
+//! existing one is a conflict, is read and is decided on before it is touched.
 //!
-//! Rules that hold for every write: it passes the gate; it never replaces a whole object; it names the identity of what
-//! it changes, so that a cache which is behind cannot make us overwrite or delete something newer; its answer goes into
-//! the cache, so that the next decision does not repeat it.
+//! Rules for every write: it passes the gate; it never replaces a whole object (no PUT); it has the identity of its
+//! target as precondition, so that a stale cache cannot overwrite or delete something newer; its response goes into the
+//! cache, so that the next reconcile does not repeat it.
 
 mod pods;
 mod request;
@@ -39,37 +39,37 @@ pub struct Writer {
     cache: Cache,
     gate: Gate,
     metrics: Metrics,
-    pace: status::Pace,
-    /// Objects that the cache does not show though they are there: somebody else's, as a rule.
-    hidden: Arc<Mutex<HashSet<Ref>>>,
+    debouncer: status::Debouncer,
+    /// Existing objects that the cache does not have: usually of other managers.
+    uncached: Arc<Mutex<HashSet<Ref>>>,
 }
 
-/// A version that no object has: the first write to a store has a later one. An apply that names it is refused with a
-/// conflict where there is an object, and makes it where there is none, since versions of objects to be made are dropped:
-/// `Store.Update` in <https://github.com/kubernetes/apiserver/blob/master/pkg/registry/generic/registry/store.go>.
-const NONE_YET: &str = "1";
+/// A resourceVersion that no object has: the first write to a store has a later one. An apply with it conflicts with an
+/// existing object, and creates a missing one, since the version of objects to create is dropped: `Store.Update` in
+/// <https://github.com/kubernetes/apiserver/blob/master/pkg/registry/generic/registry/store.go>.
+const ABSENT_VERSION: &str = "1";
 
-/// How many hidden objects are remembered. One that is forgotten costs a refused write.
-const REMEMBERED: usize = 1024;
+/// Maximum number of remembered uncached objects. A forgotten one costs a conflict.
+const MAX_UNCACHED: usize = 1024;
 
-/// What became of a diff.
+/// The result of applying a diff.
 #[derive(Debug, Default)]
 #[must_use]
 pub struct Outcome {
     /// Objects that we refuse to overwrite.
     pub conflicts: Vec<Conflict>,
-    /// What failed. Later waves were not begun then.
+    /// Failed writes. Later waves were not started.
     pub failures: Vec<Failure>,
-    /// How many objects were applied.
+    /// Number of applied objects.
     pub applied: usize,
-    /// How many objects were deleted.
+    /// Number of deleted objects.
     pub deleted: usize,
 }
 
 /// A write that failed.
 #[derive(Debug)]
 pub struct Failure {
-    /// Of which object.
+    /// Its target.
     pub reference: Ref,
     /// Why.
     pub error: Error,
@@ -85,7 +85,7 @@ impl Outcome {
     }
 }
 
-/// What to tell the user about an object in the way.
+/// The message for a conflict with an object of another owner.
 pub fn refusal(conflict: &Conflict) -> String {
     match conflict.holder.as_str() {
         "nobody" => format!("refuses to overwrite {}, which was not made by this operator", conflict.reference),
@@ -93,7 +93,7 @@ pub fn refusal(conflict: &Conflict) -> String {
     }
 }
 
-/// What became of one wanted object.
+/// The result for one desired object.
 enum Applied {
     Written,
     Unchanged,
@@ -101,12 +101,12 @@ enum Applied {
 }
 
 impl Writer {
-    /// A writer whose writes pass `gate` and whose answers go into `cache`.
+    /// A writer whose writes pass `gate` and whose responses go into `cache`.
     pub fn new(client: Client, cache: Cache, gate: Gate, metrics: Metrics) -> Self {
-        Self { client, cache, gate, metrics, pace: status::Pace::default(), hidden: Arc::default() }
+        Self { client, cache, gate, metrics, debouncer: status::Debouncer::default(), uncached: Arc::default() }
     }
 
-    /// Does what `diff` says. A failure ends it after its wave, so that nothing runs without what it needs.
+    /// Applies `diff`. A failure stops after its wave, so that nothing runs without its dependencies.
     pub async fn apply(&self, diff: Diff) -> Outcome {
         let mut outcome = Outcome { conflicts: diff.conflicts, ..Outcome::default() };
         let mut wave = None;
@@ -126,7 +126,7 @@ impl Writer {
         if !outcome.failures.is_empty() {
             return outcome;
         }
-        // Of kinds that we do not manage nothing is pruned, whoever controls it.
+        // Kinds that we do not manage are never pruned, whoever controls the objects.
         let managed =
             |deletion: &Deletion| self.cache.kind(&deletion.reference.gvk).is_ok_and(|row| row.purpose.prunes());
         for deletion in diff.delete.into_iter().filter(managed) {
@@ -138,33 +138,33 @@ impl Writer {
         outcome
     }
 
-    /// Applies an object as it was decided. What the cache has shown only since is decided on again, and so is what it
-    /// shows in part or not at all, with the object as the server has it.
+    /// Applies an object as decided. Decides again if the cache has got it since, and reads it first if the cache has
+    /// only a part of it or nothing.
     async fn execute(&self, owner: &str, mut write: Write) -> Result<Applied, Error> {
         let reference = write.object.reference.clone();
         let kind = self.cache.kind(&reference.gvk)?;
-        // Where the moment matters, the cache may know more by now than when it was decided.
+        // The cache may be newer than the decision, which matters for these bases.
         if matches!(write.basis, Basis::Absent | Basis::Live { resource_version: Some(_), .. })
             && let Some(live) = self.cache.get(&reference)
         {
-            write = match decided(owner, &write, &live) {
+            write = match decide_again(owner, &write, &live) {
                 Ok(write) => write,
                 Err(done) => return Ok(done),
             };
         }
-        if write.basis == Basis::Absent && !self.hidden().contains(&reference) {
-            match self.apply_new(kind, &write.object, Some(NONE_YET)).await {
-                Err(error) if error.class() == Class::Conflict => self.note_hidden(&reference),
+        if write.basis == Basis::Absent && !self.uncached().contains(&reference) {
+            match self.apply_new(kind, &write.object, Some(ABSENT_VERSION)).await {
+                Err(error) if error.class() == Class::Conflict => self.remember_uncached(&reference),
                 made => return made.map(|()| Applied::Written),
             }
         }
         if !matches!(write.basis, Basis::Live { .. }) || !kind.is_comparable() {
             let Some(live) = self.get(kind, &reference).await? else {
-                self.hidden().remove(&reference);
+                self.uncached().remove(&reference);
                 return self.apply_new(kind, &write.object, None).await.map(|()| Applied::Written);
             };
-            self.cache.wrote(kind, live.clone());
-            write = match decided(owner, &write, &live) {
+            self.cache.record_write(kind, live.clone());
+            write = match decide_again(owner, &write, &live) {
                 Ok(write) => write,
                 Err(done) => return Ok(done),
             };
@@ -172,7 +172,7 @@ impl Writer {
         self.apply_to(kind, &write).await
     }
 
-    /// Applies an object that is not there. Without force: one that appears in this moment is somebody else's.
+    /// Creates an object by an apply without force: an object that appears meanwhile is not ours.
     async fn apply_new(&self, kind: &'static Kind, object: &Object, version: Option<&str>) -> Result<(), Error> {
         let mut body = object.body.clone();
         if let Some(version) = version {
@@ -181,10 +181,10 @@ impl Writer {
         self.send_apply(kind, object, body, PatchParams::apply(FIELD_MANAGER)).await
     }
 
-    /// Applies an object to the one that it was decided on.
+    /// Applies an object with the identity that it was decided on as precondition.
     async fn apply_to(&self, kind: &'static Kind, write: &Write) -> Result<Applied, Error> {
         let Basis::Live { uid, resource_version } = &write.basis else {
-            // A whole object that does not say who applied it was applied by nobody.
+            // A complete object without our field manager was not applied by us.
             let (reference, holder) = (write.object.reference.clone(), "nobody".into());
             return Ok(Applied::Refused(Box::new(Conflict { reference, holder })));
         };
@@ -197,17 +197,17 @@ impl Writer {
         Ok(Applied::Written)
     }
 
-    /// From now on this object is looked at first.
-    fn note_hidden(&self, reference: &Ref) {
-        let mut hidden = self.hidden();
-        if hidden.len() >= REMEMBERED {
-            hidden.clear();
+    /// Remembers that an object exists although the cache lacks it.
+    fn remember_uncached(&self, reference: &Ref) {
+        let mut uncached = self.uncached();
+        if uncached.len() >= MAX_UNCACHED {
+            uncached.clear();
         }
-        hidden.insert(reference.clone());
+        uncached.insert(reference.clone());
     }
 
-    fn hidden(&self) -> MutexGuard<'_, HashSet<Ref>> {
-        self.hidden.lock().unwrap_or_else(PoisonError::into_inner)
+    fn uncached(&self) -> MutexGuard<'_, HashSet<Ref>> {
+        self.uncached.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     async fn send_apply(
@@ -220,29 +220,29 @@ impl Writer {
         let Ref { namespace, name, .. } = &object.reference;
         let params = params.validation_strict();
         let request = kube::core::Request::new(kind.path(namespace)).patch(name, &params, &Patch::Apply(body));
-        let answer = self.write("apply", kind, &object.reference, request).await?;
-        self.cache.wrote(kind, answer);
+        let response = self.write("apply", kind, &object.reference, request).await?;
+        self.cache.record_write(kind, response);
         Ok(())
     }
 
-    /// Deletes an object, if it still is what was seen.
+    /// Deletes an object, with uid and resourceVersion as preconditions.
     async fn delete(&self, deletion: &Deletion) -> Result<(), Error> {
         let Deletion { reference, uid, resource_version, propagation } = deletion;
         let kind = self.cache.kind(&reference.gvk)?;
         let preconditions = Preconditions { uid: Some(uid.clone()), resource_version: Some(resource_version.clone()) };
-        let how = match propagation {
+        let params = match propagation {
             PropagationPolicy::Background => DeleteParams::background(),
             PropagationPolicy::Orphan => DeleteParams::orphan(),
             PropagationPolicy::Foreground => DeleteParams::foreground(),
         };
-        let params = how.preconditions(preconditions);
+        let params = params.preconditions(preconditions);
         let request = kube::core::Request::new(kind.path(&reference.namespace)).delete(&reference.name, &params);
         let identity = json!({"metadata": {"namespace": reference.namespace, "name": reference.name, "uid": uid}});
         match self.write("delete", kind, reference, request).await {
-            // With finalizers the object stays for a while, and is the answer.
-            Ok(answer) if request::stays(&answer) => self.cache.wrote(kind, answer),
-            Ok(_) => self.cache.deleted(kind, &identity),
-            Err(error) if error.class() == Class::NotFound => self.cache.deleted(kind, &identity),
+            // With finalizers the response is the terminating object.
+            Ok(response) if request::is_object(&response) => self.cache.record_write(kind, response),
+            Ok(_) => self.cache.record_deletion(kind, &identity),
+            Err(error) if error.class() == Class::NotFound => self.cache.record_deletion(kind, &identity),
             Err(error) => return Err(error),
         }
         Ok(())
@@ -263,8 +263,8 @@ impl Writer {
     }
 }
 
-/// A write as it is decided now that the object is known, or what becomes of it without one.
-fn decided(owner: &str, write: &Write, live: &Value) -> Result<Write, Applied> {
+/// Decides again with the live object: a write, or the result without one.
+fn decide_again(owner: &str, write: &Write, live: &Value) -> Result<Write, Applied> {
     match decide(owner, &write.object, Some(live)) {
         Decision::Apply(write) => Ok(*write),
         Decision::Leave => Err(Applied::Unchanged),

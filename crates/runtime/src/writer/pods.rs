@@ -1,5 +1,4 @@
-//! Pods that go: by an eviction, which a disruption budget may refuse, or by a deletion; and requests that somebody else
-//! acts on.
+//! Evictions and deletions of pods, and creation of requests to other operators.
 
 use capstan_plan::Ref;
 use http::Request;
@@ -10,17 +9,17 @@ use super::{FIELD_MANAGER, Writer, request};
 use crate::error::{Class, Error};
 use crate::kinds::Kind;
 
-/// What became of an eviction.
+/// The result of an eviction.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Evicted {
-    /// The pod goes, or has gone.
+    /// The pod is terminating or gone.
     Yes,
-    /// The server does not let it go now, for this reason.
+    /// The server rejects the eviction, for this reason (usually a PodDisruptionBudget).
     Refused(String),
 }
 
 impl Writer {
-    /// Evicts a pod, if it still is the one that was seen. A namesake that came later is left alone.
+    /// Evicts a pod, with its uid as precondition: a recreated pod of the same name is not affected.
     pub async fn evict(&self, pod: &Ref, uid: &str) -> Result<Evicted, Error> {
         let kind = self.cache.kind(&pod.gvk)?;
         let body = json!({
@@ -42,37 +41,37 @@ impl Writer {
         }
     }
 
-    /// Deletes an object of the row `kind`, if it still is the one that was seen.
+    /// Deletes an object of the row `kind`, with its uid as precondition.
     pub async fn remove(&self, kind: &'static Kind, reference: &Ref, uid: &str) -> Result<(), Error> {
         let preconditions = Preconditions { uid: Some(uid.into()), resource_version: None };
         let params = DeleteParams::background().preconditions(preconditions);
         let request = kube::core::Request::new(kind.path(&reference.namespace)).delete(&reference.name, &params);
         let identity = json!({"metadata": {"namespace": reference.namespace, "name": reference.name, "uid": uid}});
         match self.write("delete", kind, reference, request).await {
-            // With a grace period or finalizers the object stays for a while, and is the answer.
-            Ok(answer) if request::stays(&answer) => self.cache.wrote(kind, answer),
-            Ok(_) => self.cache.deleted(kind, &identity),
+            // With a grace period or finalizers the response is the terminating object.
+            Ok(response) if request::is_object(&response) => self.cache.record_write(kind, response),
+            Ok(_) => self.cache.record_deletion(kind, &identity),
             Err(error) if matches!(error.class(), Class::NotFound | Class::Conflict) => {
-                self.cache.deleted(kind, &identity);
+                self.cache.record_deletion(kind, &identity);
             }
             Err(error) => return Err(error),
         }
         Ok(())
     }
 
-    /// Makes an object that must not be there.
+    /// Creates an object; fails if it exists.
     pub async fn create(&self, reference: &Ref, body: &Value) -> Result<(), Error> {
         let kind = self.cache.kind(&reference.gvk)?;
         let params = PostParams { field_manager: Some(FIELD_MANAGER.into()), ..PostParams::default() };
         let path = kube::core::Request::new(kind.path(&reference.namespace));
         let request = path.create(&params, body.to_string().into_bytes());
-        let answer = self.write("create", kind, reference, request).await?;
-        self.cache.wrote(kind, answer);
+        let response = self.write("create", kind, reference, request).await?;
+        self.cache.record_write(kind, response);
         Ok(())
     }
 }
 
-/// What the server said, with the budget that it names.
+/// The rejection, with the PodDisruptionBudget if the server names it.
 fn refusal(status: &kube::core::Status) -> String {
     let causes = status.details.iter().flat_map(|details| &details.causes);
     let budget = causes.into_iter().find(|cause| cause.reason == "DisruptionBudget");

@@ -1,4 +1,4 @@
-//! One request: through the gate if it writes, counted, with an error that says what was tried.
+//! One request: through the gate if it writes, counted by metrics, with verb and target in its error.
 
 use std::time::Duration;
 
@@ -13,7 +13,7 @@ use crate::cache::uid;
 use crate::error::{Class, Error};
 use crate::kinds::Kind;
 
-/// No read waits longer than this for its answer.
+/// Timeout of a read.
 pub(crate) const READ_TIMEOUT: Duration = Duration::from_secs(30);
 
 type Built = Result<Request<Vec<u8>>, kube::core::request::Error>;
@@ -26,34 +26,34 @@ pub(super) async fn send(
     request: Built,
 ) -> Result<Value, Error> {
     let request = request.map_err(|error| Error::request(verb, what, kube::Error::BuildRequest(error)))?;
-    // Who manages which field is half of an answer, and nobody reads it.
-    let answer = async {
+    // Skip `managedFields`: half of the response, and unused.
+    let response = async {
         let text = writer.client.request_text(request).await?;
         kind.read(&text).map_err(kube::Error::SerdeError)
     };
-    let answer = writer.gate.pass(verb, what, answer).await;
-    if !matches!(answer, Err(Error::NotLeader)) {
-        writer.metrics.request(verb, kind.label(), answer.is_ok());
+    let response = writer.gate.pass(verb, what, response).await;
+    if !matches!(response, Err(Error::NotLeader)) {
+        writer.metrics.request(verb, kind.label(), response.is_ok());
     }
-    match &answer {
-        Ok(_) => tracing::debug!(verb, object = %what, "wrote"),
+    match &response {
+        Ok(_) => tracing::debug!(verb, object = %what, "write succeeded"),
         Err(error) => tracing::debug!(verb, object = %what, error = error.chain(), "write failed"),
     }
-    answer
+    response
 }
 
-/// Whether an answer to a deletion is the object, which stays for a while: a status has no identity.
-pub(super) fn stays(answer: &Value) -> bool {
-    !uid(answer).is_empty()
+/// Whether the response to a deletion is the terminating object, not a `Status`, which has no uid.
+pub(super) fn is_object(response: &Value) -> bool {
+    !uid(response).is_empty()
 }
 
 pub(super) async fn get(writer: &Writer, kind: &'static Kind, what: &Ref) -> Result<Option<Value>, Error> {
     let path = kube::core::Request::new(kind.path(&what.namespace));
     let request = path.get(&what.name, &GetParams::default());
     let request = request.map_err(|error| Error::request("get", what, kube::Error::BuildRequest(error)))?;
-    let answer = timeout(READ_TIMEOUT, writer.client.request::<Value>(request)).await;
-    writer.metrics.request("get", kind.label(), matches!(answer, Ok(Ok(_))));
-    match answer {
+    let response = timeout(READ_TIMEOUT, writer.client.request::<Value>(request)).await;
+    writer.metrics.request("get", kind.label(), matches!(response, Ok(Ok(_))));
+    match response {
         Err(_) => Err(Error::Timeout { verb: "get", what: what.to_string() }),
         Ok(Ok(object)) => Ok(Some(object)),
         Ok(Err(error)) => match Error::request("get", what, error) {

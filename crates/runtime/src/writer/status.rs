@@ -1,4 +1,4 @@
-//! Status and finalizers of custom resources: written only when they change, and only to what was seen.
+//! Status and finalizers of custom resources: written only on change, with the cached resourceVersion as precondition.
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -14,20 +14,20 @@ use tokio::time::Instant;
 use super::{FIELD_MANAGER, Writer};
 use crate::error::Error;
 
-/// Whether something was sent.
+/// Whether a request was sent.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Sent {
-    /// It was, and the server took it.
+    /// It was sent and accepted.
     Yes,
-    /// There was nothing to change.
+    /// Nothing to change.
     No,
 }
 
 impl Writer {
-    /// Makes `status` the status of a custom resource, if the cache shows another one.
+    /// Patches the status of a custom resource, if the cached one differs.
     ///
-    /// A patch of what differs, on the version that was seen: a status that was computed from an older spec is refused
-    /// by the server and computed again.
+    /// A merge patch of the difference, with a resourceVersion precondition: a status that was computed from an older
+    /// spec conflicts and is computed again.
     pub async fn status(&self, reference: &Ref, status: &impl Serialize) -> Result<Sent, Error> {
         let wanted = wanted(reference, status)?;
         match self.cache.get(reference) {
@@ -45,13 +45,13 @@ impl Writer {
         let params = PatchParams { field_manager: Some(FIELD_MANAGER.into()), ..PatchParams::default() };
         let path = kube::core::Request::new(kind.path(&reference.namespace));
         let request = path.patch_subresource("status", &reference.name, &params, &Patch::Merge(body));
-        let answer = self.write("patch_status", kind, reference, request).await?;
-        self.cache.wrote(kind, answer);
+        let response = self.write("patch_status", kind, reference, request).await?;
+        self.cache.record_write(kind, response);
         Ok(Sent::Yes)
     }
 
-    /// The same, but a change waits a little where more will be known soon: as `debounce` says, and for the next step if it
-    /// is progress only, since a model that starts says something new every second. Returns when to look again.
+    /// The same, debounced: a change waits as `debounce` says, since a starting model updates its progress every
+    /// second. Returns the delay until the next attempt.
     pub async fn patch_status_debounced(
         &self,
         reference: &Ref,
@@ -60,20 +60,20 @@ impl Writer {
     ) -> Result<Option<Duration>, Error> {
         let wanted = wanted(reference, status)?;
         let live = self.cache.get(reference);
-        let said = live.as_deref().map_or(&Value::Null, |live| &live["status"]);
+        let current = live.as_deref().map_or(&Value::Null, |live| &live["status"]);
         let wait = match debounce {
-            _ if *said == wanted => None,
-            Debounce::Answer => Some(ANSWER),
-            Debounce::Transient => Some(self.pace.progress()),
-            Debounce::Progress => is_progress(said, &wanted).then(|| self.pace.progress()),
+            _ if *current == wanted => None,
+            Debounce::Pending => Some(PENDING_DEBOUNCE),
+            Debounce::Transient => Some(self.debouncer.progress()),
+            Debounce::Progress => is_progress(current, &wanted).then(|| self.debouncer.progress()),
         };
-        match (self.pace.delay(reference, wait), live) {
+        match (self.debouncer.delay(reference, wait), live) {
             (None, Some(live)) => self.patch_status(reference, &live, &wanted).await.map(|_| None),
             (delay, _) => Ok(delay),
         }
     }
 
-    /// Adds a finalizer, if the cache shows the object without it.
+    /// Adds a finalizer, if the cached object lacks it.
     pub async fn add_finalizer(&self, reference: &Ref, finalizer: &str) -> Result<Sent, Error> {
         let Some(live) = self.cache.get(reference) else { return Ok(Sent::No) };
         let change = match live["metadata"]["finalizers"].as_array() {
@@ -84,7 +84,7 @@ impl Writer {
         self.patch_metadata(reference, &live, change).await
     }
 
-    /// Removes a finalizer, if the cache shows the object with it.
+    /// Removes a finalizer, if the cached object has it.
     pub async fn remove_finalizer(&self, reference: &Ref, finalizer: &str) -> Result<Sent, Error> {
         let Some(live) = self.cache.get(reference) else { return Ok(Sent::No) };
         let finalizers = live["metadata"]["finalizers"].as_array();
@@ -95,15 +95,14 @@ impl Writer {
         self.patch_metadata(reference, &live, change).await
     }
 
-    /// Changes an object that is not ours with a patch of just what differs. It names the object by its uid, so that one
-    /// that was made anew under the same name is left alone. Lists whose items Kubernetes tells apart by a key, such as
-    /// finalizers, are added to; others, such as taints, are replaced.
+    /// Patches an object that we do not own, with its uid as precondition: a recreated object of the same name is not
+    /// affected. Lists with a merge key, such as finalizers, are merged; others, such as taints, are replaced.
     pub async fn merge(&self, reference: &Ref, body: Value) -> Result<Sent, Error> {
         self.merge_into(reference, None, body).await
     }
 
-    /// The same for the status of an object of Kubernetes itself: conditions of others stay, since items of that list are
-    /// told apart by their type.
+    /// The same for the status of a built-in kind: conditions of others are preserved, since the list is merged by
+    /// type.
     pub async fn merge_status(&self, reference: &Ref, body: Value) -> Result<Sent, Error> {
         self.merge_into(reference, Some("status"), body).await
     }
@@ -113,20 +112,20 @@ impl Writer {
         let Some(live) = self.cache.get(reference) else { return Ok(Sent::No) };
         body["metadata"]["uid"] = live["metadata"]["uid"].clone();
         let params = PatchParams { field_manager: Some(FIELD_MANAGER.into()), ..PatchParams::default() };
-        // For a merge patch the API server writes the whole object down and reads it again. It needs no such thing for a
-        // strategic one, which custom resources, whose groups are domains, do not know.
+        // A JSON merge patch makes the API server serialize and parse the whole object. A strategic merge patch does
+        // not, but custom resources, whose groups are domains, do not support it.
         let patch = if kind.group.contains('.') { Patch::Merge(body) } else { Patch::Strategic(body) };
         let path = kube::core::Request::new(kind.path(&reference.namespace));
         let (verb, request) = match part {
             Some(part) => ("patch_status", path.patch_subresource(part, &reference.name, &params, &patch)),
             None => ("patch", path.patch(&reference.name, &params, &patch)),
         };
-        let answer = self.write(verb, kind, reference, request).await?;
-        self.cache.wrote(kind, answer);
+        let response = self.write(verb, kind, reference, request).await?;
+        self.cache.record_write(kind, response);
         Ok(Sent::Yes)
     }
 
-    /// Makes one change to the version that was seen. The test fails, and the patch with it, on any other.
+    /// A JSON patch with a test on the cached resourceVersion.
     async fn patch_metadata(&self, reference: &Ref, live: &Value, change: Value) -> Result<Sent, Error> {
         let kind = self.cache.kind(&reference.gvk)?;
         let version = &live["metadata"]["resourceVersion"];
@@ -136,19 +135,19 @@ impl Writer {
             .header(http::header::CONTENT_TYPE, "application/json-patch+json")
             .body(patch.to_string().into_bytes())
             .map_err(kube::core::request::Error::BuildRequest);
-        let answer = self.write("patch", kind, reference, request).await?;
-        self.cache.wrote(kind, answer);
+        let response = self.write("patch", kind, reference, request).await?;
+        self.cache.record_write(kind, response);
         Ok(Sent::Yes)
     }
 }
 
-/// A status as it is written.
+/// A status as JSON.
 fn wanted(reference: &Ref, status: &impl Serialize) -> Result<Value, Error> {
     let failed = |error| Error::request("serialize the status of", reference, kube::Error::SerdeError(error));
     serde_json::to_value(status).map(without_nulls).map_err(failed)
 }
 
-/// The JSON merge patch that makes `live` equal to `wanted`; none if they are equal.
+/// The JSON merge patch that makes `live` equal to `wanted`; `None` if they are equal.
 fn merge_patch(live: &Value, wanted: &Value) -> Option<Value> {
     let (Value::Object(live), Value::Object(wanted)) = (live, wanted) else {
         return (live != wanted).then(|| wanted.clone());
@@ -164,40 +163,40 @@ fn merge_patch(live: &Value, wanted: &Value) -> Option<Value> {
     (!patch.is_empty()).then_some(Value::Object(patch))
 }
 
-/// Which changes of a status wait for the next one.
+/// Which changes of a status are debounced.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Debounce {
-    /// All, for a moment: a question was asked, or something was written, and what comes of it may change the status.
-    Answer,
-    /// All: the status is known to change to and fro for a while.
+    /// All, briefly: a query or write is pending whose result may change the status.
+    Pending,
+    /// All: the status is known to flap for a while.
     Transient,
-    /// Those that say nothing but how far things are.
+    /// Only progress updates.
     Progress,
 }
 
-/// How long progress waits.
-const PACE: Duration = Duration::from_secs(5);
-/// How much longer it waits for each object that waits already: so it never takes more than five writes in a second,
-/// and of many that start together most are Ready before.
-const EACH: Duration = Duration::from_millis(200);
-/// How long an answer is waited for: a model server says its name in milliseconds, or not at all.
-const ANSWER: Duration = Duration::from_secs(1);
+/// Debounce of progress updates.
+const PROGRESS_DEBOUNCE: Duration = Duration::from_secs(5);
+/// Added per object that is debounced already: at most five progress writes per second, and of many objects that start
+/// together most are Ready before.
+const PER_OBJECT_DEBOUNCE: Duration = Duration::from_millis(200);
+/// Debounce while a result is pending: a model server responds within milliseconds, or not at all.
+const PENDING_DEBOUNCE: Duration = Duration::from_secs(1);
 
-/// When the progress of objects is written at the latest. Clones share one state.
+/// Deadlines of debounced status writes. Clones share one state.
 #[derive(Clone, Default)]
-pub(super) struct Pace(Arc<Mutex<HashMap<Ref, Instant>>>);
+pub(super) struct Debouncer(Arc<Mutex<HashMap<Ref, Instant>>>);
 
-impl Pace {
-    /// How long progress has to wait that is new now.
+impl Debouncer {
+    /// The debounce of a progress update that starts now.
     fn progress(&self) -> Duration {
         let mut due = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        // What was deleted meanwhile is never asked for again.
+        // Deleted objects are never looked up again.
         let now = Instant::now();
-        due.retain(|_, at| *at + PACE > now);
-        PACE + EACH * u32::try_from(due.len()).unwrap_or(u32::MAX)
+        due.retain(|_, at| *at + PROGRESS_DEBOUNCE > now);
+        PROGRESS_DEBOUNCE + PER_OBJECT_DEBOUNCE * u32::try_from(due.len()).unwrap_or(u32::MAX)
     }
 
-    /// How long the write of a status that may wait has to wait still; nothing if it need not, or has waited.
+    /// The remaining debounce of a status write; `None` if it is not debounced, or due.
     fn delay(&self, reference: &Ref, wait: Option<Duration>) -> Option<Duration> {
         let mut due = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some(wait) = wait {
@@ -212,22 +211,22 @@ impl Pace {
     }
 }
 
-/// Whether a status says nothing new but how far things are: neither state nor any condition is another one.
+/// Whether a status change is only progress: state and conditions are the same.
 fn is_progress(live: &Value, wanted: &Value) -> bool {
-    let under_way = !["Ready", "Failed"].iter().any(|state| wanted["state"] == *state);
-    let said = |status: &Value| {
+    let in_progress = !["Ready", "Failed"].iter().any(|state| wanted["state"] == *state);
+    let current = |status: &Value| {
         let conditions = status["conditions"].as_array().into_iter().flatten();
-        let said = |one: &Value| ["type", "status", "reason", "observedGeneration"].map(|field| one[field].clone());
-        conditions.map(said).collect::<Vec<_>>()
+        let current = |one: &Value| ["type", "status", "reason", "observedGeneration"].map(|field| one[field].clone());
+        conditions.map(current).collect::<Vec<_>>()
     };
     live != wanted
-        && under_way
+        && in_progress
         && wanted["state"].is_string()
         && live["state"] == wanted["state"]
-        && said(live) == said(wanted)
+        && current(live) == current(wanted)
 }
 
-/// A null in a typed value means that the field is not set.
+/// A null in a typed value means that the field is unset.
 fn without_nulls(value: Value) -> Value {
     match value {
         Value::Object(fields) => {
@@ -255,25 +254,25 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn progress_of_many_waits_longer_than_that_of_one() {
-        let pace = Pace::default();
+        let debouncer = Debouncer::default();
         let named = |number: u32| Ref::of::<k8s_openapi::api::core::v1::ConfigMap>("default", &number.to_string());
         for number in 0..100 {
-            let wait = pace.progress();
-            assert_eq!(wait, PACE + EACH * number);
-            assert_eq!(pace.delay(&named(number), Some(wait)), Some(wait));
+            let wait = debouncer.progress();
+            assert_eq!(wait, PROGRESS_DEBOUNCE + PER_OBJECT_DEBOUNCE * number);
+            assert_eq!(debouncer.delay(&named(number), Some(wait)), Some(wait));
         }
-        tokio::time::advance(PACE + EACH * 50).await;
-        let due = |number: &u32| pace.delay(&named(*number), Some(PACE)).is_none();
+        tokio::time::advance(PROGRESS_DEBOUNCE + PER_OBJECT_DEBOUNCE * 50).await;
+        let due = |number: &u32| debouncer.delay(&named(*number), Some(PROGRESS_DEBOUNCE)).is_none();
         assert_eq!((0..100).filter(due).count(), 51);
     }
 
     #[tokio::test(start_paused = true)]
     async fn what_was_deleted_while_it_waited_is_forgotten() {
-        let pace = Pace::default();
+        let debouncer = Debouncer::default();
         let gone = Ref::of::<k8s_openapi::api::core::v1::ConfigMap>("default", "gone");
-        pace.delay(&gone, Some(pace.progress()));
-        tokio::time::advance(PACE * 2).await;
-        assert_eq!(pace.progress(), PACE);
+        debouncer.delay(&gone, Some(debouncer.progress()));
+        tokio::time::advance(PROGRESS_DEBOUNCE * 2).await;
+        assert_eq!(debouncer.progress(), PROGRESS_DEBOUNCE);
     }
 
     #[test]

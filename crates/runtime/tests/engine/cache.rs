@@ -154,7 +154,7 @@ async fn objects_that_cannot_be_read_are_left_out_and_the_rest_goes_on() {
     let runtime = Runtime::start(link.client(), capstan_runtime::Settings::default(), &stop);
     let told = Arc::new(Mutex::new(Vec::new()));
     let sink = told.clone();
-    runtime.cache.on_poison(move |poison| sink.lock().unwrap().push(poison.clone()));
+    runtime.cache.on_undecodable(move |object| sink.lock().unwrap().push(object.clone()));
     runtime.cache.synced().await;
     assert!(holds(&runtime, "good", "1"));
     assert_eq!(told.lock().unwrap().len(), 50);

@@ -66,7 +66,7 @@ fn failure() -> Error {
 #[tokio::test(start_paused = true)]
 async fn every_object_is_looked_at_once_and_again_when_it_or_what_it_controls_changes() {
     let (cluster, runtime, stop) = fixture(&["a", "b"]).await;
-    let log = start(&runtime, &stop, |_, _| Ok(Action::Wait));
+    let log = start(&runtime, &stop, |_, _| Ok(Action::AwaitChange));
     until(5, "both", || log.lock().unwrap().len() == 2).await;
     let child = child(&cluster, "child").await;
     cluster.apply(child.clone()).await;
@@ -83,7 +83,7 @@ async fn every_object_is_looked_at_once_and_again_when_it_or_what_it_controls_ch
 #[tokio::test(start_paused = true)]
 async fn children_that_change_together_are_looked_at_once() {
     let (cluster, runtime, stop) = fixture(&["a"]).await;
-    let log = start(&runtime, &stop, |_, _| Ok(Action::Wait));
+    let log = start(&runtime, &stop, |_, _| Ok(Action::AwaitChange));
     until(5, "the first", || times(&log, "a").len() == 1).await;
     for name in ["one", "two", "three"] {
         cluster.apply(child(&cluster, name).await).await;
@@ -105,7 +105,7 @@ async fn a_status_of_ours_is_no_reason_to_look_again() {
             sink.lock().unwrap().push((Duration::ZERO, key.to_string()));
             let reference = capstan_plan::Ref::of::<NimService>(&key.namespace, &key.name);
             writer.status(&reference, &json!({"state": "Ready"})).await?;
-            Ok(Action::Wait)
+            Ok(Action::AwaitChange)
         }
     }));
     tokio::time::sleep(Duration::from_secs(60)).await;
@@ -127,7 +127,7 @@ async fn two_keys_run_at_once_and_one_key_never_twice() {
             peak.lock().map(|mut peak| *peak = now.max(*peak)).unwrap();
             tokio::time::sleep(Duration::from_secs(3)).await;
             inside.lock().unwrap().remove(&key);
-            Ok(Action::Wait)
+            Ok(Action::AwaitChange)
         }
     }));
     for tag in 0..20 {
@@ -149,7 +149,7 @@ async fn delays_grow_with_failures_and_start_anew_after_a_success() {
     let (_cluster, runtime, stop) = fixture(&["a"]).await;
     let log = start(&runtime, &stop, |_, before| match before {
         0..6 | 7.. => Err(Error::Panic("as an error of the slow kind".into())),
-        6 => Ok(Action::Again(Duration::from_secs(1))),
+        6 => Ok(Action::Requeue(Duration::from_secs(1))),
     });
     until(600, "nine tries", || log.lock().unwrap().len() >= 9).await;
     let times = times(&log, "a");
@@ -167,7 +167,7 @@ async fn a_change_does_not_wait_for_the_delay() {
     let (cluster, runtime, stop) = fixture(&["a"]).await;
     let log = start(&runtime, &stop, |_, before| match before {
         0..8 => Err(Error::Panic("again".into())),
-        _ => Ok(Action::Wait),
+        _ => Ok(Action::AwaitChange),
     });
     until(600, "eight failures", || times(&log, "a").len() == 8).await;
     let mut edited = nim_service("a");
@@ -181,7 +181,7 @@ async fn a_panic_is_an_error_of_its_key_and_of_nothing_else() {
     let (_cluster, runtime, stop) = fixture(&["bad", "good"]).await;
     let log = start(&runtime, &stop, |key, _| match &*key.name {
         "bad" => panic!("this object breaks us"),
-        _ => Ok(Action::Again(Duration::from_secs(10))),
+        _ => Ok(Action::Requeue(Duration::from_secs(10))),
     });
     tokio::time::sleep(Duration::from_secs(600)).await;
     assert!(times(&log, "good").len() >= 59);
@@ -196,7 +196,7 @@ async fn a_hundred_bad_objects_do_not_delay_a_good_one() {
     let (cluster, runtime, stop) = fixture(&names).await;
     let log = start(&runtime, &stop, |key, _| match key.name.starts_with("bad") {
         true => Err(failure()),
-        false => Ok(Action::Wait),
+        false => Ok(Action::AwaitChange),
     });
     until(5, "the good one", || times(&log, "good").len() == 1).await;
     tokio::time::sleep(Duration::from_secs(30)).await;
@@ -214,7 +214,7 @@ async fn nothing_runs_while_the_gate_is_closed_and_nothing_is_lost() {
     cluster.apply(nim_service("a")).await;
     let gate = Gate::closed();
     let (runtime, stop) = runtime(&cluster.link(), gate.clone()).await;
-    let log = start(&runtime, &stop, |_, _| Ok(Action::Wait));
+    let log = start(&runtime, &stop, |_, _| Ok(Action::AwaitChange));
     tokio::time::sleep(Duration::from_secs(30)).await;
     assert!(log.lock().unwrap().is_empty());
     gate.open_until(Instant::now() + Duration::from_secs(10));
@@ -239,7 +239,7 @@ async fn the_end_waits_for_what_runs() {
             stop.cancel();
             tokio::time::sleep(Duration::from_secs(2)).await;
             *sink.lock().unwrap() = true;
-            Ok(Action::Wait)
+            Ok(Action::AwaitChange)
         }
     });
     run.await;

@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use capstan_apiserver::auth::UserInfo;
 use capstan_runtime::serve::Guard;
-use capstan_runtime::webhook::keeper::{self, Settings};
+use capstan_runtime::webhook::rotation::{self, Settings};
 use capstan_runtime::webhook::{Certificate, Routes, Verdict, files};
 use capstan_runtime::{Clock, Gate, Metrics, Runtime, serve, webhook};
 use jiff::{SignedDuration, Timestamp};
@@ -106,7 +106,7 @@ async fn certificates_are_made_published_and_repaired() {
     cluster.apply(configuration()).await;
     let (runtime, stop) = runtime(&cluster.link(), Gate::open()).await;
     let certificate = Certificate::default();
-    tokio::spawn(keeper::run(runtime, settings(), certificate.clone(), stop));
+    tokio::spawn(rotation::run(runtime, settings(), certificate.clone(), stop));
     until(5, "a certificate", || certificate.is_set()).await;
     let made = secret(&cluster).await;
     let trusted = Some(ByteString(data(&made, "ca.crt")));
@@ -134,10 +134,10 @@ async fn a_follower_serves_what_the_leader_made_and_makes_nothing() {
     let (behind, stop) = runtime(&follower, Gate::closed()).await;
     let (ahead, _) = runtime(&leader, Gate::open()).await;
     let (theirs, ours) = (Certificate::default(), Certificate::default());
-    tokio::spawn(keeper::run(behind, settings(), theirs.clone(), stop.clone()));
+    tokio::spawn(rotation::run(behind, settings(), theirs.clone(), stop.clone()));
     tokio::time::sleep(Duration::from_secs(30)).await;
     assert!(!theirs.is_set());
-    tokio::spawn(keeper::run(ahead, settings(), ours, stop));
+    tokio::spawn(rotation::run(ahead, settings(), ours, stop));
     until(5, "the follower's", || theirs.is_set()).await;
     assert!(follower.writes().is_empty());
 }
@@ -153,7 +153,7 @@ async fn for_years_what_is_served_is_trusted() {
         let now = Timestamp::UNIX_EPOCH + SignedDuration::from_hours(500_000 + month * 30 * 24);
         let with_clock = capstan_runtime::Settings { clock: Clock::starting_at(now), ..Default::default() };
         let runtime = Runtime::start(cluster.link().client(), with_clock, &stop);
-        let keeper = tokio::spawn(keeper::run(runtime, settings(), Certificate::default(), stop.clone()));
+        let task = tokio::spawn(rotation::run(runtime, settings(), Certificate::default(), stop.clone()));
         tokio::time::sleep(Duration::from_secs(20 * 60)).await;
         let kept = secret(&cluster).await;
         let bundle = bundles(&cluster).await.remove(0).unwrap();
@@ -161,7 +161,7 @@ async fn for_years_what_is_served_is_trusted() {
         served.insert(data(&kept, "tls.crt"));
         trusted.insert(bundle.0);
         stop.cancel();
-        within(1, "the end", keeper).await.unwrap();
+        within(1, "the end", task).await.unwrap();
     }
     assert!(served.len() >= 15, "{}", served.len());
     assert!(trusted.len() >= 3, "{}", trusted.len());
@@ -241,7 +241,7 @@ async fn probes_say_what_is_missing_and_metrics_are_text() {
     let runtime = Runtime::start(link.client(), settings, &stop);
     let ((probes, address), (numbers, port)) = (loopback().await, loopback().await);
     let cache = runtime.cache.clone();
-    let health = serve::health(probes, move || serve::caches_are_complete(&cache), stop.clone());
+    let health = serve::health(probes, move || serve::caches_synced(&cache), stop.clone());
     let health = tokio::spawn(health);
     tokio::spawn(serve::metrics(numbers, runtime.metrics.clone(), Guard::open(), None, stop.clone()));
     assert!(get(address, "/healthz").await.starts_with("HTTP/1.1 200"));
@@ -263,7 +263,7 @@ async fn metrics_are_for_those_who_may_read_them() {
     let (may, may_not) = (UserInfo::new("may", &["system:masters"]), UserInfo::new("may-not", &[]));
     let (listener, address) = loopback().await;
     let (link, stop) = (cluster.link(), CancellationToken::new());
-    let (guard, metrics) = (Guard::ask(link.client()), Metrics::default());
+    let (guard, metrics) = (Guard::token_review(link.client()), Metrics::default());
     tokio::spawn(serve::metrics(listener, metrics, guard, None, stop.clone()));
     for (token, code) in [("", 401), ("nonsense", 401)] {
         assert!(get_as(address, "/metrics", token).await.starts_with(&format!("HTTP/1.1 {code}")), "{token}");

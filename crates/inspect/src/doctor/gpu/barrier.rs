@@ -1,7 +1,7 @@
 //! Pods that wait in an init container for what never comes: at which barrier, and who should lift it.
 
 use capstan_operands::causes::words::place;
-use capstan_operands::causes::{BUILD, Cause, Class};
+use capstan_operands::causes::{BUILD_TIMEOUT, Cause, Class};
 
 use crate::doctor::finding::Finding;
 use crate::doctor::index::{Container, Index, Pod, Role, condition};
@@ -53,7 +53,7 @@ fn is_under_way(index: &Index<'_>, node: &str, barrier: &str) -> bool {
         && index.on_node(node, Role::Driver).any(|driver| {
             let began = &driver.value["metadata"]["creationTimestamp"];
             let quiet = driver.containers().all(|one| one.failure().is_none() && one.restarts() == 0);
-            !driver.is_ready() && quiet && index.since(began).is_some_and(|waited| waited < BUILD)
+            !driver.is_ready() && quiet && index.since(began).is_some_and(|waited| waited < BUILD_TIMEOUT)
         })
 }
 

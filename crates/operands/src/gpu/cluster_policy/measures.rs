@@ -1,33 +1,33 @@
-//! A policy in numbers, for the metrics by which clusters are watched today.
+//! Metric values of a policy, under the names of the upstream GPU operator.
 
 use capstan_api::gpu::ClusterPolicy;
 use capstan_api::gpu::cluster_policy::{ClusterPolicyState, ClusterPolicyStatus};
 
 use crate::gpu::Cluster;
 
-/// What there is to measure, under the names of the metrics.
+/// Metric values, by metric name.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Measures {
-    /// Nodes with GPUs to be used.
+    /// Nodes with GPUs.
     pub gpu_nodes_total: i64,
-    /// 1 all is well, 0 something is not ready, -1 nothing can be done.
+    /// 1 ready, 0 not ready, -1 blocked.
     pub reconciliation_status: i64,
     /// Whether feature discovery has labelled any node.
     pub reconciliation_has_nfd_labels: i64,
-    /// 1 drivers are built with OpenShift's toolkit, 0 nobody asked for that, -1 it is not possible.
+    /// 1 the OpenShift driver toolkit is used, 0 not requested, -1 not possible.
     pub openshift_driver_toolkit_enabled: i64,
-    /// Whether nodes do not say which version of OpenShift's system they run.
+    /// Whether nodes lack the RHCOS version label.
     pub openshift_driver_toolkit_nfd_too_old: i64,
     /// Whether the image stream of the toolkit is missing.
     pub openshift_driver_toolkit_imagestream_missing: i64,
-    /// Whether a version that nodes run is missing in it.
+    /// Whether the ImageStream lacks an RHCOS version of a node.
     pub openshift_driver_toolkit_rhcos_tags_missing: i64,
     /// Whether it has a tag without a name.
     pub openshift_driver_toolkit_imagestream_broken: i64,
 }
 
 impl Measures {
-    /// Of a cluster without a policy.
+    /// The values without a policy.
     pub fn without_policy(cluster: &Cluster) -> Self {
         Self {
             gpu_nodes_total: cluster.fleet.gpu_nodes as i64,
@@ -38,7 +38,7 @@ impl Measures {
     }
 }
 
-/// The policy that counts, with the status that it gets.
+/// The values of the active policy with this status.
 pub fn measures(policy: &ClusterPolicy, status: &ClusterPolicyStatus, cluster: &Cluster) -> Measures {
     let (spec, fleet) = (&policy.spec, &cluster.fleet);
     let error = status.conditions.iter().flatten().find(|one| one.type_ == "Error").map(|one| one.reason.as_str());

@@ -1,7 +1,6 @@
-//! ClusterPolicy: the operands that make the GPUs of a cluster usable, and how far they are.
+//! ClusterPolicy: the GPU operands of a cluster, and their status.
 //!
-//! [`OPERANDS`] is the list, in the order in which nodes need them; each has a file of its own in
-//! [`components`](super::components) that says what it consists of.
+//! [`OPERANDS`] is the list, in dependency order; each has a file in [`components`](super::components).
 
 pub mod measures;
 pub(crate) mod status;
@@ -30,7 +29,7 @@ use super::{Agent, Cluster, Layout, OpenShift, gpu_cluster};
 
 pub use super::components::MANAGER;
 
-/// Every operand, in the order in which nodes need them.
+/// Every operand, in dependency order.
 pub(crate) const OPERANDS: &[Operand] = &[
     prerequisites::OPERAND,
     operator_metrics::OPERAND,
@@ -53,13 +52,13 @@ pub(crate) const OPERANDS: &[Operand] = &[
     cc_manager::OPERAND,
 ];
 
-/// What this policy should look like. A mistake of the user is part of the answer, never an error.
+/// Plans a policy. A user error is part of the plan, never an `Err`.
 pub fn plan(policy: &ClusterPolicy, facts: &Facts, cluster: &Cluster) -> Plan<ClusterPolicyStatus> {
     let cx = PolicyCx::new(policy, facts, cluster);
     if let Some(refused) = status::refused(&cx) {
         return refused;
     }
-    // Without a GPU node no DaemonSet has anything to do.
+    // Without GPU nodes no DaemonSet is needed.
     let idle = |object: &Object| cluster.fleet.gpu_nodes == 0 && object.reference.gvk.kind == "DaemonSet";
     let mut decided = decide(OPERANDS, &cx, &facts.live, |_, object| (!idle(&object)).then(|| cx.scope.child(object)));
     if decided.is_complete() && cx.drivers_apart() {
@@ -68,7 +67,7 @@ pub fn plan(policy: &ClusterPolicy, facts: &Facts, cluster: &Cluster) -> Plan<Cl
     Plan { objects: Some(decided.objects), ..status::observed(&cx, &decided.parts) }
 }
 
-/// The answer when something outside the spec is in the way: nothing more is written until it is gone.
+/// The plan while blocked from outside: no objects are written.
 pub fn blocked(
     policy: &ClusterPolicy,
     facts: &Facts,
@@ -79,7 +78,7 @@ pub fn blocked(
     status::failed(&PolicyCx::new(policy, facts, cluster), reason, message)
 }
 
-/// Objects that a policy names: when one changes, the policy is looked at again.
+/// Objects that a policy references: their changes requeue it.
 pub fn references(policy: &ClusterPolicy, namespace: &str) -> Vec<Ref> {
     let spec = &policy.spec;
     let driver = &spec.driver;
@@ -99,12 +98,12 @@ pub fn references(policy: &ClusterPolicy, namespace: &str) -> Vec<Ref> {
         .collect()
 }
 
-/// What operands are allowed to do, by any policy: rules in the operator's namespace, and rules in the cluster. Who
-/// grants a right must have it.
+/// RBAC rules of all operands of any policy: in the operator's namespace, and in the cluster. RBAC lets only a subject
+/// that has a permission grant it.
 pub fn granted() -> (Vec<PolicyRule>, Vec<PolicyRule>) {
     let images = super::IMAGES.iter().map(|name| ((*name).to_owned(), "image".to_owned())).collect();
     let named = Cluster { images, openshift: Some(OpenShift::default()), ..Cluster::default() };
-    // What only our own image needs: combined, and each alone.
+    // Rules of our own image: shared pod, and one per component.
     let own = |layout| Cluster {
         images: BTreeMap::new(),
         agent: Agent { image: "image".into(), layout, ..Agent::default() },
@@ -129,7 +128,7 @@ pub fn granted() -> (Vec<PolicyRule>, Vec<PolicyRule>) {
     (rights.here, rights.everywhere)
 }
 
-/// A policy that asks for everything which one cluster can have.
+/// A policy with every feature that one cluster can have.
 fn everything(mode: SandboxMode) -> ClusterPolicySpec {
     let on = || Component { enabled: Some(true), ..Component::default() };
     ClusterPolicySpec {

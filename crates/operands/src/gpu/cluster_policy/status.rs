@@ -1,4 +1,4 @@
-//! How far a policy is: a state, the pair Ready and Error, and a condition for each operand.
+//! Status of a policy: a state, the conditions Ready and Error, and one per operand.
 
 use std::time::Duration;
 
@@ -9,15 +9,15 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
 
 use super::OPERANDS;
 use crate::causes;
+use crate::common_conditions;
 use crate::gpu::components::progress::{Progress, judge};
 use crate::gpu::components::{Operand, Outcome, PolicyCx, dcgm, enabled};
 use crate::gpu::{kernels, upgrade};
-use crate::shown;
 
-/// Labels of feature discovery may come from somewhere that we do not see.
+/// Requeue delay while NFD labels are missing: they may come from outside our watches.
 const DISCOVERY: Duration = Duration::from_secs(45);
 
-/// The answer for a policy that is not acted on, with the reason.
+/// The plan for a policy that is not active or invalid, with the reason.
 pub(super) fn refused(cx: &PolicyCx<'_>) -> Option<Plan<ClusterPolicyStatus>> {
     if let Some(active) = cx.cluster.active().filter(|active| *active != cx.name()) {
         let message = format!("ClusterPolicy {active:?} is older and counts for this cluster: delete one of the two");
@@ -36,12 +36,12 @@ pub(super) fn refused(cx: &PolicyCx<'_>) -> Option<Plan<ClusterPolicyStatus>> {
     Some(failed(cx, "ReconcileFailed", &format!("error validating clusterpolicy: {fault}")))
 }
 
-/// The answer when something is in the way.
+/// The plan while blocked.
 pub(super) fn failed(cx: &PolicyCx<'_>, reason: &str, message: &str) -> Plan<ClusterPolicyStatus> {
     show(cx, ClusterPolicyState::NotReady, Err((reason, message.into())), &[])
 }
 
-/// The answer from what is there.
+/// The plan from the live objects.
 pub(super) fn observed(cx: &PolicyCx<'_>, parts: &[(&Operand, Outcome<Vec<Object>>)]) -> Plan<ClusterPolicyStatus> {
     let progress: Vec<(&Operand, Progress)> =
         parts.iter().map(|(operand, part)| (*operand, judged(cx, operand, part))).collect();
@@ -88,7 +88,7 @@ pub(super) fn observed(cx: &PolicyCx<'_>, parts: &[(&Operand, Outcome<Vec<Object
     Plan { requeue: requeue.or(plan.requeue), ..plan }
 }
 
-/// How far an operand is. An engine that nobody needs is ready.
+/// Progress of an operand. An engine that is not needed counts as ready.
 fn judged(cx: &PolicyCx<'_>, operand: &Operand, part: &Outcome<Vec<Object>>) -> Progress {
     match judge(cx, operand.deploy, part) {
         Progress::Ready(_) if operand.name == dcgm::OPERAND.name && dcgm::is_spared(cx) => {
@@ -98,7 +98,7 @@ fn judged(cx: &PolicyCx<'_>, operand: &Operand, part: &Outcome<Vec<Object>>) -> 
     }
 }
 
-/// The status with that state and verdict.
+/// The status with this state and message.
 fn show(
     cx: &PolicyCx<'_>,
     state: ClusterPolicyState,
@@ -108,8 +108,9 @@ fn show(
     let before = cx.policy.status.clone();
     let old = before.as_ref().and_then(|status| status.conditions.clone());
     let mut list = old.clone().unwrap_or_default();
-    let said = |list: &[Condition]| list.iter().find(|one| one.type_ == "Error").map(|one| one.message.clone());
-    let told = said(&list);
+    let error_message =
+        |list: &[Condition]| list.iter().find(|one| one.type_ == "Error").map(|one| one.message.clone());
+    let previous_error = error_message(&list);
     let (generation, now) = (cx.policy.metadata.generation, cx.facts.now);
     let (ready, error) = match &verdict {
         Ok((reason, message)) => ((true, *reason, *message), (false, "Ready", "")),
@@ -129,13 +130,13 @@ fn show(
     }
     kernels::show(&mut list, &cx.cluster.unsupported, &cx.facts.live, generation, now);
     let upgrade = upgrade::show(&mut list, cx.cluster.upgrade(""), generation, now);
-    let causes = causes::notes(&cx.cluster.diagnoses, &cx.facts.live, old.as_ref(), &list);
-    shown::remarks(&mut list, "ClusterPolicy", cx.spec(), cx.facts, generation);
+    let causes = causes::new_events(&cx.cluster.diagnoses, &cx.facts.live, old.as_ref(), &list);
+    common_conditions::set_common(&mut list, "ClusterPolicy", cx.spec(), cx.facts, generation);
     let event = match &verdict {
         Ok((reason, message)) if before.is_none_or(|status| status.state != state) => {
             Some(Note { severity: Severity::Normal, reason: ready_reason(reason), message: (*message).into() })
         }
-        Err((reason, message)) if *reason != "OperandNotReady" && told.as_deref() != Some(message) => {
+        Err((reason, message)) if *reason != "OperandNotReady" && previous_error.as_deref() != Some(message) => {
             Some(Note { severity: Severity::Warning, reason: "ReconcileFailed", message: message.clone() })
         }
         _ => None,
@@ -146,7 +147,7 @@ fn show(
         status: ClusterPolicyStatus { state, namespace: Some(cx.namespace().into()), conditions: Some(list) },
         events: event.into_iter().chain(upgrade).chain(causes).collect(),
         requeue: cx.cluster.diagnoses.again,
-        questions: Vec::new(),
+        queries: Vec::new(),
         transient,
     }
 }

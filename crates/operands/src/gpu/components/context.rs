@@ -1,6 +1,6 @@
-//! What components know: [`Cx`] for all of them, [`PolicyCx`] for those that only a ClusterPolicy deploys.
+//! Context of components: [`Cx`] for all, [`PolicyCx`] for those of a ClusterPolicy only.
 //!
-//! A custom resource fills a [`Cx`] with views of its own fields, so that a component does not know who asks for it.
+//! A custom resource fills a [`Cx`] with views of its fields, so that components do not depend on the kind.
 
 use std::ops::Deref;
 
@@ -21,40 +21,40 @@ use super::{Outcome, enabled, toolkit};
 use crate::gpu::fleet::ContainerRuntime;
 use crate::gpu::{Cluster, image};
 
-/// Value of `app.kubernetes.io/managed-by` on everything that the GPU kinds make.
+/// Value of `app.kubernetes.io/managed-by` on all objects of the GPU kinds.
 pub const MANAGER: &str = "gpu-operator";
 
-/// Where the driver's root shows, unless the user says otherwise.
+/// Default driver root on the host.
 pub(crate) const DRIVER_DIR: &str = capstan_node::paths::DRIVER_ROOT;
 
-/// Where the kubelet is, unless the user says otherwise.
+/// Default kubelet directory.
 pub(crate) const KUBELET_DIR: &str = "/var/lib/kubelet";
 
 /// An operand of a ClusterPolicy.
 pub(crate) type Operand = kit::Operand<fn(&PolicyCx<'_>) -> bool, fn(&PolicyCx<'_>) -> Outcome<Vec<Object>>>;
 
-/// What every component needs, whichever custom resource asks for it.
+/// Context of a component, independent of the custom resource.
 pub(crate) struct Cx<'a> {
-    /// Namespace, owner, and what the user set for all workloads.
+    /// Namespace, owner, and common settings of all workloads.
     pub(crate) scope: Scope,
-    /// How pods are replaced, if the user says so; an error is the user's mistake.
+    /// Update strategy, if the user sets one; an error is a user error.
     pub(crate) update: Outcome<Option<DaemonSetUpdateStrategy>>,
     pub(crate) facts: &'a Facts,
     pub(crate) cluster: &'a Cluster,
-    /// What messages call the custom resource.
+    /// Name of the custom resource in messages.
     pub(crate) source: &'static str,
     pub(crate) paths: HostPaths<'a>,
     pub(crate) runtime: GpuRuntime<'a>,
-    /// Image and settings of what waits for other components.
+    /// Settings of the validator init containers.
     pub(crate) validator: Validator,
 }
 
 /// Directories on the nodes.
 #[derive(Clone, Copy)]
 pub(crate) struct HostPaths<'a> {
-    /// Root of the hosts.
+    /// Host root.
     pub(crate) root: &'a str,
-    /// Where the driver's root shows.
+    /// Driver root.
     pub(crate) driver: &'a str,
     pub(crate) kubelet: &'a str,
 }
@@ -65,14 +65,14 @@ impl Default for HostPaths<'_> {
     }
 }
 
-/// How the runtime gives GPUs to containers.
+/// How the runtime injects GPUs into containers.
 #[derive(Clone, Copy)]
 pub(crate) struct GpuRuntime<'a> {
-    /// Runtime class of management containers.
+    /// RuntimeClass of management containers.
     pub(crate) class: &'a str,
-    /// Whether through CDI.
+    /// Whether by CDI.
     pub(crate) cdi: bool,
-    /// Whether through the NRI plugin.
+    /// Whether by the NRI plugin.
     pub(crate) nri: bool,
 }
 
@@ -88,8 +88,7 @@ pub(crate) fn given(text: Option<&String>) -> Option<&str> {
 }
 
 impl<'a> Cx<'a> {
-    /// The context of a custom resource that `source` names, with these settings for all DaemonSets and the usual ones
-    /// for everything else.
+    /// A context with these settings for all DaemonSets and defaults for everything else.
     pub(crate) fn new(
         source: &'static str,
         owner: Option<OwnerReference>,
@@ -104,7 +103,7 @@ impl<'a> Cx<'a> {
             priority_class: given(daemonsets.priority_class_name.as_ref()).map(Into::into),
             pod_security_context: daemonsets.pod_security_context.clone(),
         };
-        // A node that waits for operands must let them in.
+        // Operands must tolerate the startup taint.
         let required_tolerations = cluster.startup_taint.iter().map(|taint| taint.toleration()).collect();
         let namespace = cluster.namespace.clone();
         Self {
@@ -132,14 +131,14 @@ impl<'a> Cx<'a> {
         image::path(image, variable, &self.cluster.images, self.source)
     }
 
-    /// The ConfigMap of the operator's namespace; an error names what asks for it.
+    /// The ConfigMap in the operator's namespace; an error names the field that references it.
     pub(crate) fn config_map(&self, name: &str, field: &str) -> Outcome<ConfigMap> {
         self.facts.live.typed(self.namespace(), name).ok_or_else(|| {
             format!("{field} is {name:?}, but namespace {} has no ConfigMap of that name: create it", self.namespace())
         })
     }
 
-    /// Complains unless the Secret is in the operator's namespace.
+    /// An error unless the Secret exists in the operator's namespace.
     pub(crate) fn secret(&self, name: &str, field: &str) -> Outcome<()> {
         match self.facts.live.get(&Ref::of::<Secret>(self.namespace(), name)) {
             Some(_) => Ok(()),
@@ -151,13 +150,13 @@ impl<'a> Cx<'a> {
     }
 }
 
-/// How pods are replaced.
+/// The update strategy.
 fn update(daemonsets: &Daemonsets) -> Outcome<Option<DaemonSetUpdateStrategy>> {
     let unavailable = given(daemonsets.rolling_update.as_ref().and_then(|rolling| rolling.max_unavailable.as_ref()));
     match (daemonsets.update_strategy.unwrap_or_default(), unavailable) {
         (UpdateStrategy::OnDelete, _) => Ok(Some(daemon_set::on_delete())),
         (UpdateStrategy::RollingUpdate, None) => Ok(None),
-        (UpdateStrategy::RollingUpdate, Some(text)) => match daemon_set::parse_share(text) {
+        (UpdateStrategy::RollingUpdate, Some(text)) => match daemon_set::parse_int_or_percent(text) {
             Some(share) => Ok(Some(daemon_set::rolling_update(share))),
             None => Err(format!(
                 "spec.daemonsets.rollingUpdate.maxUnavailable is {text:?}: give a number of nodes such as 1, or a share \
@@ -167,7 +166,7 @@ fn update(daemonsets: &Daemonsets) -> Outcome<Option<DaemonSetUpdateStrategy>> {
     }
 }
 
-/// What the operands of a ClusterPolicy need: the context of all components, and the policy.
+/// Context of the operands of a ClusterPolicy.
 pub(crate) struct PolicyCx<'a> {
     cx: Cx<'a>,
     pub(crate) policy: &'a ClusterPolicy,
@@ -221,7 +220,7 @@ impl<'a> PolicyCx<'a> {
         enabled(&self.spec().driver.component)
     }
 
-    /// Whether NVIDIADrivers describe the drivers.
+    /// Whether NVIDIADrivers manage the drivers.
     pub(crate) fn drivers_apart(&self) -> bool {
         self.spec().driver.use_nvidia_driver_crd == Some(true)
     }
@@ -236,7 +235,7 @@ impl<'a> PolicyCx<'a> {
         enabled_sidecar(self.spec().gdrcopy.as_ref())
     }
 
-    /// Whether nodes may run anything but containers.
+    /// Whether sandbox workloads are enabled.
     pub(crate) fn sandboxes(&self) -> bool {
         self.spec().sandbox_workloads.as_ref().and_then(|sandbox| sandbox.enabled).unwrap_or(false)
     }
@@ -246,7 +245,7 @@ impl<'a> PolicyCx<'a> {
     }
 }
 
-/// A sidecar of drivers, where it is switched on.
+/// A driver sidecar, if enabled.
 pub(crate) fn enabled_sidecar(sidecar: Option<&DriverSidecar>) -> Option<&DriverSidecar> {
     sidecar.filter(|sidecar| sidecar.enabled == Some(true))
 }

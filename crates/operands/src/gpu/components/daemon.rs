@@ -1,4 +1,4 @@
-//! DaemonSets of GPU nodes: what the settings of a custom resource change of every template.
+//! DaemonSets of GPU nodes: common settings of every template.
 
 use std::collections::BTreeMap;
 
@@ -15,18 +15,18 @@ use super::snippets::{as_root, pull_if_set, requirements, set_all};
 use crate::gpu::fleet::{ContainerRuntime, DEPLOY};
 use crate::gpu::image;
 
-/// The value under which the runtime gives a management container every GPU.
+/// CDI device of all GPUs, for management containers.
 const ALL_GPUS: &str = "management.nvidia.com/gpu=all";
 
-/// Annotation of pods with the hash of the ConfigMaps that they read when they start.
+/// Annotation with the hash of the ConfigMaps that pods read at their start.
 pub(crate) const CONFIG_HASH: &str = "nvidia.com/config-hash";
 
-/// The label of the nodes that should run what is deployed under that name.
+/// The deploy label of an operand.
 pub(crate) fn deployed(deploy: &str) -> BTreeMap<String, String> {
     BTreeMap::from([(format!("{DEPLOY}{deploy}"), "true".into())])
 }
 
-/// A DaemonSet for the nodes with that deploy label, which may be kept for pods with GPUs.
+/// A DaemonSet for nodes with that deploy label, with a toleration for GPU taints.
 pub(crate) fn gpu_daemon(name: &str, account: &str, deploy: &str) -> Daemon {
     let mut daemon = Daemon::new(name, account, deployed(deploy));
     daemon.pod.tolerations = Some(vec![Toleration {
@@ -38,29 +38,29 @@ pub(crate) fn gpu_daemon(name: &str, account: &str, deploy: &str) -> Daemon {
     daemon
 }
 
-/// What GPU nodes add to a [`Daemon`].
+/// Builder methods for GPU nodes.
 pub(crate) trait GpuDaemon {
-    /// What `spec.daemonsets` and `spec.hostPaths` change, before the operand's own settings.
+    /// Applies `spec.daemonsets` and `spec.hostPaths`, before the operand's own settings.
     fn common(&mut self, cx: &Cx<'_>) -> Outcome<()>;
     /// Image, pull policy, credentials, resources and arguments of the main container.
     fn runs_as(&mut self, cx: &Cx<'_>, component: &Component, variable: &str) -> Outcome<()>;
     /// The same with an image that is known.
     fn runs_image(&mut self, path: &str, component: &Component);
-    /// Variables of the main container, and its network.
+    /// Environment and network of the main container.
     fn finishes_as(&mut self, component: &Component);
-    /// The init containers that wait for another operand run the validator.
+    /// Init containers that wait for another operand run the validator.
     fn validated(&mut self, cx: &Cx<'_>) -> Outcome<()>;
     /// One init container that runs the validator.
     fn check(&mut self, cx: &Cx<'_>, name: &str) -> Outcome<()>;
-    /// Replaces the pods when a ConfigMap changes that they read only when they start.
+    /// Restarts the pods when a ConfigMap changes that they read at their start.
     fn restarts_with(&mut self, cx: &Cx<'_>, config_map: &str);
-    /// The runtime gives `main` the GPUs: through a runtime class, or through the NRI plugin.
+    /// Injects the GPUs into `main`: by a RuntimeClass, or by the NRI plugin.
     fn sees_gpus(&mut self, cx: &Cx<'_>, main: &str);
 }
 
 impl GpuDaemon for Daemon {
     fn common(&mut self, cx: &Cx<'_>) -> Outcome<()> {
-        // What is replaced only when somebody deletes it is replaced by upgrades, one node after the other.
+        // OnDelete DaemonSets are rolled out by the upgrade controller, node by node.
         if !self.is_on_delete()
             && let Some(strategy) = cx.update.clone()?
         {
@@ -81,7 +81,7 @@ impl GpuDaemon for Daemon {
         let main = self.main();
         main.image = Some(path.into());
         main.image_pull_policy = Some(image::pull_policy(&component.image).into());
-        self.pull_with(component.image.image_pull_secrets.as_ref());
+        self.add_pull_secrets(component.image.image_pull_secrets.as_ref());
         if let Some(resources) = &component.resources {
             self.limit(&requirements(resources));
         }
@@ -113,7 +113,7 @@ impl GpuDaemon for Daemon {
     fn check(&mut self, cx: &Cx<'_>, name: &str) -> Outcome<()> {
         let validator = &cx.validator;
         let found = cx.found(&validator.image, "VALIDATOR_IMAGE")?;
-        self.pull_with(validator.image.image_pull_secrets.as_ref());
+        self.add_pull_secrets(validator.image.image_pull_secrets.as_ref());
         if found.own {
             self.pull_own(cx);
         }
@@ -162,20 +162,20 @@ fn move_paths(daemon: &mut Daemon, cx: &Cx<'_>) {
     let root = cx.paths.root;
     if root != "/" {
         if daemon.volume("host-root").is_some() {
-            daemon.move_volume("host-root", root);
+            daemon.set_host_path("host-root", root);
             let init = daemon.pod.init_containers.iter_mut().flatten();
             for container in init.chain(&mut daemon.pod.containers) {
-                // A path inside the container stays what it is.
+                // Paths inside the container do not change.
                 if env_of(container, "HOST_ROOT").is_none() {
                     set_env(container, "HOST_ROOT", root);
                 }
             }
         }
-        daemon.move_volume("host-dev-char", &format!("{}/dev/char", root.trim_end_matches('/')));
+        daemon.set_host_path("host-dev-char", &format!("{}/dev/char", root.trim_end_matches('/')));
     }
     let driver = cx.paths.driver;
     if driver != DRIVER_DIR && daemon.volume("driver-install-dir").is_some() {
-        daemon.move_volume("driver-install-dir", driver);
+        daemon.set_host_path("driver-install-dir", driver);
         if let Some(check) = daemon.container("driver-validation") {
             set_env(check, "DRIVER_INSTALL_DIR", driver);
             set_env(check, "DRIVER_INSTALL_DIR_CTR_PATH", driver);
@@ -186,6 +186,6 @@ fn move_paths(daemon: &mut Daemon, cx: &Cx<'_>) {
     }
     let kubelet = cx.paths.kubelet;
     if kubelet != KUBELET_DIR {
-        daemon.move_volume("device-plugin", &format!("{kubelet}/device-plugins"));
+        daemon.set_host_path("device-plugin", &format!("{kubelet}/device-plugins"));
     }
 }

@@ -1,4 +1,4 @@
-//! DCGM: the host engine that reads the GPUs of a node, as a pod of its own.
+//! DCGM host engine, as a pod of its own.
 
 use capstan_api::gpu::component::Component;
 use capstan_plan::Object;
@@ -29,10 +29,10 @@ const NAME: &str = "nvidia-dcgm";
 pub(crate) const MAIN: &str = "nvidia-dcgm-ctr";
 pub(crate) const PORT: i32 = 5555;
 
-/// Why nothing is deployed although it is switched on.
+/// Message when it is enabled but not needed.
 pub(crate) const SPARED: &str = "disabled: the exporter reads NVML itself";
 
-/// Whether nobody needs it: our own exporter asks no engine, and no image of one is named.
+/// Whether it is not needed: our own exporter uses NVML, and no DCGM image is set.
 pub(crate) fn is_spared(cx: &PolicyCx<'_>) -> bool {
     let image = &cx.spec().dcgm.component.image;
     dcgm_exporter::is_own(cx) && image::is_unnamed(image) && cx.image(image, IMAGE).is_err()
@@ -68,7 +68,7 @@ fn template() -> Daemon {
     main.liveness_probe = Some(probe.clone());
     main.readiness_probe = Some(probe);
     let volumes = vec![host_dir("run-nvidia", "/run/nvidia")];
-    gpu_daemon(NAME, NAME, "dcgm").constrained("hostmount-anyuid").with(vec![toolkit], vec![main], volumes)
+    gpu_daemon(NAME, NAME, "dcgm").with_scc("hostmount-anyuid").with(vec![toolkit], vec![main], volumes)
 }
 
 /// The DaemonSet of the engine with these settings.

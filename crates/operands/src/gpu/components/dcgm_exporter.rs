@@ -34,7 +34,7 @@ pub(crate) const PORT: i32 = 9400;
 const POD_LABELS: &str = "DCGM_EXPORTER_KUBERNETES_ENABLE_POD_LABELS";
 const POD_UID: &str = "DCGM_EXPORTER_KUBERNETES_ENABLE_POD_UID";
 pub(crate) const REMOTE: &str = "DCGM_REMOTE_HOSTENGINE_INFO";
-/// The engine beside the exporter.
+/// Address of the DCGM host engine.
 pub(crate) const ENGINE: &str = "nvidia-dcgm:5555";
 
 fn objects(cx: &PolicyCx<'_>) -> Outcome<Vec<Object>> {
@@ -56,7 +56,7 @@ fn objects(cx: &PolicyCx<'_>) -> Outcome<Vec<Object>> {
         ..ServiceSpec::default()
     };
     let service = scraped_service(&cx.scope, NAME, "gpu-metrics", PORT, spec);
-    objects.push(if shared { node_agent::in_front(service) } else { service });
+    objects.push(if shared { node_agent::retarget_service(service) } else { service });
     if let Some(settings) = exporter.service_monitor.as_ref().filter(|settings| settings.enabled == Some(true)) {
         objects.extend(monitor(cx, NAME, "gpu-metrics", "app", Some(settings)));
     }
@@ -72,19 +72,19 @@ fn objects(cx: &PolicyCx<'_>) -> Outcome<Vec<Object>> {
     Ok(objects)
 }
 
-/// Whether our own image is the exporter: it reads the GPUs itself.
+/// Whether our own image is the exporter, which uses NVML.
 pub(crate) fn is_own(cx: &PolicyCx<'_>) -> bool {
     cx.is_own(&cx.spec().dcgm_exporter.component.image, IMAGE)
 }
 
-/// What ours may do: only what the user wants to see of pods needs any right.
+/// RBAC rules of our exporter: needed only for pod metadata.
 pub(crate) fn own_rights(cx: &PolicyCx<'_>) -> Rights {
     let pods = || rule("", &["pods"], &["get", "list", "watch"]);
     let everywhere = reads_pods(&cx.spec().dcgm_exporter).then(pods).into_iter().collect();
     Rights { everywhere, ..Rights::default() }
 }
 
-/// Whether metrics carry what only the API knows of pods.
+/// Whether metrics have pod metadata from the API server.
 fn reads_pods(exporter: &DcgmExporter) -> bool {
     let asked = |name: &str| {
         let env = exporter.component.env.iter().flatten();
@@ -122,11 +122,8 @@ fn template() -> Daemon {
     main.liveness_probe = Some(probe(Some(5)));
     main.readiness_probe = Some(probe(None));
     let volumes = vec![host("pod-gpu-resources", "/var/lib/kubelet/pod-resources"), host("run-nvidia", "/run/nvidia")];
-    let mut daemon = gpu_daemon(NAME, NAME, capstan_node::EXPORTER.deploy()).constrained(NAME).with(
-        vec![toolkit],
-        vec![main],
-        volumes,
-    );
+    let mut daemon =
+        gpu_daemon(NAME, NAME, capstan_node::EXPORTER.deploy()).with_scc(NAME).with(vec![toolkit], vec![main], volumes);
     daemon.pod.automount_service_account_token = Some(false);
     daemon
 }
@@ -137,12 +134,12 @@ pub(crate) fn policy_daemon(cx: &PolicyCx<'_>) -> Outcome<Daemon> {
     daemon(cx, &cx.spec().dcgm_exporter, engine)
 }
 
-/// Where the exporter finds the engine that reads the GPUs, unless the user says so.
+/// Which DCGM engine the exporter uses by default.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Engine {
-    /// In a pod of its own.
+    /// The standalone host engine.
     Beside,
-    /// In the exporter itself.
+    /// The embedded engine.
     Within,
 }
 
@@ -175,10 +172,10 @@ pub(crate) fn daemon(cx: &Cx<'_>, exporter: &DcgmExporter, engine: Engine) -> Ou
     }
     metrics(cx, exporter, &mut daemon);
     if cx.paths.kubelet != KUBELET_DIR {
-        daemon.move_volume("pod-gpu-resources", &format!("{}/pod-resources", cx.paths.kubelet));
+        daemon.set_host_path("pod-gpu-resources", &format!("{}/pod-resources", cx.paths.kubelet));
     }
     set_all(daemon.main(), exporter.component.env.as_ref());
-    // An engine on the node itself is only reached through the node's network.
+    // An engine on localhost needs the host network.
     if env_of(daemon.main(), REMOTE).is_some_and(|address| address.starts_with("localhost")) {
         daemon.host_network(Some(true));
     }
@@ -190,7 +187,7 @@ pub(crate) fn daemon(cx: &Cx<'_>, exporter: &DcgmExporter, engine: Engine) -> Ou
     Ok(daemon)
 }
 
-/// Ours knows its default metrics without a file, and answers as soon as it runs.
+/// Our exporter has built-in default metrics, and is ready as soon as it runs.
 fn by_itself(daemon: &mut Daemon) {
     let main = daemon.main();
     main.env.iter_mut().for_each(|env| env.retain(|one| one.name != "DCGM_EXPORTER_COLLECTORS"));
@@ -199,7 +196,7 @@ fn by_itself(daemon: &mut Daemon) {
     }
 }
 
-/// Files that say which HPC job uses which GPU.
+/// HPC job mapping files.
 fn jobs(exporter: &DcgmExporter, daemon: &mut Daemon) {
     let Some(mapping) = exporter.hpc_job_mapping.as_ref().filter(|mapping| mapping.enabled == Some(true)) else {
         return;
@@ -210,7 +207,7 @@ fn jobs(exporter: &DcgmExporter, daemon: &mut Daemon) {
     daemon.mount(NAME, host_make("hpc-job-mapping", directory), at("hpc-job-mapping", directory).read_only());
 }
 
-/// The user's list of metrics. The exporter reads it once, so a change of it replaces the pods.
+/// The user's metrics list. The exporter reads it at its start, so a change restarts the pods.
 fn metrics(cx: &Cx<'_>, exporter: &DcgmExporter, daemon: &mut Daemon) {
     let name = exporter.config.as_ref().and_then(|config| config.name.as_deref()).filter(|name| !name.is_empty());
     let Some(name) = name else { return };
@@ -221,7 +218,7 @@ fn metrics(cx: &Cx<'_>, exporter: &DcgmExporter, daemon: &mut Daemon) {
     daemon.restarts_with(cx, name);
 }
 
-/// Names under which OpenShift shows accelerators of all vendors, in the units that they promise.
+/// Recording rules for OpenShift's vendor-neutral accelerator metrics.
 fn recorded() -> serde_json::Value {
     let table = [
         ("accelerator_gpu_utilization", "DCGM_FI_DEV_GPU_UTIL"),

@@ -1,4 +1,4 @@
-//! Device plugin: offers the GPUs of a node to the scheduler.
+//! Device plugin: advertises the GPUs of a node to the kubelet.
 
 use capstan_plan::Object;
 use capstan_plan::kit::Daemon;
@@ -21,7 +21,7 @@ pub(crate) const OPERAND: Operand = Operand {
 };
 
 const ACCOUNT: &str = "nvidia-device-plugin";
-/// Where MPS keeps pipes and logs, unless the policy says otherwise.
+/// Default directory of MPS pipes and logs.
 pub(crate) const MPS_ROOT: &str = "/run/nvidia/mps";
 
 const IMAGE: &str = "DEVICE_PLUGIN_IMAGE";
@@ -29,7 +29,7 @@ pub(crate) const NAME: &str = "nvidia-device-plugin-daemonset";
 const MAIN: &str = "nvidia-device-plugin";
 const ENTRYPOINT: &str = "nvidia-device-plugin-entrypoint";
 
-/// Modules that were loaded by somebody else than the driver pod count too.
+/// Modules that were not loaded by the driver pod count too.
 const SCRIPT: &str = r#"loaded() { grep -q "^$1 " /proc/modules; }
 if loaded gdrdrv; then export GDRCOPY_ENABLED="${GDRCOPY_ENABLED:-true}"; fi
 if loaded nvidia_fs; then
@@ -37,7 +37,7 @@ if loaded nvidia_fs; then
 fi
 exec nvidia-device-plugin "$@""#;
 
-/// What it may do.
+/// Its RBAC rules.
 pub(crate) fn rights(_: &PolicyCx<'_>) -> Rights {
     Rights { everywhere: vec![rule("", &["nodes"], &["get", "list", "watch"])], ..Rights::default() }
 }
@@ -82,7 +82,7 @@ fn template() -> Daemon {
             at("mps-root", "/mps"),
         ])
         .privileged();
-    gpu_daemon(NAME, ACCOUNT, capstan_node::DEVICE_PLUGIN.deploy()).constrained("hostmount-anyuid").with(
+    gpu_daemon(NAME, ACCOUNT, capstan_node::DEVICE_PLUGIN.deploy()).with_scc("hostmount-anyuid").with(
         vec![toolkit, first],
         vec![main, sidecar],
         vec![
@@ -132,7 +132,7 @@ pub(crate) fn daemon(cx: &PolicyCx<'_>) -> Outcome<Daemon> {
     Ok(daemon)
 }
 
-/// Arguments of the user are for the program, not for the shell that starts it.
+/// User arguments go to the program, not to the shell that starts it.
 pub(crate) fn behind_script(daemon: &mut Daemon) {
     let main = daemon.main();
     let given = main.args.take().unwrap_or_default();
@@ -144,7 +144,7 @@ pub(crate) fn behind_script(daemon: &mut Daemon) {
     });
 }
 
-/// The program that the runtime runs for containers with GPUs, where the toolkit brings it.
+/// The CDI hook from the toolkit.
 pub(crate) fn cdi_hook(cx: &PolicyCx<'_>, daemon: &mut Daemon) {
     if cx.runtime.cdi && enabled(&cx.spec().toolkit.component) {
         let path = format!("{}/toolkit/nvidia-cdi-hook", cx.toolkit_dir());
@@ -152,12 +152,12 @@ pub(crate) fn cdi_hook(cx: &PolicyCx<'_>, daemon: &mut Daemon) {
     }
 }
 
-/// Where MPS keeps pipes and logs.
+/// Directory of MPS pipes and logs.
 pub(crate) fn mps_root(cx: &PolicyCx<'_>, daemon: &mut Daemon) {
     let root = cx.spec().device_plugin.mps.as_ref().and_then(|mps| mps.root.as_deref());
     let Some(root) = root.filter(|root| !root.is_empty() && *root != MPS_ROOT) else { return };
-    daemon.move_volume("mps-root", root);
-    daemon.move_volume("mps-shm", &format!("{root}/shm"));
+    daemon.set_host_path("mps-root", root);
+    daemon.set_host_path("mps-shm", &format!("{root}/shm"));
     if env_of(daemon.main(), "MPS_ROOT").is_some() {
         set_env(daemon.main(), "MPS_ROOT", root);
     }

@@ -27,7 +27,7 @@ pub(crate) const NAME: &str = "gpu-feature-discovery";
 const ACCOUNT: &str = "nvidia-gpu-feature-discovery";
 const FEATURES: &str = "/etc/kubernetes/node-feature-discovery/features.d";
 
-/// What it may do. Ours asks for its one object, and patches it.
+/// Its RBAC rules. Our agent gets and patches one NodeFeature.
 pub(crate) fn rights(cx: &PolicyCx<'_>) -> Rights {
     let objects: &[&str] = match cx.is_own(&cx.spec().gfd.image, IMAGE) {
         true => &["get", "create", "patch"],
@@ -39,8 +39,8 @@ pub(crate) fn rights(cx: &PolicyCx<'_>) -> Rights {
     }
 }
 
-/// Ours may only write the object of the node that it runs on, whatever its rights: who takes over one node must not
-/// label another.
+/// Admission policy: our agent may only write the object of its own node, so that a compromised node cannot label
+/// others.
 pub(crate) fn own_node_only(cx: &PolicyCx<'_>, account: &str) -> Vec<Object> {
     let spec = json!({
         "failurePolicy": "Fail",

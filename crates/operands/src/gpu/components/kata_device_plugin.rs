@@ -1,4 +1,4 @@
-//! Device plugin for Kata: offers whole GPUs to confidential containers.
+//! Device plugin for Kata: advertises whole GPUs for confidential containers.
 
 use capstan_api::gpu::cluster_policy::sandbox::SandboxMode;
 use capstan_plan::Object;
@@ -41,7 +41,7 @@ fn daemon(cx: &PolicyCx<'_>) -> Outcome<Daemon> {
         .field("POD_SERVICE_ACCOUNT", "spec.serviceAccountName")
         .mounts(vec![at("device-plugin", "/var/lib/kubelet/device-plugins"), at("cdi-root", "/var/run/cdi")])
         .privileged();
-    let mut daemon = gpu_daemon(NAME, ACCOUNT, "kata-sandbox-device-plugin").constrained(ACCOUNT).with(
+    let mut daemon = gpu_daemon(NAME, ACCOUNT, "kata-sandbox-device-plugin").with_scc(ACCOUNT).with(
         vec![wait_on("vfio-pci", "vm-passthrough", "vfio-pci-ready")],
         vec![main],
         vec![

@@ -1,4 +1,4 @@
-//! MIG manager: partitions the GPUs of a node as its label says.
+//! MIG manager: applies the MIG layout of the node label.
 
 use capstan_plan::Object;
 use capstan_plan::kit::Daemon;
@@ -27,7 +27,7 @@ const ENTRYPOINT: &str = "nvidia-mig-manager-entrypoint";
 const LAYOUTS: &str = "default-mig-parted-config";
 const CLIENTS: &str = "default-gpu-clients";
 
-/// Services of hosts that hold GPUs open.
+/// Host services that keep GPUs open.
 const SERVICES: [&str; 9] = [
     "nvsm.service",
     "nvsm-mqtt.service",
@@ -74,13 +74,13 @@ pub(crate) fn map(cx: &PolicyCx<'_>, name: &str, file: &str, text: String) -> Ob
     Object::new(&ConfigMap { metadata: cx.scope.meta(name), data: Some(data), ..ConfigMap::default() })
 }
 
-/// The ConfigMap with the layouts.
+/// The mig-parted ConfigMap.
 fn layouts<'a>(cx: &PolicyCx<'a>) -> &'a str {
     let config = cx.spec().mig_manager.as_ref().and_then(|manager| manager.config.as_ref());
     config.and_then(|config| config.name.as_deref()).filter(|name| !name.is_empty()).unwrap_or(LAYOUTS)
 }
 
-/// The ConfigMap with the clients to stop.
+/// The ConfigMap with the GPU clients to stop.
 fn clients<'a>(cx: &PolicyCx<'a>) -> &'a str {
     let config = cx.spec().mig_manager.as_ref().and_then(|manager| manager.gpu_clients_config.as_ref());
     config.and_then(|config| config.name.as_deref()).filter(|name| !name.is_empty()).unwrap_or(CLIENTS)

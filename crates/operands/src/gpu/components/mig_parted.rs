@@ -1,8 +1,8 @@
-//! The layouts of MIG devices that every cluster starts with.
+//! The default mig-parted config.
 
 use std::fmt::Write;
 
-/// Layouts of one profile on every GPU: name and number. A suffix such as `.me` is an attribute of the profile.
+/// Layouts with one profile on every GPU: name and count. A suffix such as `.me` is an attribute of the profile.
 const SIMPLE: &str = "\
     1g.5gb=7 1g.5gb.me=1 2g.10gb=3 3g.20gb=2 4g.20gb=1 7g.40gb=1 1g.24gb.gfx=4 1g.24gb.me.all=1 1g.24gb-me=4 \
     2g.48gb=2 2g.48gb.gfx=2 2g.48gb.me.all=1 2g.48gb-me=2 4g.96gb=1 4g.96gb.gfx=1 1g.10gb.me=1 1g.20gb=4 \
@@ -20,10 +20,10 @@ const EIGHTY: &[&str] =
 /// GPUs with 40 GB.
 const FORTY: &[&str] = &["0x20B010DE", "0x20B110DE", "0x20F110DE", "0x20F610DE"];
 
-/// Profiles and how many of each.
+/// MIG profiles with counts.
 type Devices = &'static [(&'static str, u8)];
 
-/// Layouts that depend on the GPU: name, PCI ids, profiles and numbers.
+/// Layouts by GPU: name, PCI ids, profiles with counts.
 const FILTERED: &[(&str, &[&str], Devices)] = &[
     ("all-1g.10gb", EIGHTY, &[("1g.10gb", 7)]),
     ("all-1g.10gb", FORTY, &[("1g.10gb", 4)]),
@@ -47,7 +47,7 @@ const FILTERED: &[(&str, &[&str], Devices)] = &[
     ("all-1g.35gb", &["0x31C210DE"], &[("1g.35gb", 7)]),
 ];
 
-/// The file, as the partition editor reads it.
+/// The config file of mig-parted.
 pub(crate) fn config() -> String {
     let mut text = String::from("version: v1\nmig-configs:\n");
     text.push_str("  all-disabled:\n    - devices: all\n      mig-enabled: false\n");

@@ -1,8 +1,8 @@
-//! Components of the GPU stack, a file for each: what it consists of, whoever asks for it.
+//! Components of the GPU stack, one file each, independent of the custom resource.
 //!
-//! An operand is written as a template first ([`Daemon`](capstan_plan::kit::Daemon)), then changed as the custom resource
-//! says. Start with [`device_plugin`], then read [`context`] for what a component knows and [`daemon`] for what all
-//! DaemonSets of GPU nodes have in common.
+//! An operand starts from a template ([`Daemon`](capstan_plan::kit::Daemon)) and applies the settings of the custom
+//! resource. Start with [`device_plugin`], then read [`context`] for the inputs and [`daemon`] for the common settings
+//! of all DaemonSets.
 
 pub(crate) mod access;
 pub(crate) mod cc_manager;
@@ -40,12 +40,12 @@ pub(crate) use capstan_plan::kit::Outcome;
 pub use context::MANAGER;
 pub(crate) use context::{Cx, Operand, PolicyCx};
 
-/// Whether a component is deployed that is on unless switched off.
+/// Whether a component that is on by default is enabled.
 pub(crate) fn enabled(component: &Component) -> bool {
     component.enabled.unwrap_or(true)
 }
 
-/// Whether a component is deployed that is off unless switched on.
+/// Whether a component that is off by default is enabled.
 pub(crate) fn switched_on(component: Option<&Component>) -> bool {
     component.is_some_and(|component| component.enabled == Some(true))
 }

@@ -1,4 +1,4 @@
-//! How Prometheus finds a component, and the rules that it evaluates, where its operator is.
+//! ServiceMonitors and PrometheusRules of components, where the Prometheus operator is installed.
 
 use std::collections::BTreeMap;
 
@@ -37,7 +37,7 @@ pub(crate) fn monitor(
     Some(Object::new(&service_monitor(metadata, more, selector, Some(job_label), vec![endpoint])))
 }
 
-/// Rules for OpenShift's Prometheus: `groups` as they are written.
+/// A PrometheusRule on OpenShift, with these `groups`.
 pub(crate) fn rules(cx: &Cx<'_>, name: &str, groups: Value) -> Option<Object> {
     let wanted = cx.cluster.openshift.is_some() && cx.facts.serves::<PrometheusRule>();
     wanted.then(|| prometheus_rule(&cx.scope, name, groups))

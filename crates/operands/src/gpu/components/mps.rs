@@ -1,4 +1,4 @@
-//! MPS control daemon: lets processes share a GPU, on nodes whose device plugin is configured so.
+//! MPS control daemon: GPU sharing between processes, on nodes whose device plugin is configured for it.
 
 use std::collections::BTreeMap;
 
@@ -18,7 +18,7 @@ use super::{Operand, Outcome, PolicyCx, enabled};
 pub(crate) const OPERAND: Operand = Operand {
     name: capstan_node::MPS_CONTROL_DAEMON.operand(),
     condition: "MpsControlDaemon",
-    // The device plugin's configuration chooses the nodes.
+    // The device plugin config selects the nodes.
     deploy: None,
     enabled: |cx| enabled(&cx.spec().device_plugin.component),
     objects,
@@ -40,7 +40,7 @@ fn template() -> Daemon {
     let toolkit = after_toolkit("run-nvidia", "/run/nvidia");
     let mounts = container(MOUNTS)
         .runs(&["mps-control-daemon", "mount-shm"], &[])
-        .mounts(vec![at("mps-root", "/mps").both_ways()])
+        .mounts(vec![at("mps-root", "/mps").bidirectional()])
         .privileged();
     let main = container(MAIN)
         .runs(&["mps-control-daemon"], &[])
@@ -49,7 +49,7 @@ fn template() -> Daemon {
         .with("NVIDIA_DRIVER_CAPABILITIES", "compute,utility")
         .mounts(vec![at("mps-shm", "/dev/shm"), at("mps-root", "/mps")])
         .privileged();
-    let mut daemon = gpu_daemon(NAME, NAME, capstan_node::DEVICE_PLUGIN.deploy()).constrained("hostmount-anyuid").with(
+    let mut daemon = gpu_daemon(NAME, NAME, capstan_node::DEVICE_PLUGIN.deploy()).with_scc("hostmount-anyuid").with(
         vec![toolkit, mounts, first],
         vec![main, sidecar],
         vec![
@@ -69,7 +69,7 @@ fn daemon(cx: &PolicyCx<'_>) -> Outcome<Daemon> {
     let mut daemon = template();
     daemon.common(cx)?;
     daemon.validated(cx)?;
-    // Arguments and variables are those of the device plugin, another program.
+    // Arguments and environment are those of the device plugin, a different program.
     let component = Component { args: None, env: None, ..plugin.clone() };
     let own = daemon.runs_role(cx, &component, "DEVICE_PLUGIN_IMAGE", &capstan_node::MPS_CONTROL_DAEMON)?;
     let path = cx.found(&plugin.image, "DEVICE_PLUGIN_IMAGE")?.path;

@@ -1,7 +1,8 @@
-//! One pod per node for all that our own image does there: device plugin, feature discovery and exporter share a process.
+//! The node agent: one pod per node in which device plugin, feature discovery and exporter of our own image share a
+//! process.
 //!
-//! Each stays an operand of its own, with its own deploy label and condition; [`objects`] is the part that they share,
-//! so a plan has it once. A component that cannot share a pod keeps a DaemonSet of its own: see [`fits`].
+//! Each remains an operand with its own deploy label and condition; [`objects`] is the shared part, planned once. A
+//! component that cannot share a pod keeps its own DaemonSet: see [`fits`].
 
 use std::collections::BTreeMap;
 
@@ -23,26 +24,26 @@ use super::{Outcome, PolicyCx, dcgm_exporter, device_plugin, enabled, feature_di
 use crate::gpu::agent::{LAYOUT, Layout};
 
 pub(crate) const NAME: &str = "capstan-node-agent";
-/// The label by which its pods are found.
+/// The label that selects its pods.
 const SELECTED: &str = "app.kubernetes.io/name";
-/// The role that is alone on a node wherever its pods come from: the kubelet has one socket for a resource.
+/// The role of which a node may run only one: the kubelet has one socket per resource.
 const PLUGIN: &Role = &capstan_node::DEVICE_PLUGIN;
 
-/// What may share the pod.
+/// A role that may share the pod.
 struct Member {
     /// Its role, which has a deploy label.
     role: &'static Role,
-    /// The `app` of its own pods. Those who want a node without clients of GPUs wait until pods of that label are gone.
+    /// The `app` label of its own pods. Managers that stop GPU clients wait until pods with that label are gone.
     app: &'static str,
-    /// Variable that names another image.
+    /// Environment variable that sets another image.
     variable: &'static str,
     /// Its settings.
     component: for<'a> fn(&PolicyCx<'a>) -> &'a Component,
-    /// Whether something of its own keeps it from sharing.
+    /// Whether its settings prevent sharing.
     apart: fn(&PolicyCx<'_>) -> bool,
-    /// What it may do.
+    /// Its RBAC rules.
     rights: fn(&PolicyCx<'_>) -> Rights,
-    /// Its own DaemonSet, from which its part of the pod is taken.
+    /// Its own DaemonSet, whose pod is merged.
     daemon: fn(&PolicyCx<'_>) -> Outcome<Daemon>,
 }
 
@@ -70,7 +71,7 @@ const MEMBERS: &[Member] = &[
         app: dcgm_exporter::NAME,
         variable: "DCGM_EXPORTER_IMAGE",
         component: |cx| &cx.spec().dcgm_exporter.component,
-        // Its own view of the node's processes or network is not for the others.
+        // Host PID or network namespaces must not be shared with the others.
         apart: |cx| cx.spec().dcgm_exporter.host_pid == Some(true),
         rights: dcgm_exporter::own_rights,
         daemon: dcgm_exporter::policy_daemon,
@@ -78,7 +79,7 @@ const MEMBERS: &[Member] = &[
 ];
 
 impl PolicyCx<'_> {
-    /// How roles are put into pods: as the policy's annotation says, else as the operator was told.
+    /// The grouping of roles: the policy's annotation, else the operator's default.
     fn layout(&self) -> Outcome<Layout> {
         match self.policy.annotations().get(LAYOUT) {
             Some(text) => Layout::parse(text).map_err(|error| format!("annotation {LAYOUT}: {error}")),
@@ -87,16 +88,16 @@ impl PolicyCx<'_> {
     }
 }
 
-/// Whether a component can share a pod: what it says about itself must not hold for others.
+/// Whether a component can share a pod: its settings must not affect others.
 fn fits(component: &Component) -> bool {
     let none = |list: Option<&Vec<String>>| list.is_none_or(Vec::is_empty);
     none(component.args.as_ref()) && component.resources.is_none() && component.host_network != Some(true)
 }
 
-/// Those that share the pod; one alone needs no other pod than its own.
+/// The members of the shared pod; a single one keeps its own pod.
 fn members(cx: &PolicyCx<'_>) -> Outcome<Vec<&'static Member>> {
     let mut members: Vec<&Member> = Vec::new();
-    let mut said: BTreeMap<&str, Option<&str>> = BTreeMap::new();
+    let mut merged_env: BTreeMap<&str, Option<&str>> = BTreeMap::new();
     for member in MEMBERS {
         let component = (member.component)(cx);
         let own = enabled(component) && cx.is_own(&component.image, member.variable);
@@ -104,8 +105,8 @@ fn members(cx: &PolicyCx<'_>) -> Outcome<Vec<&'static Member>> {
             continue;
         }
         let env: Vec<_> = component.env.iter().flatten().map(|one| (one.name.as_str(), one.value.as_deref())).collect();
-        if env.iter().all(|(name, value)| said.get(name).is_none_or(|other| other == value)) {
-            said.extend(env);
+        if env.iter().all(|(name, value)| merged_env.get(name).is_none_or(|other| other == value)) {
+            merged_env.extend(env);
             members.push(member);
         }
     }
@@ -115,12 +116,12 @@ fn members(cx: &PolicyCx<'_>) -> Outcome<Vec<&'static Member>> {
     }
 }
 
-/// Whether a role is part of the shared pod.
+/// Whether a role is a member of the shared pod.
 pub(crate) fn has(cx: &PolicyCx<'_>, role: &Role) -> Outcome<bool> {
     Ok(members(cx)?.iter().any(|member| member.role == role))
 }
 
-/// The pod and what it may do, the same for every operand that is part of it.
+/// The pod and its RBAC, the same for every member.
 pub(crate) fn objects(cx: &PolicyCx<'_>) -> Outcome<Vec<Object>> {
     let members = members(cx)?;
     let mut rights = Rights::default();
@@ -130,7 +131,7 @@ pub(crate) fn objects(cx: &PolicyCx<'_>) -> Outcome<Vec<Object>> {
         let new = more.everywhere.into_iter().filter(|rule| !rights.everywhere.contains(rule)).collect::<Vec<_>>();
         rights.everywhere.extend(new);
     }
-    // Every role follows its label on the node.
+    // Every role reads its label on the node.
     let node = device_plugin::rights(cx).everywhere;
     rights.everywhere.extend(node.into_iter().filter(|rule| !rights.everywhere.contains(rule)).collect::<Vec<_>>());
     let mut objects = access(cx, NAME, rights);
@@ -143,7 +144,7 @@ pub(crate) fn objects(cx: &PolicyCx<'_>) -> Outcome<Vec<Object>> {
 }
 
 fn daemon(cx: &PolicyCx<'_>, members: &[&Member]) -> Outcome<Daemon> {
-    let mut daemon = gpu_daemon(NAME, NAME, PLUGIN.deploy()).constrained(NAME).with(
+    let mut daemon = gpu_daemon(NAME, NAME, PLUGIN.deploy()).with_scc(NAME).with(
         vec![],
         vec![container(NAME).node_name().with("FOLLOW_NODE_LABELS", "true")],
         vec![],
@@ -155,10 +156,10 @@ fn daemon(cx: &PolicyCx<'_>, members: &[&Member]) -> Outcome<Daemon> {
         let part = (member.daemon)(cx)?;
         configured |= part.pod.containers.iter().any(|one| one.name == "config-manager");
         roles.push(member.role.name);
-        take_in(&mut daemon, part);
+        merge_pod(&mut daemon, part);
     }
     if configured {
-        // It is a role of the same process instead of a container beside it.
+        // A role of the same process instead of a sidecar.
         roles.insert(0, capstan_node::CONFIG_MANAGER.name);
         let default = cx.spec().device_plugin.config.as_ref().and_then(|config| config.default.as_deref());
         set_env(daemon.main(), "DEFAULT_CONFIG", default.unwrap_or_default());
@@ -177,14 +178,14 @@ fn daemon(cx: &PolicyCx<'_>, members: &[&Member]) -> Outcome<Daemon> {
     daemon.pod.node_selector = None;
     let wanted: Vec<(&str, &str)> = members.iter().map(|member| (member.role.deploy_label(), "true")).collect();
     let mut affinity = on_nodes(&wanted);
-    affinity.pod_anti_affinity = plugs.then(alone_with_the_kubelet);
+    affinity.pod_anti_affinity = plugs.then(plugin_anti_affinity);
     daemon.pod.affinity = Some(affinity);
     Ok(daemon)
 }
 
-/// A device plugin in a pod of its own and this one take turns, whichever comes: each would take the kubelet's attention
-/// from the other, and the one that goes would take the socket along.
-fn alone_with_the_kubelet() -> PodAntiAffinity {
+/// Pod anti-affinity between this pod and standalone device plugins: they would overwrite each other's registration,
+/// and the terminating one would remove the socket.
+fn plugin_anti_affinity() -> PodAntiAffinity {
     let selector = LabelSelector {
         match_labels: Some(BTreeMap::from([("app".to_owned(), device_plugin::NAME.to_owned())])),
         ..LabelSelector::default()
@@ -200,18 +201,18 @@ fn alone_with_the_kubelet() -> PodAntiAffinity {
     }
 }
 
-/// A Service in front of the pods of an operand that is part of this one.
-pub(crate) fn in_front(mut service: Object) -> Object {
+/// Points the Service of a member at this pod.
+pub(crate) fn retarget_service(mut service: Object) -> Object {
     service.body["spec"]["selector"] = serde_json::json!({SELECTED: NAME});
     service
 }
 
-/// Takes in the pod of another: its containers of preparation, and what its main container has.
-fn take_in(daemon: &mut Daemon, mut other: Daemon) {
+/// Merges another pod: its init containers, and the settings of its main container.
+fn merge_pod(daemon: &mut Daemon, mut other: Daemon) {
     let theirs = std::mem::take(other.main());
     let pod = other.pod;
     for secret in pod.image_pull_secrets.into_iter().flatten() {
-        daemon.pull_with(Some(&vec![secret.name]));
+        daemon.add_pull_secrets(Some(&vec![secret.name]));
     }
     let init = daemon.pod.init_containers.get_or_insert_default();
     for one in pod.init_containers.into_iter().flatten() {

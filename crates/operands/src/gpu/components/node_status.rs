@@ -1,4 +1,4 @@
-//! Node status exporter: what the validator found on each node, as metrics.
+//! Node status exporter: validation results of each node, as metrics.
 
 use capstan_plan::Object;
 use capstan_plan::kit::Daemon;
@@ -90,7 +90,7 @@ fn daemon(cx: &PolicyCx<'_>) -> Outcome<Daemon> {
         ..ContainerPort::default()
     }]);
     let volumes = vec![host_dir("run-nvidia", "/run/nvidia"), host("host-root", "/")];
-    let mut daemon = gpu_daemon(NAME, NAME, capstan_node::NODE_STATUS_EXPORTER.deploy()).constrained(NAME).with(
+    let mut daemon = gpu_daemon(NAME, NAME, capstan_node::NODE_STATUS_EXPORTER.deploy()).with_scc(NAME).with(
         vec![],
         vec![main],
         volumes,

@@ -23,7 +23,7 @@ fn objects(cx: &PolicyCx<'_>) -> Outcome<Vec<Object>> {
     Ok(objects)
 }
 
-/// OpenShift's Prometheus may look at our namespace.
+/// RBAC for OpenShift's Prometheus in our namespace.
 fn prometheus(cx: &PolicyCx<'_>) -> [Object; 2] {
     let name = "prometheus-k8s";
     let metadata = || labelled(&cx.scope, name, MANAGER);

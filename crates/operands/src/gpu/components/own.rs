@@ -1,4 +1,4 @@
-//! Operands that run our own image: which image a container gets, and what it runs where others have a shell.
+//! Operands that run our own image: image selection, and the command that replaces a shell script.
 
 use capstan_api::gpu::component::{Component, Image};
 use capstan_node::Role;
@@ -11,25 +11,25 @@ use super::daemon::GpuDaemon;
 use super::snippets::{UNTIL_TOOLKIT, as_root};
 use crate::gpu::image;
 
-/// The program in our image.
+/// The binary in our image.
 const PROGRAM: &str = "/usr/bin/capstan";
 
-/// What the validator says about the driver, as variables.
+/// Validation files with the driver's environment.
 const DRIVER_READY: &str = capstan_node::validation::DRIVER_FILE;
 const TOOLKIT_READY: &str = capstan_node::validation::TOOLKIT_FILE;
 
-/// Verb for the pods of checks, of which the validator in our image clears all old ones at once.
+/// RBAC verb for workload pods: our validator deletes all old ones at once.
 pub(crate) const CLEARS: &str = "deletecollection";
 
 /// The image of a container.
 pub(crate) struct Found {
     pub(crate) path: String,
-    /// Whether it is ours, and so runs a role.
+    /// Whether it is our own, which runs a role.
     pub(crate) own: bool,
 }
 
 impl Cx<'_> {
-    /// The image for something that our own image can do too.
+    /// The image of a component that our own image can replace.
     pub(crate) fn found(&self, image: &Image, variable: &str) -> Outcome<Found> {
         let own = &self.cluster.agent.image;
         match self.image(image, variable) {
@@ -38,34 +38,34 @@ impl Cx<'_> {
         }
     }
 
-    /// Whether our own image does it.
+    /// Whether our own image is used.
     pub(crate) fn is_own(&self, image: &Image, variable: &str) -> bool {
         self.found(image, variable).is_ok_and(|found| found.own)
     }
 
-    /// Whether our own image checks nodes.
+    /// Whether our own image is the validator.
     pub(crate) fn validates_itself(&self) -> bool {
         self.is_own(&self.validator.image, "VALIDATOR_IMAGE")
     }
 
-    /// When nodes pull our own image, unless the user says so beside a component.
+    /// Pull policy of our own image, unless the component sets it.
     pub(crate) fn own_pull_policy(&self, image: &Image) -> String {
-        let said = image.image_pull_policy.as_deref().filter(|policy| !policy.is_empty());
-        match (said, &self.cluster.agent.pull_policy) {
+        let user_policy = image.image_pull_policy.as_deref().filter(|policy| !policy.is_empty());
+        match (user_policy, &self.cluster.agent.pull_policy) {
             (None, Some(policy)) => policy.clone(),
             _ => image::pull_policy(image).into(),
         }
     }
 }
 
-/// What our own image adds to a [`Daemon`].
+/// Builder methods for our own image.
 pub(crate) trait OwnImage {
-    /// The same as [`GpuDaemon::runs_as`] for what our own image can do too; whether it does.
+    /// The same as [`GpuDaemon::runs_as`] for a component that our own image can replace. Returns whether it does.
     fn runs_role(&mut self, cx: &Cx<'_>, component: &Component, variable: &str, role: &Role) -> Outcome<bool>;
     /// Credentials for our own image.
     fn pull_own(&mut self, cx: &Cx<'_>);
-    /// The main container starts when the driver was validated, with what the validator found, and with what modules
-    /// say that somebody else than the driver's pod has loaded.
+    /// The main container waits for driver validation, and gets its results and the state of modules that were not
+    /// loaded by the driver pod.
     fn after_driver(&mut self);
 }
 
@@ -83,7 +83,7 @@ impl OwnImage for Daemon {
     }
 
     fn pull_own(&mut self, cx: &Cx<'_>) {
-        self.pull_with(Some(&cx.cluster.agent.pull_secrets));
+        self.add_pull_secrets(Some(&cx.cluster.agent.pull_secrets));
     }
 
     fn after_driver(&mut self) {
@@ -101,8 +101,7 @@ impl OwnImage for Daemon {
     }
 }
 
-/// The container runs our own program with these words, as root: sockets of the kubelet, CDI specs and what others wait
-/// for belong to root.
+/// Runs our binary with these arguments as root: kubelet sockets, CDI specs and validation files belong to root.
 pub(crate) fn own(cx: &Cx<'_>, image: &Image, container: &mut Container, words: &[&str]) {
     container.image = Some(cx.cluster.agent.image.clone());
     container.image_pull_policy = Some(cx.own_pull_policy(image));
@@ -111,7 +110,7 @@ pub(crate) fn own(cx: &Cx<'_>, image: &Image, container: &mut Container, words: 
     as_root(container);
 }
 
-/// An init container that waits or checks does so with our own image.
+/// An init container that waits or validates with our own image.
 pub(crate) fn own_check(cx: &Cx<'_>, image: &Image, check: &mut Container) -> Outcome<()> {
     let words = check.command.iter().chain(&check.args).flatten().map(String::as_str).collect::<Vec<_>>().join(" ");
     let ready = format!("--file={TOOLKIT_READY}");
@@ -129,7 +128,7 @@ pub(crate) fn own_check(cx: &Cx<'_>, image: &Image, check: &mut Container) -> Ou
     Ok(())
 }
 
-/// The main container of a validator holds what was proved: it needs root for the files, and no other right.
+/// The main container of a validator owns the validation files: it needs root for these, and no other permission.
 pub(crate) fn own_hold(cx: &Cx<'_>, image: &Image, main: &mut Container, suffix: &str) {
     let suffix = format!("--suffix={suffix}");
     own(cx, image, main, &["agent", "hold", &suffix]);
@@ -139,6 +138,6 @@ pub(crate) fn own_hold(cx: &Cx<'_>, image: &Image, main: &mut Container, suffix:
         run_as_user: Some(0),
         ..SecurityContext::default()
     });
-    // Only privileged containers may show mounts both ways.
+    // Only privileged containers may use Bidirectional propagation.
     main.volume_mounts.iter_mut().flatten().for_each(|mount| mount.mount_propagation = None);
 }

@@ -1,4 +1,4 @@
-//! Runtime classes: names under which pods ask for a runtime that knows GPUs.
+//! RuntimeClasses of GPU-aware runtimes.
 
 use std::collections::BTreeMap;
 
@@ -11,7 +11,7 @@ pub(crate) const OPERAND: Operand = Operand {
     name: "pre-requisites",
     condition: "RuntimeClasses",
     deploy: None,
-    // The NRI plugin gives GPUs to containers of any runtime.
+    // The NRI plugin works with any runtime.
     enabled: |cx| !cx.runtime.nri,
     objects,
 };
@@ -28,6 +28,6 @@ fn class(cx: &PolicyCx<'_>, name: &str) -> Object {
     let mut metadata = cx.scope.cluster_meta(name);
     let labels: &mut BTreeMap<_, _> = metadata.labels.get_or_insert_default();
     labels.insert("app.kubernetes.io/component".into(), "gpu-operator".into());
-    // Some distributions bring one of that name, which serves as well; its handler can never change.
+    // Some distributions install one of that name, which works as well; its handler is immutable.
     Object::new(&RuntimeClass { metadata, handler: name.into(), ..RuntimeClass::default() }).create_once()
 }

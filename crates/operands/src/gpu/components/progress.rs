@@ -1,21 +1,21 @@
-//! How far a component is, from the workloads that it consists of.
+//! Progress of a component, from its DaemonSets.
 
 use capstan_plan::{Object, is_current};
 use serde_json::Value;
 
 use super::{Cx, Outcome, node_agent};
-use crate::shown;
+use crate::common_conditions;
 
-/// More nodes than this are counted in steps, so that a large rollout does not write its status for each node.
+/// Above this, node counts are rounded, so that a large rollout does not write its status for each node.
 const MANY: i64 = 20;
 
-/// How far one operand is.
+/// Progress of one operand.
 pub(crate) enum Progress {
-    /// Wherever it should be.
+    /// Ready on all desired nodes.
     Ready(String),
-    /// Not yet.
+    /// Rolling out.
     Waiting(String),
-    /// It cannot be decided.
+    /// It cannot be planned.
     Failed(String),
 }
 
@@ -30,19 +30,19 @@ impl Progress {
     }
 }
 
-/// How far an operand is, and what is wrong with its pods. `deploy` is the label of the nodes that should have it.
+/// Progress of an operand, with diagnoses of its pods. `deploy` is the label of its nodes.
 pub(crate) fn judge(cx: &Cx<'_>, deploy: Option<&str>, part: &Outcome<Vec<Object>>) -> Progress {
     match (count(cx, deploy, part), part) {
-        (Progress::Waiting(said), Ok(objects)) => {
+        (Progress::Waiting(message), Ok(objects)) => {
             let there = objects.iter().filter_map(|object| cx.facts.live.get(&object.reference));
             let owners: Vec<&str> = there.filter_map(|live| live["metadata"]["uid"].as_str()).collect();
-            Progress::Waiting(cx.cluster.diagnoses.add_to(said, &owners))
+            Progress::Waiting(cx.cluster.diagnoses.add_to(message, &owners))
         }
         (progress, _) => progress,
     }
 }
 
-/// How far an operand is, from the workloads that it consists of.
+/// Progress of an operand from its DaemonSets.
 fn count(cx: &Cx<'_>, deploy: Option<&str>, part: &Outcome<Vec<Object>>) -> Progress {
     let objects = match part {
         Ok(objects) => objects,
@@ -69,14 +69,14 @@ fn count(cx: &Cx<'_>, deploy: Option<&str>, part: &Outcome<Vec<Object>>) -> Prog
     let wanted = deploy.map_or(counts.desired, |label| cx.cluster.fleet.wanting(label) as i64);
     let mut sets = objects.iter().filter(|object| object.reference.gvk.kind == "DaemonSet").peekable();
     match sets.peek() {
-        // When all of its pods run, some may be where this operand waits and another of theirs is wanted.
+        // The node agent pod also runs where only another of its operands is deployed.
         Some(set) if set.reference.name == node_agent::NAME && counts.are_all_there() => counts.judge(wanted),
         Some(_) => counts.judge(wanted.max(counts.desired)),
         None => Progress::Ready(String::new()),
     }
 }
 
-/// What the DaemonSets of an operand report.
+/// Status counts of the DaemonSets of an operand.
 #[derive(Default)]
 struct Counts {
     desired: i64,
@@ -100,7 +100,7 @@ impl Counts {
     }
 
     fn judge(&self, wanted: i64) -> Progress {
-        let here = shown::progress(self.updated.min(self.available).min(wanted), wanted, MANY);
+        let here = common_conditions::progress(self.updated.min(self.available).min(wanted), wanted, MANY);
         if self.unobserved {
             Progress::Waiting("its DaemonSet was not looked at by Kubernetes yet".into())
         } else if self.desired < wanted && self.available == self.desired {

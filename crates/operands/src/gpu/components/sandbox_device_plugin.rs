@@ -1,4 +1,4 @@
-//! Device plugin for KubeVirt: offers whole GPUs and vGPUs to virtual machines.
+//! Device plugin for KubeVirt: advertises whole GPUs and vGPUs for virtual machines.
 
 use capstan_api::gpu::cluster_policy::sandbox::SandboxMode;
 use capstan_plan::Object;
@@ -34,7 +34,7 @@ fn objects(cx: &PolicyCx<'_>) -> Outcome<Vec<Object>> {
     Ok(objects)
 }
 
-/// What a device plugin for sandboxes may do.
+/// RBAC rules of a sandbox device plugin.
 pub(crate) fn rights() -> Rights {
     Rights {
         here: vec![
@@ -48,7 +48,7 @@ pub(crate) fn rights() -> Rights {
     }
 }
 
-/// An init container that waits for `ready` on nodes with that workload, and for nothing on others.
+/// An init container that waits for `ready` on nodes with that workload only.
 pub(crate) fn wait_on(component: &str, workload: &str, ready: &str) -> Container {
     let script = format!(
         "dir=/run/nvidia/validations; until [ -f $dir/workload-type ]; do echo waiting for the workload type; sleep 5; done; \
@@ -77,7 +77,7 @@ fn daemon(cx: &PolicyCx<'_>) -> Outcome<Daemon> {
         wait_on("vfio-pci", "vm-passthrough", "vfio-pci-ready"),
         wait_on("vgpu-devices", "vm-vgpu", "vgpu-devices-ready"),
     ];
-    let mut daemon = gpu_daemon(NAME, ACCOUNT, "sandbox-device-plugin").constrained(ACCOUNT).with(
+    let mut daemon = gpu_daemon(NAME, ACCOUNT, "sandbox-device-plugin").with_scc(ACCOUNT).with(
         waits,
         vec![main],
         vec![

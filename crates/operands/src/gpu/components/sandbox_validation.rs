@@ -30,7 +30,7 @@ fn objects(cx: &PolicyCx<'_>) -> Outcome<Vec<Object>> {
     Ok(objects)
 }
 
-/// What nodes without a label run.
+/// The default workload of unlabelled nodes.
 fn default_workload(cx: &PolicyCx<'_>) -> &'static str {
     match cx.spec().sandbox_workloads.as_ref().and_then(|sandbox| sandbox.default_workload).unwrap_or_default() {
         Workload::Container => "container",
@@ -58,10 +58,10 @@ fn daemon(cx: &PolicyCx<'_>) -> Outcome<Daemon> {
             host("host-root", "/"),
         ],
     );
-    daemon = daemon.with_last_words();
+    daemon = daemon.with_log_fallback();
     daemon.common(cx)?;
     standard(cx, &mut daemon, "")?;
-    // Nobody would ever say that it is ready.
+    // Its readiness file would never be written.
     if !(cc_manager::OPERAND.enabled)(cx) {
         daemon.remove("cc-manager-validation");
     }

@@ -1,9 +1,9 @@
-//! What several operands share: validation, MIG, configurations of the device plugin, settings of containers.
+//! Shared by several operands: validation, MIG, device plugin configs, container settings.
 
 use capstan_api::gpu::cluster_policy::stack::MigStrategy;
 use capstan_api::gpu::component::{EnvVar, Image, Resources};
 use capstan_plan::kit::Daemon;
-use capstan_plan::kit::pod::{Build, Mount, at, config, container, scratch, set_env};
+use capstan_plan::kit::pod::{Build, Mount, at, config, container, empty_dir_volume, set_env};
 use k8s_openapi::api::core::v1::{Container, ResourceRequirements, SecurityContext};
 
 use super::Outcome;
@@ -15,7 +15,7 @@ use crate::gpu::image;
 /// Waits until the toolkit was validated.
 pub(crate) const UNTIL_TOOLKIT: &str = "until [ -f /run/nvidia/validations/toolkit-ready ]; do echo waiting for the toolkit to be validated; sleep 5; done";
 
-/// How MIG devices are looked at.
+/// MIG strategy and monitoring devices.
 pub(crate) fn mig(cx: &PolicyCx<'_>, daemon: &mut Daemon) {
     let strategy = cx.mig_strategy();
     let main = daemon.main();
@@ -27,8 +27,8 @@ pub(crate) fn mig(cx: &PolicyCx<'_>, daemon: &mut Daemon) {
     }
 }
 
-/// Configurations of the device plugin, of which the node's label chooses one; without, nobody looks for them. `own`
-/// is whether the main container is ours, which notices a change by itdaemon.
+/// Device plugin configs, selected by node label; nothing is mounted without. `own` is whether the main container is
+/// ours, which reloads a changed config itself.
 pub(crate) fn configured(
     cx: &PolicyCx<'_>,
     daemon: &mut Daemon,
@@ -57,7 +57,7 @@ pub(crate) fn configured(
     if daemon.pod.host_pid != Some(true) {
         daemon.pod.share_process_namespace = Some(true);
     }
-    daemon.pod.volumes.get_or_insert_default().extend([config(name, name, None, &[]), scratch("config")]);
+    daemon.pod.volumes.get_or_insert_default().extend([config(name, name, None, &[]), empty_dir_volume("config")]);
     for container in ["config-manager-init", "config-manager"] {
         let Some(container) = daemon.container(container) else { continue };
         container.image = Some(found.path.clone());
@@ -75,20 +75,20 @@ pub(crate) fn configured(
     Ok(())
 }
 
-/// The init container and the sidecar that copy the configuration which the node's label chooses.
+/// The config-manager init container and sidecar, which copy the config that the node label selects.
 pub(crate) fn config_managers(process: &str) -> (Container, Container) {
     let manager = |name: &str, once: bool| {
-        let said = |flag: bool| if flag { "true" } else { "false" };
+        let bool_text = |flag: bool| if flag { "true" } else { "false" };
         container(name)
             .runs(&["config-manager"], &[])
-            .with("ONESHOT", said(once))
+            .with("ONESHOT", bool_text(once))
             .with("KUBECONFIG", "")
             .node_name()
             .with("NODE_LABEL", capstan_node::labels::DEVICE_PLUGIN_CONFIG)
             .with("CONFIG_FILE_SRCDIR", "/available-configs")
             .with("CONFIG_FILE_DST", "/config/config.yaml")
             .with("DEFAULT_CONFIG", "")
-            .with("SEND_SIGNAL", said(!once))
+            .with("SEND_SIGNAL", bool_text(!once))
             .with("SIGNAL", if once { "" } else { "1" })
             .with("PROCESS_TO_SIGNAL", if once { "" } else { process })
     };
@@ -111,7 +111,7 @@ pub(crate) fn pull_if_set(container: &mut Container, image: &Image) {
     }
 }
 
-/// Sets every variable that the user gave.
+/// Sets the user's environment variables.
 pub(crate) fn set_all(container: &mut Container, env: Option<&Vec<EnvVar>>) {
     for variable in env.into_iter().flatten() {
         set_env(container, &variable.name, variable.value.as_deref().unwrap_or_default());
@@ -133,7 +133,7 @@ pub(crate) fn strategy_name(strategy: MigStrategy) -> &'static str {
     }
 }
 
-/// The init container that waits until the toolkit was validated; `volume` shows the validator's files at `path`.
+/// The init container that waits for toolkit validation; `volume` has the validation files at `path`.
 pub(crate) fn after_toolkit(volume: &str, path: &str) -> Container {
     container("toolkit-validation")
         .runs(&["sh", "-c"], &[UNTIL_TOOLKIT])

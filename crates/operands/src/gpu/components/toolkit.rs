@@ -1,4 +1,4 @@
-//! Container toolkit: teaches the container runtime of a node about GPUs.
+//! Container toolkit: configures the container runtime of a node for GPUs.
 
 use capstan_plan::Object;
 use capstan_plan::kit::Daemon;
@@ -23,7 +23,7 @@ pub(crate) const OPERAND: Operand = Operand {
     objects,
 };
 
-/// Where the toolkit is installed on nodes, unless the policy says otherwise.
+/// Default install directory on nodes.
 pub(crate) const DIR: &str = "/usr/local/nvidia";
 
 const NAME: &str = "nvidia-container-toolkit-daemonset";
@@ -50,13 +50,13 @@ fn objects(cx: &PolicyCx<'_>) -> Outcome<Vec<Object>> {
     Ok(objects)
 }
 
-/// Runtimes of nodes besides the one that most operands are set up for: each gets a toolkit of its own.
+/// Container runtimes of nodes other than the main one: each gets a toolkit DaemonSet.
 fn others(cx: &PolicyCx<'_>) -> Vec<ContainerRuntime> {
     let all = cx.cluster.fleet.runtimes.keys().copied();
     all.filter(|one| cx.cluster.openshift.is_none() && *one != cx.container_runtime()).collect()
 }
 
-/// Nodes with none of these runtimes.
+/// Node affinity to nodes with none of these runtimes.
 fn without(runtimes: &[ContainerRuntime]) -> Affinity {
     let requirement = NodeSelectorRequirement {
         key: RUNTIME.into(),
@@ -73,7 +73,7 @@ fn without(runtimes: &[ContainerRuntime]) -> Affinity {
     }
 }
 
-/// A ConfigMap with a script that waits for the driver, takes over what its validation found, and then runs `then`.
+/// A ConfigMap with a script that waits for driver validation, sources its results, and then runs `then`.
 pub(crate) fn entrypoint(cx: &PolicyCx<'_>, name: &str, app: &str, then: &str) -> Object {
     let script = format!(
         "#!/bin/bash\n\
@@ -88,7 +88,7 @@ pub(crate) fn entrypoint(cx: &PolicyCx<'_>, name: &str, app: &str, then: &str) -
     Object::new(&ConfigMap { metadata, data: Some(data), ..ConfigMap::default() })
 }
 
-/// The init container that waits for a driver that works.
+/// The init container that waits for driver validation.
 pub(crate) fn driver_validation() -> Container {
     container("driver-validation")
         .runs(&["sh", "-c"], &["nvidia-validator"])
@@ -97,7 +97,7 @@ pub(crate) fn driver_validation() -> Container {
         .field("OPERATOR_NAMESPACE", "metadata.namespace")
         .mounts(vec![
             at("driver-install-dir", "/run/nvidia/driver").host_to_container(),
-            at("run-nvidia-validations", "/run/nvidia/validations").both_ways(),
+            at("run-nvidia-validations", "/run/nvidia/validations").bidirectional(),
             at("host-root", "/host").read_only().host_to_container(),
             at("host-dev-char", "/host-dev-char"),
         ])
@@ -123,7 +123,7 @@ fn template() -> Daemon {
             at("cdi-root", "/var/run/cdi"),
         ])
         .privileged_s0();
-    let mut daemon = gpu_daemon(NAME, ACCOUNT, "container-toolkit").constrained("hostmount-anyuid").with(
+    let mut daemon = gpu_daemon(NAME, ACCOUNT, "container-toolkit").with_scc("hostmount-anyuid").with(
         vec![driver_validation()],
         vec![main],
         vec![
@@ -147,7 +147,7 @@ fn daemon(cx: &PolicyCx<'_>, of: ContainerRuntime) -> Outcome<Daemon> {
     let mut daemon = template();
     daemon.common(cx)?;
     daemon.validated(cx)?;
-    // Arguments belong to the program behind the script, which takes its settings from the environment only.
+    // Arguments go to the program behind the script, which is configured by environment only.
     let component = capstan_api::gpu::component::Component { args: None, ..toolkit.component.clone() };
     daemon.runs_as(cx, &component, "CONTAINER_TOOLKIT_IMAGE")?;
     let main = daemon.main();
@@ -168,10 +168,10 @@ fn daemon(cx: &PolicyCx<'_>, of: ContainerRuntime) -> Outcome<Daemon> {
         for mount in main.volume_mounts.iter_mut().flatten().filter(|mount| mount.name == "toolkit-install-dir") {
             mount.mount_path = dir.into();
         }
-        daemon.move_volume("toolkit-install-dir", dir);
+        daemon.set_host_path("toolkit-install-dir", dir);
     }
     if of == ContainerRuntime::Crio && cx.cluster.openshift.is_none() {
-        daemon.move_volume("crio-hooks", "/usr/share/containers/oci/hooks.d");
+        daemon.set_host_path("crio-hooks", "/usr/share/containers/oci/hooks.d");
     }
     set_all(daemon.main(), toolkit.component.env.as_ref());
     set_env(daemon.main(), "RUNTIME", of.name());
@@ -184,7 +184,7 @@ fn daemon(cx: &PolicyCx<'_>, of: ContainerRuntime) -> Outcome<Daemon> {
     Ok(daemon)
 }
 
-/// The plugin needs nothing of the runtime but its NRI socket.
+/// The NRI plugin needs only the NRI socket.
 fn nri(daemon: &mut Daemon) {
     let socket = env_of(daemon.main(), "NRI_SOCKET").unwrap_or("/var/run/nri/nri.sock").to_owned();
     let (dir, file) = split(&socket);
@@ -192,7 +192,7 @@ fn nri(daemon: &mut Daemon) {
     daemon.mount(MAIN, host_make("nri-socket", dir), at("nri-socket", "/runtime/nri-sock-dir/"));
 }
 
-/// Settings of the runtime: its file, the file that we drop in, its socket.
+/// Runtime settings: config file, drop-in file, socket.
 fn runtime(cx: &PolicyCx<'_>, runtime: ContainerRuntime, daemon: &mut Daemon) {
     let name = runtime.name();
     let specific = |suffix: &str| format!("{}_{suffix}", name.to_uppercase());

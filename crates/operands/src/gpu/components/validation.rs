@@ -1,5 +1,4 @@
-//! Validator: checks driver, toolkit, CUDA and device plugin on each node, one after the other; others wait for its
-//! files.
+//! Validator: checks driver, toolkit, CUDA and device plugin on each node, in order; other operands wait for its files.
 
 use capstan_plan::Object;
 use capstan_plan::kit::Daemon;
@@ -45,19 +44,19 @@ fn objects(cx: &PolicyCx<'_>) -> Outcome<Vec<Object>> {
     Ok(objects)
 }
 
-/// An init container that runs one check of the validator, without its variables.
+/// An init container that runs one check of the validator, without its environment.
 pub(crate) fn check(component: &str) -> Container {
     container(&format!("{component}-validation"))
         .runs(&["sh", "-c"], &["nvidia-validator"])
-        .mounts(vec![at("run-nvidia-validations", "/run/nvidia/validations").both_ways()])
+        .mounts(vec![at("run-nvidia-validations", "/run/nvidia/validations").bidirectional()])
         .privileged()
 }
 
-/// The main container, which only has to be there.
+/// The main container, which only idles.
 pub(crate) fn idle(name: &str, before_stop: &str) -> Container {
     container(name)
         .runs(&["sh", "-c"], &["echo all validations are successful; sleep infinity"])
-        .mounts(vec![at("run-nvidia-validations", "/run/nvidia/validations").both_ways()])
+        .mounts(vec![at("run-nvidia-validations", "/run/nvidia/validations").bidirectional()])
         .privileged()
         .before_stop(before_stop)
 }
@@ -89,7 +88,7 @@ fn template() -> Daemon {
                 host("host-dev-char", "/dev/char"),
             ],
         )
-        .with_last_words()
+        .with_log_fallback()
 }
 
 fn daemon(cx: &PolicyCx<'_>) -> Outcome<Daemon> {
@@ -98,7 +97,7 @@ fn daemon(cx: &PolicyCx<'_>) -> Outcome<Daemon> {
     standard(cx, &mut daemon, "-ready")?;
     daemon.sees_gpus(cx, "toolkit-validation");
     if cx.validates_itself() {
-        // It computes on the GPUs itself before a pod does.
+        // It runs CUDA itself before a workload pod does.
         daemon.sees_gpus(cx, "cuda-validation");
         if let Some(check) = daemon.container("cuda-validation") {
             set_env(check, "NVIDIA_VISIBLE_DEVICES", "all");
@@ -115,11 +114,11 @@ fn daemon(cx: &PolicyCx<'_>) -> Outcome<Daemon> {
     Ok(daemon)
 }
 
-/// The main container of a validator, which takes the files with that suffix along when it goes.
+/// The main container of a validator, which removes the files with that suffix when it stops.
 pub(crate) fn standard(cx: &PolicyCx<'_>, daemon: &mut Daemon, suffix: &str) -> Outcome<()> {
     let validator = &cx.validator;
     let found = cx.found(&validator.image, "VALIDATOR_IMAGE")?;
-    daemon.pull_with(validator.image.image_pull_secrets.as_ref());
+    daemon.add_pull_secrets(validator.image.image_pull_secrets.as_ref());
     let main = daemon.main();
     main.image = Some(found.path);
     main.image_pull_policy = Some(image::pull_policy(&validator.image).into());
@@ -138,7 +137,7 @@ pub(crate) fn standard(cx: &PolicyCx<'_>, daemon: &mut Daemon, suffix: &str) -> 
     Ok(())
 }
 
-/// Checks that start pods of their own, which run the same image in the same way.
+/// Checks with workload pods, which run the same image with the same settings.
 fn workloads(cx: &PolicyCx<'_>, daemon: &mut Daemon) -> Outcome<()> {
     let validator = &cx.validator;
     let found = cx.found(&validator.image, "VALIDATOR_IMAGE")?;

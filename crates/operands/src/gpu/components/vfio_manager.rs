@@ -1,4 +1,4 @@
-//! VFIO manager: hands the GPUs of a node over to virtual machines.
+//! VFIO manager: binds the GPUs of a node to vfio-pci, for virtual machines.
 
 use std::collections::BTreeMap;
 
@@ -33,7 +33,7 @@ fn objects(cx: &PolicyCx<'_>) -> Outcome<Vec<Object>> {
     Ok(objects)
 }
 
-/// What a manager gets that only waits most of the time.
+/// Resources of a mostly idle manager.
 pub(crate) fn small() -> ResourceRequirements {
     let quantity = |text: &str| Quantity(text.into());
     let memory = ("memory".to_owned(), quantity("200Mi"));

@@ -1,4 +1,4 @@
-//! vGPU device manager: creates the vGPU devices that a node's label asks for.
+//! vGPU device manager: creates the vGPU devices of the node label.
 
 use capstan_plan::Object;
 use capstan_plan::kit::Daemon;
@@ -24,7 +24,7 @@ pub(crate) const OPERAND: Operand = Operand {
 const NAME: &str = "nvidia-vgpu-device-manager";
 const DEVICES: &str = "default-vgpu-devices-config";
 
-/// The manager of the node may be ours or the host's own.
+/// The vGPU manager may be ours or the host's.
 const WAIT: &str = "until [ -f /run/nvidia/validations/vgpu-manager-ready ] || \
     [ -f /run/nvidia/validations/host-vgpu-manager-ready ]; do echo waiting for the vGPU manager; sleep 5; done";
 
@@ -45,7 +45,7 @@ fn objects(cx: &PolicyCx<'_>) -> Outcome<Vec<Object>> {
     Ok(objects)
 }
 
-/// The ConfigMap with the sets of devices.
+/// The ConfigMap with the vGPU configs.
 fn devices<'a>(cx: &PolicyCx<'a>) -> &'a str {
     let config = cx.spec().vgpu_device_manager.as_ref().and_then(|manager| manager.config.as_ref());
     config.and_then(|config| config.name.as_deref()).filter(|name| !name.is_empty()).unwrap_or(DEVICES)
@@ -68,7 +68,7 @@ fn daemon(cx: &PolicyCx<'_>) -> Outcome<Daemon> {
             at("driver-install-dir", "/driver-root").host_to_container(),
         ])
         .privileged();
-    let mut daemon = gpu_daemon(NAME, NAME, "vgpu-device-manager").constrained(NAME).with(
+    let mut daemon = gpu_daemon(NAME, NAME, "vgpu-device-manager").with_scc(NAME).with(
         vec![wait],
         vec![main],
         vec![

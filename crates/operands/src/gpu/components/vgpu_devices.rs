@@ -1,8 +1,8 @@
-//! The sets of vGPU devices that every cluster starts with: one per type, and `default` with one per GPU.
+//! The default vGPU configs: one per type, and `default` with one per GPU.
 
 use std::fmt::Write;
 
-/// GPUs that have the same types, and what follows their name in a type with the number of devices per GPU.
+/// GPUs with the same types; the suffix of each type with its devices per GPU.
 const TYPES: &[(&str, &str)] = &[
     ("6000D", "1-42C:2 1-42Q:2 2-84C:1 2-84Q:1 84C:1 84Q:1 1-42CGFX:2 1-42QGFX:2 2-84CGFX:1 2-84QGFX:1"),
     ("A2 A16 T4 V100L V100X V100", "1Q:16 2Q:8 4C:4 4Q:4 8C:2 8Q:2 16C:1 16Q:1"),
@@ -56,7 +56,7 @@ const TYPES: &[(&str, &str)] = &[
     ("B300X", "1-34C:7 1-34CME:1 1-67C:4 2-67C:3 3-135C:2 4-135C:1 7-269C:1 269C:1"),
 ];
 
-/// What nodes without a label get: PCI id, type, devices per GPU. Where two GPUs share an id, the first counts.
+/// The `default` config: PCI id, type, devices per GPU. Where two GPUs share an id, the first counts.
 const DEFAULT: &[(&str, &str, u8)] = &[
     ("0x1DB110DE", "V100X-8Q", 2),
     ("0x1DB310DE", "V100L-8Q", 2),
@@ -114,7 +114,7 @@ const DEFAULT: &[(&str, &str, u8)] = &[
     ("0x318210DE", "B300X-269C", 1),
 ];
 
-/// The file, as the device manager reads it.
+/// The config file of the vGPU device manager.
 pub(crate) fn config() -> String {
     let mut text = String::from("version: v1\nvgpu-configs:\n  default:\n");
     for (id, type_, count) in DEFAULT {

@@ -60,7 +60,7 @@ fn template() -> Daemon {
     let main = container(MAIN)
         .runs(&["nvidia-driver"], &["init"])
         .mounts(vec![
-            at("run-nvidia", "/run/nvidia").both_ways(),
+            at("run-nvidia", "/run/nvidia").bidirectional(),
             at("host-os-release", "/host-etc/os-release").read_only(),
             at("vfio", "/dev/vfio"),
             at("cgroup", "/sys/fs/cgroup"),
@@ -70,9 +70,9 @@ fn template() -> Daemon {
         .mounts(firmware())
         .privileged_s0();
     let toolkit = driver::toolkit_container()
-        .mounts(vec![at("run-nvidia", "/run/nvidia").both_ways(), at("dev-log", "/dev/log")])
+        .mounts(vec![at("run-nvidia", "/run/nvidia").bidirectional(), at("dev-log", "/dev/log")])
         .mounts(firmware());
-    let mut daemon = gpu_daemon(NAME, ACCOUNT, "vgpu-manager").constrained(ACCOUNT).with(
+    let mut daemon = gpu_daemon(NAME, ACCOUNT, "vgpu-manager").with_scc(ACCOUNT).with(
         vec![driver::manager(false)],
         vec![main, toolkit],
         vec![

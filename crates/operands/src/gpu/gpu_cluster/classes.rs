@@ -1,4 +1,4 @@
-//! What users ask for, and who may offer it: device classes, and the policy that keeps each node to its own slices.
+//! DeviceClasses, and the admission policy that restricts each node to its own ResourceSlices.
 
 use capstan_plan::Object;
 use capstan_plan::kit::admission::{self, WRITER_NODE, written_by};
@@ -8,12 +8,12 @@ use serde_json::json;
 use super::Dra;
 use crate::gpu::components::Cx;
 
-/// Class of whole GPUs.
+/// DeviceClass of whole GPUs.
 pub(super) const GPU: &str = crate::gpu::nodes::claims::DRIVER;
 const DOMAIN: &str = "compute-domain.nvidia.com";
 const POLICY: &str = "resourceslices-policy-nvidia-dra-driver";
 
-/// Every class: its name, the driver, and what the device is.
+/// The DeviceClasses: name, driver, and device type.
 pub(super) fn classes(dra: &Dra<'_>) -> Vec<Object> {
     let class = |name: &str, driver: &str, type_: &str, more: &str| {
         let expression =
@@ -37,8 +37,8 @@ pub(super) fn classes(dra: &Dra<'_>) -> Vec<Object> {
     classes
 }
 
-/// A plugin may only write the slices of the node that it runs on, whatever its rights: who takes over one node must not
-/// offer GPUs in the name of another.
+/// Admission policy: a plugin may only write the ResourceSlices of its own node, so that a compromised node cannot
+/// advertise GPUs for others.
 pub(super) fn policy(cx: &Cx<'_>, account: &str) -> Vec<Object> {
     let spec = json!({
         "failurePolicy": "Fail",

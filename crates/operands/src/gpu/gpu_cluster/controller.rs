@@ -1,4 +1,4 @@
-//! Compute domains: the controller that runs a daemon on each node of a domain, and what the daemon may do.
+//! The compute domain controller, which runs a daemon on each node of a domain, and the daemon's RBAC.
 
 use std::collections::BTreeMap;
 
@@ -21,7 +21,7 @@ use crate::gpu::components::snippets::{requirements, set_all};
 use crate::gpu::image;
 
 const NAME: &str = "nvidia-dra-driver-controller";
-/// Account of the daemons.
+/// ServiceAccount of the daemons.
 pub(super) const DAEMON: &str = "compute-domain-daemon-service-account";
 const DAEMON_ROLE: &str = "compute-domain-daemon";
 const DOMAINS: &str = "resource.nvidia.com";
@@ -36,7 +36,7 @@ pub(super) fn objects(dra: &Dra<'_>) -> Outcome<Vec<Object>> {
         rule("", &["nodes"], change),
         rule("", &["pods"], &["get", "list", "watch"]),
     ];
-    // Its lease is in this namespace, and only its own is its business.
+    // It may only use its own Lease in this namespace.
     let lease = |verbs: &[&str]| rule("coordination.k8s.io", &["leases"], verbs);
     let here = vec![
         rule("apps", &["daemonsets"], ALL),
@@ -145,7 +145,7 @@ fn tolerations() -> impl Iterator<Item = Toleration> {
     })
 }
 
-/// With the control plane if possible, and not beside another of its kind.
+/// Prefers control plane nodes, with anti-affinity to itself.
 fn affinity(app: &BTreeMap<String, String>) -> Affinity {
     let requirement = NodeSelectorRequirement {
         key: "node-role.kubernetes.io/control-plane".into(),

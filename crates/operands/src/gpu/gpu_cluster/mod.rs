@@ -1,7 +1,7 @@
 //! GPUCluster: GPUs through dynamic resource allocation (DRA), instead of a device plugin.
 //!
-//! [`OPERANDS`] is the list of operands. What they share with those of a ClusterPolicy is in
-//! [`components`](super::components). What claims GPUs goes before the driver that prepared the claims, see [`teardown`].
+//! [`OPERANDS`] is the list of operands; shared ones are in [`components`](super::components). Pods that hold claims
+//! are deleted before the driver that prepared them, see [`teardown`].
 
 mod classes;
 mod controller;
@@ -29,10 +29,10 @@ use super::components::context::{DRIVER_DIR, HostPaths, given};
 use super::components::{Cx, switched_on};
 use super::{Cluster, namespace};
 
-/// Keeps a GPUCluster until nothing holds a claim of its driver any more.
+/// Finalizer: keeps a GPUCluster until no claim of its driver is in use.
 pub const FINALIZER: &str = "gpucluster.nvidia.com/dra-resourceclaim";
 
-/// Label of everything that a GPUCluster makes.
+/// Label of all objects of a GPUCluster.
 const STATE: &str = "nvidia.com/gpu-operator.state";
 
 /// An operand of a GPUCluster.
@@ -41,7 +41,7 @@ type Operand = kit::Operand<fn(&Dra<'_>) -> bool, fn(&Dra<'_>) -> Outcome<Vec<Ob
 /// Every operand.
 const OPERANDS: &[Operand] = &[plugin::OPERAND, monitoring::DCGM, monitoring::EXPORTER, validation::OPERAND];
 
-/// Everything that a plan needs.
+/// Context of a plan.
 struct Dra<'a> {
     cluster: &'a GpuCluster,
     cx: Cx<'a>,
@@ -53,7 +53,7 @@ impl<'a> Dra<'a> {
         let kubelet = spec.host_paths.as_ref().and_then(|paths| given(paths.kubelet_root_dir.as_ref()));
         let usual = HostPaths::default();
         let pull = &spec.dra_driver.image;
-        // Validators run the operator's own image, pulled as the driver's.
+        // Validators run the operator's own image, with the pull settings of the driver.
         let image = Image {
             image_pull_policy: pull.image_pull_policy.clone(),
             image_pull_secrets: pull.image_pull_secrets.clone(),
@@ -73,13 +73,13 @@ impl<'a> Dra<'a> {
         self.cx.image(&self.spec().dra_driver.image, "DRA_DRIVER_IMAGE")
     }
 
-    /// Where the driver's root shows on the hosts.
+    /// Driver root on the hosts.
     fn driver_dir(&self) -> &'a str {
         let paths = self.spec().host_paths.as_ref();
         paths.and_then(|paths| given(paths.driver_install_dir.as_ref())).unwrap_or(DRIVER_DIR)
     }
 
-    /// Settings of compute domains, if they are offered.
+    /// Compute domain settings, if enabled.
     fn compute_domains(&self) -> Option<&'a ComputeDomains> {
         self.spec().dra_driver.compute_domains.as_ref().filter(|domains| domains.enabled != Some(false))
     }
@@ -88,7 +88,7 @@ impl<'a> Dra<'a> {
         self.spec().dra_driver.gpus.as_ref()?.kubelet_plugin.as_ref()
     }
 
-    /// Whether an engine reads GPUs for the exporter: off unless switched on.
+    /// Whether the DCGM engine is enabled: off by default.
     fn has_engine(&self) -> bool {
         switched_on(self.spec().dcgm.as_ref().map(|dcgm| &dcgm.component))
     }
@@ -98,14 +98,14 @@ impl<'a> Dra<'a> {
         self.spec().dra_driver.feature_gates.as_ref().and_then(|gates| gates.get(feature)) == Some(&true)
     }
 
-    /// All features as the driver reads them.
+    /// The feature gates of the driver.
     fn features(&self) -> Option<String> {
         let gates = self.spec().dra_driver.feature_gates.as_ref().filter(|gates| !gates.is_empty())?;
         Some(gates.iter().map(|(name, on)| format!("{name}={on}")).collect::<Vec<_>>().join(","))
     }
 }
 
-/// What the DRA stack should look like. A mistake of the user is part of the answer, never an error.
+/// Plans a GPUCluster. A user error is part of the plan, never an `Err`.
 pub fn plan(cluster: &GpuCluster, facts: &Facts, around: &Cluster) -> Plan<GpuClusterStatus> {
     let dra = Dra::new(cluster, facts, around);
     if let Some(refused) = status::refused(&dra) {
@@ -115,13 +115,13 @@ pub fn plan(cluster: &GpuCluster, facts: &Facts, around: &Cluster) -> Plan<GpuCl
     Plan { objects: Some(decided.objects), ..status::observed(&dra, &decided.parts) }
 }
 
-/// `object` of that operand as a child of the GPUCluster.
+/// `object` of an operand, owned by the GPUCluster.
 fn child(dra: &Dra<'_>, operand: &Operand, mut object: Object) -> Object {
     object.body["metadata"]["labels"][STATE] = operand.name.into();
     dra.cx.scope.child(object)
 }
 
-/// The answer when something outside the spec is in the way.
+/// The plan while blocked from outside.
 pub fn blocked(
     cluster: &GpuCluster,
     facts: &Facts,
@@ -139,17 +139,17 @@ pub fn references(cluster: &GpuCluster, namespace: &str) -> Vec<Ref> {
     metrics.into_iter().chain([Ref::of::<Namespace>("", namespace)]).collect()
 }
 
-/// What to do about a GPUCluster that is being deleted.
+/// The plan for a terminating GPUCluster.
 pub struct Teardown {
-    /// What holds claims goes, with its pods; the rest stays.
+    /// Deletes workloads that hold claims; leaves the rest.
     pub objects: Vec<Object>,
     /// DaemonSets that still hold claims.
     pub draining: Vec<String>,
-    /// What to tell the user.
+    /// An event.
     pub event: Option<Note>,
 }
 
-/// First those go that hold claims, since only the driver can give claims back.
+/// Deletes the holders of claims first, since only the driver can unprepare claims.
 pub fn teardown(facts: &Facts) -> Teardown {
     let claims = |live: &Value| {
         let claims = live.pointer("/spec/template/spec/resourceClaims").and_then(Value::as_array);
@@ -159,9 +159,9 @@ pub fn teardown(facts: &Facts) -> Teardown {
     for (reference, live) in facts.live.iter() {
         if reference.gvk.kind == "DaemonSet" && claims(live) {
             draining.push(reference.name.clone());
-            objects.push(Object::drained(reference.clone()));
+            objects.push(Object::foreground_deleted(reference.clone()));
         } else {
-            objects.push(Object::left(reference.clone()));
+            objects.push(Object::unmanaged(reference.clone()));
         }
     }
     draining.sort_unstable();
@@ -170,7 +170,7 @@ pub fn teardown(facts: &Facts) -> Teardown {
     Teardown { event: (!draining.is_empty()).then_some(note), objects, draining }
 }
 
-/// What operands of any GPUCluster are allowed to do.
+/// RBAC rules of the operands of any GPUCluster.
 pub(super) fn granted(images: &Cluster) -> Rights {
     let on = Component { enabled: Some(true), ..Component::default() };
     let spec = GpuClusterSpec {
@@ -190,18 +190,18 @@ pub(super) fn granted(images: &Cluster) -> Rights {
     rbac::granted(&decided.objects)
 }
 
-/// Whether the server has what DRA takes.
+/// Whether the server serves the DRA APIs.
 fn is_served(facts: &Facts) -> bool {
     facts.serves::<DeviceClass>() && facts.serves::<ResourceClaimTemplate>()
 }
 
-/// Whether claims with access to all GPUs are allowed in the namespace yet.
+/// Whether the namespace has the admin-access label.
 fn is_admitted(dra: &Dra<'_>) -> bool {
     let there = dra.cx.facts.live.get(&Ref::of::<Namespace>("", dra.cx.namespace()));
     there.is_some_and(|live| live["metadata"]["labels"][namespace::ADMIN_ACCESS] == "true")
 }
 
-/// A template of claims for GPUs that others use as well; `more` says for which.
+/// A ResourceClaimTemplate with admin access; `more` extends the request.
 fn claim_template(cx: &Cx<'_>, name: &str, request: &str, more: Value) -> Object {
     let mut exactly = json!({"deviceClassName": classes::GPU, "adminAccess": true});
     for (key, value) in more.as_object().into_iter().flatten() {

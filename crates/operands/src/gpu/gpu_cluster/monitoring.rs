@@ -1,4 +1,4 @@
-//! DCGM and its exporter where GPUs come through claims: they see all GPUs through a claim with admin access.
+//! DCGM and its exporter with DRA: they see all GPUs by a claim with admin access.
 
 use capstan_plan::Object;
 use capstan_plan::kit::Daemon;
@@ -40,9 +40,9 @@ const EXPORTER_READER: &str = "nvidia-dcgm-exporter-dra-read-pods";
 const CLAIM: &str = "admin-gpus";
 const READ: &[&str] = &["get", "list", "watch"];
 
-/// Under another name, on the nodes with that label, with GPUs through a claim instead of the runtime.
+/// Renames a DaemonSet, for nodes with that deploy label, with GPUs by a claim instead of the runtime.
 fn through_claim(daemon: Daemon, name: &str, deploy: &str, container: &str, template: &str) -> Daemon {
-    let mut new = Daemon::new(name, name, deployed(deploy)).constrained(name);
+    let mut new = Daemon::new(name, name, deployed(deploy)).with_scc(name);
     new.strategy = daemon.strategy;
     new.pod_annotations = daemon.pod_annotations;
     let (account, selector) = (new.pod.service_account_name.take(), new.pod.node_selector.take());
@@ -53,7 +53,7 @@ fn through_claim(daemon: Daemon, name: &str, deploy: &str, container: &str, temp
     new
 }
 
-/// Nothing is tolerated that the user does not name.
+/// Only the user's tolerations.
 fn tolerated(dra: &Dra<'_>, daemon: &mut Daemon) {
     let named = dra.cx.scope.defaults.tolerations.clone();
     daemon.pod.tolerations = Some(named).filter(|list| !list.is_empty());
@@ -123,7 +123,7 @@ fn exporter(dra: &Dra<'_>) -> Outcome<Vec<Object>> {
     let main = daemon.main();
     main.name = EXPORTER_NAME.into();
     set_env(main, "KUBERNETES_ENABLE_DRA", "true");
-    // Unless the user named an engine, it is the one beside it.
+    // Unless the user sets an engine, it is the standalone one.
     if env_of(main, dcgm_exporter::REMOTE) == Some(dcgm_exporter::ENGINE) {
         set_env(main, dcgm_exporter::REMOTE, "nvidia-dcgm-dra:5555");
     }

@@ -1,4 +1,4 @@
-//! The DRA driver: a kubelet plugin on each node that offers its GPUs, and compute domains if wanted.
+//! The DRA driver: a kubelet plugin on each node that publishes its GPUs, and compute domains if enabled.
 
 use capstan_api::gpu::gpu_cluster::KubeletPlugin;
 use capstan_plan::Object;
@@ -67,7 +67,7 @@ fn objects(dra: &Dra<'_>) -> Outcome<Vec<Object>> {
     Ok(objects)
 }
 
-/// The constraints of the plugin and of the daemons of compute domains.
+/// SCCs of the plugin and of the compute domain daemons.
 fn scc(cx: &Cx<'_>) -> Option<Object> {
     let shares = Shares { network: true, ports: true, ..Shares::default() };
     let mut object = constraints(cx, "nvidia-dra-driver", shares)?;
@@ -77,7 +77,7 @@ fn scc(cx: &Cx<'_>) -> Option<Object> {
     Some(object)
 }
 
-/// Pods are replaced on all nodes at once: claims that are prepared stay so.
+/// RollingUpdate of all nodes at once: prepared claims are not affected.
 pub(super) fn all_at_once() -> Option<DaemonSetUpdateStrategy> {
     Some(rolling_update(IntOrString::String("100%".into())))
 }
@@ -115,7 +115,7 @@ fn template(dra: &Dra<'_>, containers: Vec<Container>) -> Daemon {
             host_dir("procfs", "/proc"),
         ]);
     }
-    let mut daemon = Daemon::new(NAME, ACCOUNT, deployed(DEPLOY)).constrained("nvidia-dra-driver").with(
+    let mut daemon = Daemon::new(NAME, ACCOUNT, deployed(DEPLOY)).with_scc("nvidia-dra-driver").with(
         vec![check],
         containers,
         volumes,
@@ -148,7 +148,7 @@ fn daemon(dra: &Dra<'_>) -> Outcome<Daemon> {
     }
     let mut daemon = template(dra, containers);
     daemon.common(cx)?;
-    daemon.pull_with(image.image_pull_secrets.as_ref());
+    daemon.add_pull_secrets(image.image_pull_secrets.as_ref());
     daemon.check(cx, CHECK)?;
     if let Some(check) = daemon.container(CHECK) {
         as_root(check);
@@ -158,10 +158,10 @@ fn daemon(dra: &Dra<'_>) -> Outcome<Daemon> {
     Ok(daemon)
 }
 
-/// What both containers have in common.
+/// Common settings of both containers.
 fn plugin(dra: &Dra<'_>, name: &str, program: &str, endpoint: &str) -> Container {
     let kubelet = dra.cx.paths.kubelet.to_owned();
-    // Where the driver is, only the validator knows: it may be the host's own.
+    // Only the validator knows the driver root: the driver may be the host's.
     let script = format!(
         "set -o allexport; . /run/nvidia/validations/driver-ready; set +o allexport\n\
          if [ \"${{MASK_NVIDIA_DRIVER_PARAMS}}\" = true ]; then\n\
@@ -185,7 +185,7 @@ fn plugin(dra: &Dra<'_>, name: &str, program: &str, endpoint: &str) -> Container
         .with("KUBELET_PLUGINS_DIRECTORY_PATH", &format!("{kubelet}/plugins"))
         .mounts(vec![
             at("plugins-registry", &format!("{kubelet}/plugins_registry")),
-            at("plugins", &format!("{kubelet}/plugins")).both_ways(),
+            at("plugins", &format!("{kubelet}/plugins")).bidirectional(),
             at("cdi", "/var/run/cdi"),
             at("validations", "/run/nvidia/validations").read_only(),
             at("host-root", "/host").read_only().host_to_container(),
@@ -200,8 +200,8 @@ fn gpus(dra: &Dra<'_>, image: &str) -> Container {
     if dra.has("PassthroughSupport") {
         main.volume_mounts.get_or_insert_default().extend([
             at("lib-modules", "/lib/modules/").read_only().host_to_container(),
-            at("sysfs", "/sys/").both_ways(),
-            at("procfs", "/proc/").both_ways(),
+            at("sysfs", "/sys/").bidirectional(),
+            at("procfs", "/proc/").bidirectional(),
         ]);
     }
     finish(dra, &mut main, dra.gpus(), 51516, 30);
@@ -215,7 +215,7 @@ fn domains(dra: &Dra<'_>, settings: Option<&KubeletPlugin>) -> Container {
     main
 }
 
-/// Health, features, and what the user set.
+/// Probes, feature gates and user settings.
 fn finish(dra: &Dra<'_>, main: &mut Container, settings: Option<&KubeletPlugin>, port: i32, period: i32) {
     let settings = settings.cloned().unwrap_or_default();
     let health = settings.healthcheck.unwrap_or_default();

@@ -1,4 +1,4 @@
-//! What an init container may use that runs before several others: as much as any of them.
+//! Resources of an init container that runs before several containers: the maximum of theirs.
 
 use std::collections::BTreeMap;
 
@@ -8,7 +8,7 @@ use k8s_openapi::apimachinery::pkg::api::resource::Quantity;
 
 type Amounts = BTreeMap<String, Quantity>;
 
-/// The most that one of `all` asks for, of each resource; a limit is at least the request.
+/// The maximum per resource over `all`; a limit is at least the request.
 pub(super) fn largest<'a>(all: impl Iterator<Item = &'a Resources>) -> Option<ResourceRequirements> {
     let (mut limits, mut requests) = (Amounts::new(), Amounts::new());
     for one in all {
@@ -35,7 +35,7 @@ fn raise(amounts: &mut Amounts, name: &str, amount: &Quantity) {
     }
 }
 
-/// A quantity as a number; what is none counts as nothing, and the server says what is wrong with it.
+/// A quantity as a number; 0 if it is invalid, which the server reports.
 fn number(quantity: &Quantity) -> f64 {
     const UNITS: [(&str, f64); 13] = [
         ("Ki", 1024.0),

@@ -1,15 +1,15 @@
-//! How far a GPUCluster is: a state, the pair Ready and Error, and a condition for each part.
+//! Status of a GPUCluster: a state, the conditions Ready and Error, and one per operand.
 
 use capstan_api::gpu::gpu_cluster::{GpuClusterState, GpuClusterStatus};
 use capstan_plan::conditions::{self, Wanted};
 use capstan_plan::{Note, Object, Plan, Severity};
 
 use super::{Dra, OPERANDS, Operand, is_admitted, is_served};
+use crate::common_conditions;
 use crate::gpu::components::Outcome;
 use crate::gpu::components::progress::{Progress, judge};
-use crate::shown;
 
-/// The answer for a GPUCluster that is not acted on, with the reason.
+/// The plan for a GPUCluster that is not active or invalid, with the reason.
 pub(super) fn refused(dra: &Dra<'_>) -> Option<Plan<GpuClusterStatus>> {
     if let Some(other) = dra.cx.cluster.active() {
         let message = format!(
@@ -22,12 +22,12 @@ pub(super) fn refused(dra: &Dra<'_>) -> Option<Plan<GpuClusterStatus>> {
                        allocation needs Kubernetes 1.34 or newer";
         return Some(failed(dra, "ReconcileFailed", message));
     }
-    // Until then the server refuses claims with access to all GPUs.
+    // Until then the server rejects claims with admin access.
     let labelled = is_admitted(dra);
     (!labelled).then(|| waiting(dra, &format!("namespace {} is being labelled", dra.cx.cluster.namespace), &[]))
 }
 
-/// The answer when something is in the way.
+/// The plan while blocked.
 pub(super) fn failed(dra: &Dra<'_>, reason: &str, message: &str) -> Plan<GpuClusterStatus> {
     show(dra, GpuClusterState::NotReady, Err((reason, message.into())), &[])
 }
@@ -36,7 +36,7 @@ fn waiting(dra: &Dra<'_>, message: &str, progress: &[(&Operand, Progress)]) -> P
     show(dra, GpuClusterState::NotReady, Err(("OperandNotReady", message.into())), progress)
 }
 
-/// The answer from what is there.
+/// The plan from the live objects.
 pub(super) fn observed(dra: &Dra<'_>, parts: &[(&Operand, Outcome<Vec<Object>>)]) -> Plan<GpuClusterStatus> {
     let of = |part: &Operand, objects: &Outcome<Vec<Object>>| judge(&dra.cx, part.deploy, objects);
     let progress: Vec<(&Operand, Progress)> = parts.iter().map(|(part, objects)| (*part, of(part, objects))).collect();
@@ -69,7 +69,7 @@ fn show(
 ) -> Plan<GpuClusterStatus> {
     let before = dra.cluster.status.clone();
     let mut list = before.as_ref().and_then(|status| status.conditions.clone()).unwrap_or_default();
-    let told = list.iter().find(|one| one.type_ == "Error").map(|one| one.message.clone());
+    let previous_error = list.iter().find(|one| one.type_ == "Error").map(|one| one.message.clone());
     let (generation, now) = (dra.cluster.metadata.generation, dra.cx.facts.now);
     let (ready, error) = match &verdict {
         Ok((reason, message)) => ((true, *reason, *message), (false, "Ready", "")),
@@ -88,12 +88,12 @@ fn show(
             None => conditions::clear(&mut list, part.condition),
         }
     }
-    shown::remarks(&mut list, "GPUCluster", &dra.cluster.spec, dra.cx.facts, generation);
+    common_conditions::set_common(&mut list, "GPUCluster", &dra.cluster.spec, dra.cx.facts, generation);
     let event = match &verdict {
         Ok((reason, message)) if before.is_none_or(|status| status.state != state) => {
             Some(Note { severity: Severity::Normal, reason, message: (*message).into() })
         }
-        Err((reason, message)) if *reason != "OperandNotReady" && told.as_deref() != Some(message) => {
+        Err((reason, message)) if *reason != "OperandNotReady" && previous_error.as_deref() != Some(message) => {
             Some(Note { severity: Severity::Warning, reason: "ReconcileFailed", message: message.clone() })
         }
         _ => None,
@@ -103,7 +103,7 @@ fn show(
         status: GpuClusterStatus { state, namespace: Some(dra.cx.cluster.namespace.clone()), conditions: Some(list) },
         events: event.into_iter().collect(),
         requeue: None,
-        questions: Vec::new(),
+        queries: Vec::new(),
         transient: false,
     }
 }

@@ -92,7 +92,7 @@ fn applied(plan: &Plan<GpuClusterStatus>, available: i64) -> Facts {
             "observedGeneration": 1, "desiredNumberScheduled": 1, "updatedNumberScheduled": available,
             "numberAvailable": available, "availableReplicas": available,
         });
-        facts.live.know(object.reference.gvk.clone());
+        facts.live.mark_complete(object.reference.gvk.clone());
         facts.live.insert(object.reference.clone(), Arc::new(body));
     }
     facts

@@ -1,4 +1,4 @@
-//! Validator: asks for a GPU through a claim and looks at it.
+//! Validator: gets a GPU by a claim and validates it.
 
 use std::collections::BTreeMap;
 
@@ -49,16 +49,16 @@ fn daemon(dra: &Dra<'_>) -> Outcome<Daemon> {
         check.image_pull_policy = Some(cx.own_pull_policy(validator));
         own_hold(cx, validator, &mut main, "-ready");
     }
-    let mut daemon = Daemon::new(NAME, NAME, deployed(DEPLOY)).constrained(NAME).with(vec![check], vec![main], vec![]);
+    let mut daemon = Daemon::new(NAME, NAME, deployed(DEPLOY)).with_scc(NAME).with(vec![check], vec![main], vec![]);
     daemon.pod.volumes = None;
     daemon.selector = BTreeMap::from([("app.kubernetes.io/name".to_owned(), NAME.to_owned())]);
-    // Upgrades of drivers look for validators by this label, whatever made them.
+    // Driver upgrades find validators by this label.
     daemon.pod_labels = daemon.selector.clone();
     daemon.pod_labels.insert("app".into(), "nvidia-operator-validator".into());
     daemon.strategy = all_at_once();
     daemon.pod.affinity = Some(on_nodes(&[("nvidia.com/gpu.present", "true")]));
     daemon.common(cx)?;
-    daemon.pull_with(validator.image_pull_secrets.as_ref());
+    daemon.add_pull_secrets(validator.image_pull_secrets.as_ref());
     if found.own {
         daemon.pull_own(cx);
     }

@@ -1,19 +1,18 @@
-//! Claims of the DRA driver, by the node whose GPUs they got.
+//! ResourceClaims of the DRA driver, by node.
 
 use serde_json::Value;
 
 /// Name of the driver.
 pub const DRIVER: &str = "gpu.nvidia.com";
 
-/// Nodes whose GPUs a claim got. All served versions of the claim have the same shape here; the driver has one pool per
-/// node, of the same name.
+/// Nodes whose GPUs a claim allocated. All served versions have the same shape here; the driver has one pool per node,
+/// with its name.
 pub fn nodes_of(claim: &Value) -> impl Iterator<Item = &str> {
     let results = claim["status"]["allocation"]["devices"]["results"].as_array().into_iter().flatten();
     results.filter(|result| result["driver"] == DRIVER).filter_map(|result| result["pool"].as_str())
 }
 
-/// Whether a pod holds GPUs of the node through one of `claims`. Access of an administrator counts: it has to be given
-/// back, too.
+/// Whether GPUs of the node are allocated by one of `claims`. Admin access counts: it has to be unprepared, too.
 pub fn in_use<'a>(node: &str, claims: impl IntoIterator<Item = &'a Value>) -> bool {
     let held = |claim: &&Value| claim["status"]["reservedFor"].as_array().is_some_and(|pods| !pods.is_empty());
     claims.into_iter().filter(held).any(|claim| nodes_of(claim).any(|one| one == node))

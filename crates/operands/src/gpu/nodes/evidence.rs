@@ -1,6 +1,6 @@
-//! How far a node is, from the pods of its driver and of its validator and from what its kubelet offers.
+//! GPU readiness of a node, from its driver and validator pods and its allocatable resources.
 //!
-//! The validator's init containers check one phase after the other, so their ends are the ends of phases.
+//! The validator's init containers check one phase after another, so their end times are the ends of phases.
 
 use std::collections::BTreeMap;
 
@@ -16,48 +16,48 @@ use super::{Node, NodePatch, keys, ready};
 use crate::causes;
 use crate::pods;
 
-/// What nodes are told about themselves; nothing unless asked for, as it costs requests.
+/// Readiness reporting on nodes; off by default, as it costs requests.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Readiness {
-    /// Whether nodes get the condition `GPUReady`.
+    /// Whether the node condition `GPUReady` is set.
     pub condition: bool,
-    /// The taint of new nodes, until they work.
+    /// The startup taint of new nodes.
     pub taint: Option<StartupTaint>,
 }
 
-/// What is known of a node, besides itself.
+/// Evidence about a node.
 #[derive(Clone, Debug, Default)]
 pub struct Evidence<'a> {
     /// Driver pods on it.
     pub drivers: Vec<&'a Value>,
-    /// Pods on it that check whether its GPUs can be used.
+    /// Validator pods on it.
     pub validators: Vec<&'a Value>,
-    /// Operands that cannot be decided, by their condition, and why: see [`faults`].
+    /// Operands that cannot be planned, by condition type, and why: see [`faults`].
     pub faults: Option<&'a BTreeMap<String, String>>,
 }
 
-/// What to say about a node.
-enum Standing {
-    /// Nothing.
-    Silent,
-    /// What is said already, for it cannot be told now.
-    AsBefore,
-    /// How far it is.
-    Told(Progress),
+/// Readiness of a node.
+enum NodeReadiness {
+    /// Not applicable: no condition.
+    NotApplicable,
+    /// Undetermined: the condition is left unchanged.
+    Undetermined,
+    /// Known progress.
+    Known(Progress),
 }
 
 impl Readiness {
-    /// Whether pods have to be looked at.
+    /// Whether readiness is reported.
     pub fn is_on(&self) -> bool {
         self.condition || self.taint.is_some()
     }
 
-    /// Adds to `patch`, which labels the node, what makes its taint what it should be.
+    /// Adds the change of the startup taint to `patch`.
     pub fn taint(&self, wanted: &Wanted, node: &Value, evidence: &Evidence<'_>, patch: &mut NodePatch) {
         let labelled = patch.labels.get(keys::PRESENT).is_some_and(|value| value.as_deref() == Some("true"));
-        let stage = match standing(wanted, node, evidence) {
-            Standing::Silent => taint::Stage::Free,
-            Standing::Told(progress) if progress.is_ready() => taint::Stage::Works,
+        let stage = match readiness(wanted, node, evidence) {
+            NodeReadiness::NotApplicable => taint::Stage::Free,
+            NodeReadiness::Known(progress) if progress.is_ready() => taint::Stage::Works,
             _ if labelled => taint::Stage::New,
             _ => taint::Stage::Waiting,
         };
@@ -66,7 +66,7 @@ impl Readiness {
         }
     }
 
-    /// What makes the condition of a node that is labelled what it should be.
+    /// The change of the node condition, after labelling.
     pub fn condition_update(
         &self,
         wanted: &Wanted,
@@ -74,15 +74,15 @@ impl Readiness {
         evidence: &Evidence<'_>,
         now: Timestamp,
     ) -> ready::ConditionUpdate {
-        match standing(wanted, node, evidence) {
-            Standing::Told(progress) if self.condition => progress.condition_update(node, now),
-            Standing::AsBefore if self.condition => ready::ConditionUpdate::default(),
+        match readiness(wanted, node, evidence) {
+            NodeReadiness::Known(progress) if self.condition => progress.condition_update(node, now),
+            NodeReadiness::Undetermined if self.condition => ready::ConditionUpdate::default(),
             _ => ready::ConditionUpdate { patch: ready::forget(node), ..ready::ConditionUpdate::default() },
         }
     }
 }
 
-/// Why operands cannot be decided, by the type of their condition: from a ClusterPolicy or GPUCluster.
+/// Why operands cannot be planned, by condition type: from a ClusterPolicy or GPUCluster.
 pub fn faults(resource: &Value) -> BTreeMap<String, String> {
     let conditions = resource["status"]["conditions"].as_array().into_iter().flatten();
     let failed = conditions.filter(|one| one["status"] == "False" && one["reason"] == "Failed");
@@ -90,32 +90,32 @@ pub fn faults(resource: &Value) -> BTreeMap<String, String> {
     failed.map(|one| (text(&one["type"]), text(&one["message"]))).collect()
 }
 
-/// How far a node is, for those who only look; `None` where there is nothing to tell, or it cannot be told now.
+/// Progress of a node, for read-only callers; `None` if not applicable or undetermined.
 pub fn progress(wanted: &Wanted, node: &Value, evidence: &Evidence<'_>) -> Option<Progress> {
-    match standing(wanted, node, evidence) {
-        Standing::Told(progress) => Some(progress),
-        Standing::Silent | Standing::AsBefore => None,
+    match readiness(wanted, node, evidence) {
+        NodeReadiness::Known(progress) => Some(progress),
+        NodeReadiness::NotApplicable | NodeReadiness::Undetermined => None,
     }
 }
 
-fn standing(wanted: &Wanted, node: &Value, evidence: &Evidence<'_>) -> Standing {
+fn readiness(wanted: &Wanted, node: &Value, evidence: &Evidence<'_>) -> NodeReadiness {
     let view = Node::of(node);
     match wanted.stack {
-        Stack::Frozen => return Standing::AsBefore,
-        Stack::Nothing => return Standing::Silent,
-        _ if !has_gpu(view.labels) || view.labels.is(keys::OPERANDS, "false") => return Standing::Silent,
+        Stack::Frozen => return NodeReadiness::Undetermined,
+        Stack::Nothing => return NodeReadiness::NotApplicable,
+        _ if !has_gpu(view.labels) || view.labels.is(keys::OPERANDS, "false") => return NodeReadiness::NotApplicable,
         Stack::DevicePlugin { .. } | Stack::Dra => {}
     }
     let began = wanted.since.into_iter().chain(time(&node["metadata"]["creationTimestamp"])).max();
     let mut progress = Progress { open: None, began: began.unwrap_or_default(), over: Vec::new() };
     let mut conditions = node["status"]["conditions"].as_array().into_iter().flatten();
     if !conditions.any(|one| one["type"] == "Ready" && one["status"] == "True") {
-        // Of a kubelet that is silent for a while nothing new is known.
-        if ready::is_told(node) {
-            return Standing::AsBefore;
+        // The status of a NotReady node is stale.
+        if ready::has_condition(node) {
+            return NodeReadiness::Undetermined;
         }
         progress.open = Some((Phase::Kubelet, "the node is not Ready".into()));
-        return Standing::Told(progress);
+        return NodeReadiness::Known(progress);
     }
     judge_pods(wanted, node, evidence, &mut progress);
     if let (Some((phase, why)), Some(faults)) = (&mut progress.open, evidence.faults)
@@ -123,7 +123,7 @@ fn standing(wanted: &Wanted, node: &Value, evidence: &Evidence<'_>) -> Standing 
     {
         why.clone_from(fault);
     }
-    Standing::Told(progress)
+    NodeReadiness::Known(progress)
 }
 
 fn judge_pods(wanted: &Wanted, node: &Value, evidence: &Evidence<'_>, progress: &mut Progress) {
@@ -131,17 +131,17 @@ fn judge_pods(wanted: &Wanted, node: &Value, evidence: &Evidence<'_>, progress: 
     let missing = || "no pod on this node yet".to_owned();
     let (driver, validator) = (pick(node, &evidence.drivers), pick(node, &evidence.validators));
     let owned = !wanted.assigns() || labels.get(keys::OWNER).is_some_and(|owner| !owner.is_empty());
-    if wanted.installs_drivers && owned && labels.is(keys::DRIVER, "true") && !driver.is_some_and(is_well) {
-        progress.open = Some((Phase::Driver, driver.map_or_else(missing, holds_up)));
+    if wanted.installs_drivers && owned && labels.is(keys::DRIVER, "true") && !driver.is_some_and(is_healthy) {
+        progress.open = Some((Phase::Driver, driver.map_or_else(missing, waiting_reason)));
         return;
     }
     let Some(validator) = validator else {
         progress.open = Some((Phase::Validation, missing()));
         return;
     };
-    if !is_well(validator) {
+    if !is_healthy(validator) {
         let phase = checks(validator).find(|(_, end)| end.is_none()).map_or(Phase::Validation, |(phase, _)| phase);
-        progress.open = Some((phase, holds_up(validator)));
+        progress.open = Some((phase, waiting_reason(validator)));
         return;
     }
     let plugged = wanted.plugs_in && labels.is(keys::DEVICE_PLUGIN, "true");
@@ -157,30 +157,30 @@ fn judge_pods(wanted: &Wanted, node: &Value, evidence: &Evidence<'_>, progress: 
     progress.over.extend(since_ready(validator).map(|end| (Phase::Validation, end)));
 }
 
-/// The pod that tells most. One that goes tells nothing, nor does one of a node of the same name that went before.
+/// The most relevant pod. Terminating pods and pods of an earlier node of the same name are ignored.
 fn pick<'a>(node: &Value, pods: &[&'a Value]) -> Option<&'a Value> {
     let born = time(&node["metadata"]["creationTimestamp"]);
     let counts = |pod: &&Value| {
         let meta = &pod["metadata"];
         meta["deletionTimestamp"].is_null() && time(&meta["creationTimestamp"]) >= born
     };
-    pods.iter().copied().filter(counts).max_by_key(|pod| is_well(pod))
+    pods.iter().copied().filter(counts).max_by_key(|pod| is_healthy(pod))
 }
 
 /// Whether it runs and all of its containers are ready.
-fn is_well(pod: &Value) -> bool {
+fn is_healthy(pod: &Value) -> bool {
     let containers = pod["status"]["containerStatuses"].as_array();
     let ready = containers.is_some_and(|all| !all.is_empty() && all.iter().all(|one| one["ready"] == true));
     pod["status"]["phase"] == "Running" && ready
 }
 
-/// What a pod waits for, in its own words.
-fn holds_up(pod: &Value) -> String {
+/// What a pod waits for, from its status.
+fn waiting_reason(pod: &Value) -> String {
     let name = pod["metadata"]["name"].as_str().unwrap_or_default();
-    let trouble = PodStatus::deserialize(&pod["status"]).ok().and_then(|status| pods::reason(&status));
+    let reason = PodStatus::deserialize(&pod["status"]).ok().and_then(|status| pods::reason(&status));
     let check = || init(pod).find(|one| !is_over(one)).and_then(|one| one["name"].as_str());
-    match (trouble, check()) {
-        (Some(trouble), _) => format!("pod {name} {trouble}"),
+    match (reason, check()) {
+        (Some(reason), _) => format!("pod {name} {reason}"),
         (None, Some(check)) => format!("{check} of pod {name} is not over"),
         (None, None) => format!("pod {name} is not ready"),
     }
@@ -195,7 +195,7 @@ fn is_over(container: &Value) -> bool {
         && container["state"]["terminated"]["exitCode"].as_i64().unwrap_or(0) == 0
 }
 
-/// The checks of a validator, and when each one ended.
+/// The checks of a validator with their end times.
 fn checks(pod: &Value) -> impl Iterator<Item = (Phase, Option<Timestamp>)> {
     init(pod).map(|one| {
         let phase = match one["name"].as_str() {

@@ -1,8 +1,8 @@
-//! Labels and annotations of nodes: what each node should carry, decided at once and written in one patch.
+//! Node labels and annotations: decided at once and written in one patch.
 //!
-//! [`Wanted`] says what the active custom resources want, [`decide`] what that means for one node. Rules: only keys that
-//! change are written; what a user set is never overwritten and never removed; a value by which a manager paused an
-//! operand stays; when nothing is installed any more, nothing of ours is left.
+//! [`Wanted`] is the desired state of the active custom resources, [`decide`] applies it to one node. Rules: only keys
+//! that change are written; user values are never overwritten or removed; a value by which a manager paused an operand
+//! is kept; after an uninstall nothing of ours is left.
 
 pub mod claims;
 mod evidence;
@@ -35,40 +35,40 @@ use self::wanted::{AutoUpgrade, Stack};
 use super::fleet::ContainerRuntime;
 use super::upgrade::{self, State, keys as upgrade_keys};
 
-/// When to look again at a node that still uses what would be removed.
+/// Requeue delay of a node that still uses what would be removed.
 const IN_USE: Duration = Duration::from_secs(30);
 
-/// What a decision needs to know of a node besides its metadata.
+/// Facts about a node besides its metadata.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct NodeFacts {
-    /// Whether a pod on the node holds a claim of the DRA driver, see [`claims::in_use`]; unknown counts as yes.
-    /// Only needed where [`needs_claims`] says so.
+    /// Whether a pod on the node holds a claim of the DRA driver, see [`claims::in_use`]; unknown counts as yes. Only
+    /// needed if [`needs_claims`].
     pub claims_in_use: Option<bool>,
-    /// Whether a driver pod runs there that belongs to nobody, left by a DaemonSet that was deleted around it.
+    /// Whether an orphaned driver pod runs there, left by a DaemonSet that was deleted with orphan propagation.
     pub orphaned_driver: bool,
     /// Whether a driver pod of an NVIDIADriver runs there.
     pub owned_driver: bool,
 }
 
-/// What to do about one node.
+/// The decision on one node.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Decision {
-    /// What changes; possibly nothing. See [`NodePatch::needs_lock`].
+    /// The patch; may be empty. See [`NodePatch::needs_lock`].
     pub patch: NodePatch,
-    /// When to look again though nothing changed.
+    /// Delay until the next reconcile without a change.
     pub requeue: Option<Duration>,
-    /// What to tell the user about the node.
-    pub notes: Vec<Note>,
+    /// Events about the node.
+    pub events: Vec<Note>,
 }
 
-/// Whether the decision about this node depends on claims in use.
+/// Whether the decision depends on claims in use.
 pub fn needs_claims(wanted: &Wanted, node: &Node<'_>) -> bool {
     let set = node.labels.get(keys::DRA_DRIVER).is_some_and(|value| !value.is_empty());
     let stays = wanted.stack == Stack::Dra && !node.labels.is(keys::OPERANDS, "false");
     set && !stays && !matches!(wanted.stack, Stack::Nothing | Stack::Frozen)
 }
 
-/// Everything that has to change on one node.
+/// Decides all changes of one node.
 pub fn decide(wanted: &Wanted, node: &Node<'_>, facts: &NodeFacts) -> Decision {
     let mut decision = Decision::default();
     match wanted.stack {
@@ -95,7 +95,7 @@ pub fn decide(wanted: &Wanted, node: &Node<'_>, facts: &NodeFacts) -> Decision {
     decision
 }
 
-/// Nothing of ours is left on the node.
+/// Removes everything of ours from the node.
 fn uninstall(node: &Node<'_>) -> NodePatch {
     let mut patch = NodePatch::default();
     if node.labels.get(keys::PRESENT).is_some() {
@@ -111,7 +111,7 @@ fn uninstall(node: &Node<'_>) -> NodePatch {
     patch
 }
 
-/// What a node without (usable) GPUs loses.
+/// Removes the labels of a node without (usable) GPUs.
 fn leave(node: &Node<'_>, patch: &mut NodePatch) {
     for key in keys::all() {
         withdraw(node, patch, key);
@@ -125,7 +125,7 @@ fn leave(node: &Node<'_>, patch: &mut NodePatch) {
     patch.merge(upgrade::abandon(node));
 }
 
-/// What operands have to know of the node's runtime: it is no label otherwise.
+/// The container runtime label, for runtime-specific operands.
 fn runtime(wanted: &Wanted, node: &Node<'_>, patch: &mut NodePatch) {
     let plugins = matches!(wanted.stack, Stack::DevicePlugin { .. });
     let unusual = node.runtime.filter(|runtime| plugins && *runtime != ContainerRuntime::Containerd);
@@ -136,7 +136,7 @@ fn runtime(wanted: &Wanted, node: &Node<'_>, patch: &mut NodePatch) {
     }
 }
 
-/// Where operands run.
+/// Deploy labels.
 fn operands(wanted: &Wanted, node: &Node<'_>, facts: &NodeFacts, decision: &mut Decision) {
     if node.labels.is(keys::OPERANDS, "false") {
         keys::all().for_each(|key| withdraw_in_order(node, facts, decision, key));
@@ -169,7 +169,7 @@ fn operands(wanted: &Wanted, node: &Node<'_>, facts: &NodeFacts, decision: &mut 
     }
 }
 
-/// What the node's GPUs are used for.
+/// The workload type of the node.
 fn workload(node: &Node<'_>, sandbox: Option<Workload>) -> Workload {
     let Some(default) = sandbox else { return Workload::Container };
     match node.labels.get(keys::WORKLOAD) {
@@ -180,7 +180,7 @@ fn workload(node: &Node<'_>, sandbox: Option<Workload>) -> Workload {
     }
 }
 
-/// Whether the node's GPUs can be partitioned. Until feature discovery has spoken, its model tells.
+/// Whether the node is MIG-capable; by product before GPU feature discovery has run.
 fn mig_capable(node: &Node<'_>) -> bool {
     if node.labels.get(keys::VGPU_HOST_DRIVER).is_some_and(|version| !version.is_empty()) {
         return false;
@@ -204,7 +204,7 @@ fn withdraw(node: &Node<'_>, patch: &mut NodePatch, key: &str) {
     }
 }
 
-/// The same, except that the DRA driver stays until nobody needs it to give a claim back.
+/// The same, except that the DRA driver stays until all claims are unprepared.
 fn withdraw_in_order(node: &Node<'_>, facts: &NodeFacts, decision: &mut Decision, key: &str) {
     let set = node.labels.get(key).is_some_and(|value| !value.is_empty());
     if key == keys::DRA_DRIVER && set && facts.claims_in_use != Some(false) {
@@ -222,7 +222,7 @@ fn annotate(node: &Node<'_>, patch: &mut NodePatch, key: &str, value: Option<&st
     }
 }
 
-/// Who installs the driver, and whether it is upgraded automatically.
+/// Driver owner and auto-upgrade annotation.
 fn drivers(wanted: &Wanted, node: &Node<'_>, facts: &NodeFacts, decision: &mut Decision) {
     let (annotated, upgraded) = match (&wanted.owners, wanted.auto_upgrade) {
         (Owners::Frozen, _) => return,
@@ -246,12 +246,12 @@ fn drivers(wanted: &Wanted, node: &Node<'_>, facts: &NodeFacts, decision: &mut D
     if !upgraded {
         decision.patch.merge(upgrade::abandon(node));
     } else if state.is_empty() && !decision.patch.labels.contains_key(upgrade_keys::STATE) {
-        // A node without a driver gets the newest one. Saying so here saves a request per node.
+        // A node without a driver gets the newest one. Setting the state here saves a request per node.
         decision.patch.set(upgrade_keys::STATE, State::Done.label());
     }
 }
 
-/// Gives the node to its owner; true if the change has to wait for an upgrade.
+/// Assigns the node to its owner; true if the change has to wait for an upgrade.
 fn own(
     assigned: &Assigned,
     owner: Option<&Driver>,
@@ -272,14 +272,14 @@ fn own(
         }
         return false;
     }
-    // Another owner means another DaemonSet, and the driver's end in the middle of work: that is an upgrade.
+    // Another owner means another DaemonSet, and a driver restart under load: that is an upgrade.
     let former = current.and_then(|name| assigned.named(name)).filter(|_| facts.owned_driver);
     if let Some(former) = former.filter(|former| owner.unwrap_or(former).auto_upgrade) {
         if node.annotations.get(next) != Some(name.unwrap_or_default()) {
             patch.annotate(next, name.unwrap_or_default());
             let to = name.map_or("no NVIDIADriver".into(), |name| format!("NVIDIADriver {name}"));
             let message = format!("driver moves from NVIDIADriver {} to {to} as an upgrade of this node", former.name);
-            decision.notes.push(Note { severity: Severity::Normal, reason: upgrade::EVENT, message });
+            decision.events.push(Note { severity: Severity::Normal, reason: upgrade::EVENT, message });
         }
         if quiet {
             require(node, &mut decision.patch);
@@ -297,7 +297,7 @@ fn own(
     false
 }
 
-/// Asks for an upgrade. A node that is cordoned now has to be found cordoned afterwards.
+/// Requests an upgrade. Records whether the node is cordoned now.
 fn require(node: &Node<'_>, patch: &mut NodePatch) {
     patch.set(upgrade_keys::STATE, State::Required.label());
     if node.unschedulable {

@@ -1,5 +1,5 @@
-//! Which NVIDIADriver installs the driver of a node: the one that selects it, else the default. Two that select the
-//! same node are refused, and nothing changes until that is solved.
+//! Which NVIDIADriver owns a node: the one that selects it, else the default. If two select the same node, no owner
+//! changes until that is resolved.
 
 use capstan_api::gpu::NvidiaDriver;
 use capstan_plan::CPU_FEATURES;
@@ -7,14 +7,14 @@ use capstan_plan::CPU_FEATURES;
 use super::keys;
 use super::wanted::{Refusal, Selector};
 
-/// Who installs drivers.
+/// Ownership of drivers.
 #[derive(Clone, Debug, PartialEq)]
 pub(super) enum Owners {
-    /// The ClusterPolicy does: no node has an owner.
+    /// By the ClusterPolicy: no node has an owner.
     Unused,
-    /// It cannot be told: owners stay as they are.
+    /// Undetermined: owners are left unchanged.
     Frozen,
-    /// NVIDIADrivers do.
+    /// By NVIDIADrivers.
     Assigned(Assigned),
 }
 
@@ -23,16 +23,16 @@ pub(super) enum Owners {
 pub(super) struct Assigned {
     specific: Vec<Driver>,
     default: Option<Driver>,
-    /// Those that are going: they get no node, and keep those that they have until these have moved.
-    leaving: Vec<Driver>,
+    /// Terminating ones: they get no new node, and keep their nodes until these have moved.
+    terminating: Vec<Driver>,
 }
 
-/// What matters of an NVIDIADriver.
+/// The relevant fields of an NVIDIADriver.
 #[derive(Clone, Debug, PartialEq)]
 pub(super) struct Driver {
     pub(super) name: String,
     selector: Selector,
-    /// Whether drivers are upgraded automatically: yes, unless its policy says no.
+    /// Whether auto-upgrade is on: the default.
     pub(super) auto_upgrade: bool,
 }
 
@@ -50,7 +50,7 @@ impl Owners {
             }
             let one = Driver { name, selector, auto_upgrade };
             if going {
-                assigned.leaving.push(one);
+                assigned.terminating.push(one);
             } else if driver.spec.default {
                 defaults.push(one);
             } else {
@@ -69,7 +69,7 @@ impl Owners {
 }
 
 impl Assigned {
-    /// Those, besides the default, that select a node with these labels.
+    /// The NVIDIADrivers, besides the default, that select a node with these labels.
     pub(super) fn claims<'a>(&'a self, label: impl Fn(&str) -> Option<&'a str>) -> Vec<&'a Driver> {
         let selects = |driver: &&Driver| {
             driver.selector.iter().flatten().all(|(key, value)| label(key).is_some_and(|found| found == value))
@@ -77,7 +77,7 @@ impl Assigned {
         self.specific.iter().filter(selects).collect()
     }
 
-    /// The one that installs the driver of a GPU node with these labels; an error if several would.
+    /// The owner of a GPU node with these labels; an error if there are several.
     pub(super) fn owner<'a>(
         &'a self,
         label: impl Fn(&str) -> Option<&'a str>,
@@ -91,15 +91,15 @@ impl Assigned {
 
     /// The one of that name.
     pub(super) fn named(&self, name: &str) -> Option<&Driver> {
-        self.specific.iter().chain(&self.default).chain(&self.leaving).find(|driver| driver.name == name)
+        self.specific.iter().chain(&self.default).chain(&self.terminating).find(|driver| driver.name == name)
     }
 }
 
-/// Finalizer of an NVIDIADriver whose nodes others may take over.
+/// Finalizer of an NVIDIADriver whose nodes must move to others first.
 pub const FINALIZER: &str = "capstan.dev/nodes-move-first";
 
-/// Whether the driver's nodes are to move before it goes, as an upgrade of each. That takes somebody to move to: whoever
-/// deletes the only one wants no drivers, and must not have to wait for an operator that goes as well.
+/// Whether the nodes must move to another NVIDIADriver before this one is removed, as an upgrade of each. Deleting the
+/// only one means no drivers at all, and must not wait for an operator that may be uninstalled as well.
 pub fn outlives_its_deletion(driver: &NvidiaDriver, all: &[NvidiaDriver]) -> bool {
     let other =
         |one: &NvidiaDriver| one.metadata.deletion_timestamp.is_none() && one.metadata.name != driver.metadata.name;

@@ -1,6 +1,6 @@
-//! What changes on a node, in one request.
+//! The changes of a node, in one request.
 //!
-//! Only the keys that change are in it: other writers, such as the driver manager that pauses operands, keep theirs.
+//! Contains only the keys that change: other writers, such as the driver manager that pauses operands, keep theirs.
 
 use std::collections::BTreeMap;
 
@@ -17,18 +17,17 @@ pub struct NodePatch {
     pub annotations: BTreeMap<String, Option<String>>,
     /// Cordon or uncordon.
     pub unschedulable: Option<bool>,
-    /// All taints: a list that is written as a whole.
+    /// All taints: the list is replaced as a whole.
     pub taints: Option<Vec<Value>>,
 }
 
 impl NodePatch {
-    /// Whether nothing changes.
+    /// Whether there is no change.
     pub fn is_empty(&self) -> bool {
         self.labels.is_empty() && self.annotations.is_empty() && self.unschedulable.is_none() && self.taints.is_none()
     }
 
-    /// Whether it writes what upgrades remember or what others write too, and so must fail if the node has changed since
-    /// it was read.
+    /// Whether it needs a resourceVersion precondition: it writes the upgrade journal or fields that others write too.
     pub fn needs_lock(&self) -> bool {
         self.unschedulable.is_some() || self.taints.is_some() || self.labels.contains_key(STATE)
     }
@@ -53,7 +52,7 @@ impl NodePatch {
         self.annotations.insert(key.into(), None);
     }
 
-    /// Adds what `other` changes; it wins.
+    /// Merges `other`, which wins.
     pub fn merge(&mut self, other: Self) {
         self.labels.extend(other.labels);
         self.annotations.extend(other.annotations);
@@ -61,7 +60,7 @@ impl NodePatch {
         self.taints = other.taints.or(self.taints.take());
     }
 
-    /// The body of the request. With `resource_version` it fails when the node has changed since it was read.
+    /// The body of the request, with `resource_version` as precondition if given.
     pub fn to_json(&self, resource_version: Option<&str>) -> Value {
         let entries = |map: &BTreeMap<String, Option<String>>| {
             Value::Object(map.iter().map(|(key, value)| (key.clone(), json!(value))).collect())

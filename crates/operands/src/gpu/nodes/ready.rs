@@ -1,7 +1,7 @@
-//! Whether the GPUs of a node work: the node condition `GPUReady`, and how long each phase took once they do.
+//! GPU readiness: the node condition `GPUReady`, and the duration of each phase once it is True.
 //!
-//! All is derived anew from the node and its pods. What has to be remembered is the condition itself: since when it
-//! holds, and that the GPUs have worked before.
+//! Everything is derived from the node and its pods. The only memory is the condition itself: its transition time, and
+//! that the GPUs worked before.
 
 use std::time::Duration;
 
@@ -14,40 +14,39 @@ use capstan_plan::{Note, Severity};
 pub const GPU_READY: &str = "GPUReady";
 /// Reason of the event with the timeline.
 pub const TIMELINE: &str = "GPUReady";
-/// What the message of a node begins with that has worked before.
-const AGAIN: &str = "GPUs worked before: ";
-/// Another word about a node that waits is written after this time at the earliest: a pod that starts says something new
-/// every second.
-const PACE: Duration = Duration::from_secs(30);
-/// What a node says that was not seen waiting.
+/// Message prefix of a node whose GPUs worked before.
+const RECOVERING_PREFIX: &str = "GPUs worked before: ";
+/// Minimum interval between message updates: a starting pod changes its status every second.
+const MESSAGE_INTERVAL: Duration = Duration::from_secs(30);
+/// Message of a node that was never seen waiting.
 const READY: &str = "GPUs can be used";
-/// For so long the event with the timeline is said again at every look: who wrote the condition may have died before the
-/// event. Events are known by what they say, so that one that is there is not written twice.
-const LATELY: Duration = Duration::from_secs(300);
+/// How long the timeline event is repeated at every reconcile: an earlier leader may have died between condition and
+/// event. Events are deduplicated by content.
+const EVENT_REPEAT: Duration = Duration::from_secs(300);
 
-/// A phase on the way from a new node to working GPUs, in their order.
+/// A phase from a new node to working GPUs, in order.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Phase {
-    /// The kubelet reports.
+    /// The node is Ready.
     Kubelet,
-    /// The node carries our labels.
+    /// The node has our labels.
     Labels,
     /// The driver is loaded.
     Driver,
-    /// Containers get access to GPUs.
+    /// The container toolkit is validated.
     Toolkit,
-    /// The kubelet offers GPUs.
+    /// The kubelet advertises GPUs.
     Plugin,
-    /// The validator has used one.
+    /// The validator has succeeded.
     Validation,
 }
 
 impl Phase {
-    /// All of them.
+    /// All phases.
     pub const ALL: [Self; 6] =
         [Self::Kubelet, Self::Labels, Self::Driver, Self::Toolkit, Self::Plugin, Self::Validation];
 
-    /// What messages call it.
+    /// Its name in messages.
     pub fn name(self) -> &'static str {
         match self {
             Self::Kubelet => "kubelet",
@@ -76,60 +75,65 @@ impl Phase {
     }
 }
 
-/// How far a node is.
+/// Progress of a node.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Progress {
-    /// The first phase that is not over, and what holds it up; `None` if the GPUs can be used.
+    /// The first incomplete phase, and what it waits for; `None` if the GPUs are ready.
     pub open: Option<(Phase, String)>,
     /// When it became a GPU node.
     pub began: Timestamp,
-    /// Phases that are over, in their order, and since when.
+    /// Completed phases in order, with their end times.
     pub over: Vec<(Phase, Timestamp)>,
 }
 
-/// What to do about the condition.
+/// The change of the condition.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct ConditionUpdate {
     /// Strategic merge patch of the node's status, whose conditions are merged by type.
     pub patch: Option<Value>,
-    /// What to say once the patch, if there is one, is written.
+    /// Event to record once the patch, if any, is written.
     pub note: Option<Note>,
-    /// When to look again though nothing changed.
+    /// Delay until the next reconcile without a change.
     pub requeue: Option<Duration>,
 }
 
 impl Progress {
-    /// Whether the GPUs can be used.
+    /// Whether the GPUs are ready.
     pub fn is_ready(&self) -> bool {
         self.open.is_none()
     }
 
-    /// What makes the condition of `node` say this. `now` is only written on a change.
+    /// The change that sets the condition of `node` to this progress. `now` is only written on a change.
     pub fn condition_update(&self, node: &Value, now: Timestamp) -> ConditionUpdate {
         let old = condition(node);
         let was = |status: &str| old.is_some_and(|old| old["status"] == status);
-        let worked = was("True") || text(old, "message").starts_with(AGAIN);
+        let worked = was("True") || text(old, "message").starts_with(RECOVERING_PREFIX);
         let (status, reason, message) = match &self.open {
-            None if was("True") => return ConditionUpdate { note: lately(old, now), ..ConditionUpdate::default() },
+            None if was("True") => {
+                return ConditionUpdate { note: recent_timeline_event(old, now), ..ConditionUpdate::default() };
+            }
             None => ("True", "Ready".to_owned(), self.timeline(old, worked)),
             Some((phase, why)) => {
-                let before = if worked { AGAIN } else { "" };
+                let before = if worked { RECOVERING_PREFIX } else { "" };
                 ("False", phase.reason(), format!("{before}waits for {}: {why}", phase.name()))
             }
         };
         if was(status) && text(old, "reason") == reason && text(old, "message") == message {
             return ConditionUpdate::default();
         }
-        let told =
+        let last_update =
             text(old, "lastHeartbeatTime").parse::<Timestamp>().ok().filter(|_| was("False") && status == "False");
-        let waited = told.map(|told| Duration::try_from(now.duration_since(told)).unwrap_or_default());
-        if let Some(left) = waited.and_then(|waited| PACE.checked_sub(waited)).filter(|left| !left.is_zero()) {
+        let waited =
+            last_update.map(|last_update| Duration::try_from(now.duration_since(last_update)).unwrap_or_default());
+        if let Some(left) =
+            waited.and_then(|waited| MESSAGE_INTERVAL.checked_sub(waited)).filter(|left| !left.is_zero())
+        {
             return ConditionUpdate { requeue: Some(left), ..ConditionUpdate::default() };
         }
         let now = Timestamp::from_second(now.as_second()).unwrap_or(now).to_string();
         let since = Some(text(old, "lastTransitionTime")).filter(|since| was(status) && !since.is_empty());
-        // A node that was not seen waiting has not become ready: it was.
-        let note = (status == "True" && was("False")).then(|| news(&message));
+        // A node that was never seen waiting has no transition.
+        let note = (status == "True" && was("False")).then(|| timeline_event(&message));
         let patch = conditions(json!({
             "type": GPU_READY, "status": status, "reason": reason, "message": message,
             "lastHeartbeatTime": now, "lastTransitionTime": since.unwrap_or(&now),
@@ -137,7 +141,7 @@ impl Progress {
         ConditionUpdate { patch: Some(patch), note, requeue: None }
     }
 
-    /// What to say once the node works: seconds per phase. Phases that ran side by side count from the one before.
+    /// The timeline message: seconds per phase. Concurrent phases count from the previous one.
     fn timeline(&self, old: Option<&Value>, worked: bool) -> String {
         let waiting = text(old, "lastTransitionTime").parse::<Timestamp>().ok();
         let Some(waiting) = waiting.filter(|_| old.is_some_and(|old| old["status"] == "False")) else {
@@ -157,17 +161,17 @@ impl Progress {
     }
 }
 
-/// The event with the timeline.
-fn news(timeline: &str) -> Note {
+/// The timeline event.
+fn timeline_event(timeline: &str) -> Note {
     Note { severity: Severity::Normal, reason: TIMELINE, message: timeline.into() }
 }
 
-/// The same, of a node whose condition says that it has become ready lately.
-fn lately(old: Option<&Value>, now: Timestamp) -> Option<Note> {
+/// The same, for a node whose condition turned True recently.
+fn recent_timeline_event(old: Option<&Value>, now: Timestamp) -> Option<Note> {
     let since = text(old, "lastTransitionTime").parse::<Timestamp>().ok()?;
     let ago = Duration::try_from(now.duration_since(since)).unwrap_or_default();
     let timeline = Some(text(old, "message")).filter(|message| *message != READY && message.starts_with(READY))?;
-    (ago < LATELY).then(|| news(timeline))
+    (ago < EVENT_REPEAT).then(|| timeline_event(timeline))
 }
 
 fn text<'a>(condition: Option<&'a Value>, field: &str) -> &'a str {
@@ -183,8 +187,8 @@ fn conditions(one: Value) -> Value {
     json!({"status": {"conditions": [one]}})
 }
 
-/// Whether the node says how its GPUs do.
-pub fn is_told(node: &Value) -> bool {
+/// Whether the node has the condition.
+pub fn has_condition(node: &Value) -> bool {
     condition(node).is_some()
 }
 
@@ -192,5 +196,5 @@ pub fn is_told(node: &Value) -> bool {
 pub fn forget(node: &Value) -> Option<Value> {
     let reason = text(condition(node), "reason");
     let ours = reason == "Ready" || Phase::ALL.iter().any(|phase| phase.reason() == reason);
-    (is_told(node) && ours).then(|| conditions(json!({"type": GPU_READY, "$patch": "delete"})))
+    (has_condition(node) && ours).then(|| conditions(json!({"type": GPU_READY, "$patch": "delete"})))
 }

@@ -1,8 +1,8 @@
 //! The startup taint: keeps pods off a new node until its GPUs work.
 //!
-//! Taints are one list without keys for the API server: whoever writes it writes all of it. So a change names the version
-//! of the node that it was decided on, and another's taint that appears in between makes it fail instead of vanish. An
-//! annotation says which taint is ours, so that it goes even when nobody remembers the option that asked for it.
+//! Taints are an atomic list for strategic merge patch: a write replaces all of them. So the patch has a
+//! resourceVersion precondition, and a concurrent taint makes it conflict instead of being lost. An annotation records
+//! our taint, so that it is removed even after the option was removed.
 
 use std::fmt;
 
@@ -23,7 +23,7 @@ pub struct StartupTaint {
 }
 
 impl StartupTaint {
-    /// Reads what a user wrote.
+    /// Parses the user's option.
     pub fn parse(text: &str) -> Result<Self, String> {
         let (name, effect) = text.trim().split_once(':').unwrap_or((text.trim(), EFFECTS[0]));
         let (key, value) = name.split_once('=').map_or((name, None), |(key, value)| (key, Some(value)));
@@ -39,7 +39,7 @@ impl StartupTaint {
         Ok(Self { key: key.into(), value: value.map(Into::into), effect: effect.into() })
     }
 
-    /// What operands need to run on a node that has it.
+    /// The toleration that operands need.
     pub fn toleration(&self) -> Toleration {
         Toleration {
             key: Some(self.key.clone()),
@@ -49,7 +49,7 @@ impl StartupTaint {
         }
     }
 
-    /// Whether this is it; a taint is known by key and effect.
+    /// Whether `taint` is this one, by key and effect.
     fn is(&self, taint: &Value) -> bool {
         taint["key"] == *self.key && taint["effect"] == *self.effect
     }
@@ -70,20 +70,20 @@ impl fmt::Display for StartupTaint {
     }
 }
 
-/// What a node is about to be, as far as the taint is concerned.
+/// Stage of a node for the startup taint.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Stage {
-    /// It is labelled just now: its GPUs were never used with us.
+    /// New: being labelled for the first time.
     New,
-    /// Its GPUs do not work yet, or no longer, or that is not known. It keeps what it has: only a new node gets the taint.
+    /// Not ready, or unknown. An existing taint is kept: only a new node gets it.
     Waiting,
-    /// Its GPUs work.
+    /// Ready: the taint is removed.
     Works,
-    /// It is none of ours, or nobody wants a taint.
+    /// Not managed by us, or the taint is disabled.
     Free,
 }
 
-/// Adds to `patch` what makes the taint of a node what it should be.
+/// Adds the change of the startup taint to `patch`.
 pub(super) fn settle(wanted: Option<&StartupTaint>, node: &Value, stage: Stage, patch: &mut NodePatch) {
     let noted = node["metadata"]["annotations"][keys::STARTUP_TAINT].as_str();
     let ours = noted.and_then(|text| StartupTaint::parse(text).ok());
@@ -91,7 +91,7 @@ pub(super) fn settle(wanted: Option<&StartupTaint>, node: &Value, stage: Stage, 
     let has = |one: &StartupTaint| old.iter().any(|taint| one.is(taint));
     let mut taints = old.to_vec();
     let stage = if wanted.is_none() { Stage::Free } else { stage };
-    // Under another name it goes on where it still had to be.
+    // A renamed taint is kept where it was still set.
     let moved = ours.as_ref().filter(|ours| Some(*ours) != wanted && has(ours));
     let keep = wanted.filter(|wanted| match stage {
         Stage::New => true,

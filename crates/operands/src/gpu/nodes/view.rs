@@ -1,4 +1,4 @@
-//! One node as decisions see it: borrowed from a cache, never copied.
+//! View of a node: borrowed from the cache, never copied.
 
 use capstan_plan::Tree;
 
@@ -6,7 +6,7 @@ use crate::gpu::fleet::ContainerRuntime;
 
 pub use capstan_plan::Entries;
 
-/// What labelling looks at.
+/// The fields that labelling reads.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Node<'a> {
     /// Its name.
@@ -15,14 +15,14 @@ pub struct Node<'a> {
     pub labels: Entries<'a>,
     /// Its annotations.
     pub annotations: Entries<'a>,
-    /// Whether it takes no new pods.
+    /// Whether it is cordoned.
     pub unschedulable: bool,
-    /// What runs its containers.
+    /// Its container runtime.
     pub runtime: Option<ContainerRuntime>,
 }
 
 impl<'a> Node<'a> {
-    /// A node of a cache.
+    /// View of a cached node.
     pub fn of<T: Tree>(node: &'a T) -> Self {
         let metadata = node.at("metadata");
         Self {

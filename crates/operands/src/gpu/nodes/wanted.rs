@@ -1,4 +1,4 @@
-//! What the active custom resources want of every node. Derived anew for each decision: nothing is remembered.
+//! The desired node state of the active custom resources. Stateless: derived for each decision.
 
 use std::collections::BTreeMap;
 
@@ -13,23 +13,23 @@ use super::keys;
 use super::owners::Owners;
 use super::view::{Entries, Node};
 
-/// What every node should look like.
+/// The desired state of nodes.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Wanted {
     pub(super) stack: Stack,
     pub(super) owners: Owners,
     pub(super) auto_upgrade: AutoUpgrade,
-    /// Whether drivers are installed by us, and not by whoever made the nodes.
+    /// Whether we install drivers, rather than the node image.
     pub(super) installs_drivers: bool,
-    /// Whether a device plugin offers GPUs.
+    /// Whether a device plugin is deployed.
     pub(super) plugs_in: bool,
-    /// Since when there is somebody who wants something.
+    /// Creation time of the active custom resource.
     pub(super) since: Option<Timestamp>,
-    /// What is wrong with the custom resources, if something is. Asking again does not help: it waits for a change.
+    /// Why the custom resources are invalid, if they are. Only a change resolves it; no retry.
     pub refusal: Option<Refusal>,
 }
 
-/// A mistake of the user because of which (some) labels stay as they are.
+/// A user error that leaves (some) labels unchanged.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Refusal {
     /// Stable, machine-readable reason.
@@ -38,38 +38,38 @@ pub struct Refusal {
     pub message: String,
 }
 
-/// Which operands there are.
+/// The deployed stack.
 #[derive(Clone, Debug, PartialEq)]
 pub(super) enum Stack {
-    /// Nothing is installed: what we set goes.
+    /// Not installed: our labels are removed.
     Nothing,
-    /// It cannot be told: everything stays.
+    /// Undetermined: everything is left unchanged.
     Frozen,
-    /// A ClusterPolicy's.
+    /// Of a ClusterPolicy.
     DevicePlugin {
         /// Default workload, if nodes may run sandboxes.
         sandbox: Option<Workload>,
         mode: SandboxMode,
         cc_manager: bool,
-        /// Whether nodes that can be partitioned start without partitions.
+        /// Whether MIG-capable nodes start with MIG disabled.
         mig_off: bool,
     },
-    /// A GPUCluster's.
+    /// Of a GPUCluster.
     Dra,
 }
 
-/// Where drivers are upgraded automatically.
+/// Where auto-upgrade is on.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum AutoUpgrade {
     /// Nowhere.
     Off,
     /// On every GPU node.
     On,
-    /// Where the NVIDIADriver says so; `annotated` whether the driver manager is told.
+    /// Per NVIDIADriver; `annotated` is whether the annotation for the driver manager is set.
     PerDriver { annotated: bool },
 }
 
-/// The one rule for the cc-manager, its label and the validator that waits for it.
+/// Whether cc-manager is deployed: the single rule for its label, DaemonSet and validator.
 pub fn deploys_cc_manager(spec: &ClusterPolicySpec) -> bool {
     let sandbox = spec.sandbox_workloads.as_ref();
     let kata = sandbox.is_some_and(|sandbox| sandbox.mode == Some(SandboxMode::Kata));
@@ -78,13 +78,13 @@ pub fn deploys_cc_manager(spec: &ClusterPolicySpec) -> bool {
 }
 
 impl Wanted {
-    /// Whether NVIDIADrivers install drivers, so that it matters whose driver runs on a node.
+    /// Whether NVIDIADrivers own nodes.
     pub fn assigns(&self) -> bool {
         matches!(self.owners, Owners::Assigned(_))
     }
 
-    /// What the active ClusterPolicy or GPUCluster and the NVIDIADrivers want. Of these, those that are being deleted keep
-    /// their nodes until these have moved; give none that nobody keeps.
+    /// From the active ClusterPolicy or GPUCluster and the NVIDIADrivers. Terminating drivers keep their nodes until
+    /// these have moved; do not pass ones without our finalizer.
     pub fn of(policy: Option<&ClusterPolicy>, cluster: Option<&GpuCluster>, drivers: &[NvidiaDriver]) -> Self {
         let metas = [policy.map(|one| &one.metadata), cluster.map(|one| &one.metadata)];
         let since = metas.into_iter().flatten().filter_map(|meta| Some(meta.creation_timestamp.as_ref()?.0)).max();
@@ -141,7 +141,7 @@ impl Wanted {
         self
     }
 
-    /// Looks for nodes that two NVIDIADrivers claim. If there is one, no node gets another owner until that is solved.
+    /// Checks for nodes that two NVIDIADrivers select. If there is one, no owner changes until that is resolved.
     pub fn check<'a>(&mut self, nodes: impl IntoIterator<Item = Node<'a>>) {
         let Owners::Assigned(assigned) = &self.owners else { return };
         let conflict = nodes.into_iter().filter(|node| has_gpu(node.labels)).find_map(|node| {
@@ -160,12 +160,12 @@ impl Wanted {
     }
 }
 
-/// Whether node feature discovery found a GPU.
+/// Whether NFD found a GPU.
 pub fn has_gpu(labels: Entries<'_>) -> bool {
     keys::PCI.iter().any(|key| labels.is(key, "true"))
 }
 
-/// A label of a GPU node as it is once we have labelled it.
+/// A label of a GPU node, including those that we are about to set.
 fn label_with_presence<'a>(labels: Entries<'a>, key: &str) -> Option<&'a str> {
     if key == keys::PRESENT { Some("true") } else { labels.get(key) }
 }

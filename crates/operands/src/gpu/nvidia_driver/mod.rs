@@ -1,7 +1,7 @@
-//! NVIDIADriver: drivers for some of the nodes, one DaemonSet per pool of nodes that can share an image.
+//! NVIDIADriver: drivers for a subset of nodes, one DaemonSet per pool of nodes that share an image.
 //!
-//! It deploys the same driver as a ClusterPolicy, for nodes of its own: [`settings`] is what it says about the driver,
-//! [`pools`] which DaemonSets there are, [`names`] what they are called, [`status`] how far they are.
+//! It deploys the same driver component as a ClusterPolicy, for its own nodes: [`settings`] maps its spec, [`pools`]
+//! selects the DaemonSets, [`names`] names them, [`status`] reports progress.
 
 mod names;
 mod pools;
@@ -32,14 +32,13 @@ use crate::gpu::components::driver::{self as component, MAIN, TOOLKIT, files, st
 use crate::gpu::components::{Cx, Outcome};
 use crate::gpu::upgrade::hold_back;
 
-/// Label of everything that an NVIDIADriver makes.
+/// Label of all objects of an NVIDIADriver.
 const STATE: (&str, &str) = ("nvidia.com/gpu-operator.state", "state-driver");
 
-/// Label of pods of NVIDIADrivers: the operating system that they are made for.
+/// Label of pods of NVIDIADrivers: the target operating system.
 const SYSTEM: &str = "nvidia.com/node.os-version";
 
-/// Components of which a node has one: drivers, and managers of vGPU hosts under the name that they have and the one that
-/// they had.
+/// Components of which a node runs at most one: drivers, and vGPU managers under their current and former name.
 const COMPONENTS: [&str; 3] = ["nvidia-driver", "nvidia-vgpu-manager", "nvidia-vgpu-host-manager"];
 
 /// Whether a driver pod comes from an NVIDIADriver.
@@ -47,21 +46,21 @@ pub fn is_own_pod(pod: &serde_json::Value) -> bool {
     pod["metadata"]["labels"][SYSTEM].is_string()
 }
 
-/// What an NVIDIADriver needs to know of the others.
+/// Input of an NVIDIADriver plan from other resources.
 #[derive(Clone, Debug, Default)]
-pub struct Surroundings {
-    /// Whether a ClusterPolicy is there that installs drivers itself.
+pub struct DriverContext {
+    /// Whether a ClusterPolicy manages the drivers instead.
     pub disabled: bool,
-    /// Root of the hosts, as the ClusterPolicy has it.
+    /// Host root of the ClusterPolicy.
     pub root: String,
-    /// What is wrong with the NVIDIADrivers as a whole: a reason and a sentence.
+    /// Why the NVIDIADrivers as a whole are invalid: reason and message.
     pub refusal: Option<(&'static str, String)>,
 }
 
-/// Everything that one driver's plan needs.
+/// Context of a plan.
 struct Driver<'a> {
     driver: &'a NvidiaDriver,
-    around: &'a Surroundings,
+    context: &'a DriverContext,
     cx: Cx<'a>,
 }
 
@@ -71,23 +70,23 @@ type Operand = kit::Operand<fn(&Driver<'_>) -> bool, fn(&Driver<'_>) -> Outcome<
 const OPERANDS: &[Operand] = &[Operand { name: STATE.1, condition: "Ready", deploy: None, enabled: |_| true, objects }];
 
 impl<'a> Driver<'a> {
-    fn new(driver: &'a NvidiaDriver, facts: &'a Facts, cluster: &'a Cluster, around: &'a Surroundings) -> Self {
+    fn new(driver: &'a NvidiaDriver, facts: &'a Facts, cluster: &'a Cluster, context: &'a DriverContext) -> Self {
         let daemonsets = settings::daemonsets(&driver.spec);
         let cx = Cx::new("NVIDIADriver CR", driver.controller_owner_ref(&()), &daemonsets, facts, cluster);
         let usual = HostPaths::default();
-        let paths = HostPaths { root: given(Some(&around.root)).unwrap_or(usual.root), ..usual };
-        Self { driver, around, cx: Cx { paths, ..cx } }
+        let paths = HostPaths { root: given(Some(&context.root)).unwrap_or(usual.root), ..usual };
+        Self { driver, context, cx: Cx { paths, ..cx } }
     }
 }
 
-/// What this driver should look like. A mistake of the user is part of the answer, never an error.
+/// Plans a driver. A user error is part of the plan, never an `Err`.
 pub fn plan(
     driver: &NvidiaDriver,
     facts: &Facts,
     cluster: &Cluster,
-    around: &Surroundings,
+    context: &DriverContext,
 ) -> Plan<NvidiaDriverStatus> {
-    let one = Driver::new(driver, facts, cluster, around);
+    let one = Driver::new(driver, facts, cluster, context);
     if let Some(refused) = status::refused(&one) {
         return refused;
     }
@@ -96,19 +95,19 @@ pub fn plan(
     Plan { objects: Some(decided.objects), ..shown }
 }
 
-/// The answer when something outside the spec is in the way.
+/// The plan while blocked from outside.
 pub fn blocked(
     driver: &NvidiaDriver,
     facts: &Facts,
     cluster: &Cluster,
-    around: &Surroundings,
+    context: &DriverContext,
     reason: &str,
     message: &str,
 ) -> Plan<NvidiaDriverStatus> {
-    status::failed(&Driver::new(driver, facts, cluster, around), reason, message)
+    status::failed(&Driver::new(driver, facts, cluster, context), reason, message)
 }
 
-/// Objects that a driver names: when one changes, it is looked at again.
+/// Objects that a driver references: their changes requeue it.
 pub fn references(driver: &NvidiaDriver, namespace: &str) -> Vec<Ref> {
     let spec = &driver.spec;
     let maps = [&spec.repo_config, &spec.cert_config, &spec.kernel_module_config, &spec.virtual_topology_config];
@@ -143,7 +142,7 @@ fn objects(one: &Driver<'_>) -> Outcome<Vec<Object>> {
     Ok(objects)
 }
 
-/// The script of the startup probe, under a name of its own: another driver's goes with that driver.
+/// The startup probe ConfigMap, with a name of its own: it is deleted with its driver.
 fn probe(one: &Driver<'_>, cx: &Cx<'_>) -> Object {
     let mut object = startup_probe(cx);
     object.reference.name = names::probe(one.driver);
@@ -152,8 +151,8 @@ fn probe(one: &Driver<'_>, cx: &Cx<'_>) -> Object {
     object
 }
 
-/// The DaemonSet of a pool. A new version of the operator alone rolls no driver: it may bring a newer driver manager,
-/// and the one that runs stays until something else changes.
+/// The DaemonSet of a pool. An operator upgrade alone rolls out no driver: a newer driver manager image is used only
+/// when something else changes.
 fn daemon_set(one: &Driver<'_>, pool: &Pool, account: &str) -> Outcome<Object> {
     let wanted = render(one, pool, account, None)?;
     let unset = one.driver.spec.manager.as_ref().is_none_or(|manager| manager.image.image.is_none());
@@ -206,7 +205,7 @@ fn render(one: &Driver<'_>, pool: &Pool, account: &str, manager: Option<&str>) -
     Ok(daemon.object(&cx.scope))
 }
 
-/// Names, labels and the nodes of a pool.
+/// Sets names, labels and node selector of a pool.
 fn identify(one: &Driver<'_>, daemon: &mut Daemon, pool: &Pool, account: &str) {
     let spec = &one.driver.spec;
     let host_manager = spec.driver_type == DriverType::VgpuHostManager;
@@ -226,7 +225,7 @@ fn identify(one: &Driver<'_>, daemon: &mut Daemon, pool: &Pool, account: &str) {
         }
     }
     daemon.selector = BTreeMap::from([("app".to_owned(), daemon.name.clone())]);
-    daemon.pod.affinity = Some(template::alone(&COMPONENTS));
+    daemon.pod.affinity = Some(template::anti_affinity(&COMPONENTS));
     let deploy = if host_manager { "vgpu-manager" } else { "driver" };
     let mut nodes = BTreeMap::from([(format!("{}{deploy}", crate::gpu::fleet::DEPLOY), "true".to_owned())]);
     nodes.extend(spec.node_selector.clone().unwrap_or_default());
@@ -238,7 +237,7 @@ fn identify(one: &Driver<'_>, daemon: &mut Daemon, pool: &Pool, account: &str) {
     tolerations.extend(spec.tolerations.iter().flatten().cloned().collect::<Vec<Toleration>>());
 }
 
-/// What the driver is known by, from the custom resource.
+/// The digest fields, from the custom resource.
 fn record(
     one: &Driver<'_>,
     cx: &Cx<'_>,
@@ -314,7 +313,7 @@ fn record(
     let volumes: Vec<_> =
         names.iter().filter_map(|name| daemon.volume(name).map(|volume| digest::volume(volume))).collect();
     record.volumes("AdditionalVolumes", &volumes);
-    record.text("HostRoot", &one.around.root);
+    record.text("HostRoot", &one.context.root);
     record
 }
 

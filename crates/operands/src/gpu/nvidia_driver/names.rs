@@ -1,4 +1,4 @@
-//! What the objects of an NVIDIADriver are called. Names are part of the API: clusters that are taken over keep theirs.
+//! Object names of an NVIDIADriver. Names are part of the API: taken-over clusters keep theirs.
 
 use capstan_api::gpu::NvidiaDriver;
 use capstan_api::gpu::nvidia_driver::DriverType;
@@ -16,7 +16,7 @@ pub(super) fn type_name(type_: DriverType) -> &'static str {
     }
 }
 
-/// ServiceAccount, roles and constraints of a pool.
+/// ServiceAccount, roles and SCC of a pool.
 pub(super) fn account(driver: &NvidiaDriver, pool: &Pool) -> String {
     let (name, tag) = (driver.name_any(), pool.os.tag());
     let full = match driver.spec.driver_type {
@@ -26,7 +26,7 @@ pub(super) fn account(driver: &NvidiaDriver, pool: &Pool) -> String {
     full.chars().take(253).collect()
 }
 
-/// The DaemonSet of a pool, which is also the label by which it selects its pods.
+/// DaemonSet of a pool, also the label that selects its pods.
 pub(super) fn daemon_set(driver: &NvidiaDriver, pool: &Pool) -> String {
     let uid = driver.uid().unwrap_or_default();
     let version = pool.kernel.as_ref().or(pool.rhcos.as_ref());
@@ -34,7 +34,7 @@ pub(super) fn daemon_set(driver: &NvidiaDriver, pool: &Pool) -> String {
     shortened(&format!("nvidia-{}-driver-{}", type_name(driver.spec.driver_type), pool.os.tag()), &hash)
 }
 
-/// A label has room for 63 characters.
+/// Labels have at most 63 characters.
 fn shortened(prefix: &str, hash: &str) -> String {
     let room = 63 - 1 - hash.len();
     format!("{}-{hash}", prefix.chars().take(room).collect::<String>())

@@ -8,18 +8,18 @@ use super::Driver;
 use crate::gpu::components::driver::Flavour;
 use crate::gpu::fleet::{KERNEL, OS_ID, OS_VERSION, OSTREE, Os};
 
-/// What the nodes of a pool have in common.
+/// Common properties of the nodes of a pool.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) struct Pool {
     pub(super) os: Os,
-    /// For drivers whose modules are built already.
+    /// For precompiled drivers.
     pub(super) kernel: Option<String>,
-    /// For drivers that are built with OpenShift's toolkit.
+    /// For drivers built with the OpenShift driver toolkit.
     pub(super) rhcos: Option<String>,
 }
 
 impl Pool {
-    /// How the driver of this pool differs from others.
+    /// The driver variant of this pool.
     pub(super) fn flavour(&self) -> Flavour {
         match (&self.kernel, &self.rhcos) {
             (Some(kernel), _) => Flavour::Kernel(kernel.clone(), self.os.clone()),
@@ -28,7 +28,7 @@ impl Pool {
         }
     }
 
-    /// Labels by which its nodes are selected.
+    /// Its node selector.
     pub(super) fn selector(&self) -> BTreeMap<String, String> {
         let mut labels = BTreeMap::from([(OS_ID.to_owned(), self.os.id.clone())]);
         let tag = self.os.tag();
@@ -44,7 +44,7 @@ impl Pool {
     }
 }
 
-/// The pools of a driver, from the nodes that it owns. Nodes that lack a label are not in any.
+/// The pools of a driver, from the nodes that it owns. Nodes with missing labels are in none.
 pub(super) fn pools(one: &Driver<'_>) -> Vec<Pool> {
     let precompiled = one.driver.spec.use_precompiled == Some(true);
     let toolkits = one.cx.cluster.openshift.as_ref().and_then(|openshift| openshift.toolkits.as_ref());

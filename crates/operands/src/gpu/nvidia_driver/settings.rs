@@ -1,4 +1,4 @@
-//! What an NVIDIADriver says about its driver, as the component takes it.
+//! Driver settings of an NVIDIADriver.
 
 use std::borrow::Cow;
 
@@ -49,7 +49,7 @@ pub(super) fn of(spec: &NvidiaDriverSpec) -> DriverSettings<'_> {
     }
 }
 
-/// What holds for all DaemonSets of the driver. Labels that say whose pods are stay ours.
+/// Common settings of all DaemonSets of the driver. Ownership labels cannot be overridden.
 pub(super) fn daemonsets(spec: &NvidiaDriverSpec) -> Daemonsets {
     let ours = |key: &str| key == "app" || key.starts_with("app.kubernetes.io/");
     let labels = spec.labels.clone();
@@ -62,7 +62,7 @@ pub(super) fn daemonsets(spec: &NvidiaDriverSpec) -> Daemonsets {
     }
 }
 
-/// The startup probe: numbers of the user replace ours as a whole. Modules that are built already are there sooner.
+/// The startup probe: the user's timings replace ours as a whole. Precompiled drivers start faster.
 pub(super) fn startup_probe(spec: &NvidiaDriverSpec, driver: &Container) -> Probe {
     let ours = driver.startup_probe.clone().unwrap_or_default();
     match &spec.startup_probe {

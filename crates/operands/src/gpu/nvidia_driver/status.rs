@@ -1,4 +1,4 @@
-//! How far an NVIDIADriver is.
+//! Status of an NVIDIADriver.
 
 use capstan_api::gpu::driver_parts::KernelModuleType;
 use capstan_api::gpu::nvidia_driver::{NvidiaDriverState, NvidiaDriverStatus};
@@ -7,18 +7,18 @@ use capstan_plan::{Note, Object, Plan, Severity, is_current};
 
 use super::{Driver, Operand};
 use crate::causes;
+use crate::common_conditions;
 use crate::gpu::components::Outcome;
 use crate::gpu::{kernels, upgrade};
-use crate::shown;
 
-/// The answer for a driver that is not acted on, with the reason.
+/// The plan for a driver that is not active or invalid, with the reason.
 pub(super) fn refused(one: &Driver<'_>) -> Option<Plan<NvidiaDriverStatus>> {
     let spec = &one.driver.spec;
-    if one.around.disabled {
+    if one.context.disabled {
         let message = "useNvidiaDriverCRD is not enabled in ClusterPolicy";
         return Some(show(one, NvidiaDriverState::Disabled, Err(("Reconciled", message.into()))));
     }
-    if let Some((reason, message)) = &one.around.refusal {
+    if let Some((reason, message)) = &one.context.refusal {
         return Some(failed(one, reason, message));
     }
     let on = |sidecar: &Option<capstan_api::gpu::driver_parts::DriverSidecar>| {
@@ -39,7 +39,7 @@ pub(super) fn refused(one: &Driver<'_>) -> Option<Plan<NvidiaDriverStatus>> {
     image_fault(one).map(|fault| failed(one, "ReconcileFailed", &fault))
 }
 
-/// GPUDirect Storage builds on open modules from 2.17.5 on; a digest may be any version.
+/// GPUDirect Storage needs open kernel modules from 2.17.5 on; a digest may be any version.
 fn needs_open_modules(version: &str) -> bool {
     if version.starts_with("sha256:") {
         return true;
@@ -49,7 +49,7 @@ fn needs_open_modules(version: &str) -> bool {
     numbers.len() == 3 && numbers >= vec![2, 17, 5]
 }
 
-/// An image that can never be pulled.
+/// An invalid image reference.
 fn image_fault(one: &Driver<'_>) -> Option<String> {
     let spec = &one.driver.spec;
     let sidecars = [("spec.gds", &spec.gds), ("spec.gdrcopy", &spec.gdrcopy)].into_iter().filter_map(|(field, one)| {
@@ -76,12 +76,12 @@ fn image_fault(one: &Driver<'_>) -> Option<String> {
     })
 }
 
-/// The answer when something is in the way.
+/// The plan while blocked.
 pub(super) fn failed(one: &Driver<'_>, reason: &str, message: &str) -> Plan<NvidiaDriverStatus> {
     show(one, NvidiaDriverState::NotReady, Err((reason, message.into())))
 }
 
-/// The answer from what is there.
+/// The plan from the live objects.
 pub(super) fn observed(one: &Driver<'_>, parts: &[(&Operand, Outcome<Vec<Object>>)]) -> Plan<NvidiaDriverStatus> {
     let error = parts.iter().find_map(|(operand, part)| Some((operand.name, part.as_ref().err()?)));
     if let Some((name, error)) = error {
@@ -116,7 +116,7 @@ fn show(
     let before = one.driver.status.clone();
     let old = before.as_ref().and_then(|status| status.conditions.clone());
     let mut list = old.clone().unwrap_or_default();
-    let told = list.iter().find(|one| one.type_ == "Error").map(|one| one.message.clone());
+    let previous_error = list.iter().find(|one| one.type_ == "Error").map(|one| one.message.clone());
     let (generation, now) = (one.driver.metadata.generation, one.cx.facts.now);
     let (ready, error) = match &verdict {
         Ok((reason, message)) => ((true, *reason, *message), (false, "Ready", "")),
@@ -128,13 +128,13 @@ fn show(
     let name = one.driver.metadata.name.as_deref().unwrap_or_default();
     kernels::show(&mut list, &one.cx.cluster.unsupported, &one.cx.facts.live, generation, now);
     let upgrade = upgrade::show(&mut list, one.cx.cluster.upgrade(name), generation, now);
-    let causes = causes::notes(&one.cx.cluster.diagnoses, &one.cx.facts.live, old.as_ref(), &list);
-    shown::remarks(&mut list, "NVIDIADriver", &one.driver.spec, one.cx.facts, generation);
+    let causes = causes::new_events(&one.cx.cluster.diagnoses, &one.cx.facts.live, old.as_ref(), &list);
+    common_conditions::set_common(&mut list, "NVIDIADriver", &one.driver.spec, one.cx.facts, generation);
     let event = match &verdict {
         Ok((_, message)) if before.is_none_or(|status| status.state != state) => {
             Some(Note { severity: Severity::Normal, reason: "Reconciled", message: (*message).into() })
         }
-        Err((reason, message)) if *reason != "DriverNotReady" && told.as_deref() != Some(message) => {
+        Err((reason, message)) if *reason != "DriverNotReady" && previous_error.as_deref() != Some(message) => {
             Some(Note { severity: Severity::Warning, reason: "ReconcileFailed", message: message.clone() })
         }
         _ => None,
@@ -145,7 +145,7 @@ fn show(
         status: NvidiaDriverStatus { state, namespace: Some(one.cx.cluster.namespace.clone()), conditions: Some(list) },
         events: event.into_iter().chain(upgrade).chain(causes).collect(),
         requeue: one.cx.cluster.diagnoses.again,
-        questions: Vec::new(),
+        queries: Vec::new(),
         transient,
     }
 }

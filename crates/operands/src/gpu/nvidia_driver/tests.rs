@@ -43,7 +43,7 @@ fn facts() -> Facts {
 }
 
 fn planned(driver: &NvidiaDriver, nodes: &[Value]) -> Plan<NvidiaDriverStatus> {
-    plan(driver, &facts(), &cluster(nodes), &Surroundings { root: "/".into(), ..Surroundings::default() })
+    plan(driver, &facts(), &cluster(nodes), &DriverContext { root: "/".into(), ..DriverContext::default() })
 }
 
 fn daemon_sets(plan: &Plan<NvidiaDriverStatus>) -> Vec<&Object> {
@@ -92,8 +92,8 @@ fn without_nodes_of_its_own_a_driver_is_ready_and_makes_nothing() {
 
 #[test]
 fn a_policy_with_drivers_of_its_own_disables_it() {
-    let around = Surroundings { disabled: true, ..Surroundings::default() };
-    let plan = plan(&driver(json!({})), &facts(), &cluster(&[]), &around);
+    let context = DriverContext { disabled: true, ..DriverContext::default() };
+    let plan = plan(&driver(json!({})), &facts(), &cluster(&[]), &context);
     assert_eq!((plan.status.state, plan.objects), (NvidiaDriverState::Disabled, None));
 }
 
@@ -127,13 +127,13 @@ fn a_newer_operator_alone_rolls_no_driver() {
     }
     let mut newer = cluster(&nodes);
     newer.images.insert("DRIVER_MANAGER_IMAGE".into(), "manager:2".into());
-    let around = Surroundings { root: "/".into(), ..Surroundings::default() };
+    let context = DriverContext { root: "/".into(), ..DriverContext::default() };
     let uid = "bfac7359-6033-45ce-88d6-53db0078526e";
-    let kept = plan(&driver, &facts, &newer, &around);
+    let kept = plan(&driver, &facts, &newer, &context);
     assert!(diff(uid, kept.objects.as_deref().unwrap(), &facts.live).is_empty());
     let mut changed = driver.clone();
     changed.spec.version = Some("595.1".into());
-    let rolled = plan(&changed, &facts, &newer, &around);
+    let rolled = plan(&changed, &facts, &newer, &context);
     let manager = &daemon_sets(&rolled)[0].body["spec"]["template"]["spec"]["initContainers"][0]["image"];
     assert_eq!(manager, "manager:2");
 }
@@ -282,8 +282,8 @@ fn each_driver_has_a_probe_of_its_own() {
 #[test]
 fn a_mistake_of_all_drivers_is_told_by_each() {
     let refusal = Some(("ConflictingNodeSelector", "multiple NVIDIADrivers match the same node n: [a b]".to_owned()));
-    let around = Surroundings { refusal, ..Surroundings::default() };
-    let plan = plan(&driver(json!({})), &facts(), &cluster(&[]), &around);
+    let context = DriverContext { refusal, ..DriverContext::default() };
+    let plan = plan(&driver(json!({})), &facts(), &cluster(&[]), &context);
     assert_eq!(error(&plan), ("ConflictingNodeSelector", "multiple NVIDIADrivers match the same node n: [a b]"));
     assert_eq!((plan.status.state, plan.objects), (NvidiaDriverState::NotReady, None));
 }
@@ -302,15 +302,15 @@ fn precompiled_drivers_of_suse_see_the_modules_of_the_host() {
 #[test]
 fn the_proxy_of_openshift_reaches_drivers_that_are_built_without_its_toolkit() {
     let nodes = [node("a", ("rhcos", "4.19"), "5.14.0")];
-    let mut around = cluster(&nodes);
-    around.openshift = Some(crate::gpu::OpenShift {
+    let mut context = cluster(&nodes);
+    context.openshift = Some(crate::gpu::OpenShift {
         version: "4.19".into(),
         proxy: vec![("HTTPS_PROXY".into(), "http://proxy:3128".into())],
         trusted_ca: Some("ca".into()),
         ..Default::default()
     });
-    let root = Surroundings { root: "/".into(), ..Surroundings::default() };
-    let plan = plan(&driver(json!({})), &facts(), &around, &root);
+    let root = DriverContext { root: "/".into(), ..DriverContext::default() };
+    let plan = plan(&driver(json!({})), &facts(), &context, &root);
     let pod = daemon_sets(&plan)[0].body["spec"]["template"]["spec"].clone();
     let main = main_of(&pod).to_string();
     assert!(main.contains("http://proxy:3128") && main.contains("OPENSHIFT_VERSION"), "{main}");
@@ -359,7 +359,7 @@ fn rendered(more: Value, on_openshift: bool) -> Value {
     let mut node =
         if on_openshift { node("a", ("rhcos", "4.19"), "5.14.0") } else { node("a", ("ubuntu", "22.04"), "5.15.0-70") };
     let openshift = on_openshift.then(|| openshift(&mut node));
-    let around = Cluster { openshift, ..cluster(&[node]) };
+    let context = Cluster { openshift, ..cluster(&[node]) };
     let mut facts = facts();
     for (kind, name, data) in [
         ("ConfigMap", "repos", json!({"a.list": "deb x"})),
@@ -372,8 +372,8 @@ fn rendered(more: Value, on_openshift: bool) -> Value {
         let reference = Ref { gvk, namespace: "gpu-operator".into(), name: name.into() };
         facts.live.insert(reference, std::sync::Arc::new(body));
     }
-    let root = Surroundings { root: "/".into(), ..Surroundings::default() };
-    let plan = plan(&driver(more.clone()), &facts, &around, &root);
+    let root = DriverContext { root: "/".into(), ..DriverContext::default() };
+    let plan = plan(&driver(more.clone()), &facts, &context, &root);
     let sets = daemon_sets(&plan);
     assert_eq!(sets.len(), 1, "{more}: {:?}", plan.status);
     sets[0].body.clone()

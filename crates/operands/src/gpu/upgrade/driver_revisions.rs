@@ -1,7 +1,7 @@
-//! The DaemonSets of drivers: which of them a node should have a pod of, and which revision is the newest.
+//! Driver DaemonSets and their ControllerRevisions: the target DaemonSet and revision of a node.
 //!
-//! A revision that failed is remembered on its DaemonSet, by the identity of the driver in it: as long as the wanted
-//! driver is that one, the DaemonSet keeps the template of the revision before. See [`hold_back`].
+//! A failed revision is recorded on its DaemonSet by driver digest: while the desired driver has that digest, the
+//! DaemonSet keeps the template of the previous revision. See [`hold_back`].
 
 use capstan_plan::{Gvk, LiveObjects, Object, Ref};
 use k8s_openapi::api::apps::v1::{ControllerRevision, DaemonSet};
@@ -10,19 +10,19 @@ use serde_json::Value;
 use super::view::{REVISION, Target, digest};
 use crate::gpu::nodes::{Entries, Node};
 
-/// Annotation of a DaemonSet: identity of the driver that failed, and name of the revision to keep in its place.
+/// Annotation of a DaemonSet: digest of the driver that failed, and name of the revision to keep instead.
 pub const REJECTED: &str = "capstan.dev/upgrade-rejected";
 
-/// Label of what belongs to a driver.
+/// Component label of drivers.
 const COMPONENT: &str = "app.kubernetes.io/component";
 const DRIVERS: [&str; 2] = ["nvidia-driver", "nvidia-vgpu-host-manager"];
 
-/// Whether an object is a driver's, by its labels.
+/// Whether an object belongs to a driver, by its labels.
 pub fn is_driver(object: &Value) -> bool {
     Entries::of(&object["metadata"]["labels"]).get(COMPONENT).is_some_and(|value| DRIVERS.contains(&value))
 }
 
-/// The DaemonSets of drivers.
+/// The driver DaemonSets.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct DriverRevisions<'a> {
     sets: Vec<Set<'a>>,
@@ -31,18 +31,18 @@ pub struct DriverRevisions<'a> {
 #[derive(Clone, Debug, PartialEq)]
 struct Set<'a> {
     name: &'a str,
-    /// Who made it.
+    /// Name of its owner.
     owner: &'a str,
     selector: Vec<(&'a str, &'a str)>,
     target: Target<'a>,
-    /// Hash, name and identity of all revisions.
+    /// Hash, name and digest of all revisions.
     revisions: Vec<(&'a str, &'a str, &'a str)>,
     rejected: Option<(&'a str, &'a str)>,
 }
 
-/// What to write on a DaemonSet.
+/// A change of the rejection annotation of a DaemonSet.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Note {
+pub struct RevisionRejection {
     /// Its name.
     pub daemon_set: String,
     /// Value of [`REJECTED`]; `None` removes it.
@@ -50,7 +50,7 @@ pub struct Note {
 }
 
 impl<'a> DriverRevisions<'a> {
-    /// From what a cache holds in one namespace.
+    /// From the cached DaemonSets and ControllerRevisions of one namespace.
     pub fn of(
         sets: impl IntoIterator<Item = &'a Value>,
         revisions: impl IntoIterator<Item = &'a Value> + Clone,
@@ -62,12 +62,12 @@ impl<'a> DriverRevisions<'a> {
             let owned = |one: &&Value| one["metadata"]["ownerReferences"][0]["uid"] == uid;
             let mut own: Vec<&Value> = revisions.clone().into_iter().filter(owned).collect();
             own.sort_by_key(|one| one["revision"].as_i64());
-            let told = |one: &'a Value| {
+            let revision_of = |one: &'a Value| {
                 let meta = &one["metadata"];
                 let hash = meta["labels"][REVISION].as_str().unwrap_or_default();
                 (hash, meta["name"].as_str().unwrap_or_default(), digest(&one["data"]["spec"]["template"]["spec"]))
             };
-            let revisions: Vec<_> = own.into_iter().map(told).collect();
+            let revisions: Vec<_> = own.into_iter().map(revision_of).collect();
             let (revision, _, digest) = *revisions.last()?;
             let selector = set.pointer("/spec/template/spec/nodeSelector").and_then(Value::as_object);
             let selector = selector.into_iter().flatten();
@@ -83,24 +83,23 @@ impl<'a> DriverRevisions<'a> {
         Self { sets: sets.collect() }
     }
 
-    /// What the driver pod of a node should be.
+    /// The target revision of a node's driver pod.
     pub fn wanted(&self, node: &Node<'_>) -> Option<Target<'a>> {
         let selects = |set: &&Set<'_>| set.selector.iter().all(|(key, value)| node.labels.is(key, value));
         self.sets.iter().find(selects).map(|set| set.target)
     }
 
-    /// Notes that the newest revision failed, and that the one with this hash is to come back. Nothing if that would
-    /// bring back the same driver.
-    pub fn reject(&self, back_to: &str) -> Option<Note> {
+    /// Rejects the newest revision and rolls back to the one with this hash. `None` if that has the same driver.
+    pub fn reject(&self, back_to: &str) -> Option<RevisionRejection> {
         let back = |set: &Set<'a>| set.revisions.iter().find(|(hash, ..)| *hash == back_to).copied();
         let (set, (_, name, digest)) = self.sets.iter().find_map(|set| Some((set, back(set)?)))?;
         let failed = set.target.digest;
         let useful = !failed.is_empty() && digest != failed && set.rejected != Some((failed, name));
-        useful.then(|| Note { daemon_set: set.name.into(), rejected: Some(format!("{failed} {name}")) })
+        useful.then(|| RevisionRejection { daemon_set: set.name.into(), rejected: Some(format!("{failed} {name}")) })
     }
 
-    /// Forgets failures of drivers that nobody wants any more.
-    pub fn forgive(&self) -> Vec<Note> {
+    /// Clears rejections of drivers that are no longer desired.
+    pub fn clear_rejections(&self) -> Vec<RevisionRejection> {
         let over = |set: &&Set<'_>| {
             set.rejected.is_some_and(|(failed, name)| {
                 let kept = set.revisions.iter().find(|(_, one, _)| *one == name).map(|(.., digest)| *digest);
@@ -108,17 +107,17 @@ impl<'a> DriverRevisions<'a> {
             })
         };
         let sets = self.sets.iter().filter(over);
-        sets.map(|set| Note { daemon_set: set.name.into(), rejected: None }).collect()
+        sets.map(|set| RevisionRejection { daemon_set: set.name.into(), rejected: None }).collect()
     }
 
-    /// DaemonSets of an NVIDIADriver, or all if there is no name, that keep an older driver.
+    /// DaemonSets of an NVIDIADriver, or all for an empty name, that are held back to an older driver.
     pub fn held_back<'b>(&'b self, driver: &'b str) -> impl Iterator<Item = &'a str> + use<'a, 'b> {
         let sets = self.sets.iter().filter(move |set| driver.is_empty() || set.owner == driver);
         sets.filter(|set| set.rejected.is_some_and(|(failed, _)| failed != set.target.digest)).map(|set| set.name)
     }
 }
 
-/// The revisions that DaemonSets of drivers are held back to: a plan has to know them.
+/// The ControllerRevisions that DaemonSets are held back to: input of a plan.
 pub fn kept_revisions(live: &LiveObjects) -> Vec<Ref> {
     let sets = live.iter().filter(|(reference, _)| reference.gvk == Gvk::of::<DaemonSet>());
     let kept = sets.filter_map(|(reference, set)| {
@@ -128,7 +127,7 @@ pub fn kept_revisions(live: &LiveObjects) -> Vec<Ref> {
     kept.collect()
 }
 
-/// The DaemonSet with the template of the revision before, if the driver that is wanted has failed.
+/// The DaemonSet with the template of the previous revision, if the desired driver was rejected.
 pub fn hold_back(mut set: Object, live: &LiveObjects) -> Object {
     let template = |set: &Object| -> Option<Value> {
         let there = live.get(&set.reference)?;

@@ -1,17 +1,17 @@
-//! Emptying a node: waiting for jobs, evicting pods that use GPUs, draining.
+//! Draining a node: wait for jobs, evict GPU pods, drain.
 
 use capstan_plan::Severity;
 
 use super::failure::Failure;
 use super::journal::State;
 use super::node::Work;
-use super::pods::{Keeper, PodView};
+use super::pods::{PodController, PodView};
 use super::settings::Eviction;
 
-/// How soon, in seconds, to look at pods again, and to try an eviction that was refused.
+/// Poll interval in seconds of pods, and retry interval of rejected evictions.
 pub const POLL_SECONDS: i64 = 15;
 
-/// Waits for pods, at most `until`.
+/// Waits for pods, until `until` at the latest.
 fn requeue(work: &mut Work<'_>, why: String, until: Option<i64>) -> bool {
     let soon = work.now + POLL_SECONDS;
     work.wait(why, Some(until.map_or(soon, |until| until.min(soon))))
@@ -35,7 +35,7 @@ pub(super) fn wait_for_jobs(work: &mut Work<'_>) -> bool {
     requeue(work, format!("waits for {}", names(&jobs)), Some(start + timeout))
 }
 
-/// Pods of the validator that use a GPU for a moment and end on their own.
+/// Workload pods of the validator, which finish on their own.
 const OWN_CHECKS: [&str; 2] = ["nvidia-cuda-validator", "nvidia-device-plugin-validator"];
 
 pub(super) fn pod_deletion(work: &mut Work<'_>) -> bool {
@@ -59,7 +59,7 @@ pub(super) fn drain(work: &mut Work<'_>) -> bool {
     let Some(drain) = &work.settings.drain else { return work.enter(State::PodRestart) };
     work.since();
     let Some(pods) = work.pods() else { return requeue(work, "looks for pods to evict".into(), None) };
-    let here = |pod: &&PodView<'_>| !matches!(pod.keeper, Keeper::DaemonSet | Keeper::Kubelet);
+    let here = |pod: &&PodView<'_>| !matches!(pod.controller, PodController::DaemonSet | PodController::Kubelet);
     let selected = |pod: &&PodView<'_>| drain.selector.as_ref().is_some_and(|selector| selector.matches(pod.labels));
     let pods: Vec<_> = pods.iter().filter(|pod| pod.active).filter(here).filter(selected).collect();
     match evict(work, &pods, &drain.eviction, "drain") {
@@ -75,7 +75,7 @@ enum Evicted {
     Failed(String),
 }
 
-/// Evicts pods: all or, if that cannot be, none.
+/// Evicts all pods, or none if one must not be evicted.
 fn evict<'a>(work: &mut Work<'a>, pods: &[&'a PodView<'a>], eviction: &Eviction, field: &str) -> Evicted {
     if pods.is_empty() {
         return Evicted::All;

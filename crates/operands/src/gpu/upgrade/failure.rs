@@ -1,13 +1,13 @@
-//! Why an upgrade fails on a node: the first word of the reason that the node carries.
+//! Why an upgrade failed on a node: the first word of the reason annotation.
 
 /// Why an upgrade fails on a node.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Failure {
-    /// Pods may not be evicted, or did not go in time.
+    /// Pods must not be evicted, or did not terminate in time.
     EvictionFailed,
-    /// The same while the whole node was drained.
+    /// The same while the node was drained.
     DrainFailed,
-    /// The new driver pod restarts again and again.
+    /// The new driver pod crash-loops.
     DriverCrashes,
     /// The new driver pod did not become ready in time.
     DriverNotReady,
@@ -17,12 +17,12 @@ pub enum Failure {
     ValidationFailed,
     /// There is no validator.
     ValidatorMissing,
-    /// The node could not be taken out of use.
+    /// The maintenance operator failed.
     MaintenanceFailed,
 }
 
 impl Failure {
-    /// The word for it in the reason annotation.
+    /// Its word in the reason annotation.
     pub fn word(self) -> &'static str {
         match self {
             Self::EvictionFailed => "EvictionFailed",
@@ -36,7 +36,7 @@ impl Failure {
         }
     }
 
-    /// Whether the driver is to blame, as far as one can tell.
+    /// Whether the driver is the likely cause.
     pub(super) fn by_driver(reason: &str) -> bool {
         let drivers = [Self::DriverCrashes, Self::DriverNotReady, Self::ValidationFailed];
         drivers.iter().any(|failure| reason.starts_with(failure.word()))

@@ -1,4 +1,4 @@
-//! Whose policy rules which nodes.
+//! Governing policies: which custom resource governs the upgrades of which nodes.
 
 use std::collections::BTreeMap;
 
@@ -10,19 +10,19 @@ use crate::gpu::nodes::{Node, OWNER};
 
 use super::bucket;
 
-/// Where drivers are upgraded automatically, and how.
+/// The upgrade settings by governing custom resource.
 #[derive(Clone, Debug, PartialEq)]
 pub enum GoverningPolicies {
-    /// Nowhere.
-    Nobody,
-    /// Everywhere, as the ClusterPolicy says.
+    /// Auto-upgrade is off.
+    Disabled,
+    /// The ClusterPolicy governs all nodes.
     Policy(Box<Settings>),
-    /// As the NVIDIADriver of a node says; those that want no upgrades are not here.
+    /// NVIDIADrivers govern their nodes; those with auto-upgrade off are absent.
     Drivers(BTreeMap<String, Settings>),
 }
 
 impl GoverningPolicies {
-    /// What the custom resources say. An NVIDIADriver that is being deleted rules the nodes that leave it for no other.
+    /// From the custom resources. A terminating NVIDIADriver governs nodes that do not move to another one.
     pub fn of(
         policy: Option<&ClusterPolicy>,
         cluster: Option<&GpuCluster>,
@@ -31,7 +31,7 @@ impl GoverningPolicies {
     ) -> Self {
         let with = |settings: Settings| Settings { requestor: requestor.cloned(), ..settings };
         match (policy, cluster) {
-            (None, None) | (Some(_), Some(_)) => Self::Nobody,
+            (None, None) | (Some(_), Some(_)) => Self::Disabled,
             (Some(policy), None) if policy.spec.driver.use_nvidia_driver_crd != Some(true) => {
                 let spec = &policy.spec;
                 let sandboxes = spec.sandbox_workloads.as_ref().and_then(|sandbox| sandbox.enabled) == Some(true);
@@ -41,7 +41,7 @@ impl GoverningPolicies {
                         let settings = Settings::of(Some(rule), policy.metadata.annotations.as_ref());
                         Self::Policy(Box::new(with(settings)))
                     }
-                    None => Self::Nobody,
+                    None => Self::Disabled,
                 }
             }
             _ => {
@@ -54,28 +54,28 @@ impl GoverningPolicies {
                     (meta.name.clone().unwrap_or_default(), with(settings))
                 });
                 let settings: BTreeMap<_, _> = settings.collect();
-                if settings.is_empty() { Self::Nobody } else { Self::Drivers(settings) }
+                if settings.is_empty() { Self::Disabled } else { Self::Drivers(settings) }
             }
         }
     }
 
-    /// The governing_policy of a node: the name of an NVIDIADriver, empty for the ClusterPolicy.
+    /// The governing policy of a node: the name of an NVIDIADriver, empty for the ClusterPolicy.
     pub fn of_node<'a>(&self, node: &Node<'a>) -> Option<&'a str> {
         match self {
-            Self::Nobody => None,
+            Self::Disabled => None,
             Self::Policy(_) => Some(""),
             Self::Drivers(all) => {
-                // A node that nobody owns any more is given up by its last owner.
-                let rules = |name: &&str| all.contains_key(*name);
-                bucket(node).filter(rules).or_else(|| node.labels.get(OWNER).filter(rules))
+                // A node without an owner is released by its last owner.
+                let governs = |name: &&str| all.contains_key(*name);
+                bucket(node).filter(governs).or_else(|| node.labels.get(OWNER).filter(governs))
             }
         }
     }
 
-    /// The settings of a governing_policy.
+    /// The settings of a governing policy.
     pub fn settings(&self, name: &str) -> Option<&Settings> {
         match self {
-            Self::Nobody => None,
+            Self::Disabled => None,
             Self::Policy(settings) => Some(settings),
             Self::Drivers(all) => all.get(name),
         }

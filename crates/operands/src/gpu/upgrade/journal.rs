@@ -1,46 +1,46 @@
-//! How far a node is, as its labels and annotations tell. They are all that is remembered: whoever takes over, after
-//! whichever write, reads the same and goes on.
+//! The upgrade journal of a node, in its labels and annotations. It is the only persistent state: a new leader resumes
+//! from it after any write.
 
 use super::keys;
 use super::settings::Settings;
 use crate::gpu::nodes::{Entries, Node, NodePatch, OWNER};
 
-/// How far a node is.
+/// Upgrade state of a node.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum State {
-    /// Nothing is known.
+    /// No state.
     #[default]
     Unset,
-    /// Its driver is the wanted one.
+    /// Its driver is up to date.
     Done,
-    /// It waits for its turn.
+    /// Waiting for a slot.
     Required,
-    /// It will be cordoned.
+    /// To be cordoned.
     Cordon,
-    /// Jobs may finish.
+    /// Waiting for jobs.
     WaitForJobs,
-    /// Pods that use GPUs are evicted.
+    /// Evicting GPU pods.
     PodDeletion,
-    /// All pods are evicted.
+    /// Draining.
     Drain,
-    /// Somebody else takes it out of use.
+    /// The maintenance operator cordons and drains it.
     Maintenance,
-    /// Reserved by the reference.
+    /// Reserved by the upstream operator.
     PostMaintenance,
-    /// The driver pod is replaced.
+    /// Replacing the driver pod.
     PodRestart,
-    /// The validator checks the new driver.
+    /// Validating the new driver.
     Validation,
-    /// It will be uncordoned.
+    /// To be uncordoned.
     Uncordon,
-    /// Something went wrong.
+    /// Failed.
     Failed,
-    /// A value that we do not know.
+    /// An unknown value.
     Unknown,
 }
 
 impl State {
-    /// All that have a label.
+    /// All states with a label.
     pub const ALL: [Self; 12] = [
         Self::Done,
         Self::Required,
@@ -56,7 +56,7 @@ impl State {
         Self::Failed,
     ];
 
-    /// Value of the label.
+    /// The label value.
     pub fn label(self) -> &'static str {
         match self {
             Self::Unset | Self::Unknown => "",
@@ -75,7 +75,7 @@ impl State {
         }
     }
 
-    /// That of a node with these labels.
+    /// The state of a node with these labels.
     pub fn of(labels: Entries<'_>) -> Self {
         match labels.get(keys::STATE).unwrap_or_default() {
             "" => Self::Unset,
@@ -83,7 +83,7 @@ impl State {
         }
     }
 
-    /// Whether pods of the node have to be known for the next decision.
+    /// Whether the next decision needs the pods of the node.
     pub fn needs_pods(self) -> bool {
         matches!(self, Self::WaitForJobs | Self::PodDeletion | Self::Drain)
     }
@@ -93,13 +93,13 @@ impl State {
         !matches!(self, Self::Unset | Self::Done | Self::Required | Self::Unknown)
     }
 
-    /// Whether nothing has been done to the driver yet.
+    /// Whether the driver has not been touched yet.
     pub(super) fn before_restart(self) -> bool {
         matches!(self, Self::Cordon | Self::WaitForJobs | Self::PodDeletion | Self::Drain)
     }
 }
 
-/// What a node's metadata says about its upgrade.
+/// The journal of a node.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) struct Journal {
     pub(super) state: State,
@@ -149,23 +149,23 @@ impl Journal {
         }
     }
 
-    /// Whether it says that the upgrade is over, and nothing else.
+    /// Whether it records a finished upgrade, and nothing else.
     pub(super) fn is_closed(&self) -> bool {
         *self == Self { state: State::Done, ..Self::default() }
     }
 
-    /// Whether a node that waits for its turn is out of use because of an earlier try.
+    /// Whether a waiting node is cordoned because of an earlier attempt.
     pub(super) fn cordoned_by_us(&self) -> bool {
         self.state == State::Required && self.unschedulable && self.target.is_some()
     }
 
-    /// Whether a node that failed keeps its place among those under way: not if it was given back, nor if it is one of
-    /// the failures that are put up with and nothing more is tried.
-    pub(super) fn keeps_place(&self, settings: &Settings) -> bool {
+    /// Whether a failed node keeps its slot: not if it was uncordoned, nor if it is within `maxFailures` and out of
+    /// retries.
+    pub(super) fn keeps_slot(&self, settings: &Settings) -> bool {
         self.unschedulable && (settings.max_failures.is_none() || self.attempts.max(1) <= settings.retries)
     }
 
-    /// Goes on to another state.
+    /// Enters another state.
     pub(super) fn enter(&mut self, state: State, now: i64) {
         self.state = state;
         self.since = Some(now);
@@ -176,7 +176,7 @@ impl Journal {
         }
     }
 
-    /// Forgets everything but what the node's role as a canary needs.
+    /// Clears everything but the canary annotation.
     fn forget(&mut self) {
         self.since = self.since.filter(|_| self.canary.is_some());
         (self.initial, self.requestor, self.attempts) = (false, false, 0);
@@ -203,7 +203,7 @@ impl Journal {
         ]
     }
 
-    /// What has to be written so that the node says this instead of `old`.
+    /// The patch from `old` to this journal.
     pub(super) fn changes(&self, old: &Self) -> NodePatch {
         let mut patch = NodePatch::default();
         if self == old {
@@ -232,8 +232,7 @@ impl Journal {
     }
 }
 
-/// What is left to undo on a node on which drivers are no longer upgraded automatically: no journal, and no cordon of
-/// ours. What users set stays.
+/// The cleanup of a node after auto-upgrade was turned off: journal and our cordon. User settings are kept.
 pub fn abandon(node: &Node<'_>) -> NodePatch {
     let old = Journal::read(node);
     let mut new = old.clone();

@@ -1,10 +1,10 @@
 //! Driver upgrades, node by node, as a pure transition function over a journal in the nodes' metadata.
 //!
-//! [`step`] reads where every node is and says what to do next. Rules: the journal is written before anything is done,
-//! so that a crash between any two writes loses nothing and repeats nothing; what is decided twice is the same twice; a
-//! node whose loaded driver is the wanted one is never touched; no node waits without a reason and an end.
+//! [`step`] reads the state of every node and returns the next actions. Rules: the journal is written before any
+//! action, so that a crash between any two writes loses and repeats nothing; decisions are idempotent; a node whose
+//! loaded driver is up to date is never touched; no node waits without a reason and a deadline.
 //!
-//! Who acts must do what a [`Step`] says in its order: the patch, and only if that went through the rest.
+//! A [`Step`] must be executed in order: the patch, and the rest only if that succeeded.
 
 mod driver_revisions;
 mod evict;
@@ -30,12 +30,12 @@ use std::sync::Arc;
 use capstan_plan::Note;
 use jiff::Timestamp;
 
-pub use driver_revisions::{DriverRevisions, Note as RevisionNote, REJECTED, hold_back, is_driver, kept_revisions};
+pub use driver_revisions::{DriverRevisions, REJECTED, RevisionRejection, hold_back, is_driver, kept_revisions};
 pub use evict::POLL_SECONDS;
 pub use failure::Failure;
 pub use governing_policies::GoverningPolicies;
 pub use journal::{State, abandon};
-pub use pods::{Keeper, PodView, claims_in_use, uses_gpu};
+pub use pods::{PodController, PodView, claims_in_use, uses_gpu};
 pub use report::{CONDITION, Report, is_under_way, show};
 pub use requestor::{Maintenance, MaintenanceAction, Requestor, release};
 pub use selector::Selector;
@@ -48,29 +48,29 @@ use self::node::{Obstacle, Work, advance, begin};
 use self::slots::Gate;
 use super::nodes::{Node, NodePatch, OWNER};
 
-/// Reason of all events of upgrades.
+/// Event reason of upgrades.
 pub const EVENT: &str = "GPUDriverUpgrade";
 
-/// What to do on one node.
+/// The actions on one node.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Step {
-    /// Which.
+    /// The node.
     pub node: String,
-    /// First: the journal, and cordon or uncordon, in one write.
+    /// First: the journal, and cordon or uncordon, in one patch.
     pub patch: NodePatch,
-    /// Version of the node that this was decided on: the patch must fail if there is a newer one.
+    /// resourceVersion of the node that was decided on, as precondition of the patch.
     pub resource_version: String,
     /// Then: pods to evict.
     pub evict: Vec<Pod>,
     /// Then: the driver pod to delete.
     pub delete_driver: Option<Pod>,
-    /// Then: what to ask the maintenance operator for.
+    /// Then: the NodeMaintenance action.
     pub maintenance: Option<MaintenanceAction>,
-    /// What to tell the user about the node.
-    pub notes: Vec<Note>,
+    /// Events about the node.
+    pub events: Vec<Note>,
 }
 
-/// A pod to act on. The request has to name the UID.
+/// A pod to act on, with its UID as precondition.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Pod {
     /// Its namespace.
@@ -87,33 +87,33 @@ impl From<PodName<'_>> for Pod {
     }
 }
 
-/// What [`step`] decides.
+/// The result of [`step`].
 #[derive(Clone, Debug, PartialEq)]
 pub struct Pass {
-    /// What to do, at most one per node.
+    /// The steps, at most one per node.
     pub steps: Vec<Step>,
-    /// When to look again though nothing changed.
+    /// When to run the next pass without a change.
     pub wake: Option<Timestamp>,
-    /// Numbers for metrics.
+    /// Counts for metrics.
     pub counts: Counts,
-    /// What to show.
+    /// The summary for the status.
     pub summary: Summary,
-    /// Why no further node begins, if none does.
+    /// Why no further node may start, if so.
     pub halted: Option<String>,
-    /// What is expected of the nodes that go first, while others wait for them.
+    /// What the canaries still have to prove, while others wait for them.
     pub canary: Option<String>,
-    /// Revision of the DaemonSet to go back to, if the user wants that and the wanted driver has failed too often. Who
-    /// goes back has to remember which one failed, or the next pass wants it again.
+    /// Revision to roll back to, if rollback is enabled and the target failed too often. The caller must record the
+    /// rejection, or the next pass upgrades again.
     pub roll_back_to: Option<String>,
 }
 
-/// The NVIDIADriver whose policy rules a node: the one that it moves to, if it does.
+/// The NVIDIADriver that governs a node: the next owner, if it moves.
 pub fn bucket<'a>(node: &Node<'a>) -> Option<&'a str> {
     let next = node.annotations.get(keys::NEXT_OWNER).filter(|owner| !owner.is_empty());
     next.or_else(|| node.labels.get(OWNER)).filter(|owner| !owner.is_empty())
 }
 
-/// What to do next on the nodes that one policy rules: these, and so many others that [rest](NodeView::rests).
+/// The next actions on the nodes of one governing policy: these, and a number of [idle](NodeView::is_idle) ones.
 pub fn step(settings: &Settings, views: &[NodeView<'_>], resting: usize, now: Timestamp) -> Pass {
     let now = now.as_second();
     let mut works: Vec<_> = views.iter().map(|view| Work::new(view, settings, now)).collect();
@@ -143,7 +143,7 @@ pub fn step(settings: &Settings, views: &[NodeView<'_>], resting: usize, now: Ti
     dismiss_canaries(&mut works);
 
     let wakes = works.iter().filter_map(|work| work.waits.as_ref()?.1).filter(|until| *until >= now);
-    // Deadlines are over once they have passed, not when they are reached.
+    // Deadlines expire once they have passed, not when they are reached.
     let wake = wakes.min().and_then(|until| Timestamp::from_second(until + 1).ok());
     let counts = Counts::of(&works, resting, &fleet, free);
     let summary = Summary::of(&works, resting);
@@ -151,10 +151,10 @@ pub fn step(settings: &Settings, views: &[NodeView<'_>], resting: usize, now: Ti
     Pass { steps: works.into_iter().filter_map(finish).collect(), wake, counts, summary, halted, canary, roll_back_to }
 }
 
-/// A node that waits for its turn: when it comes, if it can.
+/// Starts a waiting node if it gets a slot.
 fn consider<'a>(work: &mut Work<'a>) -> Option<(bool, i64, &'a str)> {
-    if work.settled() {
-        // Somebody went back to the driver that is loaded, or replaced the pod by hand.
+    if work.is_up_to_date() {
+        // The target was reverted to the loaded driver, or the pod was replaced manually.
         work.journal.requested = false;
         let done = !work.journal.cordoned_by_us();
         work.journal.enter(if done { State::Done } else { State::Validation }, work.now);
@@ -174,14 +174,14 @@ fn consider<'a>(work: &mut Work<'a>) -> Option<(bool, i64, &'a str)> {
     None
 }
 
-/// Lets nodes begin, one after the other.
+/// Admits nodes, one after the other.
 struct Queue<'a> {
     settings: &'a Settings,
     fleet: Fleet,
     free: usize,
     gate: Gate,
     halted: Option<&'a str>,
-    /// How the fleet was when the last node found no place, and what that one was told.
+    /// Fleet counts when the last node got no slot, and its reason.
     full: Option<(Fleet, Arc<str>)>,
 }
 
@@ -193,12 +193,12 @@ impl Queue<'_> {
         }
     }
 
-    /// Whether the node may begin, and if so, whether as a canary.
+    /// Whether the node may start, and if so, whether as a canary.
     fn admit(&mut self, work: &Work<'_>) -> Result<bool, Obstacle> {
         if let Some(why) = &self.settings.hold {
             return Err((format!("held back: {why}").into(), None));
         }
-        // A further try of a node that was given back is part of what was begun.
+        // A retry of an uncordoned node is part of what was started.
         let again = work.old.attempts > 0 || work.old.cordoned_by_us();
         if let Some(why) = self.halted.filter(|_| !again) {
             return Err((why.into(), None));
@@ -217,8 +217,8 @@ impl Queue<'_> {
         Ok(canary)
     }
 
-    /// A node that others cordoned needs no place; one that we did needs one among those under way; the rest need one
-    /// among those out of use, too. All take one.
+    /// A node that others cordoned needs no slot; one that we cordoned needs one of `maxParallel`; the rest need one of
+    /// `maxUnavailable`, too. All take one.
     fn take_slot(&mut self, work: &Work<'_>) -> Result<(), Obstacle> {
         if self.settings.requestor.is_some() {
             return Ok(());
@@ -257,7 +257,7 @@ impl Queue<'_> {
     }
 }
 
-/// Once no node waits or is under way, canaries are nodes like the others.
+/// Once no node waits or is in progress, canaries become normal nodes.
 fn dismiss_canaries(works: &mut [Work<'_>]) {
     let busy = |work: &Work<'_>| !matches!(work.journal.state, State::Unset | State::Done);
     if works.iter().any(busy) {
@@ -276,7 +276,7 @@ fn finish(work: Work<'_>) -> Option<Step> {
         evict: work.evict.into_iter().map(Pod::from).collect(),
         delete_driver: work.delete_driver.map(Pod::from),
         maintenance: work.maintenance,
-        notes: work.notes,
+        events: work.events,
     };
     let idle =
         step.patch.is_empty() && step.evict.is_empty() && step.delete_driver.is_none() && step.maintenance.is_none();

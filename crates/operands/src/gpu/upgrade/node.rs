@@ -1,8 +1,8 @@
-//! What happens next on one node.
+//! The upgrade state machine of one node.
 //!
-//! [`advance`] moves the journal as far as it goes without waiting, so that one patch writes it, and says what to do
-//! then. Every wait has a reason, and an end: a deadline after which the upgrade fails here for a reason that the node
-//! carries, is tried again, and meanwhile gives back what still works.
+//! [`advance`] moves the journal as far as possible without waiting, so that one patch writes it, and returns the
+//! actions. Every wait has a reason and a deadline, after which the upgrade fails with that reason, is retried, and
+//! meanwhile uncordons a node whose old driver still works.
 
 use std::sync::Arc;
 
@@ -18,23 +18,23 @@ use super::requestor::{self, MaintenanceAction};
 use super::settings::Settings;
 use super::view::{NodeView, PodName};
 
-/// What a node waits for, and until when. Thousands may wait for the same.
+/// What a node waits for, and its deadline. Shared by thousands of nodes.
 pub(super) type Obstacle = (Arc<str>, Option<i64>);
 
-/// One node while it is decided on.
+/// A node being processed.
 pub(super) struct Work<'a> {
     pub(super) view: &'a NodeView<'a>,
     pub(super) settings: &'a Settings,
     pub(super) now: i64,
-    /// What the node says.
+    /// The stored journal.
     pub(super) old: Journal,
-    /// What it should say.
+    /// The new journal.
     pub(super) journal: Journal,
     pub(super) evict: Vec<PodName<'a>>,
     pub(super) delete_driver: Option<PodName<'a>>,
     pub(super) maintenance: Option<MaintenanceAction>,
-    pub(super) notes: Vec<Note>,
-    /// What it waits for, and until when.
+    pub(super) events: Vec<Note>,
+    /// What it waits for, and its deadline.
     pub(super) waits: Option<Obstacle>,
 }
 
@@ -50,18 +50,18 @@ impl<'a> Work<'a> {
             evict: Vec::new(),
             delete_driver: None,
             maintenance: None,
-            notes: Vec::new(),
+            events: Vec::new(),
             waits: None,
         }
     }
 
-    /// The pods on the node. Those that were listed before the node was cordoned do not count: more may have come.
+    /// The pods on the node. A list from before the cordon is not used: pods may have been scheduled since.
     pub(super) fn pods(&self) -> Option<&'a [PodView<'a>]> {
         self.view.pods.as_deref().filter(|_| self.old.unschedulable)
     }
 
-    /// Whether the right driver is there, and nobody asked for anything else.
-    pub(super) fn settled(&self) -> bool {
+    /// Whether the driver is up to date, and no upgrade is requested.
+    pub(super) fn is_up_to_date(&self) -> bool {
         let journal = &self.journal;
         self.view.in_sync() && !journal.safe_load && journal.next_owner.is_none() && !self.to_restart()
     }
@@ -85,7 +85,7 @@ impl<'a> Work<'a> {
     }
 
     pub(super) fn say(&mut self, severity: Severity, message: String) {
-        self.notes.push(Note { severity, reason: EVENT, message });
+        self.events.push(Note { severity, reason: EVENT, message });
     }
 
     pub(super) fn wait(&mut self, why: String, until: Option<i64>) -> bool {
@@ -93,7 +93,7 @@ impl<'a> Work<'a> {
         false
     }
 
-    /// Gives the node back to who schedules pods, unless it was cordoned before.
+    /// Uncordons the node, unless it was cordoned before.
     fn uncordon(&mut self) {
         if !self.journal.initial && !self.journal.requestor {
             self.journal.unschedulable = false;
@@ -106,13 +106,13 @@ impl<'a> Work<'a> {
             Some(at) => format!("tries again in {} s", at - self.now),
             None => format!("does not try again: correct it, then annotate the node with {}=true", keys::REQUESTED),
         };
-        // The old driver still works: others may use the node until the next try.
+        // The old driver still works: uncordon until the next attempt.
         if self.journal.state.before_restart() && self.driver_ready() {
             self.uncordon();
         }
         self.say(Severity::Warning, format!("driver upgrade failed, {}: {message}; {again}", failure.word()));
         self.journal.attempts = attempts;
-        // What failed is what is wanted now; only something else is worth another try at once.
+        // The target failed; only another target is worth an immediate retry.
         self.journal.target = self.view.wanted.map(|wanted| wanted.revision.to_owned());
         self.journal.reason = Some(format!("{}: {message}", failure.word()));
         self.journal.restart = None;
@@ -120,21 +120,21 @@ impl<'a> Work<'a> {
         false
     }
 
-    /// When a node that has failed so often, the last time at `since`, is tried again.
+    /// When to retry a node after this many failures, the last one at `since`.
     fn retry_at(&self, attempts: u32, since: i64) -> Option<i64> {
         let factor = 1_i64.checked_shl(attempts.saturating_sub(1).min(16))?;
         (attempts <= self.settings.retries).then(|| since + self.settings.backoff * factor)
     }
 
-    /// When the node's state was entered. A state that others wrote counts from when we first saw it.
+    /// When the state was entered. A state written by another operator counts from when we first saw it.
     pub(super) fn since(&mut self) -> i64 {
         *self.journal.since.get_or_insert(self.now)
     }
 }
 
-/// Goes on as far as possible.
+/// Advances as far as possible.
 pub(super) fn advance(work: &mut Work<'_>) {
-    // More states than there are: a circle would be a mistake, not an endless loop.
+    // Bounded by the number of states: a cycle would be a bug, not an endless loop.
     for _ in 0..=State::ALL.len() {
         if !next(work) {
             break;
@@ -142,19 +142,19 @@ pub(super) fn advance(work: &mut Work<'_>) {
     }
 }
 
-/// One transition; false if it ends here for now.
+/// One transition; false if there is none now.
 fn next(work: &mut Work<'_>) -> bool {
     let state = work.journal.state;
     if state.before_restart() {
         if work.skipped() {
             work.say(Severity::Normal, format!("label {} ends the upgrade of this node", keys::SKIP));
-            return take_back(work);
+            return cancel(work);
         }
         if !work.old.unschedulable && state != State::Cordon && !work.journal.unschedulable {
             work.say(Severity::Warning, "somebody uncordoned the node: its upgrade waits for another turn".into());
-            return take_back(work);
+            return cancel(work);
         }
-        if work.settled() && work.driver_ready() {
+        if work.is_up_to_date() && work.driver_ready() {
             return work.enter(State::Validation);
         }
     }
@@ -185,8 +185,8 @@ fn next(work: &mut Work<'_>) -> bool {
     }
 }
 
-/// Ends an upgrade that has not touched the driver; the node waits for its turn again.
-fn take_back(work: &mut Work<'_>) -> bool {
+/// Cancels an upgrade that has not touched the driver; the node waits for a slot again.
+fn cancel(work: &mut Work<'_>) -> bool {
     work.uncordon();
     (work.journal.target, work.journal.canary) = (None, None);
     work.journal.initial = work.journal.unschedulable;
@@ -212,7 +212,7 @@ fn quiet(work: &mut Work<'_>) -> bool {
     false
 }
 
-/// Begins the upgrade of a node that has waited for its turn. `canary` if it goes first.
+/// Starts the upgrade of a waiting node. `canary` if it is a canary.
 pub(super) fn begin(work: &mut Work<'_>, canary: bool) {
     let view = work.view;
     let asked = work.journal.requested;
@@ -231,7 +231,7 @@ pub(super) fn begin(work: &mut Work<'_>, canary: bool) {
         work.enter(State::Maintenance);
         return;
     }
-    // Whoever else cordoned the node while it waited wants it to stay so.
+    // A cordon by others while it waited is kept.
     journal.initial |= journal.unschedulable && !ours;
     if restart_only {
         journal.unschedulable = true;
@@ -244,22 +244,22 @@ pub(super) fn begin(work: &mut Work<'_>, canary: bool) {
     advance(work);
 }
 
-/// When to do again what nobody answered to.
-const REPEAT: i64 = 30;
+/// Seconds until an action without effect is repeated.
+const REPEAT_SECONDS: i64 = 30;
 
-/// A request that was just made may not be in the cache yet.
-const APPEARS: i64 = 60;
+/// Seconds until a created NodeMaintenance must be in the cache.
+const CACHE_LAG_SECONDS: i64 = 60;
 
 fn maintenance(work: &mut Work<'_>) -> bool {
     let since = work.since();
     let Some(us) = &work.settings.requestor else { return work.enter(State::Required) };
     let Some(live) = work.view.maintenance.as_ref().filter(|live| live.has(&us.id)) else {
-        if work.now > since + APPEARS {
+        if work.now > since + CACHE_LAG_SECONDS {
             work.journal.requestor = false;
             return work.enter(State::Required);
         }
         work.maintenance = requestor::ask(work.settings, us, work.view.node.name, work.view.maintenance.as_ref());
-        return work.wait("asks for maintenance".into(), Some(since + APPEARS));
+        return work.wait("asks for maintenance".into(), Some(since + CACHE_LAG_SECONDS));
     };
     if live.ready {
         return work.enter(State::PodRestart);
@@ -274,9 +274,9 @@ fn maintenance(work: &mut Work<'_>) -> bool {
 
 fn pod_restart(work: &mut Work<'_>) -> bool {
     if let Some(owner) = work.journal.next_owner.take() {
-        let nobody = owner.is_empty();
+        let no_owner = owner.is_empty();
         work.journal.new_owner = Some(owner);
-        if nobody {
+        if no_owner {
             work.uncordon();
             work.enter(State::Unset);
             return false;
@@ -300,7 +300,7 @@ fn pod_restart(work: &mut Work<'_>) -> bool {
             format!("waits for driver pod {name} to end")
         } else {
             work.delete_driver = Some(driver.pod);
-            until = until.min(work.now + REPEAT);
+            until = until.min(work.now + REPEAT_SECONDS);
             work.journal.target = view.wanted.map(|wanted| wanted.revision.to_owned());
             format!("replaces driver pod {name}")
         };
@@ -353,7 +353,7 @@ fn uncordon(work: &mut Work<'_>) -> bool {
         let release = us.and_then(|us| requestor::release(us, work.view.node.name, work.view.maintenance.as_ref()));
         if release.is_some() {
             work.maintenance = release;
-            return work.wait("ends the maintenance of this node".into(), Some(work.now + REPEAT));
+            return work.wait("ends the maintenance of this node".into(), Some(work.now + REPEAT_SECONDS));
         }
     }
     work.uncordon();
@@ -366,27 +366,27 @@ fn failed(work: &mut Work<'_>) -> bool {
     let reason = work.journal.reason.clone().unwrap_or_default();
     let validation =
         [Failure::ValidationFailed, Failure::ValidatorMissing].iter().any(|one| reason.starts_with(one.word()));
-    if work.settled() && work.driver_ready() && (!validation || validated(work.view)) {
+    if work.is_up_to_date() && work.driver_ready() && (!validation || validated(work.view)) {
         return work.enter(State::Uncordon);
     }
     let since = work.since();
     let wanted = work.view.wanted.map(|wanted| wanted.revision);
     let other = work.journal.target.as_deref().is_some_and(|target| wanted.is_some_and(|wanted| wanted != target));
     let anew = work.journal.requested || other && !work.view.in_sync();
-    // Who failed under the reference has no count: that was the first time.
+    // Nodes that failed under the upstream operator have no count: that was the first attempt.
     let attempts = work.journal.attempts.max(1);
     let at = if anew { Some(work.now) } else { work.retry_at(attempts, since) };
     if work.skipped() || at.is_none_or(|at| at > work.now) {
         return work.wait(if reason.is_empty() { "failed".into() } else { reason }, at);
     }
-    let keeps_place = work.journal.keeps_place(work.settings);
+    let keeps_slot = work.journal.keeps_slot(work.settings);
     work.journal.attempts = if anew { 0 } else { attempts };
     work.journal.requested = false;
     let driver = work.view.driver.as_ref().filter(|_| work.view.in_sync());
     work.journal.restart = driver.map(|driver| driver.pod.uid.to_owned());
     work.say(Severity::Normal, "tries the driver upgrade again".into());
-    if !keeps_place && !work.journal.requestor {
-        // It waits for its turn, and goes on to say why it is out of use, if it is.
+    if !keeps_slot && !work.journal.requestor {
+        // It waits for a slot, and keeps the reason of its cordon, if any.
         work.journal.target = work.journal.target.take().filter(|_| work.journal.unschedulable);
         work.journal.reason = work.journal.reason.take().filter(|_| work.journal.unschedulable);
         return work.enter(State::Required);

@@ -12,49 +12,49 @@ const MIRROR: &str = "kubernetes.io/config.mirror";
 /// A pod on a node.
 #[derive(Clone, Debug, Default)]
 pub struct PodView<'a> {
-    /// Which.
+    /// Its identity.
     pub pod: PodName<'a>,
     /// Its labels.
     pub labels: Entries<'a>,
-    /// Whether it runs or is about to.
+    /// Whether it is running or pending.
     pub active: bool,
-    /// Whether it is going.
+    /// Whether it is terminating.
     pub terminating: bool,
-    /// Who brings it back.
-    pub keeper: Keeper,
-    /// Whether it has volumes that are lost with it.
+    /// Its controller, which recreates it.
+    pub controller: PodController,
+    /// Whether it has emptyDir volumes, whose data is lost.
     pub empty_dir: bool,
     /// Whether it uses GPUs.
     pub gpu: bool,
-    /// What the server said when it was to be evicted last.
+    /// The last rejection of its eviction.
     pub refused: Option<&'a str>,
 }
 
-/// Who brings a pod back.
+/// The controller of a pod, which recreates it.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum Keeper {
-    /// Nobody.
+pub enum PodController {
+    /// None: a bare pod.
     #[default]
-    Nobody,
-    /// A controller, on another node.
+    None,
+    /// A controller, which recreates it on another node.
     Controller,
-    /// A DaemonSet, on the same node.
+    /// A DaemonSet, which recreates it on the same node.
     DaemonSet,
     /// The kubelet: a static pod.
     Kubelet,
 }
 
 impl<'a> PodView<'a> {
-    /// A cached pod. `claim` finds a ResourceClaim of the pod's namespace by its name; `None` if it cannot be read.
+    /// From a cached pod. `claim` looks up a ResourceClaim of its namespace; `None` if it cannot be read.
     pub fn of(pod: &'a Value, claim: impl Fn(&str) -> Option<&'a Value>) -> Self {
         let metadata = &pod["metadata"];
         let mut owners = metadata["ownerReferences"].as_array().into_iter().flatten();
         let controller = owners.find(|owner| owner["controller"] == true);
-        let keeper = match controller.map(|owner| owner["kind"] == "DaemonSet") {
-            _ if Entries::of(&metadata["annotations"]).get(MIRROR).is_some() => Keeper::Kubelet,
-            Some(true) => Keeper::DaemonSet,
-            Some(false) => Keeper::Controller,
-            None => Keeper::Nobody,
+        let controller = match controller.map(|owner| owner["kind"] == "DaemonSet") {
+            _ if Entries::of(&metadata["annotations"]).get(MIRROR).is_some() => PodController::Kubelet,
+            Some(true) => PodController::DaemonSet,
+            Some(false) => PodController::Controller,
+            None => PodController::None,
         };
         let mut volumes = pod["spec"]["volumes"].as_array().into_iter().flatten();
         Self {
@@ -62,22 +62,24 @@ impl<'a> PodView<'a> {
             labels: Entries::of(&metadata["labels"]),
             active: active(pod),
             terminating: metadata["deletionTimestamp"].is_string(),
-            keeper,
+            controller,
             empty_dir: volumes.any(|volume| volume["emptyDir"].is_object()),
             gpu: uses_gpu(pod, claim),
             refused: None,
         }
     }
 
-    /// Why it may not be evicted, if it may not.
+    /// Why it must not be evicted, if so.
     pub(super) fn obstacle(&self, eviction: &Eviction, field: &str) -> Option<String> {
         let name = format!("pod {}/{}", self.pod.namespace, self.pod.name);
-        match self.keeper {
-            Keeper::DaemonSet => {
+        match self.controller {
+            PodController::DaemonSet => {
                 Some(format!("{name} uses GPUs and would be brought back by its DaemonSet: remove it from this node"))
             }
-            Keeper::Kubelet => Some(format!("{name} uses GPUs and is a static pod: remove its manifest from the node")),
-            Keeper::Nobody if !eviction.force => Some(format!(
+            PodController::Kubelet => {
+                Some(format!("{name} uses GPUs and is a static pod: remove its manifest from the node"))
+            }
+            PodController::None if !eviction.force => Some(format!(
                 "{name} belongs to no controller and would be lost: delete it, or set upgradePolicy.{field}.force"
             )),
             _ if self.empty_dir && !eviction.delete_empty_dir => Some(format!(
@@ -92,7 +94,8 @@ fn active(pod: &Value) -> bool {
     matches!(pod["status"]["phase"].as_str(), Some("Running" | "Pending"))
 }
 
-/// Whether a pod keeps GPUs busy: a container, init containers included, asks for some, or a claim got some for its own use.
+/// Whether a pod uses GPUs: a container or init container requests some, or a claim allocates some without admin
+/// access.
 pub fn uses_gpu<'a>(pod: &Value, claim: impl Fn(&str) -> Option<&'a Value>) -> bool {
     if !active(pod) {
         return false;
@@ -108,8 +111,8 @@ pub fn uses_gpu<'a>(pod: &Value, claim: impl Fn(&str) -> Option<&'a Value>) -> b
     containers.any(resources) || claims(pod).any(|name| holds_gpu(claim(name), Admin::Excluded))
 }
 
-/// Whether pods of a node hold claims that only the DRA driver can give back. `claim` finds one by namespace and name;
-/// `None` if it cannot be read, which counts.
+/// Whether pods of a node hold claims that only the DRA driver can unprepare. `claim` looks one up by namespace and
+/// name; unreadable ones count.
 pub fn claims_in_use<'a>(
     pods: impl IntoIterator<Item = &'a Value>,
     claim: impl Fn(&str, &str) -> Option<&'a Value>,
@@ -125,7 +128,7 @@ pub fn claims_in_use<'a>(
     })
 }
 
-/// Names of a pod's claims. One that is still to be made from its template has none, and holds nothing.
+/// Names of a pod's claims. One that is not created from its template yet holds nothing.
 fn claims(pod: &Value) -> impl Iterator<Item = &str> {
     let made = pod["status"]["resourceClaimStatuses"].as_array().map(Vec::as_slice).unwrap_or_default();
     let wanted = pod["spec"]["resourceClaims"].as_array().into_iter().flatten();
@@ -141,7 +144,7 @@ enum Admin {
     Excluded,
 }
 
-/// Whether a claim got a GPU. All served versions of the claim have the same shape here.
+/// Whether a claim allocates a GPU. All served versions have the same shape here.
 fn holds_gpu(claim: Option<&Value>, admin: Admin) -> bool {
     let Some(claim) = claim else { return true };
     let mut results = claim["status"]["allocation"]["devices"]["results"].as_array().into_iter().flatten();

@@ -1,4 +1,4 @@
-//! Requestor mode: another operator takes nodes out of use when a NodeMaintenance asks for it, and counts the budget.
+//! Requestor mode: the maintenance operator cordons and drains nodes for a NodeMaintenance, and enforces the budget.
 
 use capstan_api::common::upgrade::WaitForCompletion;
 use capstan_api::foreign::NodeMaintenance;
@@ -8,19 +8,19 @@ use super::settings::Settings;
 
 const DEFAULT_PREFIX: &str = "nvidia-operator";
 
-/// As whom we ask.
+/// Our identity as requestor.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Requestor {
     /// Namespace of the requests.
     pub namespace: String,
-    /// Who asks.
+    /// The requestor id.
     pub id: String,
-    /// Start of the requests' names.
+    /// Name prefix of the requests.
     pub prefix: String,
 }
 
 impl Requestor {
-    /// From the operator's environment; `None` unless it is switched on.
+    /// From the operator's environment; `None` unless enabled.
     pub fn of(variable: impl Fn(&str) -> Option<String>) -> Option<Self> {
         let set = |name: &str, default: &str| {
             let value = variable(&format!("MAINTENANCE_OPERATOR_{name}")).filter(|value| !value.is_empty());
@@ -33,7 +33,7 @@ impl Requestor {
         })
     }
 
-    /// Name of the request for a node.
+    /// Name of the NodeMaintenance of a node.
     pub fn name(&self, node: &str) -> String {
         format!("{}-{node}", self.prefix)
     }
@@ -44,23 +44,23 @@ impl Requestor {
     }
 }
 
-/// The live request for a node.
+/// The live NodeMaintenance of a node.
 #[derive(Clone, Debug, Default)]
 pub struct Maintenance<'a> {
-    /// Version of the object, for changes of what several requestors share.
+    /// resourceVersion, as precondition for changes of a shared request.
     pub resource_version: &'a str,
-    /// Who asked first.
+    /// The first requestor.
     pub requestor: &'a str,
-    /// Who else asks.
+    /// Additional requestors.
     pub additional: Vec<&'a str>,
-    /// Whether the node is out of use.
+    /// Whether the node is ready for maintenance.
     pub ready: bool,
-    /// Why it cannot be taken out of use.
+    /// Why maintenance failed.
     pub failed: Option<&'a str>,
 }
 
 impl<'a> Maintenance<'a> {
-    /// A live object.
+    /// From a live object.
     pub fn of(object: &'a NodeMaintenance) -> Self {
         let conditions = object.status.iter().filter_map(|status| status.conditions.as_ref()).flatten();
         let is = |kind: &'static str| conditions.clone().find(|one| one.type_ == kind && one.status == "True");
@@ -78,20 +78,20 @@ impl<'a> Maintenance<'a> {
     }
 }
 
-/// What to do with the request for a node.
+/// An action on the NodeMaintenance of a node.
 #[derive(Clone, Debug, PartialEq)]
 pub enum MaintenanceAction {
-    /// Make it.
+    /// Create it.
     Create(Box<NodeMaintenance>),
-    /// Add `id` to, or remove it from, `spec.additionalRequestors` of the one that is there.
+    /// Add `id` to, or remove it from, `spec.additionalRequestors` of the existing one.
     Share {
         /// Namespace of the request.
         namespace: String,
         /// Its name.
         name: String,
-        /// What the list has to be; several requestors write it, so the version has to match.
+        /// The new list; several requestors write it, so it needs a resourceVersion precondition.
         additional: Vec<String>,
-        /// Version of the object that this was decided on.
+        /// resourceVersion that was decided on.
         resource_version: String,
     },
     /// Delete it.
@@ -103,7 +103,7 @@ pub enum MaintenanceAction {
     },
 }
 
-/// What makes sure that the node is asked for; `None` if it is.
+/// The action that requests maintenance of the node; `None` if it is requested already.
 pub(super) fn ask(
     settings: &Settings,
     us: &Requestor,
@@ -118,7 +118,7 @@ pub(super) fn ask(
     Some(share(us, node, additional, live))
 }
 
-/// What makes sure that we no longer ask for the node; `None` if we do not. Also for nodes whose upgrade is abandoned.
+/// The action that withdraws our request; `None` if there is none. Also for nodes whose upgrade was abandoned.
 pub fn release(us: &Requestor, node: &str, live: Option<&Maintenance<'_>>) -> Option<MaintenanceAction> {
     let live = live.filter(|live| live.has(&us.id))?;
     if live.requestor == us.id {

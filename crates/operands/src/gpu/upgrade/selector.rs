@@ -9,7 +9,7 @@ use crate::gpu::nodes::Entries;
 pub struct Selector(LabelSelector);
 
 impl Selector {
-    /// Reads one; an empty text selects everything.
+    /// Parses a selector; an empty one selects everything.
     pub fn parse(text: &str) -> Result<Self, String> {
         let selector = LabelSelector::parse(text);
         selector.map(Self).map_err(|_| format!("{text:?} is no term of a label selector"))

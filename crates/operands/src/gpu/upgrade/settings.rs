@@ -1,7 +1,7 @@
-//! How upgrades go: the user's policy, and annotations of the ClusterPolicy or NVIDIADriver for what the policy has no
-//! fields for.
+//! Upgrade settings: the user's policy, and annotations of the ClusterPolicy or NVIDIADriver for settings without a
+//! field.
 //!
-//! A value that cannot be read holds back further nodes and says so; nodes under way go on with the default.
+//! An invalid value halts further nodes with a message; nodes in progress continue with the default.
 
 use std::collections::BTreeMap;
 
@@ -15,47 +15,47 @@ use super::selector::Selector;
 /// Prefix of our annotations.
 pub const PREFIX: &str = "capstan.dev/upgrade-";
 
-/// How upgrades go. Times are in seconds.
+/// Upgrade settings. Times are in seconds.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Settings {
-    /// Nodes that are upgraded at the same time; 0 sets no limit.
+    /// Maximum number of concurrent upgrades; 0 is unlimited.
     pub max_parallel: usize,
-    /// Nodes that may be out of use at the same time; all when unset.
+    /// Maximum number of unavailable nodes; unlimited when unset.
     pub max_unavailable: Option<Amount>,
     /// Jobs to wait for.
     pub wait: Option<Wait>,
-    /// How pods that use GPUs are evicted; not at all when unset.
+    /// Eviction of GPU pods; none when unset.
     pub pod_deletion: Option<Eviction>,
-    /// How nodes are drained if that is not enough; not at all when unset.
+    /// Drain if that is not enough; none when unset.
     pub drain: Option<Drain>,
-    /// Nodes that go first.
+    /// Canary nodes.
     pub canary: Option<Canary>,
-    /// Failed nodes that are put up with; the next one ends it. Without it, a failed node only keeps its place.
+    /// Tolerated failures; one more halts the rollout. Without it, a failed node only keeps its slot.
     pub max_failures: Option<Amount>,
-    /// Whether to go back to the last driver that worked when there are more.
+    /// Whether to roll back to the last working driver beyond that.
     pub rollback: bool,
-    /// How often a node that failed is tried again.
+    /// Retries of a failed node.
     pub retries: u32,
-    /// After which time; doubled each time.
+    /// Initial retry backoff; doubles each time.
     pub backoff: i64,
-    /// How long the validator may take.
+    /// Timeout of the validator.
     pub validation_timeout: i64,
-    /// How long a new driver pod may take.
+    /// Timeout of a new driver pod.
     pub restart_timeout: i64,
-    /// How often a container of the driver pod may restart.
+    /// Restarts of a driver container before it counts as failed.
     pub restart_threshold: u32,
-    /// Who takes nodes out of use; we do when unset.
+    /// Requestor mode; we cordon and drain ourselves when unset.
     pub requestor: Option<Requestor>,
-    /// Why no further node is begun, if none is.
+    /// Why no further node is started, if so.
     pub hold: Option<String>,
 }
 
-/// Some of the nodes.
+/// A number of nodes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Amount {
-    /// So many.
+    /// Absolute.
     Count(usize),
-    /// A share, rounded up.
+    /// A percentage, rounded up.
     Percent(usize),
 }
 
@@ -81,20 +81,20 @@ impl Amount {
 pub struct Wait {
     /// Which pods.
     pub selector: Selector,
-    /// How long; for ever when unset.
+    /// Timeout; none when unset.
     pub timeout: Option<i64>,
-    /// The same as text, for who waits in our place.
+    /// The selector as text, for the maintenance operator.
     pub text: String,
 }
 
 /// How pods are evicted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Eviction {
-    /// Also those that nobody brings back.
+    /// Also bare pods, which nothing recreates.
     pub force: bool,
-    /// Also those whose emptyDir volumes are lost.
+    /// Also pods with emptyDir volumes.
     pub delete_empty_dir: bool,
-    /// How long it may take; for ever when unset.
+    /// Timeout; none when unset.
     pub timeout: Option<i64>,
 }
 
@@ -103,22 +103,22 @@ pub struct Eviction {
 pub struct Drain {
     /// How its pods are evicted.
     pub eviction: Eviction,
-    /// Which pods; `None` for a selector that cannot be read, which selects nothing.
+    /// Which pods; `None` for an invalid selector, which selects nothing.
     pub selector: Option<Selector>,
-    /// The same as text, for who drains in our place.
+    /// The selector as text, for the maintenance operator.
     pub text: String,
 }
 
-/// Nodes that go first.
+/// Canary nodes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Canary {
     /// How many.
     pub size: Amount,
-    /// How long they have to work before the others follow.
+    /// Soak time in seconds before the others follow.
     pub soak: i64,
 }
 
-/// The selector of pods to drain: the user's, without pods that are to be left alone.
+/// The drain selector: the user's, without pods that are excluded from drains.
 pub fn drain_selector(user: Option<&str>) -> String {
     match user.map(str::trim).filter(|user| !user.is_empty()) {
         Some(user) => format!("{user},{SKIP_DRAIN}!=true"),
@@ -127,7 +127,7 @@ pub fn drain_selector(user: Option<&str>) -> String {
 }
 
 impl Settings {
-    /// What `policy` and the annotations of the object that has it say; the defaults of the API where it says nothing.
+    /// From `policy` and the annotations of its object, with the defaults of the API.
     pub fn of(policy: Option<&UpgradePolicy>, annotations: Option<&BTreeMap<String, String>>) -> Self {
         let default = UpgradePolicy::default();
         let policy = policy.unwrap_or(&default);
@@ -262,7 +262,7 @@ impl Reader<'_> {
         Some(Drain { eviction, selector, text })
     }
 
-    /// A name that nobody reads is a typo.
+    /// An unknown name is a typo.
     fn unknown(&mut self) {
         let known = |key: &str| KNOWN.contains(&key);
         for key in self.annotations.into_iter().flatten().filter_map(|(key, _)| key.strip_prefix(PREFIX)) {

@@ -1,4 +1,4 @@
-//! How many nodes may begin now, and which: the budget, canaries first, and when to stop.
+//! The upgrade budget: how many nodes may start now and which, canaries first, and when to halt.
 
 use jiff::Timestamp;
 
@@ -8,16 +8,16 @@ use super::keys;
 use super::node::Work;
 use super::settings::{Amount, Settings};
 
-/// The fleet in numbers, as far as the budget is concerned.
+/// Node counts for the budget.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Fleet {
-    /// Nodes, without those that others take out of use.
+    /// Nodes, without those in requestor mode.
     pub total: usize,
-    /// Nodes under way.
+    /// Nodes in progress.
     pub in_progress: usize,
-    /// Nodes that wait for their turn.
+    /// Nodes that wait for a slot.
     pub required: usize,
-    /// Nodes that are, or are about to be, out of use.
+    /// Nodes that are unavailable, or about to be.
     pub unavailable: usize,
 }
 
@@ -34,12 +34,12 @@ impl Fleet {
             fleet.unavailable += usize::from(journal.unschedulable || !work.view.ready || state == State::Cordon);
             fleet.required += usize::from(state == State::Required);
             let idle = matches!(state, State::Unset | State::Done | State::Required);
-            fleet.in_progress += usize::from(!idle && (state != State::Failed || journal.keeps_place(settings)));
+            fleet.in_progress += usize::from(!idle && (state != State::Failed || journal.keeps_slot(settings)));
         }
         fleet
     }
 
-    /// How many more nodes may begin. Nodes that are out of use already need no place.
+    /// Number of free slots. Unavailable nodes need none.
     pub fn slots(&self, max_parallel: usize, max_unavailable: Option<Amount>) -> usize {
         let most = max_unavailable.map_or(self.total, |amount| amount.of(self.total));
         let free = if max_parallel == 0 { self.required } else { max_parallel.saturating_sub(self.in_progress) };
@@ -47,17 +47,17 @@ impl Fleet {
     }
 }
 
-/// Whether nodes may begin at all.
+/// Whether nodes may start at all.
 pub(super) enum Gate {
     Open,
-    /// So many canaries may begin; the others wait for this reason.
+    /// So many canaries may start; the others wait for this reason.
     Canaries(usize, String),
-    /// None may, for this reason; until then, if time is all that is missing.
+    /// None may, for this reason; until a deadline, if only time is missing.
     Closed(String, Option<i64>),
 }
 
 impl Gate {
-    /// What is waited for.
+    /// The reason of the wait.
     pub(super) fn why(&self) -> Option<&str> {
         match self {
             Self::Open => None,
@@ -66,7 +66,7 @@ impl Gate {
     }
 }
 
-/// Whether the canaries let the others follow.
+/// Whether the canaries have passed.
 pub(super) fn canaries(settings: &Settings, works: &[Work<'_>], total: usize, now: i64) -> Gate {
     let Some(canary) = settings.canary else { return Gate::Open };
     let size = canary.size.of(total).max(1);
@@ -87,14 +87,14 @@ pub(super) fn canaries(settings: &Settings, works: &[Work<'_>], total: usize, no
     Gate::Open
 }
 
-/// Whether the node went, or goes, first with the driver that is wanted now. One that is kept out of it does not.
+/// Whether the node is a canary of the current target. Excluded nodes are not.
 pub(super) fn is_canary(work: &Work<'_>) -> bool {
     let wanted = work.view.wanted.map(|wanted| wanted.revision);
     let kept_out = work.skipped() && work.old.state != State::Done;
     work.old.canary.is_some() && work.old.canary.as_deref() == wanted && !kept_out
 }
 
-/// Nodes on which the wanted driver failed, and has not succeeded since.
+/// Nodes on which the target failed, and has not succeeded since.
 pub(super) fn failures<'a, 'b>(works: &'a [Work<'b>]) -> impl Iterator<Item = &'a Work<'b>> {
     works.iter().filter(|work| {
         let wanted = work.view.wanted.map(|wanted| wanted.revision);
@@ -103,15 +103,15 @@ pub(super) fn failures<'a, 'b>(works: &'a [Work<'b>]) -> impl Iterator<Item = &'
     })
 }
 
-/// Why no further node may begin, if too many failed.
+/// Why no further node may start, if too many failed.
 pub(super) fn halted(settings: &Settings, works: &[Work<'_>], total: usize) -> Option<String> {
     let most = settings.max_failures?.of(total);
     let failed = failures(works).count();
     (failed > most).then(|| format!("halted: failed on {failed} of {total} nodes, more than {most}"))
 }
 
-/// The driver to go back to: the one that worked before on most of the nodes on which the wanted one failed. `None`
-/// unless the driver is to blame for more failures than are put up with.
+/// The revision to roll back to: the previous one of most nodes on which the target failed. `None` unless the driver is
+/// the likely cause of more failures than tolerated.
 pub(super) fn last_good(settings: &Settings, works: &[Work<'_>], total: usize) -> Option<String> {
     let most = settings.max_failures.map_or(0, |amount| amount.of(total));
     let blamed = |work: &&Work<'_>| work.old.reason.as_deref().is_some_and(Failure::by_driver);
@@ -124,7 +124,7 @@ pub(super) fn last_good(settings: &Settings, works: &[Work<'_>], total: usize) -
     froms.iter().max_by_key(|from| count(from)).map(|from| (*from).to_owned())
 }
 
-/// Which node comes first: those out of use already, then by the user's order, then by name.
+/// Sort key: unavailable nodes first, then by the order annotation, then by name.
 pub(super) fn turn<'a>(work: &Work<'a>) -> (bool, i64, &'a str) {
     let order = work.view.node.annotations.get(keys::ORDER).and_then(|order| order.trim().parse().ok());
     (!work.old.unschedulable, order.unwrap_or(i64::MAX), work.view.node.name)

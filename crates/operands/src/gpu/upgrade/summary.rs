@@ -1,4 +1,4 @@
-//! The fleet in a few numbers and sentences, never a row per node.
+//! Summary of the fleet for the status, never a row per node.
 
 use std::cmp::Reverse;
 use std::collections::BTreeMap;
@@ -12,21 +12,21 @@ use super::node::Work;
 use super::slots::Fleet;
 use crate::gpu::nodes::{Node, OWNER};
 
-/// How many nodes are shown as examples.
+/// Number of example nodes.
 const EXAMPLES: usize = 3;
 
-/// Numbers for metrics.
+/// Counts for metrics.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Counts {
-    /// Nodes under way.
+    /// Nodes in progress.
     pub in_progress: usize,
-    /// Nodes with the wanted driver.
+    /// Nodes that are up to date.
     pub done: usize,
-    /// Nodes that may begin now.
+    /// Nodes that may start now.
     pub available: usize,
-    /// Nodes on which it failed.
+    /// Failed nodes.
     pub failed: usize,
-    /// Nodes that wait for their turn.
+    /// Nodes that wait for a slot.
     pub pending: usize,
 }
 
@@ -53,12 +53,12 @@ impl std::ops::AddAssign for Counts {
     }
 }
 
-/// What to show.
+/// The summary of a pass.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Summary {
     /// Nodes per state, after this pass.
     pub states: BTreeMap<State, usize>,
-    /// Nodes on which the wanted driver works.
+    /// Nodes on which the target works.
     pub installed: usize,
     /// Nodes that need attention most: failed ones, then those that have waited longest.
     pub examples: Vec<Example>,
@@ -67,9 +67,9 @@ pub struct Summary {
 /// One node, and what it waits for.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Example {
-    /// Which.
+    /// The node.
     pub node: String,
-    /// How far it is.
+    /// Its state.
     pub state: State,
     /// What it waits for, or why it failed.
     pub reason: String,
@@ -114,18 +114,18 @@ impl Summary {
         self.states.values().sum()
     }
 
-    /// Whether the wanted driver works on all nodes.
+    /// Whether the target works on all nodes.
     pub fn everywhere(&self) -> bool {
         self.installed == self.total()
     }
 
-    /// Whether no node waits for an upgrade or is under way.
+    /// Whether no node waits or is in progress.
     pub fn complete(&self) -> bool {
         self.states.keys().all(|state| matches!(state, State::Unset | State::Done))
     }
 }
 
-/// Which node needs attention most: the least.
+/// Sort key of examples, ascending.
 fn urgency<'a>(work: &Work<'a>) -> (u8, Option<i64>, &'a str) {
     let rank = match work.journal.state {
         State::Failed => 0,
@@ -153,7 +153,7 @@ impl fmt::Display for Summary {
     }
 }
 
-/// Nodes whose driver an NVIDIADriver installs and whose upgrade is not over.
+/// Unfinished upgrades of nodes with an NVIDIADriver.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Unfinished {
     /// Nodes that wait for their turn.
@@ -165,7 +165,7 @@ pub struct Unfinished {
 }
 
 impl Unfinished {
-    /// Counts a node. Those without an owner and those that users keep out of upgrades do not count.
+    /// Adds a node. Nodes without an owner, or excluded from upgrades, do not count.
     pub fn add(&mut self, node: &Node<'_>) {
         let owned = node.labels.get(OWNER).is_some_and(|owner| !owner.is_empty());
         if !owned || node.labels.is(keys::SKIP, "true") {
@@ -179,14 +179,14 @@ impl Unfinished {
         }
     }
 
-    /// Counts so many times as many nodes.
+    /// Adds `other` that many times.
     pub(crate) fn add_all(&mut self, other: &Self, times: usize) {
         self.pending += other.pending * times;
         self.active += other.active * times;
         self.failed += other.failed * times;
     }
 
-    /// Why a ClusterPolicy whose drivers NVIDIADrivers install is not ready, if an upgrade is the cause: two sentences.
+    /// Why a ClusterPolicy with NVIDIADrivers is not ready, if an upgrade is the cause: two messages.
     pub fn reasons(&self) -> Option<[String; 2]> {
         let Self { pending, active, failed } = self;
         (pending + active + failed > 0).then(|| {

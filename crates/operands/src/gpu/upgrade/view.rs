@@ -1,4 +1,4 @@
-//! One node as the upgrade sees it: borrowed from caches.
+//! View of a node for the upgrade: borrowed from caches.
 
 use std::borrow::Cow;
 
@@ -20,24 +20,24 @@ const DIGEST: &str = "DRIVER_CONFIG_DIGEST";
 pub struct NodeView<'a> {
     /// Its metadata.
     pub node: Node<'a>,
-    /// Version of the object, for writes that must not follow an older decision.
+    /// resourceVersion, as precondition for writes.
     pub resource_version: &'a str,
-    /// Whether its kubelet reports.
+    /// Whether the node is Ready.
     pub ready: bool,
-    /// What its driver pod should be; `None` if no DaemonSet wants one there.
+    /// The target of its driver pod; `None` if no DaemonSet selects the node.
     pub wanted: Option<Target<'a>>,
     /// Its driver pod.
     pub driver: Option<DriverPod<'a>>,
-    /// Pods that check the driver there.
+    /// Validator pods on it.
     pub validators: Vec<Validator<'a>>,
     /// The pods on it, if [`State::needs_pods`](super::State::needs_pods); `None` if they are not known.
     pub pods: Option<Vec<PodView<'a>>>,
-    /// The request to take it out of use, if there is one.
+    /// Its NodeMaintenance, if there is one.
     pub maintenance: Option<Maintenance<'a>>,
 }
 
 impl<'a> NodeView<'a> {
-    /// Of a cached node; what is not metadata is to be filled in.
+    /// From a cached node; other fields are filled in later.
     pub fn of<T: Tree>(node: &'a T) -> Self {
         let mut conditions = node.at("status").at("conditions").items().iter();
         Self {
@@ -48,7 +48,7 @@ impl<'a> NodeView<'a> {
         }
     }
 
-    /// Whether the driver pod is the one that its DaemonSet would make today.
+    /// Whether the driver pod has the current revision of its DaemonSet.
     pub fn in_sync(&self) -> bool {
         let same = |driver: &DriverPod<'_>, wanted: &Target<'_>| {
             driver.owner == Some(wanted.daemon_set) && driver.revision == wanted.revision
@@ -56,13 +56,13 @@ impl<'a> NodeView<'a> {
         self.driver.as_ref().zip(self.wanted.as_ref()).is_some_and(|(driver, wanted)| same(driver, wanted))
     }
 
-    /// Whether the wanted driver works there, and nobody asks for anything: such a node need only be counted.
-    pub fn rests(&self) -> bool {
+    /// Whether the node is idle: its driver is up to date and healthy, and no upgrade is requested. It is only counted.
+    pub fn is_idle(&self) -> bool {
         let works = self.driver.as_ref().is_some_and(|driver| driver.health.ready);
         self.ready && works && self.in_sync() && Journal::read(&self.node).is_closed()
     }
 
-    /// Whether the pod is to be replaced, yet with the same driver: it need not be unloaded, and nobody has to leave.
+    /// Whether the pod is outdated but has the same driver: it need not be unloaded, and no pod has to be evicted.
     pub(super) fn same_driver(&self) -> bool {
         let same = |driver: &DriverPod<'_>, wanted: &Target<'_>| {
             driver.owner.is_some() && !wanted.digest.is_empty() && driver.digest == wanted.digest
@@ -71,7 +71,7 @@ impl<'a> NodeView<'a> {
     }
 }
 
-/// What a driver pod should be.
+/// The target of a driver pod.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Target<'a> {
     /// UID of the DaemonSet.
@@ -85,17 +85,17 @@ pub struct Target<'a> {
 /// A driver pod.
 #[derive(Clone, Debug, Default)]
 pub struct DriverPod<'a> {
-    /// Which pod.
+    /// Its identity.
     pub pod: PodName<'a>,
-    /// UID of its DaemonSet; `None` for a pod that was left behind.
+    /// UID of its DaemonSet; `None` for an orphaned pod.
     pub owner: Option<&'a str>,
-    /// Revision that it was made from.
+    /// Its revision hash.
     pub revision: &'a str,
     /// `DRIVER_CONFIG_DIGEST` of its containers.
     pub digest: &'a str,
-    /// Whether it is going.
+    /// Whether it is terminating.
     pub terminating: bool,
-    /// How it is doing.
+    /// Its health.
     pub health: Health<'a>,
 }
 
@@ -124,38 +124,38 @@ pub fn digest<T: Tree>(spec: &T) -> &str {
     values.find(|value| !value.is_empty()).unwrap_or_default()
 }
 
-/// Which pod.
+/// Identity of a pod.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct PodName<'a> {
     /// Its namespace.
     pub namespace: &'a str,
     /// Its name.
     pub name: &'a str,
-    /// Its UID, so that a namesake that came later is left alone.
+    /// Its UID, as precondition: a recreated pod of the same name is not affected.
     pub uid: &'a str,
 }
 
 impl<'a> PodName<'a> {
-    /// That of a cached pod.
+    /// From a cached pod.
     pub fn of<T: Tree>(pod: &'a T) -> Self {
         let text = |field: &str| pod.at("metadata").at(field).text().unwrap_or_default();
         Self { namespace: text("namespace"), name: text("name"), uid: text("uid") }
     }
 }
 
-/// How a pod is doing.
+/// Health of a pod.
 #[derive(Clone, Debug, Default)]
 pub struct Health<'a> {
     /// Whether it runs and all of its containers, at least one, are ready.
     pub ready: bool,
     /// The most restarts among its containers that are not ready, init containers included.
     pub restarts: u32,
-    /// What holds it up.
+    /// What it waits for.
     pub why: Cow<'a, str>,
 }
 
 impl<'a> Health<'a> {
-    /// Of a cached pod's status.
+    /// From a cached pod status.
     pub fn of<T: Tree>(status: &'a T) -> Self {
         let (init, main) = (status.at("initContainerStatuses").items(), status.at("containerStatuses").items());
         let unready = |container: &&T| !container.at("ready").is_true();
@@ -164,18 +164,18 @@ impl<'a> Health<'a> {
             return Self { ready, ..Self::default() };
         }
         let restarts = init.iter().chain(main).filter(unready).filter_map(|one| one.at("restartCount").count()).max();
-        let trouble = PodStatus::deserialize(&*status.value()).ok().and_then(|status| pods::reason(&status));
+        let reason = PodStatus::deserialize(&*status.value()).ok().and_then(|status| pods::reason(&status));
         let phase = status.at("phase").text().unwrap_or("Pending");
-        let why = trouble.map_or_else(|| Cow::Owned(format!("is {phase}, not ready")), Cow::Owned);
+        let why = reason.map_or_else(|| Cow::Owned(format!("is {phase}, not ready")), Cow::Owned);
         Self { ready, restarts: restarts.and_then(|count| count.try_into().ok()).unwrap_or(0), why }
     }
 }
 
-/// A pod that checks the driver.
+/// A validator pod.
 #[derive(Clone, Debug, Default)]
 pub struct Validator<'a> {
     /// Its name.
     pub name: &'a str,
-    /// How it is doing.
+    /// Its health.
     pub health: Health<'a>,
 }

@@ -1,7 +1,7 @@
 //! NIMBuild: an engine built from a cached model, for the GPUs of this cluster.
 //!
-//! Two pods, one after the other: the first builds and is ready when it is done; the second prints the list of profiles
-//! that lie in the volume now. The cache then shows the new one among its own.
+//! Two pods in sequence: the first builds, and is ready when done; the second prints the manifest of the profiles in
+//! the volume. The cache then lists the new one.
 
 mod pods;
 mod status;
@@ -10,7 +10,7 @@ use std::collections::BTreeMap;
 
 use capstan_api::nim::cache::NimProfile;
 use capstan_api::nim::{NimBuild, NimBuildStatus, NimCache};
-use capstan_plan::{Facts, LogPart, Object, Plan, Question};
+use capstan_plan::{Facts, LogPart, Object, Plan, Query};
 use k8s_openapi::api::core::v1::{ConfigMap, Pod};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use kube::{Resource, ResourceExt};
@@ -20,11 +20,11 @@ use super::manifest::Manifest;
 use super::nim_service::MANAGED_BY;
 use crate::pods::{log, phase, printed};
 
-/// Key of the ConfigMap of the cache for the manifest that builds have written.
+/// ConfigMap key of the manifest of local builds.
 const LOCAL_MANIFEST: &str = "local_model_manifest.yaml";
 const BUILDABLE: &str = "trtllm_buildable";
 
-/// No manifest is longer.
+/// Maximum size of a manifest.
 const MANIFEST_BYTES: u32 = 16 << 20;
 
 struct Cx<'a> {
@@ -56,13 +56,13 @@ impl<'a> Cx<'a> {
         self.facts.live.typed(&self.namespace, name)
     }
 
-    /// The log of the pod that prints the manifest, to be read once it has ended well.
-    fn manifest_log(&self) -> Option<Question> {
+    /// The log query of the manifest pod, once it has succeeded.
+    fn manifest_log(&self) -> Option<Query> {
         let pod = self.pod(&pods::manifest_name(self)).filter(|pod| phase(pod) == "Succeeded")?;
         Some(log(&pod, LogPart::Head(MANIFEST_BYTES)))
     }
 
-    /// What it printed; an error if that cannot be read.
+    /// Its log; an error if it cannot be read.
     fn printed(&self) -> Option<Result<&'a str, &'a str>> {
         printed(self.facts, self.manifest_log()?)
     }
@@ -75,22 +75,22 @@ impl<'a> Cx<'a> {
     }
 }
 
-/// The answer when something outside the spec is in the way: nothing more is written until it is gone.
+/// The plan while blocked from outside: no objects are written.
 pub fn blocked(build: &NimBuild, facts: &Facts, reason: &str, message: &str) -> Plan<NimBuildStatus> {
     status::show(&Cx::new(build, facts), Step::Blocked(reason.into(), message.into()))
 }
 
-/// What this build should look like.
+/// Plans a build.
 pub fn plan(build: &NimBuild, facts: &Facts) -> Plan<NimBuildStatus> {
     let cx = Cx::new(build, facts);
     let mut objects = Vec::new();
     let step = advance(&cx, &mut objects);
-    let questions =
+    let queries =
         cx.manifest_log().filter(|_| matches!(step, Step::Manifest(_) | Step::Built(_) | Step::NoManifest(_)));
-    Plan { objects: Some(objects), questions: questions.into_iter().collect(), ..status::show(&cx, step) }
+    Plan { objects: Some(objects), queries: queries.into_iter().collect(), ..status::show(&cx, step) }
 }
 
-/// Adds what the next step needs, and says which one it is.
+/// Adds the objects of the next step, and returns the step.
 fn advance(cx: &Cx<'_>, objects: &mut Vec<Object>) -> Step {
     if cx.is(status::MANIFEST_COMPLETED) {
         return Step::Done;
@@ -132,7 +132,7 @@ fn advance(cx: &Cx<'_>, objects: &mut Vec<Object>) -> Step {
     }
 }
 
-/// The cache, once it has a model.
+/// The cache, once it is ready.
 fn ready_cache(cx: &Cx<'_>) -> Result<NimCache, Step> {
     let name = &cx.spec().nim_cache.name;
     let Some(cache) = cx.facts.live.typed::<NimCache>(&cx.namespace, name) else {
@@ -145,7 +145,7 @@ fn ready_cache(cx: &Cx<'_>) -> Result<NimCache, Step> {
     }
 }
 
-/// The first pod: chosen once, made once.
+/// The build pod: selected and created once.
 fn build(cx: &Cx<'_>, cache: &NimCache, objects: &mut Vec<Object>) -> Step {
     let profile = match input(cx, cache) {
         Ok(profile) => profile,
@@ -156,7 +156,7 @@ fn build(cx: &Cx<'_>, cache: &NimCache, objects: &mut Vec<Object>) -> Step {
         Err(message) => return Step::NoGpus(message),
     };
     let pod = cx.pod(&pods::build_name(cx));
-    // One that was made and is gone is made again: nothing says that it ever finished.
+    // A missing pod is recreated: nothing proves that it finished.
     objects.push(cx.child(pods::build(cx, cache, &profile, gpus).create_once()));
     Step::Build(profile, pod.map(Box::new))
 }
@@ -192,7 +192,7 @@ fn input(cx: &Cx<'_>, cache: &NimCache) -> Result<NimProfile, Step> {
     }
 }
 
-/// The ConfigMap of the cache with one more key. It is the cache's: everything that is in it stays.
+/// The cache's ConfigMap with one more key; all other content is preserved.
 fn with_local_manifest(cx: &Cx<'_>, cache: &NimCache, kept: &ConfigMap, manifest: &Manifest) -> Object {
     let mut data = kept.data.clone().unwrap_or_default();
     data.insert(LOCAL_MANIFEST.into(), manifest.to_yaml());
@@ -225,7 +225,7 @@ fn labels(cx: &Cx<'_>) -> BTreeMap<String, String> {
     labels
 }
 
-/// What is wrong with a build before it is stored.
+/// Validates a build for admission.
 pub fn check(build: &NimBuild) -> Vec<String> {
     let mut faults = Vec::new();
     if build.spec.nim_cache.name.is_empty() {

@@ -1,4 +1,4 @@
-//! The pod that builds, and the one that prints what was built.
+//! The build pod and the manifest pod.
 
 use std::collections::BTreeMap;
 
@@ -23,7 +23,7 @@ const GPU: &str = "nvidia.com/gpu";
 const STORE: &str = "/model-store";
 const VOLUME: &str = "nim-cache-volume";
 
-/// Prints what the build has left. It ends, so that its output is complete when it is read.
+/// Prints the local manifest. It terminates, so that its log is complete when it is read.
 const PRINT: &str = "cat /model-store/local_cache/local_manifest.yaml";
 
 pub(super) fn build_name(cx: &Cx<'_>) -> String {
@@ -39,7 +39,7 @@ pub(super) fn is_ready(pod: &Pod) -> bool {
     conditions.into_iter().any(|condition| condition.type_ == "Ready" && condition.status == "True")
 }
 
-/// The user's resources, with as many GPUs as the profile spreads over where the user names none.
+/// The user's resources, with the GPU count of the profile unless the user sets one.
 pub(super) fn resources(cx: &Cx<'_>, profile: &NimProfile) -> Result<ResourceRequirements, String> {
     let given = cx.spec().resources.clone().unwrap_or_default();
     let (mut requests, mut limits) = (given.requests.unwrap_or_default(), given.limits.unwrap_or_default());
@@ -60,7 +60,7 @@ pub(super) fn resources(cx: &Cx<'_>, profile: &NimProfile) -> Result<ResourceReq
     Ok(ResourceRequirements { requests: Some(requests), limits: Some(limits), claims: None })
 }
 
-/// The pod that builds: a server that is ready once its engine is.
+/// The build pod: a server that is ready once its engine is built.
 pub(super) fn build(cx: &Cx<'_>, cache: &NimCache, profile: &NimProfile, resources: ResourceRequirements) -> Object {
     let port = ContainerPort { name: Some("api".into()), container_port: 8000, ..ContainerPort::default() };
     let container = Container {
@@ -77,7 +77,7 @@ pub(super) fn build(cx: &Cx<'_>, cache: &NimCache, profile: &NimProfile, resourc
     pod(cx, cache, build_name(cx), container, "Never")
 }
 
-/// The pod that prints.
+/// The manifest pod.
 pub(super) fn manifest(cx: &Cx<'_>, cache: &NimCache) -> Object {
     let container = Container {
         name: "nim-build-manifest-ctr".into(),
@@ -155,7 +155,7 @@ fn pod(cx: &Cx<'_>, cache: &NimCache, name: String, container: Container, restar
     })
 }
 
-/// The user wins, except that a profile with adapters always looks for them.
+/// The user's environment wins, except that a LoRA profile always has its adapters enabled.
 fn environment(cx: &Cx<'_>, cache: &NimCache, profile: &NimProfile) -> Vec<EnvVar> {
     let mut own = vec![
         env("NIM_CACHE_PATH", STORE),

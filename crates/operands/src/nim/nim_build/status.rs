@@ -1,4 +1,4 @@
-//! How the build is doing: state, conditions, the profile that goes in and the one that comes out.
+//! Status of a build: state, conditions, input and output profile.
 
 use std::time::Duration;
 
@@ -8,9 +8,9 @@ use capstan_plan::Plan;
 use capstan_plan::conditions;
 use k8s_openapi::api::core::v1::Pod;
 
-use super::super::shown::{About, Shown};
+use super::super::status_report::{About, StatusReport};
 use super::{Cx, pods};
-use crate::pods::{last_words, phase, trouble};
+use crate::pods::{phase, termination_message, waiting_reason};
 
 const WAIT_FOR_CACHE: &str = "NIM_BUILD_WAIT_FOR_NIM_CACHE_READY";
 const RECONCILE_FAILED: &str = "NIM_BUILD_RECONCILE_FAILED";
@@ -24,15 +24,15 @@ pub(super) const MANIFEST_COMPLETED: &str = "NIM_BUILD_MODEL_MANIFEST_POD_COMPLE
 const NO_CACHE: &str = "NIM_BUILD_NIM_CACHE_NOT_FOUND";
 const CACHE_FAILED: &str = "NIM_BUILD_NIM_CACHE_FAILED";
 
-/// Conditions that hold only while the build waits for something; they go when it goes on.
+/// Conditions of waiting steps; cleared when the build proceeds.
 const PASSING: [&str; 6] = [WAIT_FOR_CACHE, RECONCILE_FAILED, MANY, NONE, NO_CACHE, CACHE_FAILED];
 
-/// How long the build may take before it counts as failed. It is waited for all the same.
+/// Timeout after which a build counts as failed. Its pod is still watched.
 const BUILD: Duration = Duration::from_secs(6 * 3600);
-/// The same for the pod that prints.
+/// The same for the manifest pod.
 const MANIFEST: Duration = Duration::from_secs(900);
 
-/// What a build is at.
+/// The step of a build.
 pub(super) enum Step {
     Blocked(String, String),
     NoCache(String),
@@ -48,11 +48,11 @@ pub(super) enum Step {
     Done,
 }
 
-/// A plan with nothing but the status that follows from `step`.
+/// A plan with only the status of `step`.
 pub(super) fn show(cx: &Cx<'_>, step: Step) -> Plan<NimBuildStatus> {
     let mut status = cx.build.status.clone().unwrap_or_default();
-    let failed = |type_, reason: &str, message: String| Shown::new("Failed").trouble(type_, reason, message);
-    let shown = match step {
+    let failed = |type_, reason: &str, message: String| StatusReport::new("Failed").problem(type_, reason, message);
+    let report = match step {
         Step::NoCache(name) => failed(
             NO_CACHE,
             "NIMCacheNotFound",
@@ -61,7 +61,7 @@ pub(super) fn show(cx: &Cx<'_>, step: Step) -> Plan<NimBuildStatus> {
         Step::CacheFailed(name) => {
             failed(CACHE_FAILED, "NIMCacheFailed", format!("NIMCache {name} has failed: see its conditions"))
         }
-        Step::WaitForCache(name, state) => Shown::new("Pending").with(
+        Step::WaitForCache(name, state) => StatusReport::new("Pending").with(
             WAIT_FOR_CACHE,
             true,
             "WaitForNIMCache",
@@ -81,69 +81,70 @@ pub(super) fn show(cx: &Cx<'_>, step: Step) -> Plan<NimBuildStatus> {
         Step::Built(output) => {
             let message = format!("profile {} was built", output.name.as_deref().unwrap_or_default());
             status.output_profile = Some(output);
-            Shown::new("Ready").with(MANIFEST_COMPLETED, true, "PodCompleted", message)
+            StatusReport::new("Ready").with(MANIFEST_COMPLETED, true, "PodCompleted", message)
         }
-        Step::Done => Shown::new("Ready"),
+        Step::Done => StatusReport::new("Ready"),
     };
     let list = status.conditions.get_or_insert_default();
     let about = About { kind: "NIMBuild", spec: cx.spec(), generation: cx.build.metadata.generation, facts: cx.facts };
-    let note = shown.write(status.state.as_deref(), list, &about);
-    PASSING.iter().filter(|type_| !shown.says(type_)).for_each(|type_| conditions::clear(list, type_));
-    status.state = Some(shown.state.into());
+    let note = report.apply(status.state.as_deref(), list, &about);
+    PASSING.iter().filter(|type_| !report.has(type_)).for_each(|type_| conditions::clear(list, type_));
+    status.state = Some(report.state.into());
     Plan {
         objects: None,
         status,
         events: note.into_iter().collect(),
-        requeue: shown.requeue,
-        questions: Vec::new(),
+        requeue: report.requeue,
+        queries: Vec::new(),
         transient: false,
     }
 }
 
-fn building(cx: &Cx<'_>, profile: &str, pod: Option<&Pod>) -> Shown {
+fn building(cx: &Cx<'_>, profile: &str, pod: Option<&Pod>) -> StatusReport {
     let name = pods::build_name(cx);
-    let found =
-        |shown: Shown| shown.with(SINGLE, true, "BuildableProfileFound", format!("building from profile {profile}"));
-    let Some(pod) = pod else { return found(Shown::new("NotReady")) };
-    let created = |shown: Shown| {
-        found(shown).with(POD_CREATED, true, "EngineBuildPodCreated", format!("pod {name} builds the engine"))
+    let found = |report: StatusReport| {
+        report.with(SINGLE, true, "BuildableProfileFound", format!("building from profile {profile}"))
+    };
+    let Some(pod) = pod else { return found(StatusReport::new("NotReady")) };
+    let created = |report: StatusReport| {
+        found(report).with(POD_CREATED, true, "EngineBuildPodCreated", format!("pod {name} builds the engine"))
     };
     if pods::is_ready(pod) {
-        return created(Shown::new("InProgress"))
+        return created(StatusReport::new("InProgress"))
             .with(POD_PENDING, false, "PodReady", "")
             .with(BUILD_COMPLETED, true, "PodReady", format!("pod {name} has built the engine"))
-            .again(Duration::ZERO);
+            .requeue_after(Duration::ZERO);
     }
     if phase(pod) == "Failed" {
-        let why = last_words(pod).unwrap_or_else(|| "no reason is known".into());
+        let why = termination_message(pod).unwrap_or_else(|| "no reason is known".into());
         let message = format!("pod {name} has failed: {why}; delete the pod to try again");
-        return created(Shown::new("Failed")).with(BUILD_COMPLETED, false, "PodFailed", message.clone()).trouble(
-            RECONCILE_FAILED,
-            "PodFailed",
-            message,
-        );
+        return created(StatusReport::new("Failed"))
+            .with(BUILD_COMPLETED, false, "PodFailed", message.clone())
+            .problem(RECONCILE_FAILED, "PodFailed", message);
     }
     let waited = waited(cx, pod);
-    let state = trouble(pod).unwrap_or_else(|| format!("pod {name} is building the engine"));
+    let state = waiting_reason(pod).unwrap_or_else(|| format!("pod {name} is building the engine"));
     if waited >= BUILD {
         let message = format!("the engine is not built after {} hours: {state}", waited.as_secs() / 3600);
-        return created(Shown::new("Failed")).trouble(RECONCILE_FAILED, "BuildTimeout", message);
+        return created(StatusReport::new("Failed")).problem(RECONCILE_FAILED, "BuildTimeout", message);
     }
-    created(Shown::new("InProgress")).with(POD_PENDING, true, "PodRunning", state).again(BUILD - waited)
+    created(StatusReport::new("InProgress")).with(POD_PENDING, true, "PodRunning", state).requeue_after(BUILD - waited)
 }
 
-fn printing(cx: &Cx<'_>, pod: Option<&Pod>) -> Shown {
-    let Some(pod) = pod else { return Shown::new("InProgress") };
+fn printing(cx: &Cx<'_>, pod: Option<&Pod>) -> StatusReport {
+    let Some(pod) = pod else { return StatusReport::new("InProgress") };
     let name = pods::manifest_name(cx);
     let waited = waited(cx, pod);
     let unread = cx.printed().and_then(Result::err).map(|why| format!("the log of pod {name} cannot be read: {why}"));
     let waiting = || format!("waiting for pod {name} to print the list of profiles");
-    let state = trouble(pod).or(unread).unwrap_or_else(waiting);
+    let state = waiting_reason(pod).or(unread).unwrap_or_else(waiting);
     if waited >= MANIFEST {
         let message = format!("the list of profiles could not be read for {} minutes: {state}", waited.as_secs() / 60);
-        return Shown::new("Failed").trouble(RECONCILE_FAILED, "ManifestTimeout", message);
+        return StatusReport::new("Failed").problem(RECONCILE_FAILED, "ManifestTimeout", message);
     }
-    Shown::new("InProgress").with(MANIFEST_COMPLETED, false, "PodRunning", state).again(MANIFEST - waited)
+    StatusReport::new("InProgress")
+        .with(MANIFEST_COMPLETED, false, "PodRunning", state)
+        .requeue_after(MANIFEST - waited)
 }
 
 fn waited(cx: &Cx<'_>, pod: &Pod) -> Duration {

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use capstan_plan::{Answer, LiveObjects, Ref, diff};
+use capstan_plan::{LiveObjects, QueryResult, Ref, diff};
 use jiff::Timestamp;
 use serde_json::{Value, json};
 
@@ -82,8 +82,8 @@ impl World {
             self.turn();
         }
         self.pod_status("b-local-manifest-pod", json!({"phase": "Succeeded"}));
-        let log = plan(&self.build, &self.facts).questions.remove(0);
-        self.facts.answers.insert(log, Answer::PodLog(Ok(text.into())));
+        let log = plan(&self.build, &self.facts).queries.remove(0);
+        self.facts.query_results.insert(log, QueryResult::PodLog(Ok(text.into())));
     }
 
     fn pod_status(&mut self, name: &str, status: Value) {

@@ -9,14 +9,14 @@ use kube::{Resource, ResourceExt};
 use super::super::nim_service::MANAGED_BY;
 use super::Cx;
 
-/// The account of the pods.
+/// The ServiceAccount of the pods.
 pub(super) const ACCOUNT: &str = "nim-cache-sa";
 const ROLE: &str = "nim-cache-role";
 const BINDING: &str = "nim-cache-rolebinding";
 
 pub(super) fn objects(cx: &Cx<'_>) -> Vec<Object> {
     let caches = caches(cx);
-    // The union of what the caches of the namespace need: one with a proxy must not take the right from the others.
+    // The union over the caches of the namespace: one with a proxy must not revoke the SCC of the others.
     let mut constraints: Vec<String> = caches.iter().map(|cache| constraint(cache).to_owned()).collect();
     constraints.sort();
     constraints.dedup();
@@ -33,7 +33,7 @@ pub(super) fn constraint(cache: &NimCache) -> &'static str {
     if cache.spec.proxy.is_some() { "anyuid" } else { "nonroot" }
 }
 
-/// Every cache of the namespace that stays, this one included, in the order of names.
+/// All caches of the namespace that are not terminating, this one included, sorted by name.
 fn caches(cx: &Cx<'_>) -> Vec<NimCache> {
     let gvk = Gvk::of::<NimCache>();
     let others = cx.facts.live.iter().filter(|(reference, _)| reference.gvk == gvk && reference.name != cx.name);
@@ -45,7 +45,7 @@ fn caches(cx: &Cx<'_>) -> Vec<NimCache> {
     all
 }
 
-/// Owned by every cache, so that they go with the last one.
+/// Owned by every cache, so that they are garbage-collected with the last one.
 fn meta(cx: &Cx<'_>, name: &str, caches: &[NimCache]) -> ObjectMeta {
     let owner = |cache: &NimCache| cache.owner_ref(&()).map(|owner| OwnerReference { controller: None, ..owner });
     let labels = [("app", MANAGED_BY), ("app.kubernetes.io/managed-by", MANAGED_BY)];

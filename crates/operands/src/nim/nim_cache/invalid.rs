@@ -1,4 +1,4 @@
-//! What is wrong with a cache, each with field, value and fix.
+//! Validation of a cache: each error with field, value and fix.
 
 use capstan_api::common::PersistentVolumeClaim as ClaimSpec;
 use capstan_plan::kit::proxy;
@@ -7,7 +7,7 @@ use capstan_plan::kit::storage::claim_faults;
 use super::Cx;
 use super::source::Source;
 
-/// Every mistake, in the order of the fields.
+/// All errors, in field order.
 pub(super) fn faults(cx: &Cx<'_>) -> Vec<String> {
     let mut faults = source(cx);
     match cx.spec().storage.pvc.as_ref().filter(|claim| **claim != ClaimSpec::default()) {

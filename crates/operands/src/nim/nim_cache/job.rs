@@ -1,4 +1,4 @@
-//! The Job that downloads.
+//! The download Job.
 
 use std::collections::BTreeMap;
 
@@ -22,27 +22,27 @@ use super::{Cx, MODEL_FREE, NATIVE, access, claim_name, names};
 /// The one container of the pods.
 pub(super) const CONTAINER: &str = "nim-cache-ctr";
 
-/// Annotation with the hash of the spec that a Job was made for.
+/// Annotation: hash of the spec that a Job was created for.
 const SPEC: &str = "nvidia.com/parent-spec-hash";
-/// Annotation with the uid of the claim that a Job fills: the same name may come to stand for an empty one.
+/// Annotation: uid of the claim that a Job fills; a recreated claim of the same name is empty.
 const CLAIM: &str = "nvidia.com/pvc-uid";
 const STORE: &str = "/model-store";
 const VOLUME: &str = "nim-cache-volume";
 const USER: i64 = 1000;
 const GROUP: i64 = 2000;
 
-/// The Job, if it is there.
+/// The live Job, if it exists.
 pub(super) fn live(cx: &Cx<'_>) -> Option<Job> {
     cx.facts.live.typed(&cx.namespace, &names::job(cx))
 }
 
-/// The profiles that a Job was made for; none for one without profiles.
+/// The profiles that a Job was created for; empty without profiles.
 pub(super) fn selected(job: &Job) -> Option<Vec<String>> {
     let annotations = job.metadata.annotations.as_ref()?;
     serde_json::from_str(annotations.get(names::SELECTED)?).ok()
 }
 
-/// Whether the Job was made for another spec, or filled another claim. One that somebody else made is taken as it is.
+/// Whether the Job was created for another spec or claim. One of another operator is adopted unchanged.
 pub(super) fn is_outdated(cx: &Cx<'_>) -> bool {
     let annotations = live(cx).and_then(|job| job.metadata.annotations).unwrap_or_default();
     let differs = |name: &str, now: &str| annotations.get(name).is_some_and(|then| then != now);
@@ -121,7 +121,7 @@ fn pod(cx: &Cx<'_>, selected: &[String]) -> PodSpec {
 
 fn container(cx: &Cx<'_>, source: &Source<'_>, selected: &[String]) -> Container {
     let (command, args) = command(cx, source, selected);
-    // What repositories of Hugging Face's kind print last is progress, not the reason of a failure.
+    // Hugging Face downloads print progress last, not the failure reason.
     let policy = source.repository().is_none().then(|| "FallbackToLogsOnError".to_owned());
     let mut mounts = mounts(cx);
     mounts.extend(proxy::certificates(cx.spec().proxy.as_ref()).map(|_| proxy::trusted_mount()));
@@ -145,7 +145,7 @@ fn container(cx: &Cx<'_>, source: &Source<'_>, selected: &[String]) -> Container
     }
 }
 
-/// What the container runs: nothing of its own for an image that downloads by itself.
+/// The command: none for an image that downloads by itself.
 fn command(cx: &Cx<'_>, source: &Source<'_>, selected: &[String]) -> (Option<Vec<String>>, Option<Vec<String>>) {
     let words = |words: &[&str]| Some(words.iter().map(|word| (*word).to_owned()).collect::<Vec<_>>());
     if cx.type_() == NATIVE {
@@ -172,7 +172,7 @@ fn fetch(repository: &Repository<'_>, model_free: bool) -> Vec<String> {
         (Some(model), _) => (*model, "model"),
         (None, dataset) => (dataset.unwrap_or_default(), "dataset"),
     };
-    // Images without a manifest know models only; a dataset is fetched like from any other image.
+    // Images without a manifest support models only; a dataset is downloaded as with any other image.
     if model_free && kind == "model" {
         let uri = format!("hf://{namespace}/{name}");
         let manifest = format!("{STORE}/model_manifest.json");
@@ -187,7 +187,7 @@ fn fetch(repository: &Repository<'_>, model_free: bool) -> Vec<String> {
     words
 }
 
-/// The environment: the proxy wins over the user, the user over us; only where a native image puts its model is ours.
+/// The environment: proxy over user over defaults; only the model path of a native image is fixed.
 fn environment(cx: &Cx<'_>, source: &Source<'_>) -> Vec<EnvVar> {
     let all = merge_env(own_environment(cx, source), cx.spec().env.clone().unwrap_or_default());
     let all = match &cx.spec().proxy {
@@ -222,7 +222,7 @@ fn mounts(cx: &Cx<'_>) -> Vec<VolumeMount> {
     store.chain([at("scratch", "/scratch")]).collect()
 }
 
-/// Containers that run before: the one that trusts certificates, then the user's.
+/// Init containers: CA certificates first, then the user's.
 fn init(cx: &Cx<'_>, source: &Source<'_>) -> Vec<Container> {
     let trust = proxy::certificates(cx.spec().proxy.as_ref()).map(|_| Container {
         volume_mounts: Some([proxy::trusting_mounts(), mounts(cx)].concat()),
@@ -242,7 +242,7 @@ fn init(cx: &Cx<'_>, source: &Source<'_>) -> Vec<Container> {
     trust.into_iter().chain(users).collect()
 }
 
-/// Where the pods run, and how their image is pulled.
+/// Scheduling and pull settings of the pods.
 pub(super) fn placement(cx: &Cx<'_>, source: &Source<'_>) -> PodSpec {
     let spec = cx.spec();
     let gpu_nodes = || BTreeMap::from([("feature.node.kubernetes.io/pci-10de.present".to_owned(), "true".to_owned())]);
@@ -268,7 +268,7 @@ fn pull_secrets(cx: &Cx<'_>, source: &Source<'_>) -> Option<Vec<LocalObjectRefer
     (!secrets.is_empty()).then_some(secrets)
 }
 
-/// What the user asked for, as request and limit.
+/// The user's resources, as request and limit.
 pub(super) fn resources(cx: &Cx<'_>) -> Option<ResourceRequirements> {
     let wanted = cx.spec().resources.as_ref()?;
     let pairs = [("cpu", &wanted.cpu), ("memory", &wanted.memory)];

@@ -1,4 +1,4 @@
-//! The pod that prints the manifest of an image, and the ConfigMap that keeps it.
+//! The pod that prints the manifest of an image, and the ConfigMap that stores it.
 
 use std::collections::BTreeMap;
 
@@ -11,22 +11,22 @@ use super::source::Source;
 use super::{Cx, access, job, names};
 use crate::pods;
 
-/// What the pod prints when the image has no manifest.
+/// Output of the pod if the image has no manifest.
 const NONE: &str = "model_manifest.yaml not found";
 
-/// Prints the manifest from where images keep it. It ends, so that its output is complete when it is read.
+/// Prints the manifest from its known paths. It terminates, so that its log is complete when it is read.
 const PRINT: &str = "for file in /opt/nim/etc/default/model_manifest.yaml /etc/nim/config/model_manifest.yaml; do
   if [ -f \"$file\" ]; then exec cat \"$file\"; fi
 done
 echo 'model_manifest.yaml not found'
 ";
 
-/// Whether `text` says that the image has no manifest.
+/// Whether the log says that the image has no manifest.
 pub(super) fn has_none(text: &str) -> bool {
     text.contains(NONE)
 }
 
-/// Whether a pod can never print anything any more and must make room for another.
+/// Whether a pod has ended without usable output and must be recreated.
 pub(super) fn is_spent(pod: &Pod) -> bool {
     pods::phase(pod) == "Failed"
 }

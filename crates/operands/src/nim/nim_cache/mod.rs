@@ -1,8 +1,8 @@
-//! NIMCache: a model downloaded once into a volume, for services to share.
+//! NIMCache: a model downloaded once into a volume, shared by services.
 //!
-//! [`plan`] reads top to bottom: a claim, the image's own list of profiles, the choice among them, the Job that downloads.
-//! Each step waits for the one before it; what it waits for is a condition. A cache that is Ready stays so: its Job goes
-//! after a while, and no later mistake may start the download again.
+//! [`plan`] reads top to bottom: claim, manifest of the image, profile selection, download Job. Each step waits for the
+//! previous one, reported as a condition. A Ready cache stays Ready: its Job is deleted after a while, and no later
+//! error may restart the download.
 
 mod access;
 mod invalid;
@@ -18,27 +18,27 @@ use std::collections::BTreeSet;
 use capstan_api::nim::{NimCache, NimCacheStatus};
 use capstan_plan::kit::INSTANCE;
 use capstan_plan::kit::storage;
-use capstan_plan::{Facts, LogPart, Object, Plan, Question};
+use capstan_plan::{Facts, LogPart, Object, Plan, Query};
 use k8s_openapi::api::core::v1::{ConfigMap, PersistentVolumeClaim, Pod};
 use kube::{Resource, ResourceExt};
 use source::Source;
 use status::Step;
 
-use super::layout::{self, Protocol, RegistryAnswer};
+use super::layout::{self, ImageProtocol, Protocol};
 use super::manifest::{self, Manifest};
 use super::profiles;
 use crate::pods;
 
-/// No manifest is longer: the largest that are known have a few hundred profiles.
+/// Maximum size of a manifest; known ones have a few hundred profiles.
 const MANIFEST_BYTES: u32 = 16 << 20;
-/// Where a download prints its progress.
+/// Lines of the log tail that are searched for progress.
 const PROGRESS_LINES: u16 = 20;
 
-/// What every part of the plan needs.
+/// Context of a plan.
 struct Cx<'a> {
     cache: &'a NimCache,
     facts: &'a Facts,
-    /// Products of the GPUs in the cluster.
+    /// GPU products in the cluster.
     products: &'a BTreeSet<String>,
     name: String,
     namespace: String,
@@ -49,30 +49,30 @@ impl<'a> Cx<'a> {
         Self { cache, facts, products, name: cache.name_any(), namespace: cache.namespace().unwrap_or_default() }
     }
 
-    /// The log of the pod that prints the manifest, to be read once it has ended well and while nothing is kept.
-    fn manifest_log(&self) -> Option<Question> {
+    /// The log query of the manifest pod, once it has succeeded and while no manifest is stored.
+    fn manifest_log(&self) -> Option<Query> {
         let pod: Pod = self.facts.live.typed(&self.namespace, &names::pod(self))?;
         let ended = pods::phase(&pod) == "Succeeded" && self.kept().is_none();
         ended.then(|| pods::log(&pod, LogPart::Head(MANIFEST_BYTES)))
     }
 
-    /// What it printed; an error if that cannot be read.
+    /// Its log; an error if it cannot be read.
     fn printed(&self) -> Option<Result<&'a str, &'a str>> {
         pods::printed(self.facts, self.manifest_log()?)
     }
 
-    /// The manifest that it printed.
+    /// The manifest in its log.
     fn printed_manifest(&self) -> Option<&'a str> {
         self.printed()?.ok()
     }
 
-    /// The end of the log of the download, while it runs.
-    fn progress_log(&self) -> Option<Question> {
+    /// The log tail query of the download, while it runs.
+    fn progress_log(&self) -> Option<Query> {
         let running = self.pods().into_iter().find(|pod| pods::phase(pod) == "Running")?;
         Some(pods::log(&running, LogPart::Tail(PROGRESS_LINES)))
     }
 
-    /// How far the download is, as far as it says. A courtesy: it goes on though its log cannot be read.
+    /// Progress of the download, best effort.
     fn progress(&self) -> Option<String> {
         progress::last(pods::printed(self.facts, self.progress_log()?)?.ok()?)
     }
@@ -89,11 +89,11 @@ impl<'a> Cx<'a> {
         self.status().is_some_and(|status| status.state.as_deref() == Some(status::READY))
     }
 
-    /// The layout of the model, as far as it is known.
+    /// The model type, if known.
     fn type_(&self) -> &'static str {
         let before = self.status().and_then(|status| status.type_.as_deref()).unwrap_or_default();
-        match self.told() {
-            RegistryAnswer::As(Protocol::Native) => NATIVE,
+        match self.image_protocol() {
+            ImageProtocol::Known(Protocol::Native) => NATIVE,
             _ if before == NATIVE => NATIVE,
             _ if before == MODEL_FREE => MODEL_FREE,
             _ if self.printed_manifest().is_some_and(manifest_pod::has_none) => MODEL_FREE,
@@ -101,28 +101,28 @@ impl<'a> Cx<'a> {
         }
     }
 
-    /// What to ask the registry, while that decides how the model is downloaded.
-    fn question(&self) -> Option<Question> {
+    /// The registry query, while its result decides how the model is downloaded.
+    fn query(&self) -> Option<Query> {
         let Source::Ngc(ngc) = Source::of(self) else { return None };
         let known = self.status().is_some_and(|status| status.type_.as_deref().is_some_and(|type_| !type_.is_empty()));
         let decided = known || self.is_ready() || job::live(self).is_some() || self.kept().is_some();
         let secrets = ngc.pull_secret.as_deref().filter(|name| !name.is_empty());
         let source = Source::Ngc(ngc);
         let asks = !decided && source.endpoint().is_none() && self.facts.registries;
-        asks.then(|| layout::question(&self.namespace, source.image(), secrets, self.spec().proxy.as_ref()))
+        asks.then(|| layout::query(&self.namespace, source.image(), secrets, self.spec().proxy.as_ref()))
     }
 
-    /// What the registry says about the image.
-    fn told(&self) -> RegistryAnswer {
-        layout::told(self.facts, self.question().as_ref())
+    /// The result of the registry query.
+    fn image_protocol(&self) -> ImageProtocol {
+        layout::image_protocol(self.facts, self.query().as_ref())
     }
 
-    /// The manifest that is kept.
+    /// The stored manifest.
     fn kept(&self) -> Option<ConfigMap> {
         self.facts.live.typed(&self.namespace, &names::manifest(self))
     }
 
-    /// `object` as a child of the cache.
+    /// `object` owned by the cache.
     fn child(&self, object: Object) -> Object {
         match self.cache.controller_owner_ref(&()) {
             Some(owner) => object.owned_by(&owner),
@@ -134,7 +134,7 @@ impl<'a> Cx<'a> {
 const NATIVE: &str = "native";
 const MODEL_FREE: &str = "model-free";
 
-/// What this cache should look like.
+/// Plans a cache.
 pub fn plan(cache: &NimCache, facts: &Facts, products: &BTreeSet<String>) -> Plan<NimCacheStatus> {
     let cx = Cx::new(cache, facts, products);
     let faults = invalid::faults(&cx);
@@ -144,13 +144,13 @@ pub fn plan(cache: &NimCache, facts: &Facts, products: &BTreeSet<String>) -> Pla
     let mut objects = access::objects(&cx);
     objects.extend(cx.claim());
     let step = advance(&cx, &mut objects);
-    // A list that cannot be read can be mended: what was made of it stays until then, a running download too.
+    // An unreadable manifest can be fixed by the user: existing objects stay until then, a running download too.
     let objects = Some(objects).filter(|_| !matches!(step, Step::BadManifest(_)));
-    let questions = [cx.question(), cx.manifest_log(), cx.progress_log()].into_iter().flatten().collect();
-    Plan { objects, questions, ..status::show(&cx, step) }
+    let queries = [cx.query(), cx.manifest_log(), cx.progress_log()].into_iter().flatten().collect();
+    Plan { objects, queries, ..status::show(&cx, step) }
 }
 
-/// Adds what the next step needs, and says which one it is.
+/// Adds the objects of the next step, and returns the step.
 fn advance(cx: &Cx<'_>, objects: &mut Vec<Object>) -> Step {
     if !cx.makes_claim() && !has_claim(cx) {
         return Step::NoClaim(claim_name(cx.cache));
@@ -170,8 +170,8 @@ fn advance(cx: &Cx<'_>, objects: &mut Vec<Object>) -> Step {
     let source = Source::of(cx);
     if manifest.is_none() && cx.type_().is_empty() {
         let pod = cx.facts.live.typed::<Pod>(&cx.namespace, &names::pod(cx));
-        // With a pod that was decided on before, maybe by who led before us: it goes on.
-        if cx.told() == RegistryAnswer::Pending && pod.is_none() {
+        // A pod that an earlier leader created is kept.
+        if cx.image_protocol() == ImageProtocol::Pending && pod.is_none() {
             return Step::Inspect(source.image().to_owned());
         }
         if !pod.as_ref().is_some_and(manifest_pod::is_spent) {
@@ -179,7 +179,7 @@ fn advance(cx: &Cx<'_>, objects: &mut Vec<Object>) -> Step {
         }
         return Step::Manifest(pod.map(Box::new));
     }
-    // The Job remembers the claim that it fills, so the claim must be there first.
+    // The Job records the uid of its claim, so the claim must exist first.
     if !has_claim(cx) {
         return Step::Download(None, None);
     }
@@ -187,7 +187,7 @@ fn advance(cx: &Cx<'_>, objects: &mut Vec<Object>) -> Step {
         Ok(selected) => selected,
         Err(message) => return Step::NoProfile(message),
     };
-    // A Job cannot change: one that was made for another spec makes room for a new one.
+    // Jobs are immutable: an outdated one is replaced.
     if job::is_outdated(cx) {
         return Step::Download(None, None);
     }
@@ -195,7 +195,7 @@ fn advance(cx: &Cx<'_>, objects: &mut Vec<Object>) -> Step {
     Step::Download(job::live(cx).map(Box::new), manifest)
 }
 
-/// The manifest: the one that is kept, or what the pod just printed.
+/// The stored manifest, or the one in the pod log.
 fn manifest_of(cx: &Cx<'_>, kept: Option<&ConfigMap>) -> Result<Option<Manifest>, String> {
     if let Some(kept) = kept {
         let text = kept.data.as_ref().and_then(|data| data.get(manifest::KEY));
@@ -210,13 +210,13 @@ fn manifest_of(cx: &Cx<'_>, kept: Option<&ConfigMap>) -> Result<Option<Manifest>
     }
 }
 
-/// Which profiles to download; none where the source has no profiles.
+/// The profiles to download; empty if the source has none.
 fn selection(cx: &Cx<'_>, source: &Source<'_>, manifest: Option<&Manifest>) -> Result<Vec<String>, String> {
     let Source::Ngc(ngc) = source else { return Ok(Vec::new()) };
     if cx.type_() == NATIVE || source.endpoint().is_some() {
         return Ok(Vec::new());
     }
-    // What a running download was started with stands, whatever nodes come and go meanwhile.
+    // The selection of a running download is kept, whatever nodes join or leave meanwhile.
     if let Some(selected) = job::live(cx).filter(|_| !job::is_outdated(cx)).and_then(|job| job::selected(&job)) {
         return Ok(selected);
     }
@@ -234,7 +234,7 @@ fn selection(cx: &Cx<'_>, source: &Source<'_>, manifest: Option<&Manifest>) -> R
     Ok(selected)
 }
 
-/// The answer when something outside the spec is in the way: nothing more is written until it is gone.
+/// The plan while blocked from outside: no objects are written.
 pub fn blocked(
     cache: &NimCache,
     facts: &Facts,
@@ -245,7 +245,7 @@ pub fn blocked(
     status::show(&Cx::new(cache, facts, products), Step::Blocked(reason.into(), message.into()))
 }
 
-/// What is wrong with a cache before it is stored.
+/// Validates a cache for admission.
 pub fn check(cache: &NimCache) -> Vec<String> {
     let facts = Facts::at(jiff::Timestamp::UNIX_EPOCH);
     invalid::faults(&Cx::new(cache, &facts, &BTreeSet::new()))
@@ -256,18 +256,18 @@ pub fn claim_name(cache: &NimCache) -> String {
     storage::claim_name(&cache.spec.storage.pvc.clone().unwrap_or_default(), &cache.name_any())
 }
 
-/// Whether the claim of `cache` is there.
+/// Whether the claim of the cache exists.
 fn has_claim(cx: &Cx<'_>) -> bool {
     cx.facts.live.typed::<PersistentVolumeClaim>(&cx.namespace, &claim_name(cx.cache)).is_some()
 }
 
 impl Cx<'_> {
-    /// Whether we are asked to make the claim.
+    /// Whether we create the claim.
     fn makes_claim(&self) -> bool {
         self.spec().storage.pvc.as_ref().is_some_and(|claim| claim.create == Some(true))
     }
 
-    /// The claim, where we make it. It goes with the cache unless its user asked to keep it.
+    /// The claim, if we create it. Owned by the cache unless the user wants to retain it.
     fn claim(&self) -> Option<Object> {
         let spec = self.spec().storage.pvc.as_ref().filter(|_| self.makes_claim())?;
         let mut labels = names::labels(self);
@@ -278,9 +278,9 @@ impl Cx<'_> {
         Some(if kept { claim } else { self.child(claim) })
     }
 
-    /// What holds the download up, in the words of Kubernetes.
-    fn pod_trouble(&self) -> Option<String> {
-        self.pods().iter().filter(|pod| pods::phase(pod) != "Failed").find_map(pods::trouble)
+    /// What the download pod waits for, from its status.
+    fn pod_waiting_reason(&self) -> Option<String> {
+        self.pods().iter().filter(|pod| pods::phase(pod) != "Failed").find_map(pods::waiting_reason)
     }
 
     /// Pods of the Job.

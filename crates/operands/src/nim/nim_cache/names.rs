@@ -1,4 +1,4 @@
-//! Names, labels and annotations around one cache.
+//! Names, labels and annotations of the objects of a cache.
 
 use std::collections::BTreeMap;
 
@@ -9,10 +9,10 @@ use super::super::manifest::Manifest;
 use super::super::nim_service::MANAGED_BY;
 use super::Cx;
 
-/// Annotation of a cache, or of its Job: the profiles that were chosen, as a JSON list.
+/// Annotation of a cache or its Job: the selected profiles, as a JSON list.
 pub(super) const SELECTED: &str = "nvidia.com/selected-profiles";
 
-/// Annotation of a cache: `Retain` keeps the claim that was made for it when the cache is deleted.
+/// Annotation of a cache: `Retain` keeps the created claim when the cache is deleted.
 pub(super) const RETENTION: &str = "nvidia.com/pvc-retention";
 
 /// ConfigMap with the manifest.
@@ -30,7 +30,7 @@ pub(super) fn job(cx: &Cx<'_>) -> String {
     format!("{}-job", cx.name)
 }
 
-/// Labels of pods and of what belongs to them.
+/// Labels of all its objects.
 pub(super) fn labels(cx: &Cx<'_>) -> BTreeMap<String, String> {
     let labels = [
         ("app", MANAGED_BY),
@@ -40,7 +40,7 @@ pub(super) fn labels(cx: &Cx<'_>) -> BTreeMap<String, String> {
     labels.iter().map(|(key, value)| ((*key).to_owned(), (*value).to_owned())).collect()
 }
 
-/// Profiles that the annotation of the cache names.
+/// Profiles of the cache's annotation.
 pub(super) fn chosen(cx: &Cx<'_>) -> Result<Option<Vec<String>>, String> {
     let Some(text) = cx.cache.annotations().get(SELECTED) else { return Ok(None) };
     let chosen: Vec<String> = serde_json::from_str(text)
@@ -48,7 +48,7 @@ pub(super) fn chosen(cx: &Cx<'_>) -> Result<Option<Vec<String>>, String> {
     Ok((!chosen.is_empty()).then_some(chosen))
 }
 
-/// Why nothing is downloaded, and what to do.
+/// The message if no profile matches, with the fix.
 pub(super) fn no_profile(cx: &Cx<'_>, filter: &ModelFilter, manifest: Option<&Manifest>) -> String {
     let Some(manifest) = manifest else {
         return "the image has no manifest of profiles: set spec.source.ngc.modelEndpoint, or name the profiles in \

@@ -1,8 +1,8 @@
-//! How far a download is, from the lines that it prints.
+//! Download progress, parsed from the log.
 
-/// The last progress that `log` tells: files, or a share.
+/// The last progress in `log`: files, or a percentage.
 pub(super) fn last(log: &str) -> Option<String> {
-    // Progress bars write over themselves, with carriage returns instead of new lines.
+    // Progress bars use carriage returns instead of new lines.
     log.split(['\n', '\r']).rev().find_map(|line| files(line).or_else(|| share(line)))
 }
 

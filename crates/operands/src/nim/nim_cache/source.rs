@@ -1,22 +1,22 @@
-//! Where the model comes from, with the differences between sources in one place.
+//! Model sources, with their differences in one place.
 
 use capstan_api::nim::cache_source::{DataStoreSource, HuggingFaceSource, NgcSource};
 
 use super::Cx;
 
-/// The source that the user filled in.
+/// The source of a cache.
 pub(super) enum Source<'a> {
-    /// NVIDIA's catalogue.
+    /// NGC.
     Ngc(&'a NgcSource),
-    /// Hugging Face, or what speaks its protocol.
+    /// Hugging Face, or a compatible server.
     HuggingFace(&'a HuggingFaceSource),
-    /// The data store of NeMo.
+    /// NeMo Data Store.
     DataStore(&'a DataStoreSource),
-    /// None; the schema does not let it in.
+    /// None; the schema prevents it.
     None,
 }
 
-/// A repository that speaks the protocol of Hugging Face.
+/// A Hugging Face compatible repository.
 pub(super) struct Repository<'a> {
     pub(super) endpoint: &'a str,
     pub(super) namespace: &'a str,
@@ -39,7 +39,7 @@ impl<'a> Source<'a> {
         }
     }
 
-    /// The image with the programs that download.
+    /// The image that downloads.
     pub(super) fn image(&self) -> &'a str {
         match self {
             Self::Ngc(ngc) => &ngc.model_puller,
@@ -71,7 +71,7 @@ impl<'a> Source<'a> {
         Some(name).filter(|name| !name.is_empty())
     }
 
-    /// Address of the model for an image that serves any.
+    /// Model URL for a model-free image.
     pub(super) fn endpoint(&self) -> Option<&'a str> {
         match self {
             Self::Ngc(ngc) => ngc.model_endpoint.as_deref().filter(|endpoint| !endpoint.is_empty()),
@@ -79,7 +79,7 @@ impl<'a> Source<'a> {
         }
     }
 
-    /// The repository, where it is one of Hugging Face's kind.
+    /// The repository, if it is Hugging Face compatible.
     pub(super) fn repository(&self) -> Option<Repository<'a>> {
         match self {
             Self::HuggingFace(hf) => Some(Repository {

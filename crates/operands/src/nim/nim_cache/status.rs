@@ -1,4 +1,4 @@
-//! How the cache is doing: state, conditions, profiles.
+//! Status of a cache: state, conditions, profiles.
 
 use std::time::Duration;
 
@@ -10,9 +10,9 @@ use jiff::Timestamp;
 use k8s_openapi::api::batch::v1::Job;
 use k8s_openapi::api::core::v1::Pod;
 
-use super::super::layout::RegistryAnswer;
+use super::super::layout::ImageProtocol;
 use super::super::manifest::Manifest;
-use super::super::shown::{About, Shown};
+use super::super::status_report::{About, StatusReport};
 use super::{Cx, claim_name, has_claim, job, names};
 use crate::pods;
 
@@ -27,139 +27,150 @@ const PVC_CREATED: &str = "NIM_CACHE_PVC_CREATED";
 const IMAGE_UNKNOWN: &str = "ImageUnknown";
 const RECONCILE_FAILED: &str = "NIM_CACHE_RECONCILE_FAILED";
 
-/// How long the manifest pod may take before the cache counts as failed. It is waited for all the same.
+/// Timeout after which the cache counts as failed. The manifest pod is still watched.
 const MANIFEST: Duration = Duration::from_secs(900);
-/// When to look at nodes again, which do not wake the controller.
+/// Resync interval for node changes, which do not requeue caches.
 const NODE_RESYNC: Duration = Duration::from_secs(60);
 
-/// What a cache is at.
+/// The step of a cache.
 pub(super) enum Step {
-    /// The spec cannot be acted on.
+    /// The spec is invalid.
     Invalid(String),
-    /// Something outside the spec is in the way: reason and message.
+    /// Blocked from outside: reason and message.
     Blocked(String, String),
-    /// The user's claim is not there.
+    /// The user's PersistentVolumeClaim does not exist.
     NoClaim(String),
-    /// The registry is asked about this image.
+    /// The registry is queried for this image.
     Inspect(String),
-    /// The manifest is printed.
+    /// The manifest pod runs.
     Manifest(Option<Box<Pod>>),
-    /// The manifest cannot be read.
+    /// The manifest cannot be parsed.
     BadManifest(String),
-    /// No profile fits.
+    /// No profile matches.
     NoProfile(String),
-    /// The model is downloaded.
+    /// The download Job runs.
     Download(Option<Box<Job>>, Option<Manifest>),
-    /// It is there.
+    /// Complete.
     Ready,
 }
 
-/// A plan with nothing but the status that follows from `step`.
+/// A plan with only the status of `step`.
 pub(super) fn show(cx: &Cx<'_>, step: Step) -> Plan<NimCacheStatus> {
-    // No mistake takes a model away: a cache that is Ready serves all the same.
+    // An error does not unready a cached model.
     let state = if cx.is_ready() { READY } else { NOT_READY };
-    let stuck = |reason: &str, message: String| Shown::new(state).trouble(RECONCILE_FAILED, reason, message);
+    let stuck = |reason: &str, message: String| StatusReport::new(state).problem(RECONCILE_FAILED, reason, message);
     let gone = matches!(step, Step::NoClaim(_));
     let mut profiles = if cx.is_ready() && !gone { cached(cx) } else { Vec::new() };
-    let shown = match step {
+    let report = match step {
         Step::Invalid(message) => stuck("InvalidSpec", message),
         Step::Blocked(reason, message) => stuck(&reason, message),
-        Step::NoClaim(name) => Shown::new(NOT_READY).trouble(
+        Step::NoClaim(name) => StatusReport::new(NOT_READY).problem(
             RECONCILE_FAILED,
             "PersistentVolumeClaimNotFound",
             format!("PersistentVolumeClaim {name} is not there: create it, or set spec.storage.pvc.create: true"),
         ),
         Step::BadManifest(message) => stuck("BadManifest", message),
-        Step::NoProfile(message) => stuck("NoProfileSelected", message).again(NODE_RESYNC),
+        Step::NoProfile(message) => stuck("NoProfileSelected", message).requeue_after(NODE_RESYNC),
         Step::Inspect(image) => {
             let state = if has_claim(cx) { "PVC-Created" } else { NOT_READY };
             let message = format!("asking the registry how image {image} gets its model");
-            Shown::new(state).with(JOB_PENDING, true, "InspectingImage", message)
+            StatusReport::new(state).with(JOB_PENDING, true, "InspectingImage", message)
         }
         Step::Manifest(pod) => manifest(cx, pod.as_deref()),
         Step::Download(job, kept) => {
-            let shown = download(cx, job.as_deref());
-            if shown.state == READY {
+            let report = download(cx, job.as_deref());
+            if report.state == READY {
                 profiles = job.map(|job| downloaded(&job, kept.as_ref())).unwrap_or_default();
             }
-            shown
+            report
         }
         Step::Ready => ready(cx),
     };
-    write(cx, &shown, profiles)
+    write(cx, &report, profiles)
 }
 
-/// The manifest pod runs, or does not.
-fn manifest(cx: &Cx<'_>, pod: Option<&Pod>) -> Shown {
+/// Status while the manifest pod runs.
+fn manifest(cx: &Cx<'_>, pod: Option<&Pod>) -> StatusReport {
     let state = if has_claim(cx) { "PVC-Created" } else { NOT_READY };
-    let Some(pod) = pod else { return Shown::new(state) };
+    let Some(pod) = pod else { return StatusReport::new(state) };
     let since = pod.metadata.creation_timestamp.as_ref().map_or(cx.facts.now, |time| time.0);
     let waited = elapsed(since, cx.facts.now);
     let name = names::pod(cx);
     let unread = cx.printed().and_then(Result::err).map(|why| format!("the log of pod {name} cannot be read: {why}"));
-    let trouble = pods::trouble(pod).or(unread);
+    let reason = pods::waiting_reason(pod).or(unread);
     if waited >= MANIFEST {
-        let why = trouble.unwrap_or_else(|| format!("pod {name} has not ended"));
+        let why = reason.unwrap_or_else(|| format!("pod {name} has not ended"));
         let message = format!("the list of profiles could not be read for {} minutes: {why}", waited.as_secs() / 60);
-        return Shown::new(FAILED).trouble(RECONCILE_FAILED, "ManifestTimeout", message).again(NODE_RESYNC);
+        return StatusReport::new(FAILED)
+            .problem(RECONCILE_FAILED, "ManifestTimeout", message)
+            .requeue_after(NODE_RESYNC);
     }
-    let message = trouble.unwrap_or_else(|| format!("waiting for pod {name} to print the list of profiles"));
-    Shown::new(state).with(JOB_PENDING, true, "WaitingForManifest", message).again(MANIFEST - waited)
+    let message = reason.unwrap_or_else(|| format!("waiting for pod {name} to print the list of profiles"));
+    StatusReport::new(state).with(JOB_PENDING, true, "WaitingForManifest", message).requeue_after(MANIFEST - waited)
 }
 
-/// The Job runs, or has ended.
-fn download(cx: &Cx<'_>, job: Option<&Job>) -> Shown {
+/// Status of the download Job.
+fn download(cx: &Cx<'_>, job: Option<&Job>) -> StatusReport {
     let Some(job) = job else {
-        return Shown::new(if has_claim(cx) { "PVC-Created" } else { NOT_READY });
+        return StatusReport::new(if has_claim(cx) { "PVC-Created" } else { NOT_READY });
     };
     let status = job.status.clone().unwrap_or_default();
     let is = |type_: &str| status.conditions.iter().flatten().find(|c| c.type_ == type_ && c.status == "True");
     let name = names::job(cx);
-    let created = |shown: Shown| shown.with(JOB_CREATED, true, "JobCreated", format!("Job {name} downloads the model"));
+    let created =
+        |report: StatusReport| report.with(JOB_CREATED, true, "JobCreated", format!("Job {name} downloads the model"));
     if is("Complete").is_some() {
-        return created(Shown::new(READY))
+        return created(StatusReport::new(READY))
             .with(JOB_PENDING, false, "JobCompleted", "")
             .with(FAILED, false, READY, "")
             .with(JOB_COMPLETED, true, "JobCompleted", format!("Job {name} has downloaded the model"));
     }
     if let Some(failed) = is("Failed") {
-        let why = cx.pods().iter().rev().find_map(pods::last_words).or_else(|| failed.message.clone());
+        let why = cx.pods().iter().rev().find_map(pods::termination_message).or_else(|| failed.message.clone());
         let why = why.unwrap_or_else(|| "no reason is known".into());
         let message = format!("Job {name} has failed: {why}; it is tried again when Kubernetes removes the Job");
-        return created(Shown::new(FAILED))
+        return created(StatusReport::new(FAILED))
             .with(JOB_PENDING, false, "JobFailed", "")
             .with(JOB_COMPLETED, false, "JobFailed", message.clone())
-            .trouble(FAILED, "JobFailed", message);
+            .problem(FAILED, "JobFailed", message);
     }
     if status.start_time.is_none() {
-        return created(Shown::new("Started"));
+        return created(StatusReport::new("Started"));
     }
     let failures = status.failed.unwrap_or(0);
-    let last = cx.pods().iter().rev().find_map(pods::last_words).map(|words| format!(": {words}")).unwrap_or_default();
+    let last = cx
+        .pods()
+        .iter()
+        .rev()
+        .find_map(pods::termination_message)
+        .map(|words| format!(": {words}"))
+        .unwrap_or_default();
     let retry =
         if failures > 0 { format!(" (try {} of 6 after a failure{last})", failures + 1) } else { String::new() };
-    if let Some(trouble) = cx.pod_trouble() {
-        return created(Shown::new("Pending")).with(JOB_PENDING, true, "JobPending", format!("{trouble}{retry}"));
+    if let Some(reason) = cx.pod_waiting_reason() {
+        return created(StatusReport::new("Pending")).with(JOB_PENDING, true, "JobPending", format!("{reason}{retry}"));
     }
     if status.active.unwrap_or(0) == 0 {
         let message = format!("Job {name} has no pod yet{retry}");
-        return created(Shown::new("Pending")).with(JOB_PENDING, true, "JobPending", message);
+        return created(StatusReport::new("Pending")).with(JOB_PENDING, true, "JobPending", message);
     }
     let progress = cx.progress().map(|progress| format!(": {progress}")).unwrap_or_default();
     let message = format!("Job {name} is downloading{progress}{retry}");
-    created(Shown::new("InProgress")).with(JOB_PENDING, false, "JobRunning", message)
+    created(StatusReport::new("InProgress")).with(JOB_PENDING, false, "JobRunning", message)
 }
 
-/// Nothing changes any more, unless the claim is gone and the model with it.
-fn ready(cx: &Cx<'_>) -> Shown {
+/// Final, unless the claim and the model with it are gone.
+fn ready(cx: &Cx<'_>) -> StatusReport {
     if has_claim(cx) {
-        return Shown::new(READY);
+        return StatusReport::new(READY);
     }
     let message = format!("PersistentVolumeClaim {} is gone, and the model with it", claim_name(cx.cache));
-    Shown::new(NOT_READY).trouble(RECONCILE_FAILED, "PersistentVolumeClaimNotFound", message).again(Duration::ZERO)
+    StatusReport::new(NOT_READY)
+        .problem(RECONCILE_FAILED, "PersistentVolumeClaimNotFound", message)
+        .requeue_after(Duration::ZERO)
 }
 
-/// What was downloaded, and what builds have added to it since.
+/// The cached profiles: downloaded, and added by builds.
 fn cached(cx: &Cx<'_>) -> Vec<NimProfile> {
     let mut profiles = cx.status().and_then(|status| status.profiles.clone()).unwrap_or_default();
     let gvk = Gvk::of::<NimBuild>();
@@ -178,7 +189,7 @@ fn cached(cx: &Cx<'_>) -> Vec<NimProfile> {
     profiles
 }
 
-/// What a finished Job has downloaded.
+/// The profiles that a finished Job downloaded.
 fn downloaded(job: &Job, kept: Option<&Manifest>) -> Vec<NimProfile> {
     let selected = job::selected(job).unwrap_or_default();
     let selected = selected.into_iter().filter(|id| id != "all");
@@ -196,7 +207,7 @@ fn downloaded(job: &Job, kept: Option<&Manifest>) -> Vec<NimProfile> {
         .collect()
 }
 
-fn write(cx: &Cx<'_>, shown: &Shown, profiles: Vec<NimProfile>) -> Plan<NimCacheStatus> {
+fn write(cx: &Cx<'_>, report: &StatusReport, profiles: Vec<NimProfile>) -> Plan<NimCacheStatus> {
     let mut status = cx.status().cloned().unwrap_or_default();
     let list = status.conditions.get_or_insert_default();
     let (generation, now) = (cx.cache.metadata.generation, cx.facts.now);
@@ -206,14 +217,14 @@ fn write(cx: &Cx<'_>, shown: &Shown, profiles: Vec<NimProfile>) -> Plan<NimCache
         let wanted = Wanted { type_: PVC_CREATED, status: true, reason: "PVCCreated", message: &message };
         conditions::set(list, wanted, generation, now);
     }
-    if !shown.says(RECONCILE_FAILED) && list.iter().any(|condition| condition.type_ == RECONCILE_FAILED) {
+    if !report.has(RECONCILE_FAILED) && list.iter().any(|condition| condition.type_ == RECONCILE_FAILED) {
         let wanted = Wanted { type_: RECONCILE_FAILED, status: false, reason: "Reconciled", message: "" };
         conditions::set(list, wanted, generation, now);
     }
-    let unknown = match cx.told() {
-        RegistryAnswer::Unknown(why) => Some(format!("{why}; the image counts as one with a manifest")),
-        // Whoever led before us was told so.
-        RegistryAnswer::Pending => conditions::said(Some(list), IMAGE_UNKNOWN, generation),
+    let unknown = match cx.image_protocol() {
+        ImageProtocol::Unknown(why) => Some(format!("{why}; the image counts as one with a manifest")),
+        // Keep the message that an earlier leader wrote.
+        ImageProtocol::Pending => conditions::current_message(Some(list), IMAGE_UNKNOWN, generation),
         _ => None,
     };
     match unknown {
@@ -224,19 +235,19 @@ fn write(cx: &Cx<'_>, shown: &Shown, profiles: Vec<NimProfile>) -> Plan<NimCache
         None => conditions::clear(list, IMAGE_UNKNOWN),
     }
     let about = About { kind: "NIMCache", spec: cx.spec(), generation, facts: cx.facts };
-    let note = shown.write(status.state.as_deref(), list, &about);
-    status.state = Some(shown.state.into());
+    let note = report.apply(status.state.as_deref(), list, &about);
+    status.state = Some(report.state.into());
     status.type_ = Some(cx.type_().to_owned()).filter(|type_| !type_.is_empty());
-    // The claim with the model is the one that it was downloaded into, whatever the spec says now.
+    // The model is in the claim that it was downloaded into, whatever the spec says now.
     let before = status.pvc.take().filter(|name| cx.is_ready() && !name.is_empty());
-    status.pvc = (shown.state == READY).then(|| before.unwrap_or(claim));
+    status.pvc = (report.state == READY).then(|| before.unwrap_or(claim));
     status.profiles = Some(profiles).filter(|profiles| !profiles.is_empty());
     Plan {
         objects: None,
         status,
         events: note.into_iter().collect(),
-        requeue: shown.requeue,
-        questions: Vec::new(),
+        requeue: report.requeue,
+        queries: Vec::new(),
         transient: false,
     }
 }

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use capstan_plan::{Answer, Gvk, LiveObjects, Orchestrator, Ref, diff};
+use capstan_plan::{Gvk, LiveObjects, Orchestrator, QueryResult, Ref, diff};
 use jiff::Timestamp;
 use k8s_openapi::api::batch::v1::Job;
 use serde_json::{Value, json};
@@ -66,10 +66,10 @@ impl World {
     /// The registry is asked, and says this.
     fn told(&mut self, answer: Result<&[(&str, &str)], &str>) {
         self.facts.registries = true;
-        let question = self.plan().questions.remove(0);
+        let query = self.plan().queries.remove(0);
         let labels = |all: &[(&str, &str)]| all.iter().map(|(key, value)| ((*key).into(), (*value).into())).collect();
         let answer = answer.map(|all| vec![labels(all)]).map_err(str::to_owned);
-        self.facts.answers.insert(question, Answer::Image(answer));
+        self.facts.query_results.insert(query, QueryResult::Image(answer));
     }
 
     /// The manifest pod ends, and has printed this.
@@ -78,9 +78,9 @@ impl World {
             self.turn();
         }
         self.set("Pod", "llama-pod", |pod| pod["status"] = json!({"phase": "Succeeded"}));
-        let questions = self.plan().questions;
-        let log = questions.into_iter().find(|one| matches!(one, Question::PodLog { .. })).unwrap();
-        self.facts.answers.insert(log, Answer::PodLog(Ok(text.into())));
+        let queries = self.plan().queries;
+        let log = queries.into_iter().find(|one| matches!(one, Query::PodLog { .. })).unwrap();
+        self.facts.query_results.insert(log, QueryResult::PodLog(Ok(text.into())));
     }
 
     fn plan(&self) -> Plan<NimCacheStatus> {
@@ -346,8 +346,8 @@ fn a_native_image_downloads_by_itself() {
     assert!(!world.has("Pod", "llama-pod"));
     let pod = world.job().spec.unwrap().template.spec.unwrap();
     insta::assert_yaml_snapshot!(pod.containers);
-    assert_eq!(world.plan().questions, [], "one answer is enough");
-    world.facts.answers.clear();
+    assert_eq!(world.plan().queries, [], "one answer is enough");
+    world.facts.query_results.clear();
     world.complete();
     assert_eq!(world.cache.status.as_ref().unwrap().type_.as_deref(), Some("native"));
     assert_eq!(world.cache.status.as_ref().unwrap().profiles, None);
@@ -561,7 +561,7 @@ fn the_registry_is_asked_first_and_with_what_the_pods_have() {
     world.facts.registries = true;
     let plan = world.turn();
     assert!(!world.has("Pod", "llama-pod"));
-    let [Question::Image(image)] = plan.questions.as_slice() else { panic!("{:?}", plan.questions) };
+    let [Query::Image(image)] = plan.queries.as_slice() else { panic!("{:?}", plan.queries) };
     assert_eq!(image.secrets, [Ref::of::<k8s_openapi::api::core::v1::Secret>("nim", "pull")]);
     assert_eq!((image.proxy.https.as_str(), image.proxy.none.as_str()), ("http://proxy:3128", ".svc"));
     assert_eq!(image.certificates, Some(Ref::of::<ConfigMap>("nim", "certs")));
@@ -590,7 +590,7 @@ fn sources_without_profiles_ask_no_registry() {
     }] {
         let mut world = World::new(spec);
         world.facts.registries = true;
-        assert_eq!(world.plan().questions, []);
+        assert_eq!(world.plan().queries, []);
     }
 }
 
@@ -613,7 +613,7 @@ fn who_leads_next_goes_on_with_the_pod_that_is_there() {
     world.turn();
     world.turn();
     let before = world.cache.status.clone();
-    world.facts.answers.clear();
+    world.facts.query_results.clear();
     world.turn();
     assert!(world.has("Pod", "llama-pod"));
     assert_eq!(world.cache.status, before, "nobody has been asked yet");

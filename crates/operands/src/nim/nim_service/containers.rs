@@ -3,7 +3,7 @@
 use capstan_api::common::{ExtraContainer, Image};
 use capstan_plan::kit::expose::container_port;
 use capstan_plan::kit::merge_env;
-use capstan_plan::kit::pod::{at, scratch};
+use capstan_plan::kit::pod::{at, empty_dir_volume};
 use capstan_plan::kit::probe::{self, Timing};
 use capstan_plan::kit::proxy;
 use capstan_plan::kit::storage::memory;
@@ -12,7 +12,7 @@ use k8s_openapi::apimachinery::pkg::util::intstr::IntOrString;
 
 use super::{Cx, env, model, service, storage};
 
-/// The container that serves.
+/// The serving container.
 pub(super) fn main(cx: &Cx<'_>) -> Container {
     let spec = cx.spec();
     let [liveness_probe, readiness_probe, startup_probe] =
@@ -34,13 +34,13 @@ pub(super) fn main(cx: &Cx<'_>) -> Container {
     }
 }
 
-/// Containers beside it, with these mounts.
+/// Sidecars with these mounts.
 pub(super) fn sidecars(cx: &Cx<'_>, mounts: &[VolumeMount]) -> Vec<Container> {
     let extra = cx.spec().sidecar_containers.iter().flatten();
     extra.map(|container| Container { volume_mounts: Some(mounts.into()), ..self::extra(cx, container) }).collect()
 }
 
-/// Containers that run before it: the one that trusts certificates, then the user's.
+/// Init containers: CA certificates first, then the user's.
 pub(super) fn init(cx: &Cx<'_>) -> Vec<Container> {
     let mut mounts = model_store(cx);
     mounts.extend(needs_scratch(cx).then(|| at("scratch", "/scratch")));
@@ -74,7 +74,7 @@ fn extra(cx: &Cx<'_>, container: &ExtraContainer) -> Container {
 pub(super) fn volumes(cx: &Cx<'_>) -> Vec<Volume> {
     let shared_memory = cx.spec().storage.as_ref().and_then(|storage| storage.shared_memory_size_limit.as_ref());
     let mut volumes = vec![memory("dshm", shared_memory)];
-    volumes.extend(needs_scratch(cx).then(|| scratch("scratch")));
+    volumes.extend(needs_scratch(cx).then(|| empty_dir_volume("scratch")));
     volumes.push(storage::volume(cx));
     if let Some(name) = certificates(cx) {
         volumes.extend(proxy::volumes(name));
@@ -91,7 +91,7 @@ pub(super) fn mounts(cx: &Cx<'_>) -> Vec<VolumeMount> {
     mounts
 }
 
-/// Newer images look for the model at two places. Pods that span nodes know the older layout only.
+/// Newer images read the model from two paths. Multi-node pods support the older layout only.
 fn model_store(cx: &Cx<'_>) -> Vec<VolumeMount> {
     let native = model::is_native(cx) && cx.multi_node().is_none();
     let paths: &[&str] = if native { &["/model", "/opt/cache"] } else { &[env::MODEL_STORE] };
@@ -99,7 +99,7 @@ fn model_store(cx: &Cx<'_>) -> Vec<VolumeMount> {
     paths.iter().map(store).collect()
 }
 
-/// Containers of the user exchange files with the server there.
+/// Whether user containers share a scratch volume with the server.
 fn needs_scratch(cx: &Cx<'_>) -> bool {
     let some = |list: &Option<Vec<ExtraContainer>>| list.as_ref().is_some_and(|list| !list.is_empty());
     some(&cx.spec().init_containers) || some(&cx.spec().sidecar_containers)
@@ -109,7 +109,7 @@ fn certificates<'a>(cx: &Cx<'a>) -> Option<&'a str> {
     proxy::certificates(cx.spec().proxy.as_ref())
 }
 
-/// Liveness, readiness and startup probe: the user's, or the usual one with what `ask` makes of a path.
+/// Liveness, readiness and startup probe: the user's, or the default with the handler of `ask`.
 pub(super) fn probes(cx: &Cx<'_>, startup_failures: i32, ask: impl Fn(&str) -> Probe) -> [Option<Probe>; 3] {
     let (spec, live, ready) = (cx.spec(), "/v1/health/live", "/v1/health/ready");
     [

@@ -1,4 +1,4 @@
-//! The Deployment that serves.
+//! The Deployment.
 
 use capstan_plan::Object;
 use k8s_openapi::api::apps::v1::{Deployment, DeploymentSpec, DeploymentStrategy, RollingUpdateDeployment};
@@ -29,18 +29,18 @@ pub(super) fn object(cx: &Cx<'_>) -> Object {
         ..Deployment::default()
     });
     let object = rolling::remember(cx, object, &references::of_server(cx), &["/spec/template/metadata"]);
-    let object = image::remember(cx, object);
-    // An autoscaler, or whoever scales a service without a number, sets the replicas from the second look on.
-    if cx.autoscaled() || cx.spec().replicas.is_none() { object.follow("/spec/replicas") } else { object }
+    let object = image::annotate(cx, object);
+    // Replicas of an autoscaled service, or of one without a number, are preserved after creation.
+    if cx.autoscaled() || cx.spec().replicas.is_none() { object.preserve("/spec/replicas") } else { object }
 }
 
-/// The number to begin with.
+/// The initial replicas.
 fn replicas(cx: &Cx<'_>) -> Option<i32> {
     let limits = cx.spec().scale.as_ref().filter(|_| cx.autoscaled()).and_then(|scale| scale.hpa.as_ref());
     limits.map_or(cx.spec().replicas, |limits| Some(limits.min_replicas.unwrap_or(1)))
 }
 
-/// A GPU is rarely free twice: the old pod goes before the new one comes.
+/// Recreate: GPUs are rarely free for a surge pod.
 pub(super) fn strategy() -> DeploymentStrategy {
     DeploymentStrategy {
         type_: Some("RollingUpdate".into()),

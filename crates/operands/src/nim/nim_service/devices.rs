@@ -1,6 +1,6 @@
-//! Devices by dynamic resource allocation: names, templates, who gets what, and how the claims are doing.
+//! Devices by DRA: names, ResourceClaimTemplates, assignment to containers, and claim status.
 //!
-//! The names are part of the API: pods that run keep their claims only if they stay the same.
+//! The names are part of the API: running pods keep their claims only if names do not change.
 
 use std::collections::BTreeMap;
 
@@ -20,22 +20,22 @@ use serde_json::Value;
 use super::parts::{Parts, Stop, lacking};
 use super::{Cx, multi_node, names, selectors};
 
-/// Annotation by which Kubernetes tells for which claim of a pod a ResourceClaim was made.
+/// Annotation with the pod claim name that a ResourceClaim was created for.
 const POD_CLAIM: &str = "resource.kubernetes.io/pod-claim-name";
 
 /// One entry of the pod's claims.
 pub(super) struct Device<'a> {
     /// Name in the pod.
     pub(super) name: String,
-    /// What it comes from.
+    /// Its source.
     source: Source<'a>,
     /// Name of the claim or template.
     resource: String,
-    /// Requests that containers get; all if empty.
+    /// Requests of containers; all if empty.
     requests: &'a [String],
 }
 
-/// What a claim of the pod comes from.
+/// The source of a pod claim.
 #[derive(Clone, Copy)]
 enum Source<'a> {
     Claim,
@@ -76,7 +76,7 @@ pub(super) fn devices<'a>(cx: &Cx<'a>) -> Vec<Device<'a>> {
     list
 }
 
-/// Name of the template that is made for an entry.
+/// Name of the template of an entry.
 fn template_name(cx: &Cx<'_>, creation: &ClaimCreation, index: usize) -> String {
     let prefix = creation.generate_name.as_deref().filter(|name| !name.is_empty()).unwrap_or("claimtemplate");
     format!("{prefix}-{}-{index}", short_hash(&cx.name))
@@ -87,29 +87,29 @@ pub(super) fn short_hash(text: &str) -> String {
     hash(text).chars().take(12).collect()
 }
 
-/// What keeps devices from being asked for.
-pub(super) fn waits(cx: &Cx<'_>) -> Option<Stop> {
+/// Why devices cannot be requested yet.
+pub(super) fn blocked_by(cx: &Cx<'_>) -> Option<Stop> {
     if cx.spec().dra_resources.iter().flatten().any(|one| one.claim_creation_spec.is_some())
         && let Some(message) = lacking::<ResourceClaimTemplate>(cx, "spec.draResources")
     {
         return Some(Stop::wait("MissingAPI", message));
     }
-    multi_node::waits(cx)
+    multi_node::blocked_by(cx)
 }
 
 /// Adds the templates that the spec describes.
 pub(super) fn add(cx: &Cx<'_>, parts: &mut Parts) {
     for device in devices(cx) {
         if let Source::Created(creation) = device.source {
-            // The server lets nobody change a template, and nothing in it can differ but labels.
-            parts.objects.push(Object::new(&template(cx, creation, &device.resource)).follow("/spec"));
+            // The spec of a template is immutable, and nothing in it can differ but labels.
+            parts.objects.push(Object::new(&template(cx, creation, &device.resource)).preserve("/spec"));
         }
     }
 }
 
 fn template(cx: &Cx<'_>, creation: &ClaimCreation, name: &str) -> ResourceClaimTemplate {
     let requests = creation.devices.iter().map(|device| {
-        // A request whose selectors are wrong does not get here.
+        // Requests with invalid selectors are rejected before.
         let expressions = selectors::expressions(device).unwrap_or_default();
         let selectors = expressions
             .into_iter()
@@ -139,8 +139,8 @@ fn template(cx: &Cx<'_>, creation: &ClaimCreation, name: &str) -> ResourceClaimT
     }
 }
 
-/// Gives the claims to the pod and to all its containers but the init ones.
-pub(super) fn hand_out(cx: &Cx<'_>, pod: &mut PodSpec) {
+/// Adds the claims to the pod and to all containers but init containers.
+pub(super) fn assign(cx: &Cx<'_>, pod: &mut PodSpec) {
     for device in devices(cx) {
         let given: Vec<_> = match device.requests {
             [] => vec![ContainerClaim { name: device.name.clone(), request: None }],
@@ -164,23 +164,23 @@ pub(super) fn hand_out(cx: &Cx<'_>, pod: &mut PodSpec) {
     }
 }
 
-/// How the claims are doing, by their names in the pods.
+/// Claim status, by pod claim name.
 pub(super) fn statuses(cx: &Cx<'_>) -> Option<Vec<DraResourceStatus>> {
     let kind = Gvk::of::<ResourceClaim>();
     let mut claims: Vec<&Value> =
         cx.facts.live.iter().filter(|(one, _)| one.gvk == kind).map(|(_, live)| &**live).collect();
     let text = |live: &Value, field: &str| live["metadata"][field].as_str().unwrap_or_default().to_owned();
     claims.sort_by_key(|live| (text(live, "creationTimestamp"), text(live, "name")));
-    let told = |live: &Value| ResourceClaimState { name: text(live, "name"), state: state(live) };
+    let claim_state = |live: &Value| ResourceClaimState { name: text(live, "name"), state: state(live) };
     let status = |device: Device<'_>| {
         let mut status = DraResourceStatus { name: device.name.clone(), ..DraResourceStatus::default() };
         if matches!(device.source, Source::Claim) {
             let found = claims.iter().find(|live| text(live, "name") == device.resource);
             let missing = || ResourceClaimState { name: device.resource.clone(), state: "missing".into() };
-            status.resource_claim_status = Some(found.map_or_else(missing, |live| told(live)));
+            status.resource_claim_status = Some(found.map_or_else(missing, |live| claim_state(live)));
         } else {
             let of_pods = claims.iter().filter(|live| live["metadata"]["annotations"][POD_CLAIM] == *device.name);
-            let states: Vec<_> = of_pods.map(|live| told(live)).collect();
+            let states: Vec<_> = of_pods.map(|live| claim_state(live)).collect();
             status.resource_claim_template_status = Some(ResourceClaimTemplateState {
                 name: device.resource,
                 resource_claim_statuses: Some(states).filter(|states| !states.is_empty()),
@@ -191,7 +191,7 @@ pub(super) fn statuses(cx: &Cx<'_>) -> Option<Vec<DraResourceStatus>> {
     Some(devices(cx).into_iter().map(status).collect::<Vec<_>>()).filter(|list| !list.is_empty())
 }
 
-/// Which of `deleted`, `pending`, `allocated` and `reserved` hold.
+/// Which of `deleted`, `pending`, `allocated` and `reserved` apply.
 fn state(claim: &Value) -> String {
     let mut words = Vec::new();
     if !claim["metadata"]["deletionTimestamp"].is_null() {
@@ -208,7 +208,7 @@ fn state(claim: &Value) -> String {
     words.join(",")
 }
 
-/// Whether a live claim is one of this service.
+/// Whether a live claim belongs to this service.
 pub(super) fn is_ours(cx: &Cx<'_>, claim: &Value) -> bool {
     let annotated = &claim["metadata"]["annotations"][POD_CLAIM];
     let name = &claim["metadata"]["name"];
@@ -218,7 +218,7 @@ pub(super) fn is_ours(cx: &Cx<'_>, claim: &Value) -> bool {
     })
 }
 
-/// The ComputeDomain as the cluster has it.
+/// The live ComputeDomain.
 pub(super) fn domain(cx: &Cx<'_>, name: &str) -> Option<ComputeDomain> {
     cx.facts.live.typed(&cx.namespace, name)
 }

@@ -1,13 +1,13 @@
-//! The name of the model, as the server tells it.
+//! Model name discovery from the server's API.
 
 use serde_json::Value;
 
-/// Path that tells which models are served.
+/// Path that lists the served models.
 pub const MODELS: &str = "/v1/models";
-/// Path that servers without the former have.
+/// Path of servers without [`MODELS`].
 pub const METADATA: &str = "/v1/metadata";
 
-/// What an answer of [`MODELS`] says: the name, which may be empty; or none, and [`METADATA`] is to be asked.
+/// Parses a response of [`MODELS`]: the name, which may be empty; `None` if [`METADATA`] must be queried.
 pub fn from_models(status: u16, body: &[u8]) -> Result<Option<String>, String> {
     if status == 404 {
         return Ok(None);
@@ -17,7 +17,7 @@ pub fn from_models(status: u16, body: &[u8]) -> Result<Option<String>, String> {
         return Err(format!("{MODELS} answered with no list of models"));
     }
     let models = answer["data"].as_array().map(Vec::as_slice).unwrap_or_default();
-    // Adapters stand beside the model that they adapt, which is its own root.
+    // Adapters are listed beside their base model, which is its own root.
     let base = |model: &&Value| model["object"] == "model" && model["root"] == model["id"];
     let chosen = match models {
         [one] => Some(one),
@@ -26,7 +26,7 @@ pub fn from_models(status: u16, body: &[u8]) -> Result<Option<String>, String> {
     Ok(Some(chosen.and_then(|model| model["id"].as_str()).unwrap_or_default().to_owned()))
 }
 
-/// What an answer of [`METADATA`] says; empty where it says nothing.
+/// Parses a response of [`METADATA`]; empty if it has no name.
 pub fn from_metadata(status: u16, body: &[u8]) -> Result<String, String> {
     if status == 404 {
         return Ok(String::new());

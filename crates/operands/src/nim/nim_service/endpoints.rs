@@ -1,4 +1,4 @@
-//! Where the service is reached, from inside the cluster and from outside.
+//! Endpoints of a service, inside the cluster and external.
 
 use k8s_openapi::api::core::v1::{LoadBalancerIngress, Service};
 use k8s_openapi::api::networking::v1::Ingress;
@@ -11,15 +11,15 @@ use super::{Cx, kserve, service};
 /// Addresses of a service.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) struct Endpoints {
-    /// From inside the cluster, as the status shows it.
+    /// Cluster-internal address, as in the status.
     pub(super) cluster: String,
-    /// From outside; empty if there is none.
+    /// External address; empty if there is none.
     pub(super) external: String,
-    /// URL to ask for the model.
+    /// URL of the model query.
     pub(super) url: String,
 }
 
-/// The addresses that the live objects tell; none while there is no way in.
+/// The addresses of the live objects; `None` while there is none.
 pub(super) fn endpoints(cx: &Cx<'_>) -> Option<Endpoints> {
     if cx.platform() == InferencePlatform::KServe {
         let status = kserve::live(cx)?.status?;
@@ -46,7 +46,7 @@ fn routed(cx: &Cx<'_>) -> Option<String> {
     http.and_then(|route| hosts(route.spec.hostnames)).or_else(|| grpc.and_then(|route| hosts(route.spec.hostnames)))
 }
 
-/// Host of the first rule that leads to the service; else the address of the load balancer.
+/// Host of the first rule for the service; else the load balancer address.
 fn host_of(cx: &Cx<'_>, ingress: &Ingress) -> Option<String> {
     let rules = ingress.spec.as_ref().and_then(|spec| spec.rules.as_ref()).into_iter().flatten();
     let leads_here = |rule: &&k8s_openapi::api::networking::v1::IngressRule| {

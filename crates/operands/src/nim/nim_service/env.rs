@@ -6,10 +6,10 @@ use k8s_openapi::api::core::v1::{EnvVar, EnvVarSource, SecretKeySelector};
 use super::super::proxy;
 use super::{Cx, model, multi_node, service, storage};
 
-/// Where the model lies inside the container.
+/// Model path in the container.
 pub(super) const MODEL_STORE: &str = "/model-store";
 
-/// The environment that all containers of the pod share: the proxy wins over the user, the user over us.
+/// The environment of all containers of the pod: proxy over user over defaults.
 pub(super) fn base(cx: &Cx<'_>) -> Vec<EnvVar> {
     let base = merge_env(standard(cx), cx.spec().env.clone().unwrap_or_default());
     match &cx.spec().proxy {
@@ -60,7 +60,7 @@ pub(super) fn main(cx: &Cx<'_>) -> Vec<EnvVar> {
     list
 }
 
-/// What a container of a multi-node service adds to its environment for the model.
+/// Model environment of a multi-node container.
 pub(super) fn add_model(cx: &Cx<'_>, list: &mut Vec<EnvVar>) {
     if model::is_universal(cx) {
         or_add(list, env("NIM_MODEL_NAME", MODEL_STORE));
@@ -74,7 +74,7 @@ fn add_profile(cx: &Cx<'_>, list: &mut Vec<EnvVar>) {
     }
 }
 
-/// Adds a variable, unless there is one of that name.
+/// Adds a variable, unless it is set.
 fn or_add(list: &mut Vec<EnvVar>, one: EnvVar) {
     if !list.iter().any(|old| old.name == one.name) {
         list.push(one);

@@ -1,4 +1,4 @@
-//! The endpoint picker of an inference gateway, and the pool from which it picks.
+//! The endpoint picker (EPP) of an inference gateway, and its InferencePool.
 
 use std::collections::BTreeMap;
 
@@ -25,14 +25,14 @@ use serde_json::{Value, json};
 use super::parts::Parts;
 use super::{Cx, containers, deployment, names, pod, references, rolling, routes, service};
 
-/// Key of the configuration that we store.
+/// ConfigMap key of the configuration.
 const FILE: &str = "default-plugins.yaml";
-/// Where the gateway asks.
+/// gRPC port for the gateway.
 const GATEWAY_PORT: i32 = 9002;
 const HEALTH_PORT: i32 = 9003;
 const METRICS_PORT: i32 = 9090;
 
-/// Adds the picker where the spec has one. Its objects do not depend on a gateway.
+/// Adds the picker if the spec has one. Its objects do not depend on a gateway.
 pub(super) fn add(cx: &Cx<'_>, parts: &mut Parts) {
     let Some(epp) = routes::router(cx).and_then(|router| router.epp_config.as_ref()) else { return };
     let name = format!("{}-epp", cx.name);
@@ -71,7 +71,7 @@ fn rules() -> Vec<PolicyRule> {
     ]
 }
 
-/// Ports of the picker: the user's, or the usual ones.
+/// Ports of the picker: the user's, or the defaults.
 fn ports(epp: &EppConfig) -> Vec<ContainerPort> {
     let own = epp.ports.clone().unwrap_or_default();
     if !own.is_empty() {
@@ -82,7 +82,7 @@ fn ports(epp: &EppConfig) -> Vec<ContainerPort> {
         .into()
 }
 
-/// The port on which the gateway asks: by its name, or the first of the user's.
+/// The gateway port: by its name, or the user's first.
 fn gateway_port(epp: &EppConfig) -> i32 {
     let ports = ports(epp);
     let usual =
@@ -202,8 +202,7 @@ fn volume(epp: &EppConfig, name: &str) -> Volume {
     Volume { name: "epp-config".into(), config_map: Some(source), ..Volume::default() }
 }
 
-/// The configuration as YAML, with sorted keys. Known fields that are not set are written as null, as the picker's own
-/// tools do.
+/// The configuration as YAML, with sorted keys. Unset known fields are null, as the picker's own tools write them.
 fn text(config: &EndpointPickerConfig) -> String {
     let mut value = serde_json::to_value(config).unwrap_or_default();
     for field in ["data", "saturationDetector"] {
@@ -231,7 +230,7 @@ fn or_null(value: &mut Value, field: &str, default: Value) {
     }
 }
 
-/// Parameters come as base64, because that is all that the schema admits; the picker wants the object.
+/// Parameters are base64 because of the schema; the picker needs the object.
 fn decode(text: &str) -> Option<Value> {
     let value: k8s_openapi::ByteString = serde_json::from_value(text.into()).ok()?;
     serde_json::from_slice(&value.0).ok().filter(Value::is_object)

@@ -1,95 +1,95 @@
-//! How the serving image wants its model laid out, for services without a cache: its registry is asked.
+//! The model layout of the serving image, for services without a cache: a registry query.
 //!
-//! The answer is remembered on the workload, so that a registry is asked once per image and not after every restart.
-//! What runs keeps its layout for as long as nobody says otherwise.
+//! The result is stored on the workload, so that a registry is queried once per image and not after every restart. A
+//! running workload keeps its layout until the result differs.
 
 use capstan_api::foreign::InferenceService;
 use capstan_api::nim::service::InferencePlatform;
-use capstan_plan::{Object, Question, Ref};
+use capstan_plan::{Object, Query, Ref};
 use k8s_openapi::api::apps::v1::Deployment;
 use serde_json::Value;
 
-use super::super::layout::{self, Protocol, RegistryAnswer};
+use super::super::layout::{self, ImageProtocol, Protocol};
 use super::parts::Stop;
 use super::{Cx, containers, storage};
 
-/// On the workload: what the registry said about the image of its pods.
-const REMEMBERED: &str = "nvidia.com/model-download-protocol";
+/// Annotation of the workload: the download protocol of its image.
+const PROTOCOL_ANNOTATION: &str = "nvidia.com/model-download-protocol";
 
-/// Condition while the registry does not say.
+/// Condition while the protocol is unknown.
 pub(super) const UNKNOWN: &str = "ImageUnknown";
 
-/// Reason while the registry is asked.
+/// Reason while the query is pending.
 pub(super) const INSPECTING: &str = "InspectingImage";
 
-/// The question, where its answer matters. Pods that span nodes know one layout only.
-pub(super) fn question(cx: &Cx<'_>) -> Option<Question> {
+/// The query, if its result matters. Multi-node pods support one layout only.
+pub(super) fn query(cx: &Cx<'_>) -> Option<Query> {
     let matters = storage::cache_name(cx.spec()).is_none() && cx.multi_node().is_none();
-    if !matters || !cx.facts.registries || remembered(cx).is_some() {
+    if !matters || !cx.facts.registries || stored_protocol(cx).is_some() {
         return None;
     }
     let image = &cx.spec().image;
     let secrets = image.pull_secrets.iter().flatten().map(String::as_str).filter(|name| !name.is_empty());
-    Some(layout::question(&cx.namespace, &containers::reference(image), secrets, cx.spec().proxy.as_ref()))
+    Some(layout::query(&cx.namespace, &containers::reference(image), secrets, cx.spec().proxy.as_ref()))
 }
 
-/// Whether the image has the newer layout.
+/// Whether the image has the native layout.
 pub(super) fn is_native(cx: &Cx<'_>) -> bool {
-    let protocol = remembered(cx).or_else(|| match layout::told(cx.facts, question(cx).as_ref()) {
-        RegistryAnswer::As(protocol) => Some(protocol),
+    let protocol = stored_protocol(cx).or_else(|| match layout::image_protocol(cx.facts, query(cx).as_ref()) {
+        ImageProtocol::Known(protocol) => Some(protocol),
         _ => None,
     });
     protocol.map_or_else(|| runs_native(cx), |protocol| protocol == Protocol::Native)
 }
 
-/// What keeps the workload from being decided on: nothing where one with this image runs.
-pub(super) fn waits(cx: &Cx<'_>) -> Option<Stop> {
-    let pending = layout::told(cx.facts, question(cx).as_ref()) == RegistryAnswer::Pending && live(cx).is_none();
+/// Why the workload cannot be planned yet: never if one with this image runs.
+pub(super) fn blocked_by(cx: &Cx<'_>) -> Option<Stop> {
+    let pending = layout::image_protocol(cx.facts, query(cx).as_ref()) == ImageProtocol::Pending && live(cx).is_none();
     let image = containers::reference(&cx.spec().image);
     pending.then(|| Stop::wait(INSPECTING, format!("asking the registry how image {image} gets its model")))
 }
 
-/// Why the registry does not say.
+/// Why the protocol is unknown.
 pub(super) fn unknown(cx: &Cx<'_>) -> Option<String> {
-    match layout::told(cx.facts, question(cx).as_ref()) {
-        RegistryAnswer::Unknown(why) => Some(format!("{why}; the model is laid out as for images that do not say")),
-        // Whoever led before us was told so.
-        RegistryAnswer::Pending => cx.said(UNKNOWN),
+    match layout::image_protocol(cx.facts, query(cx).as_ref()) {
+        ImageProtocol::Unknown(why) => Some(format!("{why}; the model is laid out as for images that do not say")),
+        // Keep the message that an earlier leader wrote.
+        ImageProtocol::Pending => cx.condition_message(UNKNOWN),
         _ => None,
     }
 }
 
-/// The workload, with what was said about its image.
-pub(super) fn remember(cx: &Cx<'_>, object: Object) -> Object {
-    let told = match layout::told(cx.facts, question(cx).as_ref()) {
-        RegistryAnswer::As(protocol) => Some(protocol),
-        _ => remembered(cx),
+/// The workload, annotated with the protocol of its image.
+pub(super) fn annotate(cx: &Cx<'_>, object: Object) -> Object {
+    let protocol = match layout::image_protocol(cx.facts, query(cx).as_ref()) {
+        ImageProtocol::Known(protocol) => Some(protocol),
+        _ => stored_protocol(cx),
     };
-    match told {
-        Some(Protocol::Native) => object.annotated(REMEMBERED, "native"),
-        Some(Protocol::Legacy) => object.annotated(REMEMBERED, "legacy"),
+    match protocol {
+        Some(Protocol::Native) => object.annotated(PROTOCOL_ANNOTATION, "native"),
+        Some(Protocol::Legacy) => object.annotated(PROTOCOL_ANNOTATION, "legacy"),
         None => object,
     }
 }
 
-/// What was said about the image when its workload was made.
-fn remembered(cx: &Cx<'_>) -> Option<Protocol> {
+/// The stored protocol of the workload's image.
+fn stored_protocol(cx: &Cx<'_>) -> Option<Protocol> {
     let (live, _) = live(cx)?;
-    match live["metadata"]["annotations"][REMEMBERED].as_str()? {
+    match live["metadata"]["annotations"][PROTOCOL_ANNOTATION].as_str()? {
         "native" => Some(Protocol::Native),
         "legacy" => Some(Protocol::Legacy),
         _ => None,
     }
 }
 
-/// Whether what runs has the newer layout, whoever made it.
+/// Whether the running workload has the native layout, whoever created it.
 fn runs_native(cx: &Cx<'_>) -> bool {
     let Some((_, container)) = live(cx) else { return false };
     let mounts = container["volumeMounts"].as_array().into_iter().flatten();
     mounts.into_iter().any(|mount| mount["name"] == "model-store" && mount["mountPath"] == "/model")
 }
 
-/// The workload with this image, if it is there, and its serving container.
+/// The live workload with this image and its serving container, if it exists.
 fn live<'a>(cx: &Cx<'a>) -> Option<(&'a Value, &'a Value)> {
     let (reference, pod) = match cx.platform() {
         InferencePlatform::Standalone => (Ref::of::<Deployment>(&cx.namespace, &cx.name), "/spec/template/spec"),

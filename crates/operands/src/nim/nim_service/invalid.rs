@@ -1,4 +1,4 @@
-//! What is wrong with a spec, each with field, value and fix: for the plan and for admission.
+//! Spec validation, each error with field, value and fix: for plans and admission.
 
 use std::collections::BTreeSet;
 
@@ -13,10 +13,10 @@ use capstan_plan::{Facts, ServerVersion};
 use super::storage::{Storage, sources};
 use super::{Cx, kserve, routes, selectors, service};
 
-/// One mistake.
+/// A validation error.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Fault {
-    /// What it means for the plan.
+    /// Its effect on the plan.
     weight: Weight,
     /// Stable reason of the condition.
     pub(super) reason: &'static str,
@@ -24,38 +24,38 @@ pub(super) struct Fault {
     pub(super) message: String,
 }
 
-/// What a mistake means for a service that is stored with it, perhaps since before we came.
+/// Effect of an error on a service that is already stored with it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Weight {
-    /// The spec cannot be acted on; what runs is left alone.
+    /// The spec cannot be acted on; live objects are left unchanged.
     Fatal,
-    /// The field is passed over, and the user is told.
-    PassedOver,
-    /// It is only refused at admission.
+    /// The field is ignored with a condition.
+    Ignored,
+    /// Only rejected at admission.
     Refused,
 }
 
-/// What admission says.
+/// The admission result.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Verdict {
-    /// What must be mended.
+    /// Errors.
     pub errors: Vec<String>,
-    /// What the user should know.
+    /// Warnings.
     pub warnings: Vec<String>,
 }
 
-/// Mistakes with which there is no plan.
+/// Errors that prevent a plan.
 pub(super) fn fatal(cx: &Cx<'_>) -> Vec<Fault> {
     faults(cx).into_iter().filter(|fault| fault.weight == Weight::Fatal).collect()
 }
 
-/// Messages about fields that the plan passes over.
-pub(super) fn passed_over(cx: &Cx<'_>) -> Vec<String> {
-    let faults = faults(cx).into_iter().filter(|fault| fault.weight == Weight::PassedOver);
+/// Messages about ignored fields.
+pub(super) fn ignored(cx: &Cx<'_>) -> Vec<String> {
+    let faults = faults(cx).into_iter().filter(|fault| fault.weight == Weight::Ignored);
     faults.map(|fault| fault.message).collect()
 }
 
-/// What to say about a service before it is stored; `old` is what it replaces.
+/// Validates a service for admission; `old` is the stored one.
 pub fn check(service: &NimService, old: Option<&NimService>, facts: &Facts) -> Verdict {
     let cx = Cx::new(service, facts);
     let mut errors: Vec<String> = faults(&cx).into_iter().map(|fault| fault.message).collect();
@@ -76,7 +76,7 @@ impl List {
     }
 }
 
-/// Every mistake, in the order of the fields.
+/// All errors, in field order.
 fn faults(cx: &Cx<'_>) -> Vec<Fault> {
     let mut list = List(Vec::new());
     of_pod(cx, &mut list);
@@ -118,10 +118,10 @@ fn of_storage(cx: &Cx<'_>, list: &mut List) {
     let sources = sources(cx.spec());
     if nameless {
         let message = "spec.storage.nimCache.profile is set without name: name the NIMCache that has the profile";
-        list.add(if sources.is_empty() { Weight::Fatal } else { Weight::PassedOver }, message);
+        list.add(if sources.is_empty() { Weight::Fatal } else { Weight::Ignored }, message);
     }
     match sources.as_slice() {
-        // That is what was said.
+        // Reported above.
         [] if nameless => {}
         [] => {
             let message = "spec.storage names no place for the model: set nimCache, pvc, emptyDir or hostPath";
@@ -148,7 +148,7 @@ fn of_exposure(cx: &Cx<'_>, list: &mut List) {
         if set && routes::host(cx).is_none() {
             let fix = "set it to the domain under which clients reach the cluster";
             let message = format!("spec.expose.router.hostDomainName is not set, but {field} needs it: {fix}");
-            list.add(Weight::PassedOver, message);
+            list.add(Weight::Ignored, message);
         }
     }
     if router.ingress.is_some() && router.gateway.is_some() {
@@ -162,7 +162,7 @@ fn of_exposure(cx: &Cx<'_>, list: &mut List) {
     let grpc = router.gateway.as_ref().is_some_and(|gateway| gateway.grpc_routes_enabled == Some(true));
     if grpc && service::exposure(cx).is_none_or(|service| service.grpc_port.is_none()) {
         let message = "spec.expose.service.grpcPort is not set, but gateway.grpcRoutesEnabled needs it: set the port of the gRPC API";
-        list.add(Weight::PassedOver, message);
+        list.add(Weight::Ignored, message);
     }
     let Some(epp) = &router.epp_config else { return };
     match (&epp.config, &epp.config_map_ref) {
@@ -248,12 +248,12 @@ fn of_platform(cx: &Cx<'_>, list: &mut List) {
     for (_, field) in fields.into_iter().filter(|(set, _)| *set) {
         let message =
             format!("{field} has no effect in KServe's mode {mode}: remove it, and use annotations of Knative");
-        list.add(Weight::PassedOver, message);
+        list.add(Weight::Ignored, message);
     }
 }
 
-/// Devices by claims need this version.
-const DRA: ServerVersion = ServerVersion { major: 1, minor: 34, patch: 0 };
+/// Minimum server version for DRA.
+const DRA_SINCE: ServerVersion = ServerVersion { major: 1, minor: 34, patch: 0 };
 
 fn of_devices(cx: &Cx<'_>, list: &mut List) {
     let resources = cx.spec().dra_resources.as_deref().unwrap_or_default();
@@ -261,7 +261,7 @@ fn of_devices(cx: &Cx<'_>, list: &mut List) {
         return;
     }
     let before = list.0.len();
-    if cx.facts.server < DRA {
+    if cx.facts.server < DRA_SINCE {
         let ServerVersion { major, minor, patch } = cx.facts.server;
         let fix = "upgrade it, or ask for GPUs in spec.resources.limits";
         let message =
@@ -342,7 +342,7 @@ fn of_creation(creation: &ClaimCreation, path: &str, list: &mut List) {
     }
 }
 
-/// What may not change once it is there.
+/// Immutable fields.
 fn changes(new: &NimService, old: &NimService) -> Vec<String> {
     let mut errors = Vec::new();
     let fix = "create a new NIMService instead";

@@ -17,14 +17,14 @@ use super::{
     Cx, access, containers, deployment, devices, image, monitor, names, pod, references, rolling, service, storage,
 };
 
-/// Annotation by which users choose a mode, and by which KServe reads it.
+/// Annotation with the KServe deployment mode.
 pub(super) const MODE: &str = "serving.kserve.io/deploymentMode";
-/// KServe's settings.
+/// KServe's ConfigMap.
 pub(super) const SETTINGS: &str = "inferenceservice-config";
 const VISIBILITY: &str = "networking.kserve.io/visibility";
 const MODES: [&str; 5] = ["Standard", "Knative", "ModelMesh", "RawDeployment", "Serverless"];
 
-/// Fields of what KServe makes by itself: Service, routes and autoscaler.
+/// Fields of objects that KServe creates itself: Service, routes and autoscaler.
 const WITHOUT_EFFECT: [&str; 12] = [
     "spec.expose.service.type",
     "spec.expose.service.annotations",
@@ -39,10 +39,10 @@ const WITHOUT_EFFECT: [&str; 12] = [
     "spec.expose.router.eppConfig",
     "spec.scale.annotations",
 ];
-/// Fields of what Knative decides by itself.
+/// Fields that Knative manages itself.
 const WITHOUT_EFFECT_IN_KNATIVE: [&str; 3] = ["spec.replicas", "spec.userID", "spec.groupID"];
 
-/// Fields that are set and that KServe leaves no room for.
+/// Fields that are set but have no effect with KServe.
 pub(super) fn without_effect(cx: &Cx<'_>) -> Vec<&'static str> {
     if cx.platform() != InferencePlatform::KServe {
         return Vec::new();
@@ -63,25 +63,25 @@ pub(super) fn without_effect(cx: &Cx<'_>) -> Vec<&'static str> {
     list
 }
 
-/// Adds everything: no Service, route or autoscaler of ours, for KServe makes its own.
+/// Adds all objects: no Service, route or autoscaler, for KServe creates its own.
 pub(super) fn add(cx: &Cx<'_>, parts: &mut Parts) {
     parts.objects.extend(access::objects(cx));
     if let Some(claim) = storage::claim(cx) {
         parts.objects.push(claim);
     }
-    let stop = storage::waits(cx).or_else(|| devices::waits(cx)).or_else(|| {
+    let stop = storage::blocked_by(cx).or_else(|| devices::blocked_by(cx)).or_else(|| {
         lacking::<InferenceService>(cx, "spec.inferencePlatform: kserve")
             .map(|message| Stop::wait("MissingAPI", message))
     });
-    parts.questions.extend(image::question(cx));
-    let stop = stop.or_else(|| image::waits(cx));
+    parts.queries.extend(image::query(cx));
+    let stop = stop.or_else(|| image::blocked_by(cx));
     let mode = match (stop, mode(cx)) {
         (Some(stop), _) => return parts.stop(cx, stop),
         (None, Err(message)) => return parts.stop(cx, Stop::failed("DeploymentModeUnknown", message)),
         (None, Ok(mode)) => mode,
     };
     if let Some(wanted) = chosen(cx, &Value::Null).filter(|wanted| *wanted != mode) {
-        parts.passed_over.push(format!(
+        parts.ignored.push(format!(
             "spec.annotations[{MODE}] is {wanted:?}, but KServe runs the service as {mode:?} and cannot change that: \
              delete InferenceService {} to start anew",
             cx.name
@@ -93,20 +93,20 @@ pub(super) fn add(cx: &Cx<'_>, parts: &mut Parts) {
     devices::add(cx, parts);
     let object = Object::new(&object(cx, &mode));
     let object = rolling::remember(cx, object, &references::of_server(cx), &["/spec/predictor"]);
-    parts.objects.push(image::remember(cx, object));
+    parts.objects.push(image::annotate(cx, object));
 }
 
-/// Whether KServe makes a plain Deployment. Everything else looks like Knative to us.
+/// Whether KServe creates a plain Deployment. Other modes are treated like Knative.
 pub(super) fn is_standard(mode: &str) -> bool {
     ["Standard", "RawDeployment"].contains(&mode)
 }
 
-/// The InferenceService as the cluster has it.
+/// The live InferenceService.
 pub(super) fn live(cx: &Cx<'_>) -> Option<InferenceService> {
     cx.facts.live.typed(&cx.namespace, &cx.name)
 }
 
-/// How KServe runs the service: as it does now, as the user says, as KServe is set up, or in the standard way.
+/// The deployment mode: of the live object, else the user's, else KServe's default, else Standard.
 pub(super) fn mode(cx: &Cx<'_>) -> Result<String, String> {
     let running = live(cx).and_then(|live| live.status).and_then(|status| status.deployment_mode);
     if let Some(mode) = running.filter(|mode| !mode.is_empty()) {
@@ -129,7 +129,7 @@ pub(super) fn mode(cx: &Cx<'_>) -> Result<String, String> {
     }
 }
 
-/// The mode of the user's annotation, unless KServe is set up to drop that.
+/// The mode of the user's annotation, unless KServe is configured to drop it.
 fn chosen(cx: &Cx<'_>, settings: &Value) -> Option<String> {
     let dropped = settings["serviceAnnotationDisallowedList"].as_array();
     if dropped.is_some_and(|list| list.iter().any(|one| one == MODE)) {
@@ -138,7 +138,7 @@ fn chosen(cx: &Cx<'_>, settings: &Value) -> Option<String> {
     cx.spec().annotations.as_ref()?.get(MODE).filter(|mode| !mode.is_empty()).cloned()
 }
 
-/// The parts of KServe's settings that matter here, each null where it is not set.
+/// The relevant KServe settings, null where unset.
 fn settings(cx: &Cx<'_>) -> Result<Value, String> {
     let kind = Gvk::of::<ConfigMap>();
     let found = cx.facts.live.iter().filter(|(one, _)| one.gvk == kind && one.name == SETTINGS);
@@ -182,7 +182,7 @@ fn object(cx: &Cx<'_>, mode: &str) -> InferenceService {
     InferenceService { metadata, spec: InferenceServiceSpec { predictor: Some(predictor) }, status: None }
 }
 
-/// Whether clients outside are meant to reach the service.
+/// Whether the service is exposed externally.
 fn is_exposed(cx: &Cx<'_>) -> bool {
     let expose = cx.spec().expose.as_ref();
     let raw = expose.and_then(|expose| expose.ingress.as_ref()).is_some_and(|raw| raw.enabled == Some(true));
@@ -193,7 +193,7 @@ fn is_exposed(cx: &Cx<'_>) -> bool {
 fn predictor(cx: &Cx<'_>, mode: &str) -> PodSpec {
     let mut pod = pod::spec(cx, main(cx, mode), containers::volumes(cx));
     if !is_standard(mode) {
-        // Knative refuses it.
+        // Knative rejects it.
         pod.security_context = None;
     }
     pod
@@ -211,7 +211,7 @@ fn main(cx: &Cx<'_>, mode: &str) -> Container {
         None => probe::http(path, IntOrString::Int(number)),
     };
     let [liveness_probe, readiness_probe, startup_probe] = containers::probes(cx, 30, ask);
-    // Knative takes one port, and no name of its own choosing.
+    // Knative allows one port, without a custom name.
     let port = ContainerPort { container_port: number, protocol: Some("TCP".into()), ..ContainerPort::default() };
     Container { ports: Some(vec![port]), liveness_probe, readiness_probe, startup_probe, ..container }
 }
@@ -246,7 +246,7 @@ fn scaling(cx: &Cx<'_>, mode: &str) -> Scaling {
     }
 }
 
-/// The metrics that KServe can scale by.
+/// Metrics that KServe can scale by.
 fn by_resource(metric: &MetricSpec) -> Option<(&str, &MetricTarget)> {
     let resource = metric.resource.as_ref().filter(|_| metric.type_ == "Resource")?;
     ["cpu", "memory"].contains(&resource.name.as_str()).then_some((resource.name.as_str(), &resource.target))

@@ -1,7 +1,7 @@
-//! NIMService: the objects that serve one model, and how it is doing.
+//! NIMService: the objects that serve one model, and its status.
 //!
-//! [`plan`] reads top to bottom: [`standalone`] or [`kserve`] puts the [`parts`] together, [`status`] says what became of
-//! them. What has no effect is listed in `capstan_api::ignored`.
+//! [`plan`] reads top to bottom: [`standalone`] or [`kserve`] assembles the [`parts`], [`status`] reports on them.
+//! Fields without effect are listed in `capstan_api::ignored`.
 
 mod access;
 mod autoscaler;
@@ -44,13 +44,13 @@ pub use references::{mentions, references};
 
 use parts::Parts;
 
-/// What every part of the plan needs.
+/// Context of a plan.
 struct Cx<'a> {
     service: &'a NimService,
     facts: &'a Facts,
     name: String,
     namespace: String,
-    /// The NIMCache that the spec names, if it is there.
+    /// The referenced NIMCache, if it exists.
     cache: Option<NimCache>,
 }
 
@@ -69,7 +69,7 @@ impl<'a> Cx<'a> {
         self.spec().inference_platform.unwrap_or_default()
     }
 
-    /// How the model is spread, if it spans nodes. On one node `multiNode` says nothing that matters.
+    /// Multi-node settings, if the model spans nodes. On one node `multiNode` has no effect.
     fn multi_node(&self) -> Option<&'a MultiNode> {
         let spread = self.spec().multi_node.as_ref();
         spread.filter(|spread| {
@@ -83,13 +83,13 @@ impl<'a> Cx<'a> {
         self.spec().scale.as_ref().is_some_and(|scale| scale.enabled == Some(true))
     }
 
-    /// What a condition of the service says, unless it is about an older spec.
-    fn said(&self, type_: &str) -> Option<String> {
+    /// The message of a condition of the service, unless it is for an older generation.
+    fn condition_message(&self, type_: &str) -> Option<String> {
         let list = self.service.status.as_ref().and_then(|status| status.conditions.as_ref());
-        conditions::said(list, type_, self.service.metadata.generation)
+        conditions::current_message(list, type_, self.service.metadata.generation)
     }
 
-    /// `object` as a child of the NIMService.
+    /// `object` owned by the NIMService.
     fn child(&self, object: Object) -> Object {
         match self.service.controller_owner_ref(&()) {
             Some(owner) => object.owned_by(&owner),
@@ -98,7 +98,7 @@ impl<'a> Cx<'a> {
     }
 }
 
-/// What this service should look like. A mistake of the user is part of the answer, never an error.
+/// Plans a service. A user error is part of the plan, never an `Err`.
 pub fn plan(service: &NimService, facts: &Facts) -> Plan<NimServiceStatus> {
     let cx = Cx::new(service, facts);
     let faults = invalid::fatal(&cx);
@@ -115,7 +115,7 @@ pub fn plan(service: &NimService, facts: &Facts) -> Plan<NimServiceStatus> {
     Plan { objects: Some(objects), ..observed }
 }
 
-/// The answer when something outside the spec is in the way: nothing more is written until it is gone.
+/// The plan while blocked from outside: no objects are written.
 pub fn blocked(service: &NimService, facts: &Facts, reason: &str, message: &str) -> Plan<NimServiceStatus> {
     status::failed(&Cx::new(service, facts), reason, message)
 }

@@ -1,4 +1,4 @@
-//! What is known of the model: how it was cached, in which layout it lies, and how many GPUs its profile takes.
+//! Model properties: how it was cached, its layout, and the GPU count of its profile.
 
 use std::collections::BTreeMap;
 
@@ -8,10 +8,10 @@ use k8s_openapi::apimachinery::pkg::api::resource::Quantity;
 
 use super::Cx;
 
-/// Resource of which every profile takes some.
+/// The GPU resource.
 pub(super) const GPU: &str = "nvidia.com/gpu";
 
-/// Whether the model was cached for any server to load: from Hugging Face, or from a model's URL.
+/// Whether the model was cached with GPU-specific profiles, which have GPU counts.
 pub(super) fn is_universal(cx: &Cx<'_>) -> bool {
     let source = cx.cache.as_ref().map(|cache| &cache.spec.source);
     source.is_some_and(|source| {
@@ -29,7 +29,7 @@ fn has_endpoint(endpoint: &Option<String>) -> bool {
     endpoint.as_deref().is_some_and(|url| !url.is_empty())
 }
 
-/// Whether the model was cached by the protocol of Hugging Face: its token is then needed.
+/// Whether the model was cached from Hugging Face: its token is then needed.
 pub(super) fn is_from_hub(cx: &Cx<'_>) -> bool {
     let source = cx.cache.as_ref().map(|cache| &cache.spec.source);
     source.is_some_and(|source| source.hf.is_some() || source.data_store.is_some())
@@ -42,7 +42,7 @@ pub(super) fn hub_path(cx: &Cx<'_>) -> Option<String> {
     Some(format!("hf://{}/{model}", source.namespace))
 }
 
-/// Whether the model lies in the layout of newer images.
+/// Whether the model has the native layout.
 pub(super) fn is_native(cx: &Cx<'_>) -> bool {
     if super::storage::cache_name(cx.spec()).is_none() {
         return super::image::is_native(cx);
@@ -64,7 +64,7 @@ fn profile<'a>(cx: &'a Cx<'_>) -> Option<&'a NimProfile> {
     profiles.iter().find(|profile| profile.name.as_deref() == Some(name))
 }
 
-/// How many GPUs the chosen profile takes; none if that is for the user to say.
+/// GPU count of the selected profile; `None` if the user has to set it.
 pub(super) fn gpus(cx: &Cx<'_>) -> Result<Option<i64>, String> {
     let resources = cx.spec().resources.as_ref();
     let asked = |list: Option<&BTreeMap<String, Quantity>>| list.is_some_and(|list| list.contains_key(GPU));

@@ -1,4 +1,4 @@
-//! The ServiceMonitor by which Prometheus finds the metrics.
+//! The ServiceMonitor.
 
 use capstan_api::foreign::monitoring::Endpoint;
 use capstan_plan::kit::monitoring::service_monitor;
@@ -6,7 +6,7 @@ use capstan_plan::kit::monitoring::service_monitor;
 use super::parts::Parts;
 use super::{Cx, names, service};
 
-/// Adds it where metrics are on.
+/// Adds it if metrics are enabled.
 pub(super) fn add(cx: &Cx<'_>, parts: &mut Parts) {
     let Some(metrics) = cx.spec().metrics.as_ref().filter(|metrics| metrics.enabled == Some(true)) else { return };
     let wanted = metrics.service_monitor.clone().unwrap_or_default();

@@ -1,11 +1,11 @@
-//! What MPI needs to start a model on several nodes: host files, a start script and a key.
+//! MPI for multi-node models: host files, start script and key.
 
 use std::collections::BTreeMap;
 use std::fmt::Write;
 
 use capstan_api::nim::multi_node::MultiNode;
-use capstan_plan::kit::pod::{Mount, at, scratch};
-use capstan_plan::{Answer, Object, Question, Ref};
+use capstan_plan::kit::pod::{Mount, at, empty_dir_volume};
+use capstan_plan::{Object, Query, QueryResult, Ref};
 use k8s_openapi::ByteString;
 use k8s_openapi::api::core::v1::{ConfigMap, ConfigMapVolumeSource, Container, Secret, SecretVolumeSource, Volume};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
@@ -31,26 +31,26 @@ else
 fi
 "#;
 
-/// Adds them. Without a key there is nothing to start with yet.
+/// Adds them, once the key is generated.
 pub(super) fn add(cx: &Cx<'_>, spread: &MultiNode, parts: &mut Parts) -> Option<Stop> {
     let [hosts, script, key] = names::of_mpi(cx);
     let config = |name: &str, data| ConfigMap { metadata: meta(cx, name), data: Some(data), ..ConfigMap::default() };
     parts.add(&config(&hosts, host_files(cx, spread)));
     parts.add(&config(&script, BTreeMap::from([(SCRIPT.to_owned(), START.to_owned())])));
     let secret = Ref::of::<Secret>(&cx.namespace, &key);
-    let question = Question::PrivateKey { secret: secret.clone() };
-    let pem = match cx.facts.answers.get(&question) {
-        Some(Answer::PrivateKey(pem)) => Some(pem.clone()),
+    let query = Query::PrivateKey { secret: secret.clone() };
+    let pem = match cx.facts.query_results.get(&query) {
+        Some(QueryResult::PrivateKey(pem)) => Some(pem.clone()),
         _ => None,
     };
     let there = cx.facts.live.get(&secret).is_some();
     if !there && pem.is_none() {
-        parts.questions.push(question);
+        parts.queries.push(query);
         return Some(Stop::wait("NotReady", format!("a key for Secret {key} is being made")));
     }
     if !there {
-        // Asked for until the Secret is seen: a write that failed needs the key again.
-        parts.questions.push(question);
+        // Queried until the Secret is cached: a failed write needs the key again.
+        parts.queries.push(query);
     }
     let data = pem.map(|pem| BTreeMap::from([(KEY.to_owned(), ByteString(pem.into_bytes()))]));
     parts.objects.push(Object::new(&Secret { metadata: meta(cx, &key), data, ..Secret::default() }).create_once());
@@ -75,7 +75,7 @@ fn host_files(cx: &Cx<'_>, spread: &MultiNode) -> BTreeMap<String, String> {
     (0..multi_node::replicas(cx)).map(file).collect()
 }
 
-/// Puts them where leader and worker look for them.
+/// Mounts them into leader and worker.
 pub(super) fn mount(cx: &Cx<'_>, [of_leader, of_worker]: &mut [Vec<Volume>; 2], [leader, worker]: &mut [Container; 2]) {
     let [hosts, script, key] = names::of_mpi(cx);
     let config = |name: &str, map: &str| Volume {
@@ -88,7 +88,7 @@ pub(super) fn mount(cx: &Cx<'_>, [of_leader, of_worker]: &mut [Vec<Volume>; 2], 
         ..Volume::default()
     };
     let shared = [
-        scratch("ssh-dotfiles"),
+        empty_dir_volume("ssh-dotfiles"),
         Volume {
             name: "ssh-pk".into(),
             secret: Some(SecretVolumeSource {
@@ -106,7 +106,7 @@ pub(super) fn mount(cx: &Cx<'_>, [of_leader, of_worker]: &mut [Vec<Volume>; 2], 
         at("start-mpi-script", &format!("/opt/nim/{SCRIPT}")).sub(SCRIPT),
     ];
     of_leader.push(config("mpi-config", &hosts));
-    of_worker.push(scratch("ssh-confs"));
+    of_worker.push(empty_dir_volume("ssh-confs"));
     let own = [at("mpi-config", "/etc/mpi"), at("ssh-confs", "/ssh-confs")];
     for ((volumes, container), own) in [(of_leader, leader), (of_worker, worker)].into_iter().zip(own) {
         volumes.extend(shared.clone());

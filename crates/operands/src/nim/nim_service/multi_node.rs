@@ -1,4 +1,4 @@
-//! A model that spans nodes: a LeaderWorkerSet whose leader takes the requests, started with MPI or Ray.
+//! Multi-node models: a LeaderWorkerSet whose leader serves requests, started with MPI or Ray.
 
 use std::collections::BTreeMap;
 
@@ -22,13 +22,13 @@ use k8s_openapi::apimachinery::pkg::util::intstr::IntOrString;
 use super::parts::{Parts, Stop, lacking};
 use super::{Cx, containers, devices, env as environments, mpi, names, pod, references, rolling};
 
-/// Annotation by which Volcano finds the group of a pod.
+/// Annotation with the Volcano PodGroup of a pod.
 const GROUP: &str = "scheduling.k8s.io/group-name";
-/// Seconds within which all nodes must be up, when the user names none.
+/// Default startup timeout in seconds.
 const STARTUP_TIMEOUT_SECONDS: i64 = 300;
 
-/// What keeps the group from being made.
-pub(super) fn waits(cx: &Cx<'_>) -> Option<Stop> {
+/// Why the group cannot be created yet.
+pub(super) fn blocked_by(cx: &Cx<'_>) -> Option<Stop> {
     let spread = cx.multi_node()?;
     if let Some(message) = lacking::<LeaderWorkerSet>(cx, "spec.multiNode") {
         return Some(Stop::wait("MissingAPI", message));
@@ -66,7 +66,7 @@ pub(super) fn add(cx: &Cx<'_>, spread: &MultiNode, parts: &mut Parts) {
             Channel { resource_claim_template: ClaimTemplate { name }, allocation_mode: Some(AllocationMode::Single) };
         let spec = ComputeDomainSpec { num_nodes: Some(nodes(spread).into()), channel };
         let domain = ComputeDomain { metadata: names::meta(cx), spec, status: None };
-        parts.objects.push(Object::new(&domain).follow("/spec"));
+        parts.objects.push(Object::new(&domain).preserve("/spec"));
     }
     let gang = cx.spec().scheduler_name.as_deref() == Some("volcano") && replicas(cx) > 0;
     if gang {
@@ -123,22 +123,22 @@ pub(super) fn add(cx: &Cx<'_>, spread: &MultiNode, parts: &mut Parts) {
     ));
 }
 
-/// How many groups there are.
+/// Number of groups.
 pub(super) fn replicas(cx: &Cx<'_>) -> i32 {
     cx.spec().replicas.unwrap_or(1)
 }
 
-/// Nodes of each group.
+/// Nodes per group.
 pub(super) fn nodes(spread: &MultiNode) -> i32 {
     spread.parallelism.pipeline.unwrap_or(0)
 }
 
-/// GPUs on each node.
+/// GPUs per node.
 pub(super) fn gpus(spread: &MultiNode) -> i32 {
     spread.parallelism.tensor.unwrap_or(0)
 }
 
-/// All pods of all groups, or none: a group of which a part waits holds GPUs and serves nobody.
+/// Gang scheduling: a partly scheduled group holds GPUs without serving.
 fn group(cx: &Cx<'_>, spread: &MultiNode) -> PodGroupSpec {
     PodGroupSpec {
         min_member: Some(nodes(spread) * replicas(cx)),
@@ -184,7 +184,7 @@ fn worker(cx: &Cx<'_>, spread: &MultiNode) -> Container {
         let head = format!("$(LWS_LEADER_ADDRESS):{}", ray.ray_port);
         ["nim-serve-ray".to_owned(), "--head-address".into(), head].into()
     });
-    // Only the leader answers; a worker is up when it has joined.
+    // Only the leader serves; a worker is up when it has joined.
     let startup_probe = spread.ray.as_ref().map(|_| Probe {
         exec: Some(ExecAction { command: Some(["/bin/sh", "-c", "ray status"].map(Into::into).into()) }),
         initial_delay_seconds: Some(30),

@@ -1,4 +1,4 @@
-//! Names, labels and annotations of everything that belongs to one service.
+//! Names, labels and annotations of the objects of a service.
 
 use std::collections::BTreeMap;
 
@@ -11,7 +11,7 @@ use super::Cx;
 /// Value of `app.kubernetes.io/managed-by`: dashboards and the caches select by it.
 pub const MANAGED_BY: &str = "k8s-nim-operator";
 
-/// Label that tells the leaders of a multi-node service from its workers.
+/// Label with the role in a multi-node service: leader or worker.
 pub(super) const ROLE: &str = "nim-llm-role";
 
 type Map = BTreeMap<String, String>;
@@ -37,7 +37,7 @@ pub(super) fn of_mpi(cx: &Cx<'_>) -> [String; 3] {
     ["mpi-config", "mpi-start-script", "ssh-pk"].map(|part| format!("{}-{part}", cx.name))
 }
 
-/// What the pods that take requests are selected by.
+/// Selector of the serving pods.
 pub(super) fn selector(cx: &Cx<'_>) -> Map {
     match cx.multi_node() {
         Some(_) => role(cx, "leader"),
@@ -45,7 +45,7 @@ pub(super) fn selector(cx: &Cx<'_>) -> Map {
     }
 }
 
-/// What tells the pods of one role of a multi-node service.
+/// Selector of the pods of one role.
 pub(super) fn role(cx: &Cx<'_>, role: &str) -> Map {
     map(&[("app", &of_group(cx)), (ROLE, role)])
 }
@@ -55,7 +55,7 @@ pub(super) fn labels(cx: &Cx<'_>) -> Map {
     let standard = map(&[
         ("app.kubernetes.io/name", &cx.name),
         (INSTANCE, &cx.name),
-        // Empty on purpose: a version here would be in the pod template and restart every model on upgrade.
+        // Empty on purpose: a version here would be in the pod template and restart every model on an upgrade.
         ("app.kubernetes.io/operator-version", ""),
         ("app.kubernetes.io/part-of", "nim-service"),
         ("app.kubernetes.io/managed-by", MANAGED_BY),
@@ -63,7 +63,7 @@ pub(super) fn labels(cx: &Cx<'_>) -> Map {
     merge_maps(standard, cx.spec().labels.as_ref())
 }
 
-/// Labels of the pods: the selector's win over everything, or the server would refuse the workload.
+/// Labels of the pods: selector labels win, or the server would reject the workload.
 pub(super) fn pod_labels(cx: &Cx<'_>, selector: Map) -> Map {
     let mut labels = labels(cx);
     labels.remove(ROLE);
@@ -82,7 +82,7 @@ fn annotations(cx: &Cx<'_>) -> Map {
     merge_maps(parent, Some(&pod_annotations(cx)))
 }
 
-/// Metadata of a child called like the service itself.
+/// Metadata of a child with the name of the service.
 pub(super) fn meta(cx: &Cx<'_>) -> ObjectMeta {
     named(cx, &cx.name)
 }
@@ -92,7 +92,7 @@ pub(super) fn named(cx: &Cx<'_>, name: &str) -> ObjectMeta {
     ObjectMeta { annotations: Some(annotations(cx)), ..bare(cx, name) }
 }
 
-/// Metadata of a child without annotations, which thus does not change with every change of the spec.
+/// Metadata of a child without annotations, so that it does not change with the spec.
 pub(super) fn bare(cx: &Cx<'_>, name: &str) -> ObjectMeta {
     ObjectMeta {
         name: Some(name.into()),
@@ -102,7 +102,7 @@ pub(super) fn bare(cx: &Cx<'_>, name: &str) -> ObjectMeta {
     }
 }
 
-/// Metadata of a child called like the service, with annotations of its own that everything else wins over.
+/// Metadata of a child with the name of the service, and with additional annotations of lowest precedence.
 pub(super) fn annotated(cx: &Cx<'_>, extra: Option<&Map>) -> ObjectMeta {
     let meta = meta(cx);
     ObjectMeta { annotations: meta.annotations.map(|own| merge_maps(own, extra)), ..meta }

@@ -1,6 +1,6 @@
-//! What a plan has put together so far, and what keeps it from going on.
+//! The parts of a plan, and why it stops.
 
-use capstan_plan::{Gvk, Object, Question, Ref};
+use capstan_plan::{Gvk, Object, Query, Ref};
 use serde::Serialize;
 
 use super::{Cx, names};
@@ -8,22 +8,22 @@ use super::{Cx, names};
 /// The parts of a plan.
 #[derive(Default)]
 pub(super) struct Parts {
-    /// What should exist.
+    /// Desired objects.
     pub(super) objects: Vec<Object>,
-    /// Kinds that the spec needs and the cluster lacks, each with a fix.
+    /// Kinds that the spec needs and the cluster does not serve, each with a fix.
     pub(super) missing: Vec<String>,
-    /// Fields that are passed over, each with a fix.
-    pub(super) passed_over: Vec<String>,
-    /// Why the workload cannot be decided on.
+    /// Ignored fields, each with a fix.
+    pub(super) ignored: Vec<String>,
+    /// Why the workload cannot be planned.
     pub(super) stop: Option<Stop>,
-    /// What to find out.
-    pub(super) questions: Vec<Question>,
+    /// External queries.
+    pub(super) queries: Vec<Query>,
 }
 
-/// Why a workload cannot be decided on.
+/// Why a workload cannot be planned.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Stop {
-    /// Whether somebody has to act; otherwise it is a matter of time.
+    /// Whether the user has to act; otherwise it resolves itself.
     pub(super) failed: bool,
     /// Stable reason of the condition.
     pub(super) reason: &'static str,
@@ -32,24 +32,24 @@ pub(super) struct Stop {
 }
 
 impl Stop {
-    /// Something is wrong.
+    /// An error.
     pub(super) fn failed(reason: &'static str, message: impl Into<String>) -> Self {
         Self { failed: true, reason, message: message.into() }
     }
 
-    /// Something is not there yet.
+    /// Something does not exist yet.
     pub(super) fn wait(reason: &'static str, message: impl Into<String>) -> Self {
         Self { failed: false, reason, message: message.into() }
     }
 }
 
 impl Parts {
-    /// Adds an object of a kind that every cluster has.
+    /// Adds an object of a kind that every cluster serves.
     pub(super) fn add<K: kube::Resource<DynamicType = ()> + Serialize>(&mut self, object: &K) {
         self.objects.push(Object::new(object));
     }
 
-    /// Adds an object of a kind that a cluster may lack; `field` wants it. Without it the rest goes on.
+    /// Adds an object of an optional kind that `field` needs, if it is served.
     pub(super) fn add_if_served<K>(&mut self, cx: &Cx<'_>, field: &str, object: &K)
     where
         K: kube::Resource<DynamicType = ()> + Serialize,
@@ -60,17 +60,17 @@ impl Parts {
         }
     }
 
-    /// Ends the plan before the workload: what runs stays as it is.
+    /// Stops before the workload: a live one is left unchanged.
     pub(super) fn stop(&mut self, cx: &Cx<'_>, stop: Stop) {
         let workload = cx.facts.live.iter().map(|(reference, _)| reference).filter(|one| is_workload(cx, one));
         let left: Vec<Ref> =
             workload.filter(|one| !self.objects.iter().any(|o| o.reference == **one)).cloned().collect();
-        self.objects.extend(left.into_iter().map(Object::left));
+        self.objects.extend(left.into_iter().map(Object::unmanaged));
         self.stop = Some(stop);
     }
 }
 
-/// What to tell when the cluster lacks the kind of `K`, which `field` needs.
+/// The message for a missing kind that `field` needs.
 pub(super) fn lacking<K: kube::Resource<DynamicType = ()>>(cx: &Cx<'_>, field: &str) -> Option<String> {
     let gvk = Gvk::of::<K>();
     (!cx.facts.served.contains(&gvk)).then(|| {
@@ -81,7 +81,7 @@ pub(super) fn lacking<K: kube::Resource<DynamicType = ()>>(cx: &Cx<'_>, field: &
     })
 }
 
-/// Where the kinds of a group come from.
+/// Where to get the kinds of a group.
 fn source(group: &str) -> &'static str {
     match group {
         "gateway.networking.k8s.io" => "the CRDs of the Gateway API",
@@ -96,7 +96,7 @@ fn source(group: &str) -> &'static str {
     }
 }
 
-/// Whether a live object is what serves, or what that needs to keep running.
+/// Whether a live object is the workload, or needed by it.
 fn is_workload(cx: &Cx<'_>, reference: &Ref) -> bool {
     match &*reference.gvk.kind {
         "Deployment" => reference.name == cx.name,

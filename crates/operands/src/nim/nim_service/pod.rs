@@ -1,4 +1,4 @@
-//! The pod around the containers: the same for a Deployment, the roles of a LeaderWorkerSet and KServe.
+//! The pod spec: shared by Deployment, LeaderWorkerSet and KServe.
 
 use std::collections::BTreeSet;
 
@@ -10,7 +10,7 @@ use k8s_openapi::api::core::v1::{
 
 use super::{Cx, containers, devices};
 
-/// User and group of the pods when the spec names none.
+/// Default user and group of the pods.
 const USER: i64 = 1000;
 const GROUP: i64 = 2000;
 
@@ -38,14 +38,14 @@ pub(super) fn spec(cx: &Cx<'_>, main: Container, volumes: Vec<Volume>) -> PodSpe
             run_as_user: Some(spec.user_id.unwrap_or(USER)),
             run_as_group: Some(spec.group_id.unwrap_or(GROUP)),
             fs_group: Some(spec.group_id.unwrap_or(GROUP)),
-            // Tanzu admits no pod without.
+            // Required by Tanzu's Pod Security.
             seccomp_profile: (cx.facts.orchestrator == Orchestrator::Tkgs)
                 .then(|| SeccompProfile { type_: "RuntimeDefault".into(), ..SeccompProfile::default() }),
             ..PodSecurityContext::default()
         }),
         ..PodSpec::default()
     };
-    devices::hand_out(cx, &mut pod);
+    devices::assign(cx, &mut pod);
     pod
 }
 

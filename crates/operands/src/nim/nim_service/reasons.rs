@@ -1,4 +1,4 @@
-//! Why pods do not run: in their own words, so that nobody has to look for them.
+//! Why pods do not run, from their status.
 
 use std::collections::BTreeMap;
 
@@ -10,7 +10,7 @@ use super::{Cx, names, storage};
 use crate::causes::Class;
 use crate::causes::pods::unstarted;
 
-/// What the first pod that does not run waits for, and how many more there are.
+/// What the first pod that is not running waits for, and the number of others.
 pub(super) fn waiting(cx: &Cx<'_>) -> Option<String> {
     let mut stuck = pods(cx).into_iter().filter_map(|pod| {
         let status = pod.status.as_ref()?;
@@ -24,7 +24,7 @@ pub(super) fn waiting(cx: &Cx<'_>) -> Option<String> {
     }
 }
 
-/// How many pods are ready.
+/// Number of ready pods.
 pub(super) fn ready(cx: &Cx<'_>) -> usize {
     let is_ready = |pod: &Pod| {
         let conditions = pod.status.as_ref().and_then(|status| status.conditions.as_ref());
@@ -33,17 +33,17 @@ pub(super) fn ready(cx: &Cx<'_>) -> usize {
     pods(cx).iter().filter(|pod| is_ready(pod)).count()
 }
 
-/// What is wrong with pods that were never started, for an event; nothing that a condition has told before.
-pub(super) fn news(cx: &Cx<'_>) -> Vec<Note> {
+/// Problems of pods that never started, for an event, unless a condition has them already.
+pub(super) fn new_problems(cx: &Cx<'_>) -> Vec<Note> {
     let before = cx.service.status.as_ref().and_then(|status| status.conditions.as_ref());
-    let told = |what: &str| before.into_iter().flatten().any(|one| one.message.contains(what));
+    let is_known = |what: &str| before.into_iter().flatten().any(|one| one.message.contains(what));
     let causes: BTreeMap<String, Class> =
         live(cx).filter_map(|pod| unstarted(&**pod)).map(|cause| (cause.what(""), cause.class)).collect();
-    let news = causes.into_iter().filter(|(what, _)| !told(what));
-    news.map(|(message, class)| Note { severity: Severity::Warning, reason: class.reason(), message }).collect()
+    let new_problems = causes.into_iter().filter(|(what, _)| !is_known(what));
+    new_problems.map(|(message, class)| Note { severity: Severity::Warning, reason: class.reason(), message }).collect()
 }
 
-/// The pods that serve. Those of the endpoint picker, and those that are going, are none of them.
+/// The serving pods, without endpoint picker pods and terminating ones.
 fn live<'a>(cx: &'a Cx<'_>) -> impl Iterator<Item = &'a Live> {
     let kind = Gvk::of::<Pod>();
     let group = names::of_group(cx);
@@ -60,7 +60,7 @@ fn pods(cx: &Cx<'_>) -> Vec<Pod> {
     live(cx).filter_map(|live| Pod::deserialize(&**live).ok()).collect()
 }
 
-/// Containers that are not even created often wait for their volume.
+/// Containers that are not created often wait for their volume.
 fn volume(cx: &Cx<'_>, status: &PodStatus) -> Option<String> {
     if status.phase.as_deref() != Some("Pending") {
         return None;

@@ -1,4 +1,4 @@
-//! What a service refers to by name: it must be there, and a change of it is a change for the service.
+//! Objects that a service references: they must exist, and their changes requeue it.
 
 use std::collections::BTreeMap;
 
@@ -16,7 +16,7 @@ use serde_json::Value;
 use super::storage::{Storage, sources};
 use super::{Cx, devices, env, storage};
 
-/// Everything that a service names, in its own namespace.
+/// All referenced objects, in its namespace.
 pub fn references(service: &NimService) -> Vec<Ref> {
     let (spec, namespace) = (&service.spec, service.namespace().unwrap_or_default());
     let facts = Facts::at(Timestamp::UNIX_EPOCH);
@@ -36,7 +36,7 @@ pub fn references(service: &NimService) -> Vec<Ref> {
     list
 }
 
-/// Whether a change of `object` is a change for `service`.
+/// Whether `service` depends on `object`.
 pub fn mentions(service: &NimService, gvk: &Gvk, object: &Value) -> bool {
     let named = |one: &Ref| one.gvk == *gvk && one.name == object["metadata"]["name"].as_str().unwrap_or_default();
     if gvk.kind == "ResourceClaim" {
@@ -46,12 +46,12 @@ pub fn mentions(service: &NimService, gvk: &Gvk, object: &Value) -> bool {
     references(service).iter().any(named)
 }
 
-/// What the pods cannot start without.
+/// Required references of all pods.
 fn needed(cx: &Cx<'_>) -> Vec<Ref> {
     [by_server(cx), by_picker(cx)].concat()
 }
 
-/// What the endpoint picker cannot start without.
+/// Required references of the endpoint picker.
 fn by_picker(cx: &Cx<'_>) -> Vec<Ref> {
     let Some(epp) = super::routes::router(cx).and_then(|router| router.epp_config.as_ref()) else { return Vec::new() };
     let config = epp.config_map_ref.as_ref().filter(|one| one.optional != Some(true));
@@ -60,7 +60,7 @@ fn by_picker(cx: &Cx<'_>) -> Vec<Ref> {
     list
 }
 
-/// What the model server cannot start without.
+/// Required references of the model server.
 fn by_server(cx: &Cx<'_>) -> Vec<Ref> {
     let (spec, namespace) = (cx.spec(), &cx.namespace);
     let mut list: Vec<Ref> = env::auth_secret(cx).map(|name| Ref::of::<Secret>(namespace, name)).into_iter().collect();
@@ -76,7 +76,7 @@ fn by_server(cx: &Cx<'_>) -> Vec<Ref> {
     list
 }
 
-/// What an environment variable is read from, where it must be there.
+/// The required reference of an environment variable.
 fn of_variable(namespace: &str, variable: &EnvVar) -> Option<Ref> {
     let source = variable.value_from.as_ref()?;
     let secret = source.secret_key_ref.as_ref().filter(|one| one.optional != Some(true));
@@ -85,15 +85,15 @@ fn of_variable(namespace: &str, variable: &EnvVar) -> Option<Ref> {
     secret.or_else(|| config.map(|one| Ref::of::<ConfigMap>(namespace, &one.name)))
 }
 
-/// What pods read, by name, with a hash of its content if it is there.
+/// References by name, with a hash of their content if they exist.
 pub(super) type Contents = BTreeMap<String, Option<String>>;
 
-/// What the pods of the model read.
+/// References of the model server.
 pub(super) fn of_server(cx: &Cx<'_>) -> Contents {
     contents(cx, by_server(cx))
 }
 
-/// What the pods of the endpoint picker read.
+/// References of the endpoint picker.
 pub(super) fn of_picker(cx: &Cx<'_>) -> Contents {
     contents(cx, by_picker(cx))
 }
@@ -107,7 +107,7 @@ fn contents(cx: &Cx<'_>, named: Vec<Ref>) -> Contents {
     read.map(|one| (format!("{}/{}", one.gvk.kind, one.name), content(&one))).collect()
 }
 
-/// What is needed and not there, each with a fix.
+/// Missing references, each with a fix.
 pub(super) fn missing(cx: &Cx<'_>) -> Vec<String> {
     let known = |one: &Ref| cx.facts.served.contains(&one.gvk);
     let mut list: Vec<String> = needed(cx)

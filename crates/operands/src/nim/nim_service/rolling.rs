@@ -1,7 +1,7 @@
-//! Pods read Secrets and ConfigMaps once, at their start: when one changes, they must be replaced.
+//! Rollout on config changes: pods read Secrets and ConfigMaps once, at their start, so a change must restart them.
 //!
-//! What was seen is remembered on the workload itself. Only a change of something that was seen before reaches the pod
-//! template, so that neither a Secret that appears nor our taking over restarts a model.
+//! The observed hashes are stored on the workload. Only a change of a known one reaches the pod template, so that
+//! neither a new Secret nor a takeover restarts a model.
 
 use std::collections::BTreeMap;
 
@@ -11,12 +11,12 @@ use capstan_plan::kit::hash;
 use super::Cx;
 use super::references::Contents;
 
-/// On the workload: what its pods were started with.
+/// Annotation of the workload: config hashes of its pods.
 const SEEN: &str = "nvidia.com/seen-config";
-/// On the pods: changes whenever they must be replaced.
+/// Annotation of the pods: changes when they must restart.
 const ROLLED: &str = "nvidia.com/config-hash";
 
-/// `object`, whose pods have their metadata at `templates`, with what its pods read.
+/// Annotates `object`, whose pod metadata is at `templates`, with the config of its pods.
 pub(super) fn remember(cx: &Cx<'_>, mut object: Object, now: &Contents, templates: &[&str]) -> Object {
     let live = cx.facts.live.get(&object.reference);
     let annotation = |pointer: &str, key: &str| {
@@ -27,7 +27,7 @@ pub(super) fn remember(cx: &Cx<'_>, mut object: Object, now: &Contents, template
     let before: BTreeMap<&str, &str> = before.split(',').filter_map(|entry| entry.split_once('=')).collect();
     let mut seen = BTreeMap::new();
     for (name, content) in now {
-        // Something that went away may come back with another content.
+        // A deleted object may be recreated with other content.
         let known = content.as_deref().or_else(|| before.get(name.as_str()).copied());
         seen.extend(known.map(|content| (name.as_str(), content)));
     }

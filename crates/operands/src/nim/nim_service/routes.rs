@@ -1,4 +1,4 @@
-//! Ways in from outside: an Ingress, or routes of a Gateway.
+//! External exposure: an Ingress, or Gateway routes.
 
 use capstan_api::common::{BackendRef, Router};
 use capstan_api::foreign::InferencePool;
@@ -8,7 +8,7 @@ use k8s_openapi::api::networking::v1::Ingress;
 use super::parts::Parts;
 use super::{Cx, names, service};
 
-/// Adds what the spec asks for.
+/// Adds the objects of the spec.
 pub(super) fn add(cx: &Cx<'_>, parts: &mut Parts) {
     if let Some(ingress) = ingress(cx) {
         parts.add(&ingress);
@@ -30,12 +30,12 @@ pub(super) fn router<'a>(cx: &Cx<'a>) -> Option<&'a Router> {
     cx.spec().expose.as_ref()?.router.as_ref()
 }
 
-/// Name under which clients outside reach the service.
+/// External host name.
 pub(super) fn host(cx: &Cx<'_>) -> Option<String> {
     expose::host(router(cx)?, &cx.name, &cx.namespace)
 }
 
-/// The Ingress, as the user wrote it or as the router makes it. The former wins.
+/// The Ingress: the user's spec, else from the router.
 fn ingress(cx: &Cx<'_>) -> Option<Ingress> {
     let raw = cx.spec().expose.as_ref().and_then(|expose| expose.ingress.as_ref());
     if let Some(raw) = raw.filter(|raw| raw.enabled == Some(true)) {
@@ -46,7 +46,7 @@ fn ingress(cx: &Cx<'_>) -> Option<Ingress> {
     expose::ingress(names::annotated(cx, router.annotations.as_ref()), router, host(cx)?, &cx.name, "api")
 }
 
-/// Where requests go unless the user says: to the pool, where an endpoint picker chooses, or else to the Service.
+/// The default backend: the InferencePool with an endpoint picker, else the Service.
 fn backend(cx: &Cx<'_>) -> BackendRef {
     let picks = router(cx).is_some_and(|router| router.epp_config.is_some());
     if picks && cx.facts.serves::<InferencePool>() {

@@ -1,10 +1,10 @@
-//! Selectors of devices as CEL, as DRA evaluates them.
+//! Device selectors as CEL expressions for DRA.
 
 use capstan_api::nim::dra::{AttributeSelector, AttributeValue, CapacitySelector, DeviceRequest, SelectorOperator};
 use capstan_plan::kit::quantity;
 use kube_cel::cel::Program;
 
-/// Driver of devices when the user names none.
+/// The default DRA driver.
 const DRIVER: &str = "gpu.nvidia.com";
 
 /// Driver of the devices of a request.
@@ -12,7 +12,7 @@ pub(super) fn driver(request: &DeviceRequest) -> &str {
     request.driver_name.as_deref().filter(|name| !name.is_empty()).unwrap_or(DRIVER)
 }
 
-/// The expressions of a request, that for the driver first. An error says what is wrong, and is put after the field.
+/// The expressions of a request, that for the driver first. An error is a message to follow the field name.
 pub(super) fn expressions(request: &DeviceRequest) -> Result<Vec<String>, String> {
     let mut list = vec![format!("device.driver == {}", quoted(driver(request)))];
     let own = request.cel_expressions.as_deref().unwrap_or_default();
@@ -31,7 +31,7 @@ pub(super) fn expressions(request: &DeviceRequest) -> Result<Vec<String>, String
     Ok(list)
 }
 
-/// A key with its domain: `a/b` names one, `b` is in that of the driver.
+/// A qualified key: `a/b` has a domain, `b` is in that of the driver.
 pub(super) fn qualified(request: &DeviceRequest, key: &str) -> (String, String) {
     let (domain, name) = key.split_once('/').unwrap_or((driver(request), key));
     (domain.into(), name.into())

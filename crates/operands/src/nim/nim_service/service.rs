@@ -6,10 +6,10 @@ use k8s_openapi::api::core::v1::Service;
 
 use super::{Cx, names};
 
-/// Port of the model's HTTP API when the user names none.
+/// The default HTTP port.
 const PORT: i32 = 8000;
 
-/// What the user said about the Service; it may be absent.
+/// The user's Service settings, if any.
 pub(super) fn exposure<'a>(cx: &Cx<'a>) -> Option<&'a ServiceExposure> {
     cx.spec().expose.as_ref()?.service.as_ref()
 }

@@ -3,7 +3,7 @@
 use super::parts::Parts;
 use super::{Cx, access, autoscaler, deployment, devices, epp, image, monitor, multi_node, routes, service, storage};
 
-/// Adds everything: first what does not depend on the model, then the workload.
+/// Adds all objects: first those that do not depend on the model, then the workload.
 pub(super) fn add(cx: &Cx<'_>, parts: &mut Parts) {
     parts.objects.extend(access::objects(cx));
     parts.add(&service::object(cx));
@@ -14,8 +14,8 @@ pub(super) fn add(cx: &Cx<'_>, parts: &mut Parts) {
     if let Some(claim) = storage::claim(cx) {
         parts.objects.push(claim);
     }
-    parts.questions.extend(image::question(cx));
-    if let Some(stop) = storage::waits(cx).or_else(|| devices::waits(cx)).or_else(|| image::waits(cx)) {
+    parts.queries.extend(image::query(cx));
+    if let Some(stop) = storage::blocked_by(cx).or_else(|| devices::blocked_by(cx)).or_else(|| image::blocked_by(cx)) {
         return parts.stop(cx, stop);
     }
     devices::add(cx, parts);

@@ -1,4 +1,4 @@
-//! How the service is doing: state, conditions, replicas, model and endpoints.
+//! Status of a service: state, conditions, replicas, model and endpoints.
 
 use capstan_api::foreign::LeaderWorkerSet;
 use capstan_api::ignored;
@@ -7,7 +7,7 @@ use capstan_api::nim::service::InferencePlatform;
 use capstan_api::nim::service_status::{ComputeDomainNode, ComputeDomainNodeState, ComputeDomainState, ServedModel};
 use capstan_plan::conditions::{self, Wanted};
 use capstan_plan::kit::hash;
-use capstan_plan::{Answer, Note, Object, Plan, Question, Severity, is_current};
+use capstan_plan::{Note, Object, Plan, Query, QueryResult, Severity, is_current};
 use k8s_openapi::api::apps::v1::Deployment;
 
 use super::endpoints::endpoints;
@@ -32,21 +32,21 @@ enum Outcome {
     Failed,
 }
 
-/// A plan with nothing but the status of a spec that cannot be acted on.
+/// A plan with only the status of an invalid spec.
 pub(super) fn invalid(cx: &Cx<'_>, faults: &[Fault]) -> Plan<NimServiceStatus> {
     let reason = faults.first().map_or("InvalidSpec", |fault| fault.reason);
     let messages: Vec<&str> = faults.iter().map(|fault| fault.message.as_str()).collect();
     failed(cx, reason, &messages.join("; "))
 }
 
-/// A plan with nothing but the status of a service that cannot go on.
+/// A plan with only the status of a blocked service.
 pub(super) fn failed(cx: &Cx<'_>, reason: &str, message: &str) -> Plan<NimServiceStatus> {
     finish(cx, Outcome::Failed, reason, message, Notices::of(cx))
 }
 
-/// A plan with nothing but the status that follows from the live objects.
+/// A plan with the status from the live objects.
 pub(super) fn observed(cx: &Cx<'_>, objects: &[Object], parts: Parts) -> Plan<NimServiceStatus> {
-    // A registry answers within seconds: a service that nobody has seen yet need not say that it waits.
+    // A registry responds within seconds: a new service need not report the wait.
     if cx.service.status.is_none() && parts.stop.as_ref().is_some_and(|stop| stop.reason == image::INSPECTING) {
         let status = NimServiceStatus::default();
         return Plan {
@@ -54,7 +54,7 @@ pub(super) fn observed(cx: &Cx<'_>, objects: &[Object], parts: Parts) -> Plan<Ni
             status,
             events: Vec::new(),
             requeue: None,
-            questions: parts.questions,
+            queries: parts.queries,
             transient: false,
         };
     }
@@ -73,26 +73,26 @@ pub(super) fn observed(cx: &Cx<'_>, objects: &[Object], parts: Parts) -> Plan<Ni
         }
     };
     let mut notices = Notices::of(cx);
-    notices.invalid.extend(parts.passed_over);
+    notices.invalid.extend(parts.ignored);
     notices.missing_api = parts.missing;
     if outcome != Outcome::Ready {
         notices.missing = references::missing(cx);
     }
-    let (model, question, silent) = model(cx, objects, outcome);
+    let (model, query, silent) = model(cx, objects, outcome);
     notices.unreachable.extend(silent);
     let mut plan = finish(cx, outcome, reason, &message, notices);
     if outcome != Outcome::Ready {
-        plan.events.extend(reasons::news(cx));
+        plan.events.extend(reasons::new_problems(cx));
     }
     plan.status.available_replicas = Some(progress.available).filter(|count| *count > 0);
     plan.status.model = model;
     plan.status.dra_resource_statuses = devices::statuses(cx);
     plan.status.compute_domain_status = compute_domain(cx);
-    plan.questions = parts.questions.into_iter().chain(question).collect();
+    plan.queries = parts.queries.into_iter().chain(query).collect();
     plan
 }
 
-/// How far the workload is.
+/// Progress of the workload.
 struct Progress {
     exists: bool,
     ready: bool,
@@ -117,7 +117,7 @@ fn deployment(cx: &Cx<'_>) -> Progress {
         format!("Waiting for deployment \"{name}\" rollout to finish: {count}")
     };
     let Some(live) = live else {
-        // What is true a moment later as well need not be written again.
+        // Avoid a status write for what changes at once.
         let message = available_of(0, cx.service.spec.replicas.unwrap_or(1));
         return Progress { exists: false, ready: false, available: 0, message };
     };
@@ -168,42 +168,42 @@ fn group(cx: &Cx<'_>) -> Progress {
 fn inference_service(cx: &Cx<'_>) -> Progress {
     let (name, live) = (&cx.name, kserve::live(cx));
     let conditions = live.as_ref().and_then(|live| live.status.as_ref()).and_then(|status| status.conditions.as_ref());
-    let told = conditions.into_iter().flatten().find(|condition| condition.type_ == "PredictorReady");
-    let said = |text: &Option<String>| text.clone().filter(|text| !text.is_empty());
-    let (ready, message) = match (&live, told) {
+    let predictor = conditions.into_iter().flatten().find(|condition| condition.type_ == "PredictorReady");
+    let non_empty = |text: &Option<String>| text.clone().filter(|text| !text.is_empty());
+    let (ready, message) = match (&live, predictor) {
         (None, _) => (false, format!("waiting for creation of inferenceservice \"{name}\"")),
         (Some(_), None) => (false, format!("waiting for the predictor of inferenceservice \"{name}\"")),
-        (Some(_), Some(told)) => {
-            let ready = told.status == "True";
+        (Some(_), Some(predictor)) => {
+            let ready = predictor.status == "True";
             let state = if ready { "ready" } else { "not ready" };
             let usual = format!("the predictor of inferenceservice \"{name}\" is {state}");
-            let told = said(&told.message).or_else(|| said(&told.reason).filter(|_| !ready));
-            (ready, told.map_or(usual.clone(), |told| if ready { told } else { format!("{usual}: {told}") }))
+            let detail = non_empty(&predictor.message).or_else(|| non_empty(&predictor.reason).filter(|_| !ready));
+            (ready, detail.map_or(usual.clone(), |detail| if ready { detail } else { format!("{usual}: {detail}") }))
         }
     };
     let available = i32::try_from(reasons::ready(cx)).unwrap_or(i32::MAX);
     Progress { exists: live.is_some(), ready, available, message }
 }
 
-/// What is served where, what to ask about it, and what is wrong with the endpoint.
-fn model(cx: &Cx<'_>, objects: &[Object], outcome: Outcome) -> (Option<ServedModel>, Option<Question>, Option<String>) {
+/// Model and endpoints, the query for the model, and the endpoint error.
+fn model(cx: &Cx<'_>, objects: &[Object], outcome: Outcome) -> (Option<ServedModel>, Option<Query>, Option<String>) {
     let Some(endpoints) = endpoints(cx) else { return (None, None, None) };
     let before = cx.service.status.as_ref().and_then(|status| status.model.as_ref());
     let before = before.map_or(String::new(), |model| model.name.clone());
-    let question = Question::Model { url: endpoints.url.clone(), revision: revision(objects) };
-    let (name, silent) = match cx.facts.answers.get(&question) {
-        Some(Answer::Model(Ok(name))) => (name.clone(), None),
-        Some(Answer::Model(Err(why))) => (before, Some(format!("{} does not answer: {why}", endpoints.url))),
-        // Whoever led before us may have got no answer.
-        _ => (before, cx.said(UNREACHABLE)),
+    let query = Query::Model { url: endpoints.url.clone(), revision: revision(objects) };
+    let (name, unreachable) = match cx.facts.query_results.get(&query) {
+        Some(QueryResult::Model(Ok(name))) => (name.clone(), None),
+        Some(QueryResult::Model(Err(why))) => (before, Some(format!("{} does not answer: {why}", endpoints.url))),
+        // Keep the result of an earlier leader.
+        _ => (before, cx.condition_message(UNREACHABLE)),
     };
     let ready = outcome == Outcome::Ready;
     let model = ServedModel { name, cluster_endpoint: endpoints.cluster, external_endpoint: endpoints.external };
-    // Before anything is ready nobody answers, and that is no news.
-    (Some(model), Some(question).filter(|_| ready), silent.filter(|_| ready))
+    // Before the first pod is ready no response is expected.
+    (Some(model), Some(query).filter(|_| ready), unreachable.filter(|_| ready))
 }
 
-/// What tells one version of the pods from another: another one may serve another model.
+/// Revision of the pods: another one may serve another model.
 fn revision(objects: &[Object]) -> String {
     let workloads = ["Deployment", "LeaderWorkerSet", "InferenceService"];
     let serves =
@@ -231,7 +231,7 @@ fn compute_domain(cx: &Cx<'_>) -> Option<ComputeDomainState> {
     })
 }
 
-/// What the user should know beside the state, by condition.
+/// Additional conditions besides the state.
 #[derive(Default)]
 struct Notices {
     missing_api: Vec<String>,
@@ -242,7 +242,7 @@ struct Notices {
 
 impl Notices {
     fn of(cx: &Cx<'_>) -> Self {
-        Self { invalid: invalid::passed_over(cx), ..Self::default() }
+        Self { invalid: invalid::ignored(cx), ..Self::default() }
     }
 }
 
@@ -290,7 +290,8 @@ fn finish(cx: &Cx<'_>, outcome: Outcome, reason: &str, message: &str, notices: N
     }
     status.state = Some(state.into());
     let severity = if outcome == Outcome::Failed { Severity::Warning } else { Severity::Normal };
-    // RegistryAnswer on a transition only; what is failing for a new reason is one. That a new service is not ready yet is no news.
+    // Record an event on a transition only, including a new failure reason. A new service that is not ready yet is
+    // none.
     let another = match before.as_deref().filter(|before| !before.is_empty()) {
         Some(before) => before != state,
         None => outcome != Outcome::NotReady,
@@ -298,20 +299,20 @@ fn finish(cx: &Cx<'_>, outcome: Outcome, reason: &str, message: &str, notices: N
     let changed = another || (outcome == Outcome::Failed && cx.service.status != Some(status.clone()));
     let note = Note { severity, reason: state, message: message.into() };
     let events = changed.then_some(note).into_iter().collect();
-    Plan { objects: None, status, events, requeue: None, questions: Vec::new(), transient: false }
+    Plan { objects: None, status, events, requeue: None, queries: Vec::new(), transient: false }
 }
 
-/// What the user set and nothing acts on.
+/// The fields that are set and have no effect.
 fn ignored_fields(cx: &Cx<'_>) -> Option<String> {
     let object = serde_json::json!({"spec": cx.spec()});
     let fields: Vec<_> = ignored::used("NIMService", &object).collect();
-    let mut told = Vec::new();
+    let mut messages = Vec::new();
     if !fields.is_empty() {
-        told.push(format!("these fields are set but have no effect yet: {}", fields.join(", ")));
+        messages.push(format!("these fields are set but have no effect yet: {}", fields.join(", ")));
     }
     let fields = kserve::without_effect(cx);
     if !fields.is_empty() {
-        told.push(format!("KServe decides this by itself, so these fields have no effect: {}", fields.join(", ")));
+        messages.push(format!("KServe decides this by itself, so these fields have no effect: {}", fields.join(", ")));
     }
-    (!told.is_empty()).then(|| told.join("; "))
+    (!messages.is_empty()).then(|| messages.join("; "))
 }

@@ -1,4 +1,4 @@
-//! Where the model lies: which volume, the claim for it, and whether it may be used yet.
+//! Model storage: volume, claim, and readiness.
 
 use capstan_api::common::PersistentVolumeClaim as ClaimSpec;
 use capstan_api::nim::NimServiceSpec;
@@ -11,20 +11,20 @@ use k8s_openapi::apimachinery::pkg::api::resource::Quantity;
 use super::parts::Stop;
 use super::{Cx, model, names};
 
-/// Where the model store comes from, in the order in which a choice wins.
+/// The source of the model store, in order of precedence.
 #[derive(Debug, PartialEq)]
 pub(super) enum Storage<'a> {
     /// A NIMCache.
     Cache(&'a str),
     /// A claim, ours or the user's.
     Claim(&'a ClaimSpec),
-    /// A directory that lives as long as the pod.
+    /// An emptyDir.
     EmptyDir(Option<&'a Quantity>),
-    /// A directory of the host.
+    /// A hostPath.
     HostPath(&'a str),
 }
 
-/// Every source that the user filled in. Empty structs, which other operators write back, do not count.
+/// All sources that are set. Empty structs, which other operators write back, do not count.
 pub(super) fn sources(spec: &NimServiceSpec) -> Vec<Storage<'_>> {
     let Some(storage) = spec.storage.as_ref() else { return Vec::new() };
     let claim = storage.pvc.as_ref().filter(|claim| **claim != ClaimSpec::default());
@@ -39,7 +39,7 @@ fn source<'a>(cx: &Cx<'a>) -> Option<Storage<'a>> {
     sources(cx.spec()).into_iter().next()
 }
 
-/// The NIMCache that a spec names.
+/// The referenced NIMCache.
 pub(super) fn cache_name(spec: &NimServiceSpec) -> Option<&str> {
     let cache = spec.storage.as_ref()?.nim_cache.as_ref()?;
     cache.name.as_deref().filter(|name| !name.is_empty())
@@ -49,7 +49,7 @@ fn path(storage: &NimServiceStorage) -> Option<&str> {
     storage.host_path.as_deref().filter(|path| !path.is_empty())
 }
 
-/// The directory of the host, where one is used.
+/// The hostPath, if used.
 pub(super) fn host_path<'a>(cx: &Cx<'a>) -> Option<&'a str> {
     match source(cx) {
         Some(Storage::HostPath(path)) => Some(path),
@@ -57,8 +57,8 @@ pub(super) fn host_path<'a>(cx: &Cx<'a>) -> Option<&'a str> {
     }
 }
 
-/// What keeps the model from being used.
-pub(super) fn waits(cx: &Cx<'_>) -> Option<Stop> {
+/// Why the model cannot be used yet.
+pub(super) fn blocked_by(cx: &Cx<'_>) -> Option<Stop> {
     let Some(Storage::Cache(name)) = source(cx) else { return None };
     let Some(cache) = &cx.cache else {
         return Some(Stop::failed("NIMCacheNotFound", format!("NIMCache {name} not found: create it")));
@@ -71,17 +71,17 @@ pub(super) fn waits(cx: &Cx<'_>) -> Option<Stop> {
         Some("Ready") => model::gpus(cx).err().map(|message| Stop::failed("InvalidProfile", message)),
         Some("Failed") => {
             let conditions = status.conditions.unwrap_or_default();
-            let told = conditions
+            let known = conditions
                 .iter()
                 .find(|condition| condition.status == "True" && condition.type_.to_lowercase().contains("failed"));
-            let why = told.map_or("see its conditions", |condition| condition.message.as_str());
+            let why = known.map_or("see its conditions", |condition| condition.message.as_str());
             Some(Stop::failed("NIMCacheFailed", format!("NIMCache {name} failed: {why}")))
         }
         _ => Some(Stop::wait("NIMCacheNotReady", format!("NIMCache {name} not ready"))),
     }
 }
 
-/// The claim that holds the model: its name and the directory inside.
+/// The claim with the model: name and sub-path.
 fn used(cx: &Cx<'_>) -> Option<(String, Option<String>)> {
     let inside = |claim: &ClaimSpec| claim.sub_path.clone().filter(|path| !path.is_empty());
     match source(cx)? {
@@ -89,20 +89,20 @@ fn used(cx: &Cx<'_>) -> Option<(String, Option<String>)> {
         Storage::Cache(_) => {
             let cache = cx.cache.as_ref()?;
             let own = cache.spec.storage.pvc.clone().unwrap_or_default();
-            let told = cache.status.as_ref().and_then(|status| status.pvc.clone());
-            let name = own.name.clone().filter(|name| !name.is_empty()).or(told)?;
+            let known = cache.status.as_ref().and_then(|status| status.pvc.clone());
+            let name = own.name.clone().filter(|name| !name.is_empty()).or(known)?;
             Some((name, inside(&own)))
         }
         Storage::EmptyDir(_) | Storage::HostPath(_) => None,
     }
 }
 
-/// Name of the claim that holds the model.
+/// Name of the claim with the model.
 pub(super) fn used_claim(cx: &Cx<'_>) -> Option<String> {
     used(cx).map(|(name, _)| name)
 }
 
-/// Directory inside the volume.
+/// Sub-path in the volume.
 pub(super) fn sub_path(cx: &Cx<'_>) -> Option<String> {
     used(cx).and_then(|(_, inside)| inside)
 }
@@ -121,7 +121,7 @@ pub(super) fn volume(cx: &Cx<'_>) -> Volume {
     }
 }
 
-/// The claim, where we are asked to make it.
+/// The claim, if we create it.
 pub(super) fn claim(cx: &Cx<'_>) -> Option<Object> {
     let Some(Storage::Claim(own)) = source(cx) else { return None };
     if own.create != Some(true) {
@@ -135,7 +135,7 @@ pub(super) fn claim(cx: &Cx<'_>) -> Option<Object> {
     Some(Object::new(&storage::claim(own, &cx.name, &cx.namespace, labels)).create_once())
 }
 
-/// Whether the claim that we make is there.
+/// Whether the claim that we create exists.
 pub(super) fn has_made_claim(cx: &Cx<'_>) -> bool {
     let made = claim(cx).map(|claim| claim.reference);
     made.is_some_and(|reference| cx.facts.live.get(&reference).is_some())

@@ -1,8 +1,8 @@
-//! Doing what a pass decided: on each node the patch first, and only if that went through the rest; several nodes at
-//! once.
+//! Executes the decisions of a pass: per node the patch first, and the rest only if that succeeded; several nodes
+//! concurrently.
 
 use capstan_api::foreign::NodeMaintenance;
-use capstan_operands::gpu::upgrade::{MaintenanceAction, REJECTED, RevisionNote, Step};
+use capstan_operands::gpu::upgrade::{MaintenanceAction, REJECTED, RevisionRejection, Step};
 use capstan_plan::Ref;
 use capstan_runtime::kinds::{DRIVERS, KINDS, Kind};
 use capstan_runtime::writer::{Evicted, Sent};
@@ -15,19 +15,19 @@ use serde_json::json;
 use super::draining::DrainingPods;
 use crate::gpu::Cx;
 
-/// Nodes that are worked on at once.
+/// Nodes that are processed concurrently.
 const CONCURRENCY: usize = 16;
 
-/// Does everything. True if the server refused an eviction that it did not refuse before.
+/// Executes all steps. Returns whether the server rejected an eviction for the first time.
 pub(super) async fn act(
     cx: &Cx,
     draining: &DrainingPods,
     steps: Vec<Step>,
-    notes: Vec<RevisionNote>,
+    rejections: Vec<RevisionRejection>,
     releases: Vec<MaintenanceAction>,
 ) -> Result<bool, Error> {
     let mut failed = None;
-    for RevisionNote { daemon_set, rejected } in notes {
+    for RevisionRejection { daemon_set, rejected } in rejections {
         let set = Ref::of::<DaemonSet>(&cx.settings.namespace, &daemon_set);
         let body = json!({"metadata": {"annotations": {REJECTED: rejected}}});
         failed = failed.or(cx.runtime.writer.merge(&set, body).await.err());
@@ -35,12 +35,12 @@ pub(super) async fn act(
     for action in releases {
         failed = failed.or(maintain(cx, action).await.err());
     }
-    let done = stream::iter(steps).map(|step| one(cx, draining, step)).buffer_unordered(CONCURRENCY);
+    let done = stream::iter(steps).map(|step| execute(cx, draining, step)).buffer_unordered(CONCURRENCY);
     let mut refused = false;
     for result in done.collect::<Vec<_>>().await {
         match result {
-            Ok(news) => refused |= news,
-            // Somebody else has changed the node: what to do there is decided again.
+            Ok(rejected) => refused |= rejected,
+            // Concurrent change of the node: decided again in the next pass.
             Err(error) => match &failed {
                 Some(first) if first.class() != Class::Conflict => {}
                 _ => failed = Some(error),
@@ -50,25 +50,25 @@ pub(super) async fn act(
     failed.map_or(Ok(refused), Err)
 }
 
-/// Does one step.
-async fn one(cx: &Cx, draining: &DrainingPods, step: Step) -> Result<bool, Error> {
+/// Executes one step.
+async fn execute(cx: &Cx, draining: &DrainingPods, step: Step) -> Result<bool, Error> {
     let (writer, node) = (&cx.runtime.writer, Ref::of::<Node>("", &step.node));
     if !step.patch.is_empty()
         && writer.merge(&node, step.patch.to_json(Some(&step.resource_version))).await? == Sent::No
     {
         return Ok(false);
     }
-    if let Some(live) = cx.runtime.cache.get(&node).filter(|_| !step.notes.is_empty()) {
+    if let Some(live) = cx.runtime.cache.get(&node).filter(|_| !step.events.is_empty()) {
         let uid = live["metadata"]["uid"].as_str().unwrap_or_default();
-        cx.runtime.events.record_all(&node, uid, &step.notes);
+        cx.runtime.events.record_all(&node, uid, &step.events);
     }
     let mut refused = false;
     for pod in step.evict.iter().filter(|pod| draining.is_due(&pod.uid)) {
-        let answer = writer.evict(&Ref::of::<Pod>(&pod.namespace, &pod.name), &pod.uid).await?;
-        if let Evicted::Refused(why) = &answer {
+        let result = writer.evict(&Ref::of::<Pod>(&pod.namespace, &pod.name), &pod.uid).await?;
+        if let Evicted::Refused(why) = &result {
             tracing::debug!(pod = %pod.name, why, "eviction refused");
         }
-        refused |= draining.answered(&pod.uid, answer);
+        refused |= draining.record_result(&pod.uid, result);
     }
     if let (Some(pod), Some(row)) = (&step.delete_driver, row(DRIVERS)) {
         writer.remove(row, &Ref::of::<Pod>(&pod.namespace, &pod.name), &pod.uid).await?;
@@ -83,7 +83,7 @@ fn row(slice: &str) -> Option<&'static Kind> {
     KINDS.iter().find(|row| row.slice == slice)
 }
 
-/// Asks for maintenance of a node, or no longer does.
+/// Creates, shares or deletes a NodeMaintenance.
 async fn maintain(cx: &Cx, action: MaintenanceAction) -> Result<(), Error> {
     let (cache, writer) = (&cx.runtime.cache, &cx.runtime.writer);
     match action {

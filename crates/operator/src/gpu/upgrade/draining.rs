@@ -1,5 +1,5 @@
-//! Nodes that are being emptied: their pods, which are watched only as long as that takes, and what the server answered
-//! to evictions. Whoever takes over finds out again.
+//! Nodes that are being drained: their pods, which are watched only meanwhile, and the results of evictions. A new
+//! leader rebuilds it.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -8,19 +8,19 @@ use std::time::Duration;
 use capstan_operands::gpu::upgrade::POLL_SECONDS;
 use capstan_plan::Live;
 use capstan_runtime::Runtime;
-use capstan_runtime::cache::Followed;
+use capstan_runtime::cache::ScopedWatch;
 use capstan_runtime::kinds::NODE_PODS;
 use capstan_runtime::writer::Evicted;
 use tokio::time::Instant;
 
-/// An answer counts for so long; then the eviction is tried again.
-const COUNTS: Duration = Duration::from_secs(POLL_SECONDS.unsigned_abs());
+/// Interval between eviction attempts of a pod.
+const EVICTION_RETRY: Duration = Duration::from_secs(POLL_SECONDS.unsigned_abs());
 
-/// What is remembered between two passes.
+/// State between two passes.
 #[derive(Default)]
 pub(super) struct DrainingPods {
-    followed: Mutex<BTreeMap<String, Followed>>,
-    asked: Mutex<HashMap<String, (Instant, Option<String>)>>,
+    watches: Mutex<BTreeMap<String, ScopedWatch>>,
+    evictions: Mutex<HashMap<String, (Instant, Option<String>)>>,
 }
 
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
@@ -28,43 +28,43 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 }
 
 impl DrainingPods {
-    /// Follows the pods of these nodes, and of no others any more.
-    pub(super) fn follow(&self, runtime: &Runtime, nodes: &BTreeSet<String>) {
-        let mut followed = lock(&self.followed);
-        followed.retain(|node, _| nodes.contains(node));
+    /// Watches the pods of these nodes, and stops other watches.
+    pub(super) fn watch(&self, runtime: &Runtime, nodes: &BTreeSet<String>) {
+        let mut watches = lock(&self.watches);
+        watches.retain(|node, _| nodes.contains(node));
         for node in nodes {
-            followed.entry(node.clone()).or_insert_with(|| {
+            watches.entry(node.clone()).or_insert_with(|| {
                 let selector = format!("spec.nodeName={node}");
-                runtime.cache.follow(runtime.client.clone(), &NODE_PODS, selector)
+                runtime.cache.watch_scoped(runtime.client.clone(), &NODE_PODS, selector)
             });
         }
-        lock(&self.asked).retain(|_, (at, _)| at.elapsed() < 4 * COUNTS);
+        lock(&self.evictions).retain(|_, (at, _)| at.elapsed() < 4 * EVICTION_RETRY);
     }
 
-    /// The pods of nodes, as far as all of them are known.
+    /// The pods of nodes whose watch has synced.
     pub(super) fn pods(&self) -> HashMap<String, Vec<Live>> {
-        let followed = lock(&self.followed);
-        followed.iter().filter_map(|(node, followed)| Some((node.clone(), followed.objects()?))).collect()
+        let watches = lock(&self.watches);
+        watches.iter().filter_map(|(node, watches)| Some((node.clone(), watches.objects()?))).collect()
     }
 
-    /// Why pods could not be evicted, by their UIDs.
+    /// Why evictions were rejected, by pod uid.
     pub(super) fn refusals(&self) -> HashMap<String, String> {
-        let asked = lock(&self.asked);
-        asked.iter().filter_map(|(uid, (_, refused))| Some((uid.clone(), refused.clone()?))).collect()
+        let evictions = lock(&self.evictions);
+        evictions.iter().filter_map(|(uid, (_, refused))| Some((uid.clone(), refused.clone()?))).collect()
     }
 
-    /// Whether it is time to evict a pod, again if need be.
+    /// Whether an eviction of a pod is due.
     pub(super) fn is_due(&self, uid: &str) -> bool {
-        lock(&self.asked).get(uid).is_none_or(|(at, _)| at.elapsed() >= COUNTS)
+        lock(&self.evictions).get(uid).is_none_or(|(at, _)| at.elapsed() >= EVICTION_RETRY)
     }
 
-    /// Takes in an answer; true if it is a refusal with other words than before.
-    pub(super) fn answered(&self, uid: &str, answer: Evicted) -> bool {
-        let refused = match answer {
+    /// Records the result of an eviction; true if it is a rejection with a new reason.
+    pub(super) fn record_result(&self, uid: &str, result: Evicted) -> bool {
+        let refused = match result {
             Evicted::Yes => None,
             Evicted::Refused(why) => Some(why),
         };
-        let before = lock(&self.asked).insert(uid.into(), (Instant::now(), refused.clone()));
+        let before = lock(&self.evictions).insert(uid.into(), (Instant::now(), refused.clone()));
         refused.is_some() && before.and_then(|(_, why)| why) != refused
     }
 }

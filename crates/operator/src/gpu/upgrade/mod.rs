@@ -1,9 +1,9 @@
-//! The controller of driver upgrades: one pass over all nodes decides, and then every node gets its one patch and what
-//! follows from it.
+//! The driver upgrade controller: one pass over all nodes decides, and then every node gets one patch and its follow-up
+//! actions.
 //!
-//! [`pass`] is what a pass sees and decides, of nodes that [`nodes`] keeps up to date, [`act`] does it, [`draining`] knows
-//! the pods of nodes that are being emptied, [`reports`] is where custom resources read how far their upgrade is. All that
-//! must not be forgotten is on the nodes.
+//! [`pass`] decides on nodes that [`nodes`] keeps up to date, [`act`] executes, [`draining`] watches the pods of nodes
+//! that are being drained, [`reports`] publishes progress to the custom resources. All persistent state is on the
+//! nodes.
 
 mod act;
 mod draining;
@@ -31,8 +31,8 @@ use crate::product::Launch;
 
 pub(super) use reports::UpgradeReports;
 
-/// The only key: all nodes share their budgets.
-fn everything() -> Key {
+/// The only key: all nodes share the budget.
+fn upgrade_key() -> Key {
     Key::new("", "drivers")
 }
 
@@ -42,20 +42,21 @@ pub(super) fn start(launch: &mut Launch<'_>, cx: &Arc<Cx>) {
     let known = Arc::new(Known::default());
     let changed = known.changed.clone();
     let affected = move |change: &Change<'_>| {
-        changed.note(change);
-        if !cache.is_synced() || !concerns(change) {
+        changed.record(change);
+        if !cache.is_synced() || !affects_upgrades(change) {
             return Vec::new();
         }
-        // Passes over many nodes are further apart: 0.5 s with 500 nodes, 2.75 s with 5,000, where each takes minutes.
+        // The debounce grows with the fleet: 0.5 s with 500 nodes, 2.75 s with 5,000, where an upgrade takes minutes
+        // per node.
         let times = 1 + cache.count(&Gvk::of::<Node>()) / 500;
-        vec![Requeue::after(everything(), NODE_DEBOUNCE * u32::try_from(times).unwrap_or(1))]
+        vec![Requeue::after(upgrade_key(), NODE_DEBOUNCE * u32::try_from(times).unwrap_or(1))]
     };
     let controller = Controller::bare("driver-upgrade", &cx.runtime).watching(affected);
-    controller.queue().add(everything());
+    controller.queue().add(upgrade_key());
     launch.run(controller, move |_| reconcile(cx.clone(), known.clone()));
 }
 
-/// What is kept between two passes, to save work. Whoever begins without it comes to the same.
+/// State between two passes, to save work; it can be rebuilt from the cache.
 #[derive(Default)]
 struct Known {
     draining: DrainingPods,
@@ -70,18 +71,18 @@ async fn reconcile(cx: Arc<Cx>, known: Arc<Known>) -> Result<Action, Error> {
         let mut nodes = known.nodes.lock().unwrap_or_else(PoisonError::into_inner);
         pass::decide(&cx, draining, &mut nodes, &known.changed, now)
     };
-    draining.follow(&cx.runtime, &decided.to_empty);
-    let wake = decided.wake.map(|wake| Duration::try_from(wake.duration_since(now)).unwrap_or_default());
-    cx.settings.metrics.upgraded(decided.counts);
+    draining.watch(&cx.runtime, &decided.to_drain);
+    let requeue_after = decided.requeue_at.map(|at| Duration::try_from(at.duration_since(now)).unwrap_or_default());
+    cx.settings.metrics.record_upgrades(decided.counts);
     cx.reports.publish(decided.reports);
-    let refused = act::act(&cx, draining, decided.steps, decided.notes, decided.releases).await?;
-    // What was refused is told at once.
-    let again = wake.into_iter().chain(refused.then_some(NODE_DEBOUNCE)).min();
-    Ok(again.map_or(Action::Wait, |again| Action::Again(again.max(NODE_DEBOUNCE))))
+    let refused = act::act(&cx, draining, decided.steps, decided.rejections, decided.releases).await?;
+    // A rejected eviction is reported at once.
+    let again = requeue_after.into_iter().chain(refused.then_some(NODE_DEBOUNCE)).min();
+    Ok(again.map_or(Action::AwaitChange, |again| Action::Requeue(again.max(NODE_DEBOUNCE))))
 }
 
-/// Whether a change may matter for upgrades.
-fn concerns(change: &Change<'_>) -> bool {
+/// Whether a change may affect upgrades.
+fn affects_upgrades(change: &Change<'_>) -> bool {
     if [DRIVERS, VALIDATORS, NODE_PODS.slice].contains(&change.kind.slice) {
         return true;
     }

@@ -1,5 +1,5 @@
-//! All nodes as the last pass saw them: the next one reads anew what has changed since, and looks at those that do not
-//! rest. All of it is in the cache, too: whoever takes over begins with everything.
+//! Nodes as of the last pass: the next one re-reads changed nodes, and processes those that are not idle. All of it can
+//! be rebuilt from the cache.
 
 use std::collections::{BTreeMap, BTreeSet, HashSet};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -13,13 +13,13 @@ use capstan_runtime::{Cache, Change, Key};
 use k8s_openapi::api::apps::v1::{ControllerRevision, DaemonSet};
 use k8s_openapi::api::core::v1::Node;
 
-/// What changed, by the names of nodes.
+/// Names of nodes that changed since the last pass.
 #[derive(Default)]
 pub(super) struct ChangedNodes(Mutex<HashSet<Arc<str>>>);
 
 impl ChangedNodes {
-    /// Takes in a change.
-    pub(super) fn note(&self, change: &Change<'_>) {
+    /// Records a change.
+    pub(super) fn record(&self, change: &Change<'_>) {
         let mut nodes = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         if [DRIVERS, VALIDATORS].contains(&change.kind.slice) {
             let pods = [change.old, change.new].into_iter().flatten();
@@ -34,74 +34,74 @@ impl ChangedNodes {
     }
 }
 
-/// What is known of the nodes.
+/// The known nodes.
 pub(super) struct KnownNodes {
     pub(super) governing_policies: GoverningPolicies,
     sets: Vec<Live>,
     revisions: Vec<Live>,
-    /// Nodes that have to be looked at.
-    pub(super) awake: BTreeMap<Arc<str>, UpgradeNode>,
-    /// Nodes that need only be counted, by who rules them.
-    resting: BTreeMap<String, BTreeSet<Arc<str>>>,
+    /// Nodes that a pass has to process.
+    pub(super) active: BTreeMap<Arc<str>, UpgradeNode>,
+    /// Idle nodes, which are only counted, by governing policy.
+    idle: BTreeMap<String, BTreeSet<Arc<str>>>,
 }
 
 impl Default for KnownNodes {
     fn default() -> Self {
-        let (awake, resting) = (BTreeMap::new(), BTreeMap::new());
-        Self { governing_policies: GoverningPolicies::Nobody, sets: Vec::new(), revisions: Vec::new(), awake, resting }
+        let (active, idle) = (BTreeMap::new(), BTreeMap::new());
+        Self { governing_policies: GoverningPolicies::Disabled, sets: Vec::new(), revisions: Vec::new(), active, idle }
     }
 }
 
 impl KnownNodes {
-    /// Takes in what changed. If other drivers are wanted, or others rule, that is everything.
+    /// Applies changes since the last pass; everything if driver revisions or governing policies changed.
     pub(super) fn update(
         &mut self,
         cache: &Cache,
         namespace: &str,
         governing_policies: GoverningPolicies,
-        news: &ChangedNodes,
+        changes: &ChangedNodes,
     ) {
         let sets = cache.in_namespace(&Gvk::of::<DaemonSet>(), namespace);
         let revisions = cache.in_namespace(&Gvk::of::<ControllerRevision>(), namespace);
-        let mut changed = news.take();
+        let mut changed = changes.take();
         if governing_policies != self.governing_policies
             || driver_revisions(&sets, &revisions) != self.driver_revisions()
         {
-            self.awake.clear();
-            self.resting.clear();
+            self.active.clear();
+            self.idle.clear();
             changed = cache.keys(&Gvk::of::<Node>()).into_iter().map(|key| key.name).collect();
         }
         (self.governing_policies, self.sets, self.revisions) = (governing_policies, sets, revisions);
         for node in changed {
-            self.awake.remove(&node);
-            for nodes in self.resting.values_mut() {
+            self.active.remove(&node);
+            for nodes in self.idle.values_mut() {
                 nodes.remove(&node);
             }
-            if let Some(seen) = UpgradeNode::read(cache, namespace, &node) {
-                self.sort_in(node, seen);
+            if let Some(upgrade_node) = UpgradeNode::read(cache, namespace, &node) {
+                self.classify(node, upgrade_node);
             }
         }
     }
 
-    fn sort_in(&mut self, node: Arc<str>, seen: UpgradeNode) {
-        let view = seen.view(&self.driver_revisions());
+    fn classify(&mut self, node: Arc<str>, upgrade_node: UpgradeNode) {
+        let view = upgrade_node.view(&self.driver_revisions());
         let governing_policy = self.governing_policies.of_node(&view.node);
-        if let Some(governing_policy) = governing_policy.filter(|_| view.rests()) {
+        if let Some(governing_policy) = governing_policy.filter(|_| view.is_idle()) {
             let governing_policy = governing_policy.to_owned();
-            self.resting.entry(governing_policy).or_default().insert(node);
-        } else if governing_policy.is_some() && has_driver(&view) || asks(&view) {
-            self.awake.insert(node, seen);
+            self.idle.entry(governing_policy).or_default().insert(node);
+        } else if governing_policy.is_some() && has_driver(&view) || is_maintenance_requested(&view) {
+            self.active.insert(node, upgrade_node);
         }
     }
 
-    /// The DaemonSets of drivers.
+    /// The driver DaemonSets and their revisions.
     pub(super) fn driver_revisions(&self) -> DriverRevisions<'_> {
         driver_revisions(&self.sets, &self.revisions)
     }
 
-    /// How many nodes rest, by who rules them.
-    pub(super) fn resting(&self) -> impl Iterator<Item = (&str, usize)> {
-        self.resting
+    /// Number of idle nodes by governing policy.
+    pub(super) fn idle(&self) -> impl Iterator<Item = (&str, usize)> {
+        self.idle
             .iter()
             .filter(|(_, nodes)| !nodes.is_empty())
             .map(|(governing_policy, nodes)| (governing_policy.as_str(), nodes.len()))
@@ -112,18 +112,18 @@ fn driver_revisions<'a>(sets: &'a [Live], revisions: &'a [Live]) -> DriverRevisi
     DriverRevisions::of(sets.iter().map(|one| &**one), revisions.iter().map(|one| &**one))
 }
 
-/// Whether a node has a driver, should have one, or is on its way to another.
+/// Whether a node has a driver, should have one, or is being upgraded.
 pub(super) fn has_driver(view: &NodeView<'_>) -> bool {
-    let idle = || matches!(State::of(view.node.labels), State::Unset | State::Done);
-    view.wanted.is_some() || view.driver.is_some() || !idle()
+    let no_upgrade = || matches!(State::of(view.node.labels), State::Unset | State::Done);
+    view.wanted.is_some() || view.driver.is_some() || !no_upgrade()
 }
 
-/// Whether a node is, or was, to be taken out of use by somebody else.
-pub(super) fn asks(view: &NodeView<'_>) -> bool {
+/// Whether maintenance of the node was requested from the maintenance operator.
+pub(super) fn is_maintenance_requested(view: &NodeView<'_>) -> bool {
     view.node.annotations.is(keys::REQUESTOR, "true")
 }
 
-/// One node, and what of its pods is about its driver.
+/// One node with its driver and validator pods.
 pub(super) struct UpgradeNode {
     node: Packed,
     driver: Option<Packed>,
@@ -133,19 +133,19 @@ pub(super) struct UpgradeNode {
 impl UpgradeNode {
     fn read(cache: &Cache, namespace: &str, name: &Arc<str>) -> Option<Self> {
         let key = Key { namespace: "".into(), name: name.clone() };
-        let node = cache.packed_one(&Gvk::of::<Node>(), &key).filter(stays)?;
+        let node = cache.packed_one(&Gvk::of::<Node>(), &key).filter(not_terminating)?;
         let pods = |slice: &str| {
             let mut pods = cache.packed_on_node(slice, name);
             pods.retain(|pod| pod.at("metadata").at("namespace").says(namespace));
             pods
         };
-        // One that comes or goes matters less than one that stays.
+        // Prefer a pod that is not terminating.
         let drivers = pods(DRIVERS);
-        let driver = drivers.iter().find(|pod| stays(pod)).or(drivers.first()).cloned();
+        let driver = drivers.iter().find(|pod| not_terminating(pod)).or(drivers.first()).cloned();
         Some(Self { node, driver, validators: pods(VALIDATORS) })
     }
 
-    /// As the upgrade sees it; what is known only of nodes under way is to be filled in.
+    /// The view for the upgrade; fields that only nodes in progress need are filled in later.
     pub(super) fn view<'a>(&'a self, driver_revisions: &DriverRevisions<'a>) -> NodeView<'a> {
         let mut view = NodeView::of(&self.node);
         view.wanted = driver_revisions.wanted(&view.node);
@@ -153,14 +153,14 @@ impl UpgradeNode {
         view
     }
 
-    /// The pods that check its driver.
+    /// Its validator pods.
     pub(super) fn validators(&self) -> Vec<Validator<'_>> {
         let validators = self.validators.iter();
         validators.map(|pod| Validator { name: PodName::of(pod).name, health: Health::of(pod.at("status")) }).collect()
     }
 }
 
-/// Whether it is not being deleted.
-fn stays(object: &Packed) -> bool {
+/// Whether it is not terminating.
+fn not_terminating(object: &Packed) -> bool {
     object.at("metadata").at("deletionTimestamp").text().is_none()
 }

@@ -1,10 +1,10 @@
-//! What one pass sees, and what it decides. No requests.
+//! One pass of the upgrade controller. No requests.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 
 use capstan_api::foreign::NodeMaintenance;
 use capstan_operands::gpu::upgrade::{
-    self, Counts, Maintenance, MaintenanceAction, NodeView, PodView, Report, Requestor, RevisionNote, State, Step,
+    self, Counts, Maintenance, MaintenanceAction, NodeView, PodView, Report, Requestor, RevisionRejection, State, Step,
 };
 use capstan_plan::{Gvk, Live};
 use capstan_runtime::Cache;
@@ -16,26 +16,26 @@ use super::draining::DrainingPods;
 use super::nodes::{self as known, ChangedNodes, KnownNodes};
 use crate::gpu::{Cx, nodes};
 
-/// What a pass decided.
+/// The decisions of a pass.
 #[derive(Default)]
 pub(super) struct Decided {
-    /// What to do on nodes.
+    /// Steps on nodes.
     pub(super) steps: Vec<Step>,
-    /// What to remember on DaemonSets.
-    pub(super) notes: Vec<RevisionNote>,
-    /// Requests for maintenance that nobody needs any more.
+    /// Rejected revisions to annotate on DaemonSets.
+    pub(super) rejections: Vec<RevisionRejection>,
+    /// NodeMaintenances that are no longer needed.
     pub(super) releases: Vec<MaintenanceAction>,
-    /// Nodes whose pods have to be known.
-    pub(super) to_empty: BTreeSet<String>,
-    /// What to show.
+    /// Nodes whose pods must be watched for a drain.
+    pub(super) to_drain: BTreeSet<String>,
+    /// Progress reports.
     pub(super) reports: BTreeMap<String, Report>,
-    /// The nodes in numbers; `None` where nothing is upgraded automatically.
+    /// Node counts; `None` if auto-upgrade is off.
     pub(super) counts: Option<Counts>,
-    /// When to look again though nothing changed.
-    pub(super) wake: Option<Timestamp>,
+    /// When to run the next pass without a change.
+    pub(super) requeue_at: Option<Timestamp>,
 }
 
-/// Looks at all nodes that do not rest.
+/// Decides on all nodes that are not idle.
 pub(super) fn decide(
     cx: &Cx,
     draining: &DrainingPods,
@@ -47,7 +47,7 @@ pub(super) fn decide(
     let requestor = cx.settings.requestor.as_ref();
     let governing_policies = nodes::governing_policies(cache, requestor);
     let maintenances = maintenances(cache, requestor);
-    if governing_policies == upgrade::GoverningPolicies::Nobody && maintenances.is_empty() {
+    if governing_policies == upgrade::GoverningPolicies::Disabled && maintenances.is_empty() {
         return Decided::default();
     }
     fleet.update(cache, namespace, governing_policies, changed);
@@ -59,11 +59,11 @@ pub(super) fn decide(
     let mut decided = Decided::default();
     let mut counts = Counts::default();
     let mut groups: BTreeMap<&str, (Vec<NodeView<'_>>, usize)> =
-        fleet.resting().map(|(governing_policy, count)| (governing_policy, (Vec::new(), count))).collect();
+        fleet.idle().map(|(governing_policy, count)| (governing_policy, (Vec::new(), count))).collect();
     let mut asked_for: BTreeSet<&str> = BTreeSet::new();
-    for seen in fleet.awake.values() {
-        let mut view = seen.view(&driver_revisions);
-        if known::asks(&view) {
+    for upgrade_node in fleet.active.values() {
+        let mut view = upgrade_node.view(&driver_revisions);
+        if known::is_maintenance_requested(&view) {
             asked_for.insert(view.node.name);
         }
         let Some(governing_policy) = governing_policies.of_node(&view.node).filter(|_| known::has_driver(&view)) else {
@@ -71,37 +71,37 @@ pub(super) fn decide(
         };
         let state = State::of(view.node.labels);
         if state.needs_pods() {
-            decided.to_empty.insert(view.node.name.into());
+            decided.to_drain.insert(view.node.name.into());
         }
-        let waits = matches!(state, State::Unset | State::Done | State::Required) && !view.node.unschedulable;
-        if !waits {
-            view.validators = seen.validators();
+        let not_started = matches!(state, State::Unset | State::Done | State::Required) && !view.node.unschedulable;
+        if !not_started {
+            view.validators = upgrade_node.validators();
         }
         view.pods = pods.workload(view.node.name, &claims);
         view.maintenance = maintenances.get(view.node.name).map(Maintenance::of);
         groups.entry(governing_policy).or_default().0.push(view);
     }
-    for (governing_policy, (views, resting)) in &groups {
+    for (governing_policy, (views, idle)) in &groups {
         let Some(settings) = governing_policies.settings(governing_policy) else { continue };
-        let pass = upgrade::step(settings, views, *resting, now);
+        let pass = upgrade::step(settings, views, *idle, now);
         let held_back: Vec<&str> = driver_revisions.held_back(governing_policy).collect();
         decided.reports.insert((*governing_policy).into(), Report::of(&pass, settings, &held_back));
         counts += pass.counts;
-        decided.notes.extend(pass.roll_back_to.as_deref().and_then(|back_to| driver_revisions.reject(back_to)));
-        decided.wake = decided.wake.into_iter().chain(pass.wake).min();
+        decided.rejections.extend(pass.roll_back_to.as_deref().and_then(|revision| driver_revisions.reject(revision)));
+        decided.requeue_at = decided.requeue_at.into_iter().chain(pass.wake).min();
         decided.steps.extend(pass.steps);
     }
-    decided.counts = (*governing_policies != upgrade::GoverningPolicies::Nobody).then_some(counts);
-    decided.notes.extend(driver_revisions.forgive());
+    decided.counts = (*governing_policies != upgrade::GoverningPolicies::Disabled).then_some(counts);
+    decided.rejections.extend(driver_revisions.clear_rejections());
     if let Some(us) = requestor {
-        let idle = maintenances.iter().filter(|(node, _)| !asked_for.contains(node.as_str()));
+        let unneeded = maintenances.iter().filter(|(node, _)| !asked_for.contains(node.as_str()));
         decided.releases =
-            idle.filter_map(|(node, live)| upgrade::release(us, node, Some(&Maintenance::of(live)))).collect();
+            unneeded.filter_map(|(node, live)| upgrade::release(us, node, Some(&Maintenance::of(live)))).collect();
     }
     decided
 }
 
-/// Requests for maintenance, by node: only those under the name that ours has.
+/// NodeMaintenances by node: only those with our name.
 fn maintenances(cache: &Cache, us: Option<&Requestor>) -> BTreeMap<String, NodeMaintenance> {
     let Some(us) = us else { return BTreeMap::new() };
     let all = cache.in_namespace(&Gvk::of::<NodeMaintenance>(), &us.namespace);
@@ -119,7 +119,7 @@ fn name_of(object: &Value) -> (&str, &str) {
     (text("namespace"), text("name"))
 }
 
-/// The pods on nodes that are being emptied.
+/// The pods on nodes that are being drained.
 struct Pods {
     workload: HashMap<String, Vec<Live>>,
     refusals: HashMap<String, String>,
@@ -130,7 +130,7 @@ impl Pods {
         Self { workload: draining.pods(), refusals: draining.refusals() }
     }
 
-    /// Claims, if a pod to be evicted has any.
+    /// ResourceClaims, if a pod to be evicted has any.
     fn claims(&self, cache: &Cache) -> Vec<Live> {
         let has = |pod: &Live| pod["spec"]["resourceClaims"].is_array();
         let any = self.workload.values().flatten().any(has);

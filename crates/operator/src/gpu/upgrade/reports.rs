@@ -1,4 +1,4 @@
-//! How far upgrades are, for the controllers of the custom resources that show it.
+//! Upgrade progress, for the controllers of the custom resources that report it.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -20,7 +20,7 @@ struct State {
     readers: Vec<Reader>,
 }
 
-/// Reconciles the objects of a kind.
+/// Requeues the objects of a kind.
 struct Reader {
     gvk: Gvk,
     report: fn(&Key) -> &str,
@@ -29,17 +29,17 @@ struct Reader {
 }
 
 impl UpgradeReports {
-    /// Has the objects of a kind reconciled when their report changes; `report` says under which name it is.
+    /// Requeues the objects of a kind when their report changes; `report` maps a key to the name of its report.
     pub(in crate::gpu) fn notify(&self, gvk: Gvk, report: fn(&Key) -> &str, cache: &Cache, queue: &Queue<Key>) {
         self.state().readers.push(Reader { gvk, report, cache: cache.clone(), queue: queue.clone() });
     }
 
-    /// What is known; `None` before the first pass.
+    /// The current reports; `None` before the first pass.
     pub(in crate::gpu) fn current(&self) -> Option<BTreeMap<String, Report>> {
         self.state().reports.clone()
     }
 
-    /// Takes in what a pass came to.
+    /// Stores the reports of a pass and requeues the objects whose report changed.
     pub(super) fn publish(&self, reports: BTreeMap<String, Report>) {
         let mut state = self.state();
         let before = state.reports.take();

@@ -256,7 +256,7 @@ fn applied(plan: &Plan<ClusterPolicyStatus>, desired: i64, available: i64) -> Fa
                 "updatedNumberScheduled": available, "numberAvailable": available,
             });
         }
-        facts.live.know(object.reference.gvk.clone());
+        facts.live.mark_complete(object.reference.gvk.clone());
         facts.live.insert(object.reference.clone(), Arc::new(body));
     }
     facts

@@ -1,6 +1,6 @@
-//! The identity of a driver: equal digests mean that what is loaded on a node is what is wanted.
+//! The config digest of a driver: equal digests mean that the loaded driver is up to date.
 //!
-//! The text that is hashed is part of the API: clusters that are taken over must not reinstall their drivers.
+//! The hashed text is part of the API: taken-over clusters must not reinstall their drivers.
 
 use std::collections::BTreeMap;
 use std::fmt::Write;
@@ -14,7 +14,7 @@ use super::MAIN;
 
 pub(crate) const VARIABLE: &str = "DRIVER_CONFIG_DIGEST";
 
-/// The fields of a driver, by name, as the text that is hashed.
+/// The hashed fields of a driver, by name.
 #[derive(Default)]
 pub(crate) struct Record(BTreeMap<&'static str, String>);
 
@@ -76,7 +76,7 @@ impl Record {
     }
 }
 
-/// Writes the digest of the finished pod into it.
+/// Adds the digest of the finished pod to its environment.
 pub(crate) fn stamp(daemon: &mut Daemon) {
     let digest = of(&daemon.pod).digest();
     for name in ["k8s-driver-manager", MAIN, super::TOOLKIT] {
@@ -132,13 +132,13 @@ fn of(pod: &PodSpec) -> Record {
     record
 }
 
-/// A mount, as it counts: name, path, sub-path, read-only.
+/// The hashed parts of a mount: name, path, sub-path, read-only.
 pub(crate) fn mount(one: &VolumeMount) -> (String, String, String, bool) {
     let sub = one.sub_path.clone().unwrap_or_default();
     (one.name.clone(), one.mount_path.clone(), sub, one.read_only == Some(true))
 }
 
-/// A volume, as it counts: name, ConfigMap, Secret, path of the host.
+/// The hashed parts of a volume: name, ConfigMap, Secret, host path.
 pub(crate) fn volume(one: &Volume) -> [String; 4] {
     let map = one.config_map.as_ref().map(|map| map.name.clone()).unwrap_or_default();
     let secret = one.secret.as_ref().and_then(|secret| secret.secret_name.clone()).unwrap_or_default();
@@ -146,7 +146,7 @@ pub(crate) fn volume(one: &Volume) -> [String; 4] {
     [one.name.clone(), map, secret, path]
 }
 
-/// Variables with a value, by name; the digest itself does not count.
+/// Literal environment variables by name, without the digest itself.
 fn literals(container: &Container) -> Vec<(String, String)> {
     let env = container.env.iter().flatten().filter(|one| one.value_from.is_none() && one.name != VARIABLE);
     let mut env: Vec<_> = env.map(|one| (one.name.clone(), one.value.clone().unwrap_or_default())).collect();

@@ -1,4 +1,4 @@
-//! Files and settings of the host or of the user that a driver container needs.
+//! Files and settings of the host or the user that driver containers need.
 
 use std::collections::BTreeMap;
 
@@ -15,8 +15,8 @@ use crate::gpu::fleet::{ContainerRuntime, Os};
 
 const TRUSTED_CA: &str = "gpu-operator-trusted-ca";
 
-/// Every file of a ConfigMap in `directory` of the containers. A file that is mounted alone never changes in a pod that runs,
-/// so that pods are replaced when the ConfigMap changes.
+/// Mounts every file of a ConfigMap into `directory`. subPath mounts are never updated in a running pod, so a change of
+/// the ConfigMap restarts the pods.
 pub(crate) fn mount_map(
     cx: &Cx<'_>,
     daemon: &mut Daemon,
@@ -74,7 +74,7 @@ pub(crate) fn kernel_modules(daemon: &mut Daemon, os: &Os) {
     }
 }
 
-/// What building a driver needs: package repositories, certificates, subscriptions.
+/// Package repositories, certificates and subscriptions for driver builds.
 pub(super) fn packages(
     cx: &Cx<'_>,
     daemon: &mut Daemon,
@@ -95,7 +95,7 @@ pub(super) fn packages(
     Ok(())
 }
 
-/// The directory of the distribution's family: Red Hat, Debian, SUSE.
+/// The directory for the distribution family: Red Hat, Debian, SUSE.
 fn directory(os: &Os, of: [&'static str; 3]) -> Outcome<&'static str> {
     match os.id.as_str() {
         "centos" | "rhcos" | "rhel" | "rocky" | "ol" => Ok(of[0]),
@@ -105,7 +105,7 @@ fn directory(os: &Os, of: [&'static str; 3]) -> Outcome<&'static str> {
     }
 }
 
-/// The host's right to packages of its vendor.
+/// The host's subscription to vendor packages.
 fn subscriptions(cx: &Cx<'_>, daemon: &mut Daemon, os: &Os, own_repositories: bool) {
     let openshift = cx.cluster.openshift.is_some();
     let paths: &[(&str, &str, &str)] = match os.id.as_str() {
@@ -133,7 +133,7 @@ pub(crate) fn proxy(cx: &Cx<'_>, daemon: &mut Daemon) {
     for container in daemon.pod.containers.iter_mut().filter(|one| one.name.contains("nvidia-driver")) {
         for (name, value) in &openshift.proxy {
             for name in [name.to_uppercase(), name.to_lowercase()] {
-                // What the user set stays.
+                // User settings take precedence.
                 if env_of(container, &name).is_none() {
                     set_env(container, &name, value);
                 }
@@ -146,7 +146,7 @@ pub(crate) fn proxy(cx: &Cx<'_>, daemon: &mut Daemon) {
     }
 }
 
-/// The ConfigMap that OpenShift fills with the certificates of the cluster.
+/// The ConfigMap that OpenShift fills with the cluster's CA bundle.
 pub(crate) fn trusted_ca(cx: &Cx<'_>) -> Option<Object> {
     cx.cluster.openshift.as_ref()?.trusted_ca.as_ref()?;
     let mut metadata = cx.scope.meta(TRUSTED_CA);
@@ -154,5 +154,5 @@ pub(crate) fn trusted_ca(cx: &Cx<'_>) -> Option<Object> {
     metadata.labels.get_or_insert_default().insert(label.into(), "true".into());
     let data = BTreeMap::from([("ca-bundle.crt".to_owned(), String::new())]);
     let map = ConfigMap { metadata, data: Some(data), ..ConfigMap::default() };
-    Some(Object::new(&map).follow("/data/ca-bundle.crt"))
+    Some(Object::new(&map).preserve("/data/ca-bundle.crt"))
 }

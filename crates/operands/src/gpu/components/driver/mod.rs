@@ -1,8 +1,7 @@
-//! Driver: one DaemonSet for all GPU nodes, or one per kernel, per version of OpenShift's node system, or per operating
-//! system where nodes differ.
+//! Driver: one DaemonSet for all GPU nodes, or one per kernel, RHCOS version or operating system where nodes differ.
 //!
-//! [`template`] is what all drivers start from, [`settings`] what the user changes, [`files`] what it mounts,
-//! [`toolkit`] how OpenShift builds drivers, [`digest`] the identity by which a node knows that nothing changed.
+//! [`template`] is the base DaemonSet, [`settings`] applies the user's settings, [`files`] the mounts, [`toolkit`]
+//! OpenShift's driver toolkit, [`digest`] the config digest.
 
 pub(crate) mod digest;
 pub(crate) mod files;
@@ -45,15 +44,15 @@ const ACCOUNT: &str = "nvidia-driver";
 pub(crate) const MAIN: &str = "nvidia-driver-ctr";
 const PROBE: &str = "nvidia-driver-startup-probe";
 
-/// What makes a DaemonSet of drivers differ from the others.
+/// Variant of a driver DaemonSet.
 pub(crate) enum Flavour {
     /// The only one.
     Plain(Os),
-    /// For nodes with this operating system; the first one keeps the usual name.
+    /// For nodes with this operating system; the first one keeps the default name.
     System(Os, bool),
     /// For nodes with this kernel.
     Kernel(String, Os),
-    /// For nodes with this version of OpenShift's system.
+    /// For nodes with this RHCOS version.
     Rhcos(String, Os),
 }
 
@@ -80,13 +79,13 @@ fn objects(cx: &PolicyCx<'_>) -> Outcome<Vec<Object>> {
     objects.extend(files::trusted_ca(cx));
     for flavour in flavours(cx)? {
         let set = daemon(cx, &flavour)?.object(&cx.scope);
-        let set = set.follow("/spec/selector").follow("/spec/template/metadata/labels/app");
+        let set = set.preserve("/spec/selector").preserve("/spec/template/metadata/labels/app");
         objects.push(hold_back(set, &cx.facts.live));
     }
     Ok(objects)
 }
 
-/// What a driver's pods may do in the cluster.
+/// RBAC rules of driver pods in the cluster.
 pub(crate) fn rules() -> Vec<PolicyRule> {
     vec![
         rule("config.openshift.io", &["clusterversions"], &["get", "list"]),
@@ -98,7 +97,7 @@ pub(crate) fn rules() -> Vec<PolicyRule> {
     ]
 }
 
-/// The script that says when a driver is installed: the module is loaded, the daemons are up, and nvidia-smi works.
+/// The startup probe script: module loaded, daemons up, nvidia-smi works.
 pub(crate) fn startup_probe(cx: &Cx<'_>) -> Object {
     let script = r#"#!/bin/sh
 set -e
@@ -125,7 +124,7 @@ mv "$ready" "$dir/.driver-ctr-ready"
     Object::new(&ConfigMap { metadata, data: Some(data), ..ConfigMap::default() })
 }
 
-/// The operating system of the GPU nodes; an error names the label that lacks.
+/// The operating system of the GPU nodes; an error names the missing label.
 pub(crate) fn system(cx: &PolicyCx<'_>) -> Outcome<Os> {
     cx.cluster.fleet.system().cloned().ok_or_else(|| {
         let missing = cx.cluster.fleet.unknown.iter().next();
@@ -170,7 +169,7 @@ fn flavours(cx: &PolicyCx<'_>) -> Outcome<Vec<Flavour>> {
     Ok(systems.into_iter().enumerate().map(|(place, os)| Flavour::System(os, place == 0)).collect())
 }
 
-/// The operating systems of the GPU nodes for which images differ, the most frequent one first.
+/// The operating systems of GPU nodes that need different images, most frequent first.
 pub(crate) fn systems(cx: &PolicyCx<'_>) -> Outcome<Vec<Os>> {
     let first = system(cx)?;
     let mut tags = BTreeMap::new();
@@ -181,7 +180,7 @@ pub(crate) fn systems(cx: &PolicyCx<'_>) -> Outcome<Vec<Os>> {
     Ok(std::iter::once(first).chain(tags.into_values()).collect())
 }
 
-/// The same for nodes with this operating system; the most frequent one keeps the usual name.
+/// Restricts it to nodes with this operating system; the most frequent one keeps the default name.
 pub(crate) fn only_on(daemon: &mut Daemon, os: &Os, first: bool) {
     if !first {
         rename(daemon, &os.tag());
@@ -210,11 +209,11 @@ fn daemon(cx: &PolicyCx<'_>, flavour: &Flavour) -> Outcome<Daemon> {
     Ok(daemon)
 }
 
-/// The same under a name of its own, by which it also selects its pods.
+/// Renames it, with a selector of its own.
 fn rename(daemon: &mut Daemon, suffix: &str) {
     let base = std::mem::take(&mut daemon.name);
     daemon.name = format!("{base}-{suffix}");
-    // A label holds less than a name.
+    // Labels are shorter than names.
     let app = if daemon.name.len() <= 63 { daemon.name.clone() } else { format!("{base}-{}", kit::hash(suffix)) };
     for labels in [&mut daemon.labels, &mut daemon.selector, &mut daemon.pod_labels] {
         labels.insert("app".into(), app.clone());
@@ -235,7 +234,7 @@ fn select_system(daemon: &mut Daemon, os: &Os) {
     }
 }
 
-/// A kernel as it stands in names: without architecture, with dots only.
+/// A kernel version for names: without architecture, with dots only.
 pub(crate) fn sanitized(kernel: &str) -> String {
     let bare = ["x86_64_64k", "aarch64_64k", "x86_64", "aarch64"]
         .into_iter()
@@ -244,11 +243,15 @@ pub(crate) fn sanitized(kernel: &str) -> String {
     dotted.strip_suffix('.').unwrap_or(&dotted).to_lowercase()
 }
 
-/// DaemonSets of drivers that go because NVIDIADrivers take over: their pods run on until they are replaced one by one.
+/// Driver DaemonSets to delete with orphan propagation because NVIDIADrivers take over: their pods are upgraded one by
+/// one.
 pub(crate) fn released(cx: &PolicyCx<'_>) -> Vec<Object> {
     let drivers = |name: &str| name.starts_with(NAME) || name.starts_with(vgpu_manager::NAME);
     let live = cx.facts.live.iter().map(|(reference, _)| reference);
-    live.filter(|one| one.gvk == Gvk::of::<DaemonSet>() && drivers(&one.name)).cloned().map(Object::released).collect()
+    live.filter(|one| one.gvk == Gvk::of::<DaemonSet>() && drivers(&one.name))
+        .cloned()
+        .map(Object::orphan_deleted)
+        .collect()
 }
 
 #[cfg(test)]

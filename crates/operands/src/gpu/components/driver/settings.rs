@@ -1,4 +1,4 @@
-//! What the user changes of a driver.
+//! The user's settings of a driver.
 
 use std::borrow::Cow;
 
@@ -23,13 +23,13 @@ const PEERMEM: &str = "nvidia-peermem-ctr";
 const STORAGE: &str = "nvidia-fs-ctr";
 const GDRCOPY: &str = "nvidia-gdrcopy-ctr";
 
-/// What the user says about a driver, from a ClusterPolicy or an NVIDIADriver.
+/// Driver settings, from a ClusterPolicy or an NVIDIADriver.
 pub(crate) struct DriverSettings<'a> {
-    /// Image, resources, arguments, variables and network of the driver's container.
+    /// Image, resources, arguments, environment and network of the driver container.
     pub(crate) component: Cow<'a, Component>,
     pub(crate) kernel_module_type: Option<KernelModuleType>,
     pub(crate) rdma: Option<&'a Rdma>,
-    /// What unloads the old driver.
+    /// The driver manager, which unloads the old driver.
     pub(crate) manager: Option<&'a DriverManager>,
     /// ConfigMap with package repositories.
     pub(crate) repositories: Option<&'a str>,
@@ -62,7 +62,7 @@ pub(crate) struct Licence<'a> {
 }
 
 impl<'a> DriverSettings<'a> {
-    /// What a ClusterPolicy says about the drivers of all nodes.
+    /// Driver settings of a ClusterPolicy.
     pub(crate) fn of_policy(spec: &'a ClusterPolicySpec) -> Self {
         let driver = &spec.driver;
         let licence = driver.licensing_config.as_ref().map(|licence| Licence {
@@ -95,7 +95,7 @@ pub(crate) fn config_map(config: Option<&ConfigMapRef>) -> Option<&str> {
     config.and_then(|config| given(config.name.as_ref()))
 }
 
-/// The init container that unloads the old driver, as the user has it.
+/// The driver manager init container with the user's settings.
 pub(crate) fn manage(
     cx: &Cx<'_>,
     daemon: &mut Daemon,
@@ -104,7 +104,7 @@ pub(crate) fn manage(
 ) -> Outcome<()> {
     let manager = manager.cloned().unwrap_or_default();
     let path = cx.image(&manager.image, "DRIVER_MANAGER_IMAGE")?;
-    daemon.pull_with(manager.image.image_pull_secrets.as_ref());
+    daemon.add_pull_secrets(manager.image.image_pull_secrets.as_ref());
     let Some(one) = daemon.container(MANAGER) else { return Ok(()) };
     one.image = Some(path);
     pull_if_set(one, &manager.image);
@@ -163,7 +163,7 @@ pub(crate) fn apply(cx: &Cx<'_>, daemon: &mut Daemon, driver: &DriverSettings<'_
     Ok(())
 }
 
-/// The image for the flavour's operating system, and for its kernel if modules are built already.
+/// The image for the variant's operating system, and for its kernel if precompiled.
 fn path(cx: &Cx<'_>, driver: &DriverSettings<'_>, flavour: &Flavour) -> Outcome<String> {
     let image = &driver.component.image;
     let tag = flavour.os().tag();
@@ -200,7 +200,7 @@ fn rdma(driver: &DriverSettings<'_>, daemon: &mut Daemon) {
                 set_env(one, "USE_HOST_MOFED", "true");
             }
         }
-        daemon.move_volume("mlnx-ofed-usr-src", "/usr/src");
+        daemon.set_host_path("mlnx-ofed-usr-src", "/usr/src");
     }
 }
 
@@ -221,7 +221,7 @@ fn modules(driver: &DriverSettings<'_>, daemon: &mut Daemon) {
     }
 }
 
-/// The user changes numbers only; a probe that is not there yet asks what the startup probe asks.
+/// The user sets only timings; probes without a handler use that of the startup probe.
 fn probes(driver: &DriverSettings<'_>, daemon: &mut Daemon) {
     let main = daemon.main();
     let startup = main.startup_probe.clone().unwrap_or_default();
@@ -280,7 +280,7 @@ fn sidecar(
         return Err(format!("{what} is not supported along with pre-compiled NVIDIA drivers"));
     }
     let path = image::for_system(cx.image(&settings.image, variable)?, &flavour.os().tag());
-    daemon.pull_with(settings.image.image_pull_secrets.as_ref());
+    daemon.add_pull_secrets(settings.image.image_pull_secrets.as_ref());
     let Some(one) = daemon.container(name) else { return Ok(()) };
     one.image = Some(path);
     pull_if_set(one, &settings.image);

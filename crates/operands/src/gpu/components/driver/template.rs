@@ -1,4 +1,4 @@
-//! The DaemonSet that all drivers start from.
+//! The base DaemonSet of all drivers.
 
 use capstan_plan::kit::Daemon;
 use capstan_plan::kit::daemon_set::on_delete;
@@ -11,7 +11,7 @@ use super::toolkit::toolkit_container;
 use super::{ACCOUNT, MAIN, NAME, PROBE};
 use crate::gpu::components::daemon::gpu_daemon;
 
-/// The init container that unloads the old driver; `evicts` says whether it may evict pods that use GPUs.
+/// The driver manager init container; `evicts` is whether it may evict GPU pods.
 pub(crate) fn manager(evicts: bool) -> Container {
     let mut one = container("k8s-driver-manager")
         .runs(&["driver-manager"], &["uninstall_driver"])
@@ -27,7 +27,7 @@ pub(crate) fn manager(evicts: bool) -> Container {
             .with("DRAIN_DELETE_EMPTYDIR_DATA", "false");
     }
     let mut mounts = vec![
-        at("run-nvidia", "/run/nvidia").both_ways(),
+        at("run-nvidia", "/run/nvidia").bidirectional(),
         at("host-root", "/host").read_only().host_to_container(),
         at("host-sys", "/sys"),
     ];
@@ -40,7 +40,7 @@ pub(crate) fn manager(evicts: bool) -> Container {
 }
 
 pub(crate) fn template() -> Daemon {
-    let mut daemon = gpu_daemon(NAME, ACCOUNT, "driver").constrained(ACCOUNT).with(
+    let mut daemon = gpu_daemon(NAME, ACCOUNT, "driver").with_scc(ACCOUNT).with(
         vec![manager(true)],
         vec![driver(), peermem(), storage(), gdrcopy(), toolkit_container()],
         vec![
@@ -61,7 +61,7 @@ pub(crate) fn template() -> Daemon {
             config("driver-startup-probe-script", PROBE, Some(0o755), &[]),
         ],
     );
-    daemon = daemon.with_last_words();
+    daemon = daemon.with_log_fallback();
     daemon.strategy = Some(on_delete());
     daemon.pod.host_pid = Some(true);
     for labels in [&mut daemon.labels, &mut daemon.pod_labels] {
@@ -69,12 +69,12 @@ pub(crate) fn template() -> Daemon {
         labels.insert("app.kubernetes.io/component".into(), "nvidia-driver".into());
     }
     daemon.pod_annotations.insert("kubectl.kubernetes.io/default-container".into(), MAIN.into());
-    daemon.pod.affinity = Some(alone(&["nvidia-driver"]));
+    daemon.pod.affinity = Some(anti_affinity(&["nvidia-driver"]));
     daemon
 }
 
-/// Two drivers on one node would fight for its GPUs: none is where one of these components is.
-pub(crate) fn alone(components: &[&str]) -> Affinity {
+/// Pod anti-affinity: at most one driver pod per node.
+pub(crate) fn anti_affinity(components: &[&str]) -> Affinity {
     let drivers = LabelSelectorRequirement {
         key: "app.kubernetes.io/component".into(),
         operator: "In".into(),
@@ -98,7 +98,7 @@ fn driver() -> Container {
         .node_name()
         .field("NODE_IP", "status.hostIP")
         .mounts(vec![
-            at("run-nvidia", "/run/nvidia").both_ways(),
+            at("run-nvidia", "/run/nvidia").bidirectional(),
             at("run-nvidia-fabricmanager", "/run/nvidia-fabricmanager"),
             at("run-nvidia-topologyd", "/run/nvidia-topologyd"),
             at("var-log", "/var/log"),
@@ -122,7 +122,7 @@ fn peermem() -> Container {
     let mut one = container("nvidia-peermem-ctr")
         .runs(&["nvidia-driver"], &["reload_nvidia_peermem"])
         .mounts(vec![
-            at("run-nvidia", "/run/nvidia").both_ways(),
+            at("run-nvidia", "/run/nvidia").bidirectional(),
             at("var-log", "/var/log"),
             at("dev-log", "/dev/log").read_only(),
             at("run-mellanox-drivers", "/run/mellanox/drivers").host_to_container(),
@@ -142,7 +142,7 @@ fn gdrcopy() -> Container {
     module("nvidia-gdrcopy-ctr", "nvidia-gdrcopy-driver install", "gdrdrv")
 }
 
-/// A sidecar that installs a further module once the driver is loaded.
+/// A sidecar that installs another module once the driver is loaded.
 fn module(name: &str, install: &str, module: &str) -> Container {
     let script = format!(
         "until [ -d /run/nvidia/driver/usr/src ] && grep -q '^nvidia ' /proc/modules; do \

@@ -1,7 +1,7 @@
-//! OpenShift's driver toolkit: an image per version of the node system, in which drivers are built.
+//! OpenShift driver toolkit: an image per RHCOS version, in which drivers are built.
 
 use capstan_plan::kit::Daemon;
-use capstan_plan::kit::pod::{Build, Mount, at, container, scratch, set_env};
+use capstan_plan::kit::pod::{Build, Mount, at, container, empty_dir_volume, set_env};
 use k8s_openapi::api::core::v1::Container;
 
 use super::settings::DriverSettings;
@@ -15,7 +15,7 @@ pub(crate) const TOOLKIT: &str = "openshift-driver-toolkit-ctr";
 const SHARED: &str = "shared-nvidia-driver-toolkit";
 const INSIDE: &str = "/mnt/shared-nvidia-driver-toolkit";
 
-/// Versions of the node system for which drivers are built with the toolkit; `None` where it is not used.
+/// RHCOS versions for which drivers are built with the toolkit; `None` where it is not used.
 pub(crate) fn toolkit_builds(cx: &PolicyCx<'_>) -> Option<Vec<String>> {
     let wanted = cx.spec().operator.use_ocp_driver_toolkit != Some(false);
     let precompiled = cx.spec().driver.use_precompiled == Some(true);
@@ -24,7 +24,7 @@ pub(crate) fn toolkit_builds(cx: &PolicyCx<'_>) -> Option<Vec<String>> {
     (wanted && !precompiled && known && !versions.is_empty()).then(|| versions.iter().cloned().collect())
 }
 
-/// The container, as templates have it.
+/// The toolkit container of the template.
 pub(crate) fn toolkit_container() -> Container {
     let script = format!(
         "until [ -f {INSIDE}/dir_prepared ]; do echo waiting for the driver container to prepare {INSIDE}; sleep 10; \
@@ -43,7 +43,7 @@ pub(crate) fn toolkit_container() -> Container {
         .privileged_s0()
 }
 
-/// Builds the driver for one version of the node system. `parts` are containers that build, and what they run.
+/// Builds the driver for one RHCOS version. `parts` are the building containers and their commands.
 pub(crate) fn build_with_toolkit(
     cx: &Cx<'_>,
     daemon: &mut Daemon,
@@ -90,7 +90,7 @@ pub(crate) fn build_with_toolkit(
                 set_env(part, "RHCOS_IMAGE_MISSING", "true");
                 set_env(part, "RHCOS_VERSION", version);
             }
-            daemon.mount(name, scratch(SHARED), at(SHARED, INSIDE));
+            daemon.mount(name, empty_dir_volume(SHARED), at(SHARED, INSIDE));
         }
     }
 }

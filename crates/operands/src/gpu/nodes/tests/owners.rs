@@ -162,7 +162,7 @@ fn another_owner_gets_a_node_with_a_driver_through_an_upgrade() {
     let moved = in_pool("b").label(keys::OWNER, "a").label(upgrade_keys::STATE, "upgrade-done");
     let decision = decide(&wanted, &moved.node(), &running);
     assert_eq!(
-        decision.notes[0].message,
+        decision.events[0].message,
         "driver moves from NVIDIADriver a to NVIDIADriver b as an upgrade of this node"
     );
     let host = moved.settle(&wanted, &running);

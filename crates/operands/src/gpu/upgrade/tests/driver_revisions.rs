@@ -50,24 +50,24 @@ fn a_node_gets_the_newest_revision_of_the_daemon_set_that_selects_it() {
 #[test]
 fn a_driver_that_failed_is_noted_once_and_forgotten_with_the_next_one() {
     let revisions = [revision(1, "old", "1"), revision(2, "new", "2")];
-    let note = RevisionNote { daemon_set: "drivers".into(), rejected: Some("2 drivers-old".into()) };
+    let note = RevisionRejection { daemon_set: "drivers".into(), rejected: Some("2 drivers-old".into()) };
     assert_eq!(DriverRevisions::of(&[set("2", None)], &revisions).reject("old"), Some(note));
     let noted = [set("2", Some("2 drivers-old"))];
     let driver_revisions = DriverRevisions::of(&noted, &revisions);
-    assert_eq!((driver_revisions.reject("old"), driver_revisions.forgive()), (None, vec![]));
+    assert_eq!((driver_revisions.reject("old"), driver_revisions.clear_rejections()), (None, vec![]));
     assert_eq!(driver_revisions.held_back("").count(), 0, "it is on its way back");
 
     let back = [revision(3, "old", "1"), revision(2, "new", "2")];
     let driver_revisions = DriverRevisions::of(&noted, &back);
     assert_eq!(
-        (driver_revisions.held_back("nvd").collect::<Vec<_>>(), driver_revisions.forgive()),
+        (driver_revisions.held_back("nvd").collect::<Vec<_>>(), driver_revisions.clear_rejections()),
         (vec!["drivers"], vec![])
     );
     assert_eq!(driver_revisions.held_back("other").count(), 0);
 
     let third = [revision(3, "old", "1"), revision(2, "new", "2"), revision(4, "next", "3")];
-    let forgiven = RevisionNote { daemon_set: "drivers".into(), rejected: None };
-    assert_eq!(DriverRevisions::of(&noted, &third).forgive(), [forgiven]);
+    let forgiven = RevisionRejection { daemon_set: "drivers".into(), rejected: None };
+    assert_eq!(DriverRevisions::of(&noted, &third).clear_rejections(), [forgiven]);
 }
 
 #[test]
@@ -83,8 +83,8 @@ fn while_the_wanted_driver_is_the_one_that_failed_the_template_before_stays() {
     let wanted = |digest: &str| Object {
         reference: reference.clone(),
         body: json!({"spec": {"template": template(digest)}}),
-        policy: capstan_plan::Policy::Keep,
-        follows: Vec::new(),
+        policy: capstan_plan::Policy::Apply,
+        preserved: Vec::new(),
     };
     let mut live = LiveObjects::default();
     live.insert(reference.clone(), std::sync::Arc::new(set("2", Some("2 drivers-old"))));

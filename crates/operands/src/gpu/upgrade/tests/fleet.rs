@@ -12,7 +12,7 @@ pub(super) struct Fate {
     /// Whether the node is cordoned before.
     pub(super) cordoned: bool,
     /// Pods that use GPUs: how often their eviction is refused, and who brings them back.
-    pub(super) pods: Vec<(u32, Keeper)>,
+    pub(super) pods: Vec<(u32, PodController)>,
     /// When the kubelet is away, in rounds.
     pub(super) away: std::ops::Range<u32>,
     /// In which round somebody uncordons it.
@@ -48,8 +48,8 @@ impl World {
             machine.with(|machine| machine.unschedulable = fate.cordoned)
         };
         let pods = |(index, fate): (usize, &Fate)| {
-            let pod = |(at, (refusals, keeper)): (usize, &(u32, Keeper))| {
-                (PodOf { keeper: *keeper, ..PodOf::new(&format!("p{index}-{at}")) }, *refusals)
+            let pod = |(at, (refusals, controller)): (usize, &(u32, PodController))| {
+                (PodOf { controller: *controller, ..PodOf::new(&format!("p{index}-{at}")) }, *refusals)
             };
             fate.pods.iter().enumerate().map(pod).collect()
         };
@@ -185,7 +185,7 @@ impl World {
     }
 
     /// A driver pod that did not work was replaced: the next one may.
-    pub(super) fn forgive(&mut self, pass: &Pass) {
+    pub(super) fn clear_rejections(&mut self, pass: &Pass) {
         for step in pass.steps.iter().filter(|step| step.delete_driver.is_some()) {
             let at = self.machines.iter().position(|machine| machine.name == step.node).unwrap();
             let fate = &mut self.fates[at];

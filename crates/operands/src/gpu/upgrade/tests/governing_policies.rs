@@ -30,17 +30,17 @@ fn a_policy_upgrades_only_if_it_says_so() {
         (json!({"upgradePolicy": on}), true),
         (json!({"upgradePolicy": on, "enabled": false}), false),
     ] {
-        assert_eq!(rules(driver.clone(), sandboxes), GoverningPolicies::Nobody, "{driver}");
+        assert_eq!(rules(driver.clone(), sandboxes), GoverningPolicies::Disabled, "{driver}");
     }
     let cluster: GpuCluster =
         serde_json::from_value(json!({"metadata": {"name": "c"}, "spec": {"draDriver": {}}})).unwrap();
     let policy = policy(json!({"upgradePolicy": on}), false);
     assert_eq!(
         GoverningPolicies::of(Some(&policy), Some(&cluster), &[], None),
-        GoverningPolicies::Nobody,
+        GoverningPolicies::Disabled,
         "it cannot be told"
     );
-    assert_eq!(GoverningPolicies::of(None, None, &[driver("a", json!({}))], None), GoverningPolicies::Nobody);
+    assert_eq!(GoverningPolicies::of(None, None, &[driver("a", json!({}))], None), GoverningPolicies::Disabled);
 }
 
 #[test]

@@ -9,12 +9,12 @@ use super::*;
 const ROUNDS: usize = 5000;
 
 fn fate() -> impl Strategy<Value = Fate> {
-    let keeper = prop_oneof![4 => Just(Keeper::Controller), 1 => Just(Keeper::Nobody), 1 => Just(Keeper::DaemonSet)];
+    let controller = prop_oneof![4 => Just(PodController::Controller), 1 => Just(PodController::None), 1 => Just(PodController::DaemonSet)];
     let refusals = prop_oneof![3 => 0..3u32, 1 => Just(u32::MAX)];
     let trouble = || prop_oneof![4 => Just(0u32), 1 => 1..6u32];
     let away = prop_oneof![3 => Just(0..0u32), 1 => (1..40u32, 1..200u32).prop_map(|(from, long)| from..from + long)];
     let uncordoned = prop::option::weighted(0.2, 1..60u32);
-    let pods = prop::collection::vec((refusals, keeper), 0..3);
+    let pods = prop::collection::vec((refusals, controller), 0..3);
     (trouble(), trouble(), any::<u8>(), pods, away, uncordoned).prop_map(
         |(crashes, invalid, cordoned, pods, away, uncordoned)| Fate {
             crashes,
@@ -92,7 +92,7 @@ fn run(
         let (lives, twice) = deaths.get(round).copied().unwrap_or((usize::MAX, false));
         let before = world.machines.clone();
         let pass = world.decide(settings);
-        world.forgive(&pass);
+        world.clear_rejections(&pass);
         world.act(&pass, lives);
         if twice {
             world.act(&pass, usize::MAX);
@@ -153,7 +153,7 @@ proptest! {
         settings in settings(),
         deaths in deaths(),
     ) {
-        let mut world = World::new(vec![Fate { pods: vec![(1, Keeper::Controller)], ..Fate::default() }; count]);
+        let mut world = World::new(vec![Fate { pods: vec![(1, PodController::Controller)], ..Fate::default() }; count]);
         run(&mut world, &settings, &deaths, None)?;
         for machine in &world.machines {
             prop_assert_eq!(machine.current(), State::Done);

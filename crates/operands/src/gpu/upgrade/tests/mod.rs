@@ -56,7 +56,7 @@ pub(super) struct PodOf {
     pub(super) name: String,
     pub(super) labels: BTreeMap<String, String>,
     pub(super) terminating: bool,
-    pub(super) keeper: Keeper,
+    pub(super) controller: PodController,
     pub(super) empty_dir: bool,
     pub(super) gpu: bool,
     pub(super) refused: Option<&'static str>,
@@ -65,7 +65,7 @@ pub(super) struct PodOf {
 impl PodOf {
     /// A pod of a Deployment that uses a GPU.
     pub(super) fn new(name: &str) -> Self {
-        Self { name: name.into(), keeper: Keeper::Controller, gpu: true, ..Self::default() }
+        Self { name: name.into(), controller: PodController::Controller, gpu: true, ..Self::default() }
     }
 }
 
@@ -172,7 +172,7 @@ impl Machine {
                         labels: Entries::Map(&pod.labels),
                         active: true,
                         terminating: pod.terminating,
-                        keeper: pod.keeper,
+                        controller: pod.controller,
                         empty_dir: pod.empty_dir,
                         gpu: pod.gpu,
                         refused: pod.refused,
@@ -214,7 +214,7 @@ pub(super) fn at(now: i64) -> Timestamp {
 pub(super) fn pass(settings: &Settings, machines: &[Machine], now: i64) -> Pass {
     let mut views: Vec<_> = machines.iter().map(Machine::view).collect();
     let pass = step(settings, &views, 0, at(now));
-    views.retain(|view| !view.rests());
+    views.retain(|view| !view.is_idle());
     assert_eq!(step(settings, &views, machines.len() - views.len(), at(now)), pass);
     pass
 }

@@ -86,20 +86,20 @@ fn a_cached_pod_says_who_brings_it_back() {
         let pod =
             json!({"metadata": metadata, "spec": {"volumes": [{"emptyDir": {}}]}, "status": {"phase": "Running"}});
         let view = PodView::of(&pod, |_| None);
-        (view.keeper, view.empty_dir, view.terminating)
+        (view.controller, view.empty_dir, view.terminating)
     };
     let owner = |kind: &str| json!({"ownerReferences": [{"kind": kind, "controller": true}]});
-    assert_eq!(view(json!({})), (Keeper::Nobody, true, false));
-    assert_eq!(view(owner("ReplicaSet")).0, Keeper::Controller);
-    assert_eq!(view(owner("DaemonSet")).0, Keeper::DaemonSet);
-    assert_eq!(view(json!({"annotations": {"kubernetes.io/config.mirror": "x"}})).0, Keeper::Kubelet);
+    assert_eq!(view(json!({})), (PodController::None, true, false));
+    assert_eq!(view(owner("ReplicaSet")).0, PodController::Controller);
+    assert_eq!(view(owner("DaemonSet")).0, PodController::DaemonSet);
+    assert_eq!(view(json!({"annotations": {"kubernetes.io/config.mirror": "x"}})).0, PodController::Kubelet);
     assert!(view(json!({"deletionTimestamp": "2026-01-01T00:00:00Z"})).2);
 }
 
 #[test]
 fn checks_of_our_own_are_not_evicted() {
     let check = PodOf {
-        keeper: Keeper::DaemonSet,
+        controller: PodController::DaemonSet,
         labels: [("app".into(), "nvidia-cuda-validator".into())].into(),
         ..PodOf::new("p")
     };

@@ -9,7 +9,7 @@ const NODES: usize = 5000;
 fn five_thousand_nodes_at_five_percent() {
     let fate = |index: usize| Fate {
         crashes: u32::from(index.is_multiple_of(100)),
-        pods: vec![(0, Keeper::Controller); index % 2],
+        pods: vec![(0, PodController::Controller); index % 2],
         ..Fate::default()
     };
     let mut world = World::new((0..NODES).map(fate).collect());
@@ -18,7 +18,7 @@ fn five_thousand_nodes_at_five_percent() {
     loop {
         passes += 1;
         let pass = world.decide(&settings);
-        world.forgive(&pass);
+        world.clear_rejections(&pass);
         world.act(&pass, usize::MAX);
         let busy = world.tick();
         if let Some(wake) = pass.wake.filter(|_| pass.steps.is_empty() && !busy) {

@@ -14,7 +14,7 @@ fn limits(max_parallel: usize, max_unavailable: Amount) -> Settings {
 /// How many nodes begin.
 fn begin(settings: &Settings, machines: &[Machine]) -> usize {
     let pass = pass(settings, machines, NOW);
-    let begins = |step: &&Step| step.notes.iter().any(|note| note.message.starts_with("driver upgrade begins"));
+    let begins = |step: &&Step| step.events.iter().any(|note| note.message.starts_with("driver upgrade begins"));
     pass.steps.iter().filter(begins).count()
 }
 

@@ -64,7 +64,7 @@ fn a_request_for_the_driver_that_is_loaded_is_answered_not_acted_on() {
     let asked = Machine::new("a").state(State::Done).annotated(keys::REQUESTED, "true");
     let (node, step) = leads_to(&generous(), asked, State::Done);
     assert!(!node.has(keys::REQUESTED) && !node.unschedulable);
-    assert_eq!(step.unwrap().notes[0].message, "runs the wanted driver already: there is nothing to upgrade");
+    assert_eq!(step.unwrap().events[0].message, "runs the wanted driver already: there is nothing to upgrade");
 }
 
 #[test]
@@ -230,9 +230,9 @@ fn pods_that_use_gpus_are_evicted_before_the_driver_goes() {
 
 #[test]
 fn pods_that_may_not_be_evicted_lead_to_a_drain_or_to_failure() {
-    let lonely = PodOf { keeper: Keeper::Nobody, ..PodOf::new("p") };
+    let lonely = PodOf { controller: PodController::None, ..PodOf::new("p") };
     let scratch = PodOf { empty_dir: true, ..PodOf::new("p") };
-    let daemon = PodOf { keeper: Keeper::DaemonSet, ..PodOf::new("p") };
+    let daemon = PodOf { controller: PodController::DaemonSet, ..PodOf::new("p") };
     for (pod, fix) in
         [(lonely.clone(), "podDeletion.force"), (scratch.clone(), "deleteEmptyDir"), (daemon, "DaemonSet")]
     {
@@ -242,7 +242,7 @@ fn pods_that_may_not_be_evicted_lead_to_a_drain_or_to_failure() {
         assert!(reason.starts_with("EvictionFailed: pod work/p") && reason.contains(fix), "{reason}");
         assert!(!node.unschedulable, "the old driver works: the node is given back");
         assert!(step.unwrap().evict.is_empty(), "all or none");
-        assert_ne!(after(&with_drain(), &machine, NOW).1.unwrap().notes[0].message, "");
+        assert_ne!(after(&with_drain(), &machine, NOW).1.unwrap().events[0].message, "");
     }
     let force = Eviction { force: true, delete_empty_dir: true, timeout: Some(300) };
     let settings = Settings { pod_deletion: Some(force), ..generous() };
@@ -276,8 +276,8 @@ fn a_drain_evicts_what_it_selects() {
     machine.pods = Some(vec![
         PodOf { gpu: false, ..PodOf::new("web") },
         PodOf { labels: skip, ..PodOf::new("left") },
-        PodOf { keeper: Keeper::DaemonSet, ..PodOf::new("daemon") },
-        PodOf { keeper: Keeper::Kubelet, ..PodOf::new("static") },
+        PodOf { controller: PodController::DaemonSet, ..PodOf::new("daemon") },
+        PodOf { controller: PodController::Kubelet, ..PodOf::new("static") },
     ]);
     let (_, step) = leads_to(&with_drain(), machine.clone(), State::Drain);
     assert_eq!(step.unwrap().evict.iter().map(|pod| pod.name.as_str()).collect::<Vec<_>>(), ["web"]);
@@ -288,7 +288,7 @@ fn a_drain_evicts_what_it_selects() {
 
 #[test]
 fn a_drain_that_cannot_be_done_fails_with_a_reason() {
-    let lonely = PodOf { keeper: Keeper::Nobody, ..PodOf::new("p") };
+    let lonely = PodOf { controller: PodController::None, ..PodOf::new("p") };
     let (node, _) =
         leads_to(&with_drain(), with_pod(Machine::old("a").state(State::Drain).cordoned(), lonely), State::Failed);
     assert!(node.annotations[keys::REASON].starts_with("DrainFailed: pod work/p belongs to no controller"));
@@ -340,7 +340,7 @@ fn a_driver_that_crashes_fails_with_a_reason() {
     let (node, step) = leads_to(&generous(), crashing(11), State::Failed);
     assert_eq!(node.annotations[keys::REASON], "DriverCrashes: driver pod a-1 is not well, after 11 restarts");
     assert!(node.unschedulable, "the new driver does not work: nobody may use the node");
-    assert!(step.unwrap().notes[0].message.ends_with("tries again in 300 s"));
+    assert!(step.unwrap().events[0].message.ends_with("tries again in 300 s"));
     leads_to(&Settings { restart_threshold: 20, ..generous() }, crashing(11), State::PodRestart);
 }
 

@@ -213,7 +213,7 @@ fn each_mistake_of_a_cache_is_one_error() {
 fn a_download_is_asked_how_far_it_is_while_it_runs() {
     let mut world = World::with_job(ngc());
     world.job_status(json!({"startTime": "2027-01-01T00:00:00Z", "active": 1}));
-    assert_eq!(world.plan().questions, [], "there is no pod to ask");
+    assert_eq!(world.plan().queries, [], "there is no pod to ask");
     let pod = Ref::of::<Pod>("nim", "llama-job-x");
     let labels = json!({"batch.kubernetes.io/job-name": "llama-job"});
     let running = json!({
@@ -221,15 +221,15 @@ fn a_download_is_asked_how_far_it_is_while_it_runs() {
         "status": {"phase": "Running"},
     });
     world.facts.live.insert(pod.clone(), Arc::new(running));
-    let log = Question::PodLog { pod, uid: "u-x".into(), part: LogPart::Tail(20) };
-    assert_eq!(world.plan().questions, std::slice::from_ref(&log));
+    let log = Query::PodLog { pod, uid: "u-x".into(), part: LogPart::Tail(20) };
+    assert_eq!(world.plan().queries, std::slice::from_ref(&log));
     world
         .facts
-        .answers
-        .insert(log.clone(), Answer::PodLog(Ok("Fetching 12 files:  25%|██▌  | 3/12 [00:02<00:06]".into())));
+        .query_results
+        .insert(log.clone(), QueryResult::PodLog(Ok("Fetching 12 files:  25%|██▌  | 3/12 [00:02<00:06]".into())));
     world.turn();
     assert_eq!(world.condition("NIM_CACHE_JOB_PENDING").2, "Job llama-job is downloading: 3 of 12 files");
-    world.facts.answers.insert(log, Answer::PodLog(Err("no".into())));
+    world.facts.query_results.insert(log, QueryResult::PodLog(Err("no".into())));
     world.turn();
     assert_eq!(world.condition("NIM_CACHE_JOB_PENDING").2, "Job llama-job is downloading");
 }
@@ -238,8 +238,8 @@ fn a_download_is_asked_how_far_it_is_while_it_runs() {
 fn a_manifest_that_cannot_be_read_says_why_and_is_waited_for() {
     let mut world = World::new(ngc());
     world.print(MANIFEST);
-    let log = world.facts.answers.keys().next().unwrap().clone();
-    world.facts.answers.insert(log, Answer::PodLog(Err("forbidden".into())));
+    let log = world.facts.query_results.keys().next().unwrap().clone();
+    world.facts.query_results.insert(log, QueryResult::PodLog(Err("forbidden".into())));
     world.turn();
     let told = world.condition("NIM_CACHE_JOB_PENDING").2;
     assert_eq!(told, "the log of pod llama-pod cannot be read: forbidden");

@@ -178,7 +178,7 @@ fn readiness_and_endpoints_are_those_of_kserve() {
         (model.cluster_endpoint.as_str(), model.external_endpoint.as_str()),
         ("http://llama.nim.svc", "http://llama.example.com")
     );
-    assert!(matches!(&ready.questions[0], capstan_plan::Question::Model { url, .. } if url == "http://llama.nim.svc"));
+    assert!(matches!(&ready.queries[0], capstan_plan::Query::Model { url, .. } if url == "http://llama.nim.svc"));
 }
 
 #[test]

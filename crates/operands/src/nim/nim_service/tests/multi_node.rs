@@ -2,7 +2,7 @@
 
 use capstan_api::compute_domain::ComputeDomain;
 use capstan_api::foreign::{LeaderWorkerSet, PodGroup};
-use capstan_plan::{Answer, Question};
+use capstan_plan::{Query, QueryResult};
 use k8s_openapi::api::core::v1::Secret;
 
 use super::*;
@@ -17,12 +17,12 @@ fn spread(edit: impl FnOnce(&mut Value)) -> NimService {
     })
 }
 
-fn question() -> Question {
-    Question::PrivateKey { secret: Ref::of::<Secret>("nim", "llama-ssh-pk") }
+fn query() -> Query {
+    Query::PrivateKey { secret: Ref::of::<Secret>("nim", "llama-ssh-pk") }
 }
 
 fn keyed(mut facts: Facts) -> Facts {
-    facts.answers.insert(question(), Answer::PrivateKey("PEM".into()));
+    facts.query_results.insert(query(), QueryResult::PrivateKey("PEM".into()));
     serving::<LeaderWorkerSet>(facts)
 }
 
@@ -101,12 +101,12 @@ fn environments_stand_in_their_order() {
 #[test]
 fn without_a_key_one_is_asked_for_and_with_the_secret_none() {
     let waiting = plan(&spread(|_| {}), &serving::<LeaderWorkerSet>(facts()));
-    assert_eq!(waiting.questions, [question()]);
+    assert_eq!(waiting.queries, [query()]);
     assert!(!kinds(&waiting).contains(&"LeaderWorkerSet"));
     let secret =
         json!({"apiVersion": "v1", "kind": "Secret", "metadata": {"name": "llama-ssh-pk", "namespace": "nim"}});
     let there = plan(&spread(|_| {}), &serving::<LeaderWorkerSet>(with([secret])));
-    assert_eq!(there.questions, []);
+    assert_eq!(there.queries, []);
     assert!(kinds(&there).contains(&"LeaderWorkerSet"));
 }
 
@@ -159,8 +159,8 @@ fn a_compute_domain_is_made_and_joined() {
     let mut service = spread(|spec| spec["multiNode"]["computeDomain"] = json!({"create": true}));
     service.metadata.name = Some("test-nimservice".into());
     let mut facts = serving::<ComputeDomain>(keyed(facts()));
-    let secret = Question::PrivateKey { secret: Ref::of::<Secret>("nim", "test-nimservice-ssh-pk") };
-    facts.answers.insert(secret, Answer::PrivateKey("PEM".into()));
+    let secret = Query::PrivateKey { secret: Ref::of::<Secret>("nim", "test-nimservice-ssh-pk") };
+    facts.query_results.insert(secret, QueryResult::PrivateKey("PEM".into()));
     let plan = plan(&service, &facts);
     let spec = json!({"numNodes": 2, "channel": {"resourceClaimTemplate": {"name": "cd-claimtemplate-6bb8bf548c"}, "allocationMode": "Single"}});
     assert_eq!(object(&plan, "ComputeDomain")["spec"], spec);
@@ -214,7 +214,7 @@ fn a_cluster_without_leader_worker_sets_says_so_and_leaves_what_runs() {
     let (status, reason, message) = condition(&plan, "Ready");
     assert_eq!((status.as_str(), reason.as_str()), ("False", "MissingAPI"));
     assert!(message.starts_with("spec.multiNode needs LeaderWorkerSet (leaderworkerset.x-k8s.io/v1)"), "{message}");
-    assert_eq!(plan.objects.unwrap().last().unwrap().policy, capstan_plan::Policy::Leave);
+    assert_eq!(plan.objects.unwrap().last().unwrap().policy, capstan_plan::Policy::Unmanaged);
 }
 
 #[test]

@@ -1,7 +1,7 @@
 //! What the status says while things happen.
 
 use capstan_api::compute_domain::ComputeDomain;
-use capstan_plan::{Answer, Gvk, Policy, Question};
+use capstan_plan::{Gvk, Policy, Query, QueryResult};
 use k8s_openapi::api::core::v1::Secret;
 
 use super::*;
@@ -102,7 +102,7 @@ fn a_cache_that_is_not_usable_stops_the_workload_and_leaves_the_running_one() {
         assert_eq!(plan.requeue, None, "a change of the cache is enough");
         let objects = plan.objects.unwrap();
         let deployment = objects.iter().find(|object| object.reference.gvk.kind == "Deployment").unwrap();
-        assert_eq!(deployment.policy, Policy::Leave);
+        assert_eq!(deployment.policy, Policy::Unmanaged);
         assert!(objects.iter().any(|object| object.reference.gvk.kind == "Service"));
     }
 }
@@ -112,29 +112,29 @@ fn a_ready_service_asks_for_its_model_and_shows_the_answer() {
     let service = service(plain());
     let mut facts = ready(&service, |_, _| {});
     let before = plan(&service, &facts);
-    let [question] = before.questions.as_slice() else { panic!("{:?}", before.questions) };
-    assert!(matches!(question, Question::Model { url, .. } if url == "http://10.0.0.7:8000"));
+    let [query] = before.queries.as_slice() else { panic!("{:?}", before.queries) };
+    assert!(matches!(query, Query::Model { url, .. } if url == "http://10.0.0.7:8000"));
     assert_eq!((before.status.state.as_deref(), before.status.model.unwrap().name.as_str()), (Some("Ready"), ""));
-    facts.answers.insert(question.clone(), Answer::Model(Ok("meta/llama".into())));
+    facts.query_results.insert(query.clone(), QueryResult::Model(Ok("meta/llama".into())));
     let named = plan(&service, &facts);
     assert_eq!(named.status.model.as_ref().unwrap().name, "meta/llama");
     let mut known = service.clone();
     known.status = Some(named.status);
-    facts.answers.insert(question.clone(), Answer::Model(Err("connection refused".into())));
+    facts.query_results.insert(query.clone(), QueryResult::Model(Err("connection refused".into())));
     let silent = plan(&known, &facts);
     assert_eq!(silent.status.state.as_deref(), Some("Ready"));
     assert_eq!(silent.status.model.as_ref().unwrap().name, "meta/llama");
     assert_eq!(condition(&silent, "EndpointUnreachable").2, "http://10.0.0.7:8000 does not answer: connection refused");
     known.status = Some(silent.status);
-    facts.answers.insert(question.clone(), Answer::Model(Ok("meta/llama".into())));
+    facts.query_results.insert(query.clone(), QueryResult::Model(Ok("meta/llama".into())));
     let back = plan(&known, &facts);
     assert!(back.status.conditions.unwrap().iter().all(|one| one.type_ != "EndpointUnreachable"));
 }
 
 #[test]
 fn other_pods_are_asked_anew() {
-    let revision = |service: &NimService| match plan(service, &ready(service, |_, _| {})).questions.remove(0) {
-        Question::Model { revision, .. } => revision,
+    let revision = |service: &NimService| match plan(service, &ready(service, |_, _| {})).queries.remove(0) {
+        Query::Model { revision, .. } => revision,
         other => panic!("{other:?}"),
     };
     let newer = edited(|spec| spec["image"]["tag"] = "1.9".into());
@@ -257,9 +257,9 @@ fn only_a_change_of_what_pods_have_read_replaces_them() {
 fn inspecting(service: &NimService, live: Facts, answer: Option<Result<&str, &str>>) -> Facts {
     let mut facts = Facts { registries: true, ..live };
     let Some(answer) = answer else { return facts };
-    let question = plan(service, &facts).questions.into_iter().find(|one| matches!(one, Question::Image(_))).unwrap();
+    let query = plan(service, &facts).queries.into_iter().find(|one| matches!(one, Query::Image(_))).unwrap();
     let labels = |value: &str| vec![[("com.nvidia.nim.model_download_protocol".into(), value.into())].into()];
-    facts.answers.insert(question, Answer::Image(answer.map(labels).map_err(str::to_owned)));
+    facts.query_results.insert(query, QueryResult::Image(answer.map(labels).map_err(str::to_owned)));
     facts
 }
 
@@ -281,10 +281,10 @@ fn a_registry_is_asked_once_for_each_image() {
     let first = plan(&service, &inspecting(&service, facts(), Some(Ok("native-v1"))));
     let after = Facts { registries: true, ..facts_after(&first, |_, _| {}) };
     let again = plan(&service, &after);
-    assert!(!again.questions.iter().any(|one| matches!(one, Question::Image(_))));
+    assert!(!again.queries.iter().any(|one| matches!(one, Query::Image(_))));
     assert_eq!(container(&again), container(&first));
     let newer = edited(|spec| spec["image"]["tag"] = "1.9".into());
-    assert!(plan(&newer, &after).questions.iter().any(|one| matches!(one, Question::Image(_))));
+    assert!(plan(&newer, &after).queries.iter().any(|one| matches!(one, Query::Image(_))));
 }
 
 #[test]
@@ -310,16 +310,16 @@ fn who_leads_next_says_what_was_said_until_it_knows_better() {
     let mut service = service(plain());
     service.metadata.generation = Some(1);
     let mut facts = Facts { registries: true, ..ready(&service, |_, _| {}) };
-    for question in plan(&service, &facts).questions {
-        let answer = question.unanswered("no route to host".into()).unwrap();
-        facts.answers.insert(question, answer);
+    for query in plan(&service, &facts).queries {
+        let answer = query.failed("no route to host".into()).unwrap();
+        facts.query_results.insert(query, answer);
     }
     let told = plan(&service, &facts);
     for type_ in ["ImageUnknown", "EndpointUnreachable"] {
         assert!(condition(&told, type_).2.contains("no route to host"));
     }
     service.status = Some(told.status.clone());
-    facts.answers.clear();
+    facts.query_results.clear();
     assert_eq!(plan(&service, &facts).status, told.status, "nobody has been asked yet");
     service.metadata.generation = Some(2);
     let another = plan(&service, &facts).status.conditions.unwrap();

@@ -1,7 +1,7 @@
-//! Keeps our certificates in a Secret, and the API server's trust in them in the webhook configuration.
+//! Certificate rotation: reconciles the Secret with our certificates, and the `caBundle` of the webhook configuration.
 //!
-//! Every process serves what the Secret holds; only the leader changes it. All of it is looked at now and then and when
-//! the Secret changes, so that whatever is deleted or edited comes back.
+//! Every process serves the certificate in the Secret; only the leader writes it. Both objects are reconciled
+//! periodically and when the Secret changes, so that deletions and edits are reverted.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -25,28 +25,28 @@ use crate::anchor::{Anchor, owners};
 use crate::error::{Class, Error, Streak};
 use crate::writer::FIELD_MANAGER;
 
-/// How often all of it is looked at.
+/// Interval of reconciles without a change.
 const RESYNC_INTERVAL: Duration = Duration::from_secs(60);
 
 /// Name of the Secret.
 pub const SECRET: &str = "capstan-webhook-cert";
 
-/// What is kept where.
+/// Settings of the rotation.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Settings {
     /// Namespace of the Secret.
     pub namespace: String,
     /// Name of the Secret.
     pub secret: String,
-    /// Name of the ValidatingWebhookConfiguration whose bundles are kept, if there is one.
+    /// Name of the ValidatingWebhookConfiguration whose `caBundle` is managed, if there is one.
     pub configuration: Option<String>,
-    /// Names under which we are called: `SERVICE.NAMESPACE.svc`.
+    /// DNS names of the webhook: `SERVICE.NAMESPACE.svc`.
     pub names: Vec<String>,
-    /// What the Secret goes with.
+    /// Owner of the Secret, for garbage collection.
     pub anchor: Option<Anchor>,
 }
 
-/// Keeps certificates until `stop`.
+/// Reconciles the certificates until `stop`.
 pub async fn run(runtime: Runtime, settings: Settings, certificate: Certificate, stop: CancellationToken) {
     let changed = Arc::new(Notify::new());
     let (notify, namespace, name) = (changed.clone(), settings.namespace.clone(), settings.secret.clone());
@@ -55,17 +55,17 @@ pub async fn run(runtime: Runtime, settings: Settings, certificate: Certificate,
             notify.notify_one();
         }
     });
-    let mut keeper = CertificateReconciler { runtime, settings, certificate, served: None };
-    let keep = async {
+    let mut reconciler = CertificateReconciler { runtime, settings, certificate, served: None };
+    let run = async {
         let mut streak = Streak::default();
         loop {
-            let pause = match keeper.reconcile().await {
+            let pause = match reconciler.reconcile().await {
                 Ok(()) => {
                     streak = Streak::default();
                     RESYNC_INTERVAL
                 }
                 Err(error) => {
-                    let failures = streak.another(error.class());
+                    let failures = streak.record(error.class());
                     if failures == 5 {
                         tracing::warn!(error = error.chain(), "certificate not renewed; retrying");
                     } else {
@@ -74,11 +74,11 @@ pub async fn run(runtime: Runtime, settings: Settings, certificate: Certificate,
                     error.delay(failures).min(RESYNC_INTERVAL)
                 }
             };
-            // Changed or time to look: the next step is the same.
+            // A change or the interval: the next step is the same.
             let _ = timeout(pause, changed.notified()).await;
         }
     };
-    stop.run_until_cancelled(keep).await;
+    stop.run_until_cancelled(run).await;
 }
 
 struct CertificateReconciler {
@@ -91,25 +91,25 @@ struct CertificateReconciler {
 impl CertificateReconciler {
     async fn reconcile(&mut self) -> Result<(), Error> {
         let secret = self.read().await?;
-        let kept = secret.as_ref().and_then(bundle);
-        if let Some(bundle) = &kept {
+        let stored = secret.as_ref().and_then(bundle);
+        if let Some(bundle) = &stored {
             self.serve(bundle)?;
         }
         if !self.runtime.gate.is_open() {
-            return match kept {
+            return match stored {
                 Some(_) => Ok(()),
-                // The leader makes it; soon, so look again soon.
+                // The leader creates it soon: retry soon.
                 None => Err(Error::NotLeader),
             };
         }
-        let published = match &kept {
+        let published = match &stored {
             Some(bundle) => self.publish(bundle).await?,
             None => false,
         };
         let now = self.runtime.clock.now();
-        let Some(next) = next(kept.as_ref(), &self.settings.names, published, now)? else { return Ok(()) };
+        let Some(next) = next(stored.as_ref(), &self.settings.names, published, now)? else { return Ok(()) };
         self.write(secret.as_ref(), &next).await?;
-        // Trust first, see `certs`: the old certificate is served until the next look if there is one.
+        // Trust first, see `certs`: the old certificate, if any, is served until the next reconcile.
         self.publish(&next).await?;
         self.serve(&next)
     }
@@ -124,9 +124,9 @@ impl CertificateReconciler {
     }
 
     async fn read(&self) -> Result<Option<Secret>, Error> {
-        let answer = self.secrets().get_opt(&self.settings.secret).await;
-        self.runtime.metrics.request("get", "Secret", answer.is_ok());
-        answer.map_err(|error| Error::request("get", self.secret_name(), error))
+        let response = self.secrets().get_opt(&self.settings.secret).await;
+        self.runtime.metrics.request("get", "Secret", response.is_ok());
+        response.map_err(|error| Error::request("get", self.secret_name(), error))
     }
 
     async fn write(&self, old: Option<&Secret>, bundle: &Bundle) -> Result<(), Error> {
@@ -162,17 +162,19 @@ impl CertificateReconciler {
         written.map(drop)
     }
 
-    /// Makes every webhook of the configuration trust `bundle`. Says whether there is one that does.
+    /// Sets the `caBundle` of every webhook of the configuration. Returns whether there is one that has it.
     async fn publish(&self, bundle: &Bundle) -> Result<bool, Error> {
         let api: Api<ValidatingWebhookConfiguration> = Api::all(self.runtime.client.clone());
-        // Who else calls us reads the bundle from the Secret.
+        // Other clients read the bundle from the Secret.
         let Some(name) = &self.settings.configuration else { return Ok(true) };
         let what = format!("ValidatingWebhookConfiguration {name}");
-        let answer = api.get_opt(name).await;
-        self.runtime.metrics.request("get", "ValidatingWebhookConfiguration", answer.is_ok());
-        let Some(there) = answer.map_err(|error| Error::request("get", &what, error))? else { return Ok(false) };
+        let response = api.get_opt(name).await;
+        self.runtime.metrics.request("get", "ValidatingWebhookConfiguration", response.is_ok());
+        let Some(configuration) = response.map_err(|error| Error::request("get", &what, error))? else {
+            return Ok(false);
+        };
         let trusted = ByteString(bundle.trusted().into_bytes());
-        let webhooks = there.webhooks.unwrap_or_default();
+        let webhooks = configuration.webhooks.unwrap_or_default();
         if webhooks.iter().all(|webhook| webhook.client_config.ca_bundle.as_ref() == Some(&trusted)) {
             return Ok(!webhooks.is_empty());
         }
@@ -183,7 +185,7 @@ impl CertificateReconciler {
         let patch = Patch::Apply(json!({
             "apiVersion": "admissionregistration.k8s.io/v1",
             "kind": "ValidatingWebhookConfiguration",
-            "metadata": {"name": name, "uid": there.metadata.uid},
+            "metadata": {"name": name, "uid": configuration.metadata.uid},
             "webhooks": webhooks,
         }));
         let params = PatchParams::apply(FIELD_MANAGER).force();
@@ -191,7 +193,7 @@ impl CertificateReconciler {
         self.runtime.metrics.request("apply", "ValidatingWebhookConfiguration", written.is_ok());
         match written {
             Ok(_) => Ok(true),
-            // Deleted in this moment, or made anew: look again.
+            // Deleted or recreated concurrently: retry later.
             Err(error) if matches!(error.class(), Class::Conflict | Class::NotFound) => Ok(false),
             Err(error) => Err(error),
         }
@@ -206,8 +208,8 @@ impl CertificateReconciler {
     }
 }
 
-fn next(kept: Option<&Bundle>, names: &[String], published: bool, now: Timestamp) -> Result<Option<Bundle>, Error> {
-    match kept {
+fn next(stored: Option<&Bundle>, names: &[String], published: bool, now: Timestamp) -> Result<Option<Bundle>, Error> {
+    match stored {
         Some(bundle) => bundle.renewed(names, published, now),
         None => Bundle::new(names, now).map(Some),
     }

@@ -1,4 +1,4 @@
-//! What a state machine shows: a state, conditions, and an event when something changed.
+//! The status of a state machine: a state, conditions, and an event on changes.
 
 use std::time::Duration;
 
@@ -7,22 +7,22 @@ use capstan_plan::{Facts, Note, Severity};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
 use serde::Serialize;
 
-use crate::shown;
+use crate::common_conditions;
 
 /// One condition: type, status, reason, message.
 type ConditionParts = (&'static str, bool, String, String);
 
-/// What a step means to the user.
-pub(super) struct Shown {
-    /// The word in the status column.
+/// The status of one step.
+pub(super) struct StatusReport {
+    /// `status.state`.
     pub(super) state: &'static str,
-    /// When to look again though nothing changed.
+    /// Delay until the next reconcile without a change.
     pub(super) requeue: Option<Duration>,
     conditions: Vec<ConditionParts>,
-    trouble: Option<usize>,
+    problem: Option<usize>,
 }
 
-/// Whose status it is.
+/// The object of the status.
 pub(super) struct About<'a, S> {
     /// Kind.
     pub(super) kind: &'static str,
@@ -34,10 +34,10 @@ pub(super) struct About<'a, S> {
     pub(super) facts: &'a Facts,
 }
 
-impl Shown {
-    /// A state with nothing more to say.
+impl StatusReport {
+    /// A state without conditions.
     pub(super) fn new(state: &'static str) -> Self {
-        Self { state, requeue: None, conditions: Vec::new(), trouble: None }
+        Self { state, requeue: None, conditions: Vec::new(), problem: None }
     }
 
     /// The same with a condition.
@@ -46,46 +46,46 @@ impl Shown {
         self
     }
 
-    /// The same with a condition that somebody should look at.
-    pub(super) fn trouble(mut self, type_: &'static str, reason: &str, message: impl Into<String>) -> Self {
-        self.trouble = Some(self.conditions.len());
+    /// The same with a condition that reports a problem.
+    pub(super) fn problem(mut self, type_: &'static str, reason: &str, message: impl Into<String>) -> Self {
+        self.problem = Some(self.conditions.len());
         self.with(type_, true, reason, message)
     }
 
-    /// The same, to be looked at again.
-    pub(super) fn again(mut self, after: Duration) -> Self {
+    /// The same with a requeue.
+    pub(super) fn requeue_after(mut self, after: Duration) -> Self {
         self.requeue = Some(after);
         self
     }
 
     /// Whether it has a condition of this type.
-    pub(super) fn says(&self, type_: &str) -> bool {
-        self.conditions.iter().any(|(said, ..)| *said == type_)
+    pub(super) fn has(&self, type_: &str) -> bool {
+        self.conditions.iter().any(|(known, ..)| *known == type_)
     }
 
-    /// Sets the conditions in `list`, and says which event they are worth: one for each new state or trouble.
-    pub(super) fn write<S: Serialize>(
+    /// Sets the conditions in `list`. Returns an event for a new state or problem.
+    pub(super) fn apply<S: Serialize>(
         &self,
         before: Option<&str>,
         list: &mut Vec<Condition>,
         about: &About<'_, S>,
     ) -> Option<Note> {
-        let note = self.note(before, list);
+        let event = self.event(before, list);
         let (generation, now) = (about.generation, about.facts.now);
         for (type_, status, reason, message) in &self.conditions {
             conditions::set(list, Wanted { type_, status: *status, reason, message }, generation, now);
         }
-        shown::remarks(list, about.kind, about.spec, about.facts, generation);
-        note
+        common_conditions::set_common(list, about.kind, about.spec, about.facts, generation);
+        event
     }
 
-    fn note(&self, before: Option<&str>, list: &[Condition]) -> Option<Note> {
-        if let Some((type_, _, reason, message)) = self.trouble.map(|index| &self.conditions[index]) {
+    fn event(&self, before: Option<&str>, list: &[Condition]) -> Option<Note> {
+        if let Some((type_, _, reason, message)) = self.problem.map(|index| &self.conditions[index]) {
             let known = list.iter().any(|old| {
                 old.type_ == *type_ && old.status == "True" && old.reason == *reason && old.message == *message
             });
-            let note = || Note { severity: Severity::Warning, reason: "ReconcileFailed", message: message.clone() };
-            return (!known).then(note);
+            let event = || Note { severity: Severity::Warning, reason: "ReconcileFailed", message: message.clone() };
+            return (!known).then(event);
         }
         let message = self.conditions.last().map(|(.., message)| message.clone()).filter(|message| !message.is_empty());
         (before != Some(self.state)).then(|| Note {

@@ -1,4 +1,4 @@
-//! What every status shows in the same words.
+//! Conditions and messages that every status shares.
 
 use capstan_api::ignored;
 use capstan_plan::Facts;
@@ -6,8 +6,8 @@ use capstan_plan::conditions::{self, Wanted};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
 use serde::Serialize;
 
-/// Sets or clears what does not depend on a controller: fields without effect, and a CRD of another version.
-pub(crate) fn remarks<S: Serialize>(
+/// Sets or clears the conditions IgnoredFields and SchemaSkew.
+pub(crate) fn set_common<S: Serialize>(
     list: &mut Vec<Condition>,
     kind: &str,
     spec: &S,
@@ -26,14 +26,14 @@ pub(crate) fn remarks<S: Serialize>(
     }
 }
 
-/// What the user set and nothing acts on.
+/// The fields that are set and have no effect.
 fn ignored_fields<S: Serialize>(kind: &str, spec: &S) -> Option<String> {
     let object = serde_json::json!({"spec": spec});
     let fields: Vec<_> = ignored::used(kind, &object).collect();
     (!fields.is_empty()).then(|| format!("these fields are set but have no effect: {}", fields.join(", ")))
 }
 
-/// `3 of 5 nodes`; above `many` in steps of ten per cent, so that what is shown does not change with each node.
+/// `3 of 5 nodes`; above `many` in steps of ten per cent, so that the status is not written for each node.
 pub(crate) fn progress(done: i64, all: i64, many: i64) -> String {
     if all <= many || done == all {
         return format!("{done} of {all} nodes");
