@@ -1,5 +1,5 @@
-//! The two servers that are compared, each with nothing beside it that would write on its own: no workload controllers,
-//! no scheduler. What a namespace gets from its controllers is there when its creation is answered.
+//! The two servers to compare, each without workload controllers and scheduler. What controllers add to a namespace
+//! exists when its creation returns.
 
 use capstan_apiserver::admit;
 use capstan_apiserver::auth::{Auth, MASTERS, UserInfo};
@@ -11,7 +11,7 @@ use serde_json::{Value, json};
 
 use crate::exchange::{Failure, Peer, Side};
 
-/// What the certificate publisher writes beside the certificate.
+/// Annotation of the root CA publisher.
 const ABOUT_CA: &str = "Contains a CA bundle that can be used to verify the kube-apiserver when using internal endpoints \
                         such as the internal service IP or kubernetes.default.svc. No other usage is guaranteed across \
                         distributions of Kubernetes clusters.";
@@ -37,7 +37,7 @@ impl Embedded {
         for namespace in ["default", "kube-system", "kube-public", "kube-node-lease"] {
             this.furnish(namespace).await?;
         }
-        // A real server forgets by and by.
+        // A real server compacts its history over time.
         this.server.store().compact(this.server.store().revision());
         Ok(this)
     }
@@ -69,15 +69,15 @@ impl Side for Embedded {
 /// A real server.
 pub struct Real {
     peer: Peer,
-    /// What it calls itself: `v1.37.1`.
+    /// Its version: `v1.37.1`.
     pub version: String,
 }
 
 impl Real {
-    /// The one that the kubeconfig in the environment names.
+    /// Connects to the server of the kubeconfig in the environment.
     pub async fn connect() -> Result<Self, Failure> {
         let mut config = Config::infer().await?;
-        // A refusal with 429 is an answer as well.
+        // A 429 is a response to compare as well.
         config.default_retry = false;
         let mut nobody = config.clone();
         nobody.auth_info = kube::config::AuthInfo::default();

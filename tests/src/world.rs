@@ -1,4 +1,4 @@
-//! A cluster with an operator on it: embedded and in virtual time, or real with `TEST_CLUSTER=real`.
+//! A cluster with an operator: embedded and in virtual time, or real with `TEST_CLUSTER=real`.
 
 use std::cell::Cell;
 use std::sync::Arc;
@@ -23,11 +23,11 @@ use crate::real::{self, Place};
 use crate::wire::{End, Fault, Wire};
 use crate::{rights, simulated};
 
-/// Longest that anything may take, in virtual time.
+/// Timeout in virtual time.
 const DEADLINE: Duration = Duration::from_secs(600);
-/// The same in real time.
+/// Timeout in real time.
 const REAL_DEADLINE: Duration = Duration::from_secs(120);
-/// How long nothing is written when everything is done, in virtual time.
+/// Time without writes after which the operator has settled, in virtual time.
 const CALM: Duration = Duration::from_secs(60);
 /// The same in real time: the longest pause between two writes is a backoff of some seconds.
 const REAL_CALM: Duration = Duration::from_secs(6);
@@ -35,10 +35,10 @@ const REAL_CALM: Duration = Duration::from_secs(6);
 /// The operator's own image.
 pub const OWN_IMAGE: &str = "example.com/capstan:1";
 
-/// Nodes of a usual world.
+/// Default number of nodes.
 const NODES: usize = 2;
 
-/// When every world begins.
+/// Start of the virtual clock.
 fn beginning() -> Timestamp {
     Timestamp::from_second(1_800_000_000).unwrap_or(Timestamp::UNIX_EPOCH)
 }
@@ -51,11 +51,11 @@ pub struct World {
     pub admin: Client,
     gpu: gpu::Settings,
     ground: Ground,
-    /// Machines of its nodes, if they have some. Their files go with the world.
+    /// Machines of its nodes, if they have some. Their files are removed with the world.
     machines: Option<Machines>,
 }
 
-/// What a world stands on.
+/// The cluster of a world.
 enum Ground {
     Embedded(Box<(Cluster, Server)>),
     Real(Box<Place>),
@@ -63,20 +63,20 @@ enum Ground {
 
 /// A running operator.
 pub struct Operator {
-    /// Its wire.
+    /// Its connection.
     pub wire: Wire,
     stop: CancellationToken,
 }
 
 impl Operator {
-    /// Ends it without a farewell: nothing that it sends from now on arrives.
+    /// Kills it: no later request arrives.
     pub fn kill(&self) {
         self.wire.cut();
         self.stop.cancel();
     }
 }
 
-/// It does not outlive its story: on a real cluster the next one would meet it.
+/// Ends with its story: on a real cluster it would affect the next one.
 impl Drop for Operator {
     fn drop(&mut self) {
         self.kill();
@@ -84,29 +84,28 @@ impl Drop for Operator {
 }
 
 impl World {
-    /// A new one. Call it with paused time; on a real cluster it goes on.
+    /// Starts a world. Call it with paused time; on a real cluster time is resumed.
     pub async fn start() -> Self {
         Self::on(simulated::usual(NODES)).await.furnish().await
     }
 
-    /// A new one that is embedded whatever is wanted: for stories of minutes and hours, which only virtual time makes
-    /// short.
+    /// Starts a world that is always embedded: for stories of minutes and hours, which only virtual time makes short.
     pub async fn start_in_virtual_time(nodes: usize) -> Self {
         Self::embedded(simulated::usual(nodes)).await.furnish().await
     }
 
-    /// A new one with nodes whose GPUs nobody has made usable yet.
+    /// Starts a world of GPU nodes without operands.
     pub async fn start_bare(nodes: u16) -> Self {
         Self::on(simulated::bare(nodes)).await.beside_operands().await
     }
 
-    /// The same that is embedded whatever is wanted.
+    /// The same, always embedded.
     pub async fn start_bare_in_virtual_time(nodes: u16) -> Self {
         Self::embedded(simulated::bare(nodes)).await.beside_operands().await
     }
 
-    /// The same with operators that know an image of their own, on nodes that run what is in it. Beside a real control
-    /// plane nodes imitate it.
+    /// The same with operators that know their own image, on nodes that run its code. On a real control plane operands
+    /// are imitated.
     pub async fn start_with_roles(nodes: u16) -> Self {
         if real::is_wanted() {
             return Self::start_bare(nodes).await.with_own_image();
@@ -115,8 +114,8 @@ impl World {
         let settings = simulated::on_machines(nodes, &machines, OWN_IMAGE);
         let world = Self::embedded(settings).await.beside_operands().await.with_own_image();
         world.install_ours("NodeFeature").await;
-        // Roles talk over sockets. Virtual time goes to the next timer whenever all tasks wait, even for a socket: with a
-        // timer that is always near, no timeout passes meanwhile.
+        // Roles communicate over sockets. Virtual time jumps to the next timer whenever all tasks are idle, even while
+        // they wait for a socket: a timer that is always near prevents timeouts.
         tokio::spawn(async {
             loop {
                 tokio::time::sleep(Duration::from_millis(10)).await;
@@ -130,12 +129,12 @@ impl World {
         self.machines.as_ref()?.get(node)
     }
 
-    /// The same with nodes that are many, and so say less.
+    /// The same with many nodes and reduced reporting.
     pub async fn start_fleet(nodes: u16) -> Self {
         let heartbeat = Duration::from_secs(3600);
         let reports = node::Reports::Brief(Duration::from_secs(5));
         let settings = node::Settings { events: node::Events::None, heartbeat, reports, ..simulated::bare(nodes) };
-        // Nobody misses a node that is not heard of.
+        // Nodes without heartbeats stay reachable.
         let patient = controllers::Settings {
             node_grace: None,
             events: false,
@@ -145,7 +144,7 @@ impl World {
         Self::controlled(settings, patient).await.beside_operands().await
     }
 
-    /// Operands run beside the operator.
+    /// Adds operands beside the operator.
     async fn beside_operands(mut self) -> Self {
         self.namespace = real::HOME.into();
         for kind in ["ClusterPolicy", "NVIDIADriver", "GPUCluster", "ComputeDomain", "ComputeDomainClique"] {
@@ -171,19 +170,19 @@ impl World {
         world
     }
 
-    /// The same, with operators that ask another one to take nodes out of use.
+    /// Operators use the maintenance requestor mode.
     pub fn requesting(mut self, requestor: gpu::Requestor) -> Self {
         self.gpu.requestor = Some(requestor);
         self
     }
 
-    /// The same, with operators that tell nodes how their GPUs do.
+    /// Operators report GPU readiness on nodes.
     pub fn telling(mut self, readiness: gpu::Readiness) -> Self {
         self.gpu.readiness = readiness;
         self
     }
 
-    /// The same, with operators that know an image of their own, and others only for what it cannot do.
+    /// Operators use their own image, and others only for what it cannot do.
     pub fn with_own_image(mut self) -> Self {
         self.gpu.agent.image = OWN_IMAGE.into();
         let done = ["DEVICE_PLUGIN_IMAGE", "GFD_IMAGE", "DCGM_EXPORTER_IMAGE", "DCGM_IMAGE", "VALIDATOR_IMAGE"];
@@ -200,7 +199,7 @@ impl World {
         let builder = builder.node_settings(nodes).controller_settings(controllers);
         let cluster = builder.start().await.expect("the cluster starts");
         let admin = cluster.client();
-        // The operator has the rights that the chart gives it, as on a real cluster.
+        // The operator has the RBAC of the chart, as on a real cluster.
         let server = cluster.api().as_user(UserInfo::service_account(real::HOME, real::ACCOUNT, ""));
         let ground = Ground::Embedded(Box::new((cluster, server)));
         let gpu = operands_in(real::HOME);
@@ -213,7 +212,7 @@ impl World {
     }
 
     async fn real(nodes: node::Settings) -> Self {
-        // A test has a thread of its own, and time goes on only once.
+        // Each test has its own thread, and time can be resumed only once.
         thread_local!(static GOES_ON: Cell<bool> = const { Cell::new(false) });
         if !GOES_ON.replace(true) {
             tokio::time::resume();
@@ -232,7 +231,7 @@ impl World {
         }
     }
 
-    /// The embedded cluster, for faults that only it has.
+    /// The embedded cluster, for faults that only it supports.
     pub fn embedded_cluster(&self) -> Option<&Cluster> {
         match &self.ground {
             Ground::Embedded(parts) => Some(&parts.0),
@@ -244,13 +243,13 @@ impl World {
         if matches!(self.ground, Ground::Embedded(_)) { embedded } else { real }
     }
 
-    /// Installs a kind of somebody else: anything goes, and `/status` is a subresource.
+    /// Installs a third-party CRD with a permissive schema and a status subresource.
     pub async fn install(&self, group: &str, version: &str, kind: &str, plural: &str) {
         let open = json!({"type": "object", "x-kubernetes-preserve-unknown-fields": true});
         let name = format!("{plural}.{group}");
         let crd = json!({
             "apiVersion": "apiextensions.k8s.io/v1", "kind": "CustomResourceDefinition",
-            // Groups of Kubernetes itself are protected.
+            // API groups of Kubernetes are protected.
             "metadata": {
                 "name": name, "annotations": {"api-approved.kubernetes.io": "unapproved, for a test"},
                 "labels": {real::OF_A_STORY: ""},
@@ -271,7 +270,7 @@ impl World {
         self.until("apiextensions.k8s.io/v1", "CustomResourceDefinition", &name, served).await;
     }
 
-    /// Installs a kind of ours.
+    /// Installs a CRD of ours.
     pub async fn install_ours(&self, kind: &str) {
         let kind = capstan_api::kinds().find(|one| one.kind == kind).expect("a kind of ours");
         let definition = serde_json::to_value(kind.definition()).expect("a definition is JSON");
@@ -288,7 +287,7 @@ impl World {
         told.unwrap_or_else(|error| panic!("status of {kind} {name}: {error}"));
     }
 
-    /// Changes an object, as a user does with `kubectl patch`.
+    /// Patches an object, as a user does with `kubectl patch`.
     pub async fn patch(&self, api_version: &str, kind: &str, name: &str, patch: Value) {
         let (api, _) = self.api(&json!({"apiVersion": api_version, "kind": kind, "metadata": {}})).await;
         let changed = api.patch(name, &PatchParams::default(), &Patch::Merge(patch)).await;
@@ -302,7 +301,7 @@ impl World {
         deleted.unwrap_or_else(|error| panic!("delete {kind} {name}: {error}"));
     }
 
-    /// Returns when there is no object of that name.
+    /// Waits until an object is deleted.
     pub async fn until_gone(&self, api_version: &str, kind: &str, name: &str) {
         let look = async {
             while self.list(api_version, kind).await.iter().any(|object| object["metadata"]["name"] == name) {
@@ -315,12 +314,12 @@ impl World {
         );
     }
 
-    /// An operator whose wire has a fault. It is ready when this returns, unless it died before.
+    /// Starts an operator with a fault in its connection. On return it is ready, unless it died before.
     pub async fn operator(&self, fault: Fault) -> Operator {
         self.operator_asking(fault, Ask::offline()).await
     }
 
-    /// The same, with a way to ask for models.
+    /// The same, with a model probe.
     pub async fn operator_asking(&self, fault: Fault, ask: Ask) -> Operator {
         self.operator_with(fault, |options| options.ask = ask).await
     }
@@ -360,7 +359,7 @@ impl World {
         api.patch(&name, &params, &Patch::Apply(&object)).await.unwrap_or_else(|error| panic!("apply {name}: {error}"));
     }
 
-    /// Whether the cluster knows a kind.
+    /// Whether the cluster serves a kind.
     pub(crate) async fn serves(&self, api_version: &str, kind: &str) -> bool {
         let (group, version) = api_version.split_once('/').unwrap_or(("", api_version));
         kube::discovery::pinned_kind(&self.admin, &GroupVersionKind::gvk(group, version, kind)).await.is_ok()
@@ -388,7 +387,7 @@ impl World {
         let mut all: Vec<Value> =
             list.items.into_iter().filter_map(|object| serde_json::to_value(object).ok()).collect();
         if kind == "Node" {
-            // A real cluster may have others, which are none of the story's.
+            // A real cluster may have other nodes, which are ignored.
             let names = self.nodes().names();
             all.retain(|node| {
                 node["metadata"]["name"].as_str().is_some_and(|name| names.iter().any(|one| one == name))
@@ -397,7 +396,7 @@ impl World {
         all
     }
 
-    /// One object as soon as it is as wanted.
+    /// Waits until an object meets a condition.
     pub async fn until(&self, api_version: &str, kind: &str, name: &str, wanted: impl Fn(&Value) -> bool) -> Value {
         let look = async {
             loop {
@@ -415,7 +414,7 @@ impl World {
         }
     }
 
-    /// Waits until `operator` has not written for a while, and says how many writes it made by then.
+    /// Waits until `operator` has settled, and returns its number of writes.
     pub async fn settled(&self, operator: &Operator) -> usize {
         let mut before = usize::MAX;
         while before != operator.wire.writes() {
@@ -425,13 +424,13 @@ impl World {
         before
     }
 
-    /// Waits long enough for everything that is still on its way.
+    /// Waits long enough for pending changes.
     pub async fn rest(&self) {
         tokio::time::sleep(self.choose(5 * CALM, REAL_CALM)).await;
     }
 }
 
-/// Operands of GPU nodes run in this namespace, with images that need not be there.
+/// GPU settings for operands in this namespace, with placeholder images.
 pub fn operands_in(namespace: &str) -> gpu::Settings {
     let image = |name: &&str| ((*name).to_owned(), format!("example.com/{}:1", name.to_lowercase()));
     gpu::Settings {

@@ -1,4 +1,4 @@
-//! Tidy: rules of the tree that neither rustfmt nor clippy knows.
+//! Tidy: rules of the tree that rustfmt and clippy do not check.
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -6,14 +6,14 @@ use std::process::Command;
 use anyhow::{Context, Result, bail};
 use serde_json::Value;
 
-/// A crate, the crates of ours that it may depend on, and whether it is pure: no I/O, no clock, no async runtime.
+/// A crate, its allowed dependencies in the workspace, and whether it is pure: no I/O, no clock, no async runtime.
 struct Layer {
     name: &'static str,
     may_use: &'static [&'static str],
     pure: bool,
 }
 
-/// Dependencies point one way. A new crate gets a row here first.
+/// Dependencies point one way. Add a new crate here first.
 const LAYERS: &[Layer] = &[
     Layer { name: "capstan-semantics", may_use: &[], pure: true },
     Layer { name: "capstan-schema", may_use: &[], pure: true },
@@ -113,10 +113,10 @@ const LAYERS: &[Layer] = &[
     Layer { name: "xtask", may_use: &["capstan-api", "capstan-node", "capstan-operator"], pure: false },
 ];
 
-/// What a pure crate may not depend on.
+/// Dependencies that a pure crate may not have.
 const IMPURE: &[&str] = &["tokio", "hyper", "hyper-util", "axum", "reqwest", "rustls", "tokio-rustls"];
 
-/// Crates that must not appear in the dependency graph at all, and why.
+/// Banned crates, with reasons.
 const BANNED: &[(&str, &str)] = &[
     ("openssl-sys", "ring is the only crypto provider"),
     ("aws-lc-rs", "ring is the only crypto provider"),
@@ -124,10 +124,11 @@ const BANNED: &[(&str, &str)] = &[
     ("prost-build", "nothing but Rust may be needed to build: use protox"),
 ];
 
-/// Products: each has a folder in `crates/operands/src`, which uses `plan::kit` and what all share, never another product.
+/// Products: each has a directory in `crates/operands/src`, which uses `plan::kit` and shared code, never another
+/// product.
 const PRODUCTS: &[&str] = &["gpu", "nim", "nemo", "network", "sriov", "nfd", "amd"];
 
-/// A file longer than this is two files.
+/// Maximum lines of a file.
 const MAX_LINES: usize = 800;
 
 pub(crate) fn run(root: &Path) -> Result<()> {
@@ -188,7 +189,7 @@ fn sources(root: &Path) -> Result<Vec<PathBuf>> {
     Ok(tracked(root, &["*.rs"])?.into_iter().map(PathBuf::from).collect())
 }
 
-/// Files of the tree that match one of some patterns, as paths from its root.
+/// Tracked files that match a pattern, relative to the root.
 pub(crate) fn tracked(root: &Path, patterns: &[&str]) -> Result<Vec<String>> {
     let output = Command::new("git")
         .args(["ls-files", "--cached", "--others", "--exclude-standard"])
@@ -212,7 +213,7 @@ fn source(root: &Path, path: &Path, faults: &mut Vec<String>) -> Result<()> {
     }
     products(&shown.to_string(), &text, faults);
     crate::roles::check(path, &text, faults);
-    // Spelt in two halves, so that this file does not find itself.
+    // Split, so that this file does not match itself.
     for (needle, why) in [
         (concat!("#[", "ignore"), "a test that never runs proves nothing"),
         (concat!("FIX", "ME"), "file an issue instead"),
@@ -224,7 +225,7 @@ fn source(root: &Path, path: &Path, faults: &mut Vec<String>) -> Result<()> {
     Ok(())
 }
 
-/// What two products need is in `plan::kit` or beside their folders, never in one of them.
+/// Code that two products need is in `plan::kit` or beside their directories, never in one of them.
 fn products(path: &str, text: &str, faults: &mut Vec<String>) {
     let (own, import) = if path.starts_with("crates/plan/src/kit/") {
         (None, "capstan_api")

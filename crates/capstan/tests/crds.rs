@@ -1,4 +1,4 @@
-//! `capstan crds` as a user meets it: output, and one clear line for each mistake.
+//! `capstan crds`: output, and one clear line for each mistake.
 
 #![allow(clippy::unwrap_used, reason = "a failed unwrap is a failed test")]
 

@@ -1,4 +1,4 @@
-//! `capstan up --data`: a cluster that is killed and started again, and directories that cannot be used.
+//! `capstan up --data`: a cluster that is killed and restarted, and unusable directories.
 
 #![allow(clippy::unwrap_used, reason = "a failed unwrap is a failed test")]
 
@@ -20,7 +20,7 @@ use running::{Running, capstan, said};
 use serde_json::Value;
 use support::complaint;
 
-/// Kinds that nobody writes once they are as wanted.
+/// Kinds that are not written in the settled state.
 const QUIET: [(&str, &str, &str); 8] = [
     ("", "v1", "ConfigMap"),
     ("", "v1", "Namespace"),
@@ -31,7 +31,7 @@ const QUIET: [(&str, &str, &str); 8] = [
     ("rbac.authorization.k8s.io", "v1", "ClusterRole"),
     ("rbac.authorization.k8s.io", "v1", "RoleBinding"),
 ];
-/// Kinds whose status follows what runs.
+/// Kinds whose status follows the running containers.
 const LIVELY: [(&str, &str, &str); 5] = [
     ("", "v1", "Pod"),
     ("apps", "v1", "DaemonSet"),
@@ -40,12 +40,12 @@ const LIVELY: [(&str, &str, &str); 5] = [
     ("nvidia.com", "v1", "ClusterPolicy"),
 ];
 
-/// Whether pods of that name are made by the validator of a node.
+/// Whether a pod name is one of a validator workload.
 fn is_check(name: &str) -> bool {
     ["nvidia-cuda-validator-", "nvidia-device-plugin-validator-"].contains(&name)
 }
 
-/// All objects that must be the same after a restart: whole ones, and those with a status without it.
+/// All objects that must survive a restart unchanged; those with a volatile status without it.
 #[tokio::main(flavor = "current_thread")]
 async fn picture(kubeconfig: &Path) -> BTreeMap<String, Value> {
     let read = Kubeconfig::read_from(kubeconfig).unwrap();
@@ -57,7 +57,7 @@ async fn picture(kubeconfig: &Path) -> BTreeMap<String, Value> {
         let objects: Api<DynamicObject> = Api::all_with(client.clone(), &resource);
         let found = objects.list(&ListParams::default()).await.unwrap().items;
         assert!(!found.is_empty(), "no {kind}");
-        // What checks a node runs again when the node starts again, as a pod of another name.
+        // Validator workloads run again when their node restarts, under another name.
         let checks = |object: &DynamicObject| object.metadata.generate_name.as_deref().is_some_and(is_check);
         for mut object in found.into_iter().filter(|object| !checks(object)) {
             let key = format!("{kind} {}/{}", object.namespace().unwrap_or_default(), object.name_any());
@@ -71,7 +71,7 @@ async fn picture(kubeconfig: &Path) -> BTreeMap<String, Value> {
     all
 }
 
-/// Waits until the cluster says that everything works.
+/// Waits until `capstan status` reports everything ready.
 fn until_all_works(kubeconfig: &Path) {
     let mut watched = capstan(&["status", "--watch", "-o", "json", "--kubeconfig"])
         .arg(kubeconfig)

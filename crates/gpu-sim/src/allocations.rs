@@ -1,4 +1,5 @@
-//! Which container holds which devices: what a kubelet hands out when a pod starts, and tells exporters.
+//! Device allocations: which container holds which devices, as the kubelet's device manager and pod-resources API
+//! report.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -12,10 +13,10 @@ use k8s_openapi::api::core::v1::{Container, Pod};
 use kube::runtime::{WatchStreamExt, reflector, watcher};
 use kube::{Api, ResourceExt};
 
-/// Devices of a resource, and who holds them: the UID of a pod and the name of its container.
+/// Allocated devices by resource, pod UID and container name.
 type Held = BTreeMap<(String, String, String), Vec<String>>;
 
-/// Hands devices to the containers of a node, for as long as they run.
+/// Allocates devices to the containers of a node while they run.
 pub(crate) async fn hand_out(node: &NodeHandle, kubelet: &Kubelet) {
     let Some(host) = node.host().path() else { return };
     let socket = host.join(paths::POD_RESOURCES_SOCKET.trim_start_matches('/'));
@@ -46,7 +47,7 @@ fn is_running(pod: &Pod) -> bool {
     matches!(phase, Some("Running"))
 }
 
-/// What a container asks for, by resource.
+/// Device requests of a container, by resource.
 fn asked(container: &Container) -> impl Iterator<Item = (&String, usize)> {
     let limits = container.resources.iter().flat_map(|resources| resources.limits.iter().flatten());
     limits.filter_map(|(resource, count)| Some((resource, count.0.parse().ok().filter(|count| *count > 0)?)))
@@ -56,8 +57,8 @@ fn containers(pod: &Pod) -> impl Iterator<Item = &Container> {
     pod.spec.iter().flat_map(|spec| &spec.containers)
 }
 
-/// Takes back what belongs to pods that are gone, and gives devices that are free and healthy to those that have none yet.
-/// Returns what is new.
+/// Releases the devices of deleted pods, and allocates free healthy devices to containers without any. Returns the new
+/// allocations.
 fn settle(held: &mut Held, pods: &[Pod], plugins: &BTreeMap<String, Plugin>) -> Vec<(String, Vec<String>)> {
     let there: BTreeSet<String> = pods.iter().filter_map(ResourceExt::uid).collect();
     held.retain(|(uid, ..), _| there.contains(uid));
@@ -80,7 +81,7 @@ fn settle(held: &mut Held, pods: &[Pod], plugins: &BTreeMap<String, Plugin>) -> 
     new
 }
 
-/// What pods hold, as a kubelet tells it.
+/// Allocations as the pod-resources API lists them.
 fn told(held: &Held, pods: &[Pod]) -> Vec<PodResources> {
     let of = |pod: &Pod| {
         let uid = pod.uid().unwrap_or_default();

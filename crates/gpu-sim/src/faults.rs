@@ -1,5 +1,5 @@
-//! Faults: ways in which a cluster fails, with the signs that the real thing shows. Each has the name of the class of
-//! cause that `capstan doctor` finds for it.
+//! Fault injection: failures of a cluster with the symptoms of the real ones. Each has the name of the `capstan doctor`
+//! rule that finds it.
 
 use std::time::Duration;
 
@@ -14,26 +14,26 @@ use crate::imitation::{PLUGIN, file, owner, withdraw};
 use crate::machine::Machine;
 use crate::workloads;
 
-/// How often to look whether somebody listens for faults of GPUs.
+/// Poll interval for listeners of GPU events.
 const LISTENERS_POLL_INTERVAL: Duration = Duration::from_millis(50);
 
-/// What a fault is about.
+/// Scope of a fault.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Scope {
-    /// A node, or all of them.
+    /// One node, or all nodes.
     Node,
-    /// The cluster as a whole.
+    /// The whole cluster.
     Cluster,
 }
 
-/// A way to fail.
+/// A class of faults.
 #[derive(Debug)]
 pub struct Class {
     /// Its name.
     pub name: &'static str,
-    /// What is about it.
+    /// Its scope.
     pub scope: Scope,
-    /// What happens, in a few words.
+    /// A short description.
     pub about: &'static str,
 }
 
@@ -45,7 +45,7 @@ const fn cluster(name: &'static str, about: &'static str) -> Class {
     Class { name, scope: Scope::Cluster, about }
 }
 
-/// Every way to fail.
+/// All classes.
 pub const CLASSES: &[Class] = &[
     cluster("helm-values", "a file of values has mistakes"),
     node("kubernetes-version", "a kubelet is too old for the API server"),
@@ -81,17 +81,17 @@ pub const CLASSES: &[Class] = &[
     cluster("webhook-unreachable", "a webhook has no server"),
 ];
 
-/// A way to fail, somewhere.
+/// A fault to inject.
 #[derive(Clone, Debug)]
 pub struct Fault {
-    /// How.
+    /// Its class.
     pub class: &'static Class,
-    /// Where; everywhere if nothing.
+    /// Its node; all nodes if `None`.
     pub node: Option<String>,
 }
 
 impl Fault {
-    /// From `CLASS` or `CLASS@NODE`.
+    /// Parses `CLASS` or `CLASS@NODE`.
     pub fn parse(text: &str) -> Result<Self, String> {
         let (name, node) = text.split_once('@').map_or((text, None), |(name, node)| (name, Some(node)));
         let class = CLASSES.iter().find(|class| class.name == name).ok_or_else(|| {
@@ -107,12 +107,12 @@ impl Fault {
         }
     }
 
-    /// The namespace of what shows the fault, for those that need objects.
+    /// The namespace of the fault's objects.
     pub fn namespace(&self) -> String {
         format!("fault-{}", self.class.name)
     }
 
-    /// What happens where, in a few words.
+    /// A short description with the node.
     pub fn about(&self) -> String {
         match (self.class.scope, &self.node) {
             (Scope::Cluster, _) => self.class.about.to_owned(),
@@ -121,12 +121,12 @@ impl Fault {
         }
     }
 
-    /// Whether it is about this node.
+    /// Whether it affects this node.
     pub(crate) fn concerns(&self, node: &str) -> bool {
         self.node.as_deref().is_none_or(|mine| mine == node)
     }
 
-    /// Changes a node that is about to join.
+    /// Modifies the template of a node.
     pub fn edit(&self, node: &mut NodeTemplate) {
         if !self.concerns(&node.name) {
             return;
@@ -142,7 +142,7 @@ impl Fault {
         }
     }
 
-    /// How containers behave.
+    /// Behaviour of containers.
     pub fn rules(&self) -> Vec<(Match, Behaviour)> {
         let on = |container: &str| Match::container(container).on_node(self.node.as_deref().unwrap_or("*"));
         let body = |body: Body| Behaviour { body: Some(body), ..Behaviour::default() };
@@ -218,19 +218,19 @@ impl Fault {
         }
     }
 
-    /// Whether it is a fault of hardware, which a machine shows by itself.
+    /// Whether it is a hardware fault, injected into the machine.
     pub fn is_of_hardware(&self) -> bool {
         matches!(self.class.name, "gpus-missing" | "xid")
     }
 
-    /// Breaks a machine before anything runs on it.
+    /// Injects a fault into a machine before anything runs on it.
     pub(crate) fn afflict(&self, machine: &Machine) {
         if self.class.name == "gpus-missing" {
             machine.gpus().edit(|recording| drop(recording.inventory.gpus.pop()));
         }
     }
 
-    /// Breaks a machine once its GPUs are offered.
+    /// Injects a fault into a machine once its GPUs are allocatable.
     pub(crate) async fn strike(&self, machine: &Machine, node: &NodeHandle) {
         if self.class.name != "xid" {
             return;
@@ -248,7 +248,7 @@ impl Fault {
         }
     }
 
-    /// What is put into the cluster once the operator runs. The status of an object is written after it.
+    /// Objects to create once the operator runs. The status of an object is written after it.
     pub fn objects(&self) -> Vec<Value> {
         let node = self.node.as_deref();
         let within = |objects: Vec<Value>| {
@@ -288,7 +288,7 @@ impl Fault {
         }
     }
 
-    /// A strategic merge patch of the status of the node.
+    /// A strategic merge patch of the node status.
     pub fn node_status(&self) -> Option<Value> {
         let not_ready = |message: &str| json!({"conditions": [{"type": "Ready", "status": "False", "reason": "KubeletNotReady", "message": message}]});
         match self.class.name {
@@ -302,7 +302,7 @@ impl Fault {
     }
 }
 
-/// Says something and fails.
+/// A body that logs lines and fails.
 fn fails(lines: &'static [&'static str]) -> Body {
     Body::new(move |cx: ContainerContext| async move {
         cx.set_ready(false);
@@ -319,16 +319,16 @@ async fn waits(cx: ContainerContext) {
     cx.stopped().await;
 }
 
-/// What is the matter with one of the GPUs.
+/// State of the faulty GPU.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Lost {
-    /// The driver does not see it.
+    /// The driver does not list it.
     Absent,
-    /// It may not be handed out.
+    /// The device plugin reports it as unhealthy.
     Sick,
 }
 
-/// Offers one GPU less than there are.
+/// A device plugin that offers one GPU less.
 async fn plugin(cx: ContainerContext, lost: Lost) -> ExitCode {
     cx.node.host().wait_for(&file(validation::DRIVER)).await;
     let node = cx.node.object();
@@ -353,7 +353,7 @@ async fn plugin(cx: ContainerContext, lost: Lost) -> ExitCode {
     withdraw(&cx).await
 }
 
-/// The list of profiles of an image, of which none fits.
+/// A model manifest without a matching profile.
 async fn manifest(cx: ContainerContext) {
     cx.log.line("0f3de1afe11d355e01657424a267fbaad19bfea3143a9879307c49aed8299db0:");
     cx.log.line("  model: meta/llama");

@@ -1,5 +1,5 @@
-//! Containers of the operator's own image: their command runs in this process, on the machine of their node and with the
-//! rights of their pod.
+//! Containers of the operator's own image: their command runs in this process, on the machine of their node and with
+//! their pod's RBAC permissions.
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -19,14 +19,14 @@ use crate::imitation::TOOLKIT;
 use crate::logs;
 use crate::machine::Machine;
 
-/// How often a kubelet brings files from ConfigMaps up to date.
+/// Interval at which a kubelet updates files from ConfigMaps.
 const SYNC_INTERVAL: std::time::Duration = std::time::Duration::from_secs(60);
 
-/// Runs the command of a container until it ends or is told to.
+/// Runs the command of a container until it exits or is stopped.
 pub(crate) async fn run(cx: ContainerContext, machine: Arc<Machine>, root: PathBuf) -> ExitCode {
     let root = ContainerRoot(root);
     let stop = CancellationToken::new();
-    // Whatever the command started ends with it, also when it is killed.
+    // Tasks of the command end with it, also when it is killed.
     let _ends = stop.clone().drop_guard();
     let command = async {
         prepare(&cx, &machine, &root.0).await?;
@@ -57,7 +57,7 @@ pub(crate) async fn run(cx: ContainerContext, machine: Arc<Machine>, root: PathB
     }
 }
 
-/// The root of a container, which goes with it.
+/// Root directory of a container, removed with it.
 struct ContainerRoot(PathBuf);
 
 impl Drop for ContainerRoot {
@@ -71,8 +71,8 @@ fn failed(what: &str) -> impl Fn(std::io::Error) -> Error {
     move |source| Error::Io { what: what.clone(), source }
 }
 
-/// Makes the file system of a container, as a runtime does: what is mounted, what the kernel shows, and the driver where
-/// the container is given GPUs.
+/// Creates the file system of a container, as a runtime does: mounts, kernel files, and the driver if the container
+/// gets GPUs.
 async fn prepare(cx: &ContainerContext, machine: &Machine, root: &Path) -> Result<()> {
     if sees_gpus(cx) {
         until_runtime_gives_gpus(cx).await;
@@ -90,7 +90,7 @@ async fn prepare(cx: &ContainerContext, machine: &Machine, root: &Path) -> Resul
     laid_out.map_err(failed("cannot make the file system of a container"))
 }
 
-/// Whether the runtime gives the container GPUs: through a runtime class, by name, or because it asks for one.
+/// Whether the runtime injects GPUs: by runtime class, by name, or by resource request.
 fn sees_gpus(cx: &ContainerContext) -> bool {
     let spec = cx.pod.spec.as_ref();
     let class = spec.and_then(|spec| spec.runtime_class_name.as_deref());
@@ -106,8 +106,8 @@ fn asks_for_gpus(container: &Container) -> bool {
     limits.is_some_and(|limits| limits.keys().any(|name| name.starts_with("nvidia.com/")))
 }
 
-/// A runtime without the toolkit makes no such container, and the kubelet tries again: so it waits, where a toolkit is
-/// to come.
+/// Waits for the toolkit, where one is deployed: without it a runtime fails to create the container, and the kubelet
+/// retries.
 async fn until_runtime_gives_gpus(cx: &ContainerContext) {
     let deployed = |node: &Node| {
         let labels = node.metadata.labels.as_ref();
@@ -118,7 +118,7 @@ async fn until_runtime_gives_gpus(cx: &ContainerContext) {
     }
 }
 
-/// Brings files from ConfigMaps up to date, now and then.
+/// Updates files from ConfigMaps at intervals.
 async fn keep_files(cx: &ContainerContext, root: &Path) -> Result<()> {
     loop {
         tokio::time::sleep(SYNC_INTERVAL).await;
@@ -126,7 +126,7 @@ async fn keep_files(cx: &ContainerContext, root: &Path) -> Result<()> {
     }
 }
 
-/// What a container runs, and what it is given.
+/// Command and context of a container.
 struct Process<'a> {
     cx: &'a ContainerContext,
     machine: Arc<Machine>,
@@ -142,10 +142,10 @@ struct After {
 }
 
 impl Process<'_> {
-    /// Runs a command of our program with these variables.
+    /// Runs a command of our program with these environment variables.
     async fn run(&self, words: &[String], mut variables: BTreeMap<String, String>) -> Result<()> {
         let mut words = words.to_vec();
-        // A command may become another one, with more variables.
+        // A command may exec another one, with more variables.
         while let [agent, name, rest @ ..] = words.as_slice()
             && (agent.as_str(), name.as_str()) == ("agent", "after")
         {
@@ -167,7 +167,7 @@ impl Process<'_> {
         }
     }
 
-    /// Several roles, each while its label of the node is true where that is wanted.
+    /// Runs several roles, each enabled by its node label if it has one.
     async fn roles(&self, names: &str, variables: &BTreeMap<String, String>) -> Result<()> {
         let parsed = names.split(',').map(|name| roles::parse(name, &[], variables));
         let settings = supervise::Settings {
@@ -193,7 +193,7 @@ impl Process<'_> {
         }
     }
 
-    /// Where the driver is, as the command line of the agent has it.
+    /// Driver roots, as the agent's command line sets them.
     fn roots(&self, variables: &BTreeMap<String, String>) -> Roots {
         let set = |name: &str| variables.get(name).filter(|value| !value.is_empty()).map(PathBuf::from);
         let mounted = set("DRIVER_ROOT_CTR_PATH")

@@ -1,25 +1,24 @@
-//! Which events are written, and how: repeats are counted, similar ones are combined and floods are cut, with the numbers
-//! that clients of a real cluster have.
+//! Event correlation: repeats are counted, similar events aggregated and floods dropped, with the limits of client-go.
 
 use std::collections::{HashMap, HashSet};
 use std::hash::Hash;
 
 use jiff::Timestamp;
 
-/// So many different messages about one thing within [`INTERVAL`] are reported one by one; further ones are combined.
+/// Number of different messages about one subject within [`INTERVAL`] before further ones are aggregated.
 const SIMILAR: usize = 10;
-/// After so many seconds of silence messages are reported one by one again.
+/// Seconds without a similar event after which aggregation ends.
 const INTERVAL: f64 = 600.0;
-/// So many events of one source about one object are let through at once.
+/// Burst of events per source and object.
 const BURST: f64 = 25.0;
-/// After that, one in so many seconds.
+/// Seconds per further event.
 const REFILL: f64 = 300.0;
-/// Most entries of a kind that are remembered, at least until twice as many have come.
+/// Size of each cache generation: at least the last 4096 entries are retained, at most twice as many.
 const REMEMBERED: usize = 4096;
 
-/// What an event says, as far as it matters here.
+/// The fields of an event that matter for correlation.
 pub(crate) struct ObservedEvent<'a> {
-    /// Who reports it, and about which object.
+    /// Reporting component and object.
     pub(crate) source: String,
     /// Part of the object.
     pub(crate) field_path: &'a str,
@@ -27,24 +26,24 @@ pub(crate) struct ObservedEvent<'a> {
     pub(crate) reason: String,
     /// Message.
     pub(crate) message: &'a str,
-    /// When.
+    /// Time of the event.
     pub(crate) at: Timestamp,
 }
 
-/// What is to be written.
+/// The event to write.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Plan {
-    /// What events are the same.
+    /// Deduplication key.
     pub(crate) key: String,
-    /// The event that is there, if it was reported before.
+    /// The existing event, if it was reported before.
     pub(crate) name: Option<String>,
-    /// The message, if it is not that of the report.
+    /// The aggregate message, if it differs from the reported one.
     pub(crate) combined: Option<String>,
-    /// How often it happened.
+    /// `count` of the event.
     pub(crate) count: i32,
 }
 
-/// Remembers what was reported.
+/// Caches of reported events.
 #[derive(Default)]
 pub(crate) struct Correlator {
     groups: Recent<String, Group>,
@@ -71,7 +70,7 @@ struct Bucket {
 }
 
 impl Correlator {
-    /// What is to be written about something that was seen; nothing in a flood.
+    /// The event to write for an observation; `None` if the source exceeds its rate limit.
     pub(crate) fn judge(&mut self, seen: &ObservedEvent<'_>) -> Option<Plan> {
         let similar = format!("{}\0{}", seen.source, seen.reason);
         let group = self.groups.entry(similar.clone());
@@ -92,7 +91,7 @@ impl Correlator {
         self.sources.entry(seen.source.clone()).take(seen.at).then_some(plan)
     }
 
-    /// Remembers under which name an event was written.
+    /// Records the name of a written event.
     pub(crate) fn wrote(&mut self, key: String, name: String) {
         self.known.entry(key).name = Some(name);
     }
@@ -114,7 +113,7 @@ fn since(before: Option<Timestamp>, now: Timestamp) -> f64 {
     before.map_or(0.0, |before| now.duration_since(before).as_secs_f64())
 }
 
-/// Entries that were used lately. Old ones go by halves, which costs nothing per use.
+/// A cache of recent entries with two generations, so that eviction costs nothing per use.
 struct Recent<K, V> {
     new: HashMap<K, V>,
     old: HashMap<K, V>,

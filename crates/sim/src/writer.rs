@@ -1,4 +1,4 @@
-//! Typed writes: what controllers, scheduler and nodes do to objects, each as its own user.
+//! Typed writes of controllers, scheduler and nodes, each as its own user.
 
 use std::sync::Arc;
 
@@ -19,7 +19,7 @@ use crate::caches::Caches;
 use crate::informer::Kind;
 use crate::scheduler::pod::PodInfo;
 
-/// Writes objects as one user and keeps the caches up with what it wrote. Clones share all but the user.
+/// Writes objects as one user and updates the caches with the result. Clones share all but the user.
 #[derive(Clone)]
 pub struct Writer {
     server: Server,
@@ -35,7 +35,7 @@ impl Writer {
         Self { server, caches, caller, options }
     }
 
-    /// Adds an object. Its namespace is that of its metadata.
+    /// Creates an object in the namespace of its metadata.
     pub async fn create<K: Kind>(&self, object: &K) -> Result<Arc<K>> {
         let namespace = object.metadata().namespace.as_deref();
         let target = Target::all(self.resource::<K>()?, namespace);
@@ -43,19 +43,19 @@ impl Writer {
         self.seen(self.server.create(&self.caller, &target, body.into(), &self.options).await?)
     }
 
-    /// Turns `old` into `new`, except for the status, if somebody else did not change it meanwhile. Writes nothing when
-    /// both are equal.
+    /// Updates `old` to `new`, except the status, with the resource version as precondition. Writes nothing if both are
+    /// equal.
     pub async fn update<K: Kind>(&self, old: &Arc<K>, new: &K) -> Result<Arc<K>> {
         self.change(old, new, None).await
     }
 
-    /// Gives `old` the status of `new`, if somebody else did not change it meanwhile. Writes nothing when both are equal.
+    /// Updates the status of `old` to that of `new`, with the resource version as precondition. Writes nothing if both
+    /// are equal.
     pub async fn update_status<K: Kind>(&self, old: &Arc<K>, new: &K) -> Result<Arc<K>> {
         self.change(old, new, Some("status")).await
     }
 
-    /// Gives `old`, whose status is `before`, another one, if somebody else did not change it meanwhile: without a look at
-    /// anything else of it.
+    /// Replaces the status `before` of `old`, with the resource version as precondition, comparing the status alone.
     pub(crate) async fn restate<K: Kind>(
         &self,
         old: &Arc<K>,
@@ -68,14 +68,14 @@ impl Writer {
         }
     }
 
-    /// Gives a node other taints past admission and managed fields, if somebody else did not change it meanwhile.
+    /// Sets the taints of a node with the resource version as precondition. Bypasses admission and managedFields.
     pub(crate) async fn taint(&self, node: &Node, taints: &[Taint]) -> Result<()> {
         let taints = if taints.is_empty() { Value::Null } else { to_value(&taints)? };
         let name = node.metadata.name.as_deref().unwrap_or_default();
         self.adjust_at::<Node>(name, &json!({"spec": {"taints": taints}}), Some(revision(&node.metadata))).await
     }
 
-    /// Patches an object or a subresource of it, whatever its revision.
+    /// Patches an object or a subresource of it, without a precondition.
     pub async fn patch<K: Kind>(
         &self,
         namespace: Option<&str>,
@@ -90,7 +90,7 @@ impl Writer {
         self.seen(self.server.patch(&self.caller, &target, patch, &self.options).await?)
     }
 
-    /// Tells the status of a pod past admission and managed fields, if nobody else changed the pod meanwhile.
+    /// Writes the status of a pod with the resource version as precondition. Bypasses admission and managedFields.
     pub(crate) async fn tell(&self, pod: &Pod, status: &PodStatus) -> Result<()> {
         let meta = &pod.metadata;
         let name = meta.name.as_deref().unwrap_or_default();
@@ -103,8 +103,8 @@ impl Writer {
         Ok(())
     }
 
-    /// Puts a pod on a node, past the decoding of a binding, if nobody else changed the pod meanwhile. False if it cannot go
-    /// that way.
+    /// Binds a pod to a node without a Binding object, with the resource version as precondition. Returns false if this
+    /// fast path does not apply.
     pub(crate) async fn place(&self, pod: &Pod, node: &str) -> Result<bool> {
         let mut pod = pod.clone();
         let spec = pod.spec_mut();
@@ -128,12 +128,12 @@ impl Writer {
         Ok(placed.is_some())
     }
 
-    /// Changes an object outside of namespaces by a merge patch, past admission and managed fields.
+    /// Merge-patches a cluster-scoped object. Bypasses admission and managedFields.
     pub(crate) async fn adjust<K: Kind>(&self, name: &str, body: &Value) -> Result<()> {
         self.adjust_at::<K>(name, body, None).await
     }
 
-    /// The same, of one revision of it.
+    /// The same with an optional resource version as precondition.
     async fn adjust_at<K: Kind>(&self, name: &str, body: &Value, revision: Option<u64>) -> Result<()> {
         let target = Target::one(self.resource::<K>()?, None, name);
         let object = self.server.adjust(&self.caller, &target, body, revision).await?;
@@ -143,7 +143,8 @@ impl Writer {
         Ok(())
     }
 
-    /// Deletes a pod that runs, past admission, if nobody else changed it meanwhile. False if it cannot go that way.
+    /// Marks a running pod for deletion, with the resource version as precondition. Bypasses admission. Returns false
+    /// if this fast path does not apply.
     pub(crate) async fn mark(&self, pod: &Pod) -> Result<bool> {
         let meta = &pod.metadata;
         let name = meta.name.as_deref().unwrap_or_default();
@@ -162,7 +163,8 @@ impl Writer {
         Ok(true)
     }
 
-    /// Takes away a pod that was deleted and has ended, past admission. False if it cannot go that way.
+    /// Removes a terminated pod with a deletion timestamp. Bypasses admission. Returns false if this fast path does not
+    /// apply.
     pub(crate) async fn end(&self, pod: &Pod) -> Result<bool> {
         let meta = &pod.metadata;
         let name = meta.name.as_deref().unwrap_or_default();
@@ -174,17 +176,18 @@ impl Writer {
         Ok(gone.is_some())
     }
 
-    /// Adds a pod, and keeps it as the server made it: others can be cast in it.
+    /// Creates a pod, and keeps the admitted object as a template of copies.
     pub(crate) async fn template_copy(&self, pod: &Pod) -> Result<PodTemplateCopy> {
         let target = Target::all(self.resource::<Pod>()?, pod.metadata.namespace.as_deref());
         let written = self.server.create(&self.caller, &target, to_value(pod)?.into(), &self.options).await?;
         let value = written.object.value();
-        // The caches leave out its volumes.
+        // The caches trim its volumes.
         let light = written.object.parse_unmanaged().is_ok_and(|pod: Pod| PodInfo::new(pod.into()).is_light());
         Ok(PodTemplateCopy { pattern: Pattern::new(value, &["affinity"]), pod: self.seen(written)?, light })
     }
 
-    /// Adds a pod like that of the template_copy, past admission, which would come to the same: only its place differs.
+    /// Creates a copy of the template pod that differs only in its placement. Bypasses admission, which would give the
+    /// same result.
     pub(crate) async fn cast(&self, template_copy: &PodTemplateCopy, place: Place<'_>) -> Result<Arc<Pod>> {
         let (resource, now) = (self.resource::<Pod>()?, self.now());
         let mut pod = Pod::clone(&template_copy.pod);
@@ -212,7 +215,7 @@ impl Writer {
         self.caches.pods.get(object.key()).ok_or_else(|| Status::not_found(&resource, object.name()))
     }
 
-    /// Deletes exactly this object: one of the same name that came after it stays.
+    /// Deletes this object with its UID as precondition: a later one of the same name remains.
     pub async fn delete<K: Kind>(&self, object: &K, options: DeleteOptions) -> Result<()> {
         let meta = object.metadata();
         let preconditions = Preconditions { uid: meta.uid.clone(), ..options.preconditions };
@@ -236,19 +239,19 @@ impl Writer {
         self.server.create(&self.caller, &target, body.into(), &self.options).await
     }
 
-    /// The object as the server has it, past all caches.
+    /// The object from the server, bypassing the caches.
     pub async fn read<K: Kind>(&self, namespace: Option<&str>, name: &str) -> Result<K> {
         let target = Target::one(self.resource::<K>()?, namespace, name);
         let object = self.server.get(&self.caller, &target, &GetOptions::default()).await?;
         object.parse().map_err(Status::internal)
     }
 
-    /// The time as objects say it.
+    /// The current time in whole seconds.
     fn now(&self) -> Option<Time> {
         Timestamp::from_second(self.server.clock().now().as_second()).ok().map(Time)
     }
 
-    /// Who writes.
+    /// The user who writes.
     pub fn caller(&self) -> &Caller {
         &self.caller
     }
@@ -266,7 +269,7 @@ impl Writer {
         self.merge(old, subresource, body).await
     }
 
-    /// Changes an object by a merge patch, if somebody else did not change it meanwhile.
+    /// Merge-patches an object with its resource version as precondition.
     async fn merge<K: Kind>(&self, old: &Arc<K>, subresource: Option<&str>, mut body: Value) -> Result<Arc<K>> {
         let meta = old.metadata();
         body["metadata"]["resourceVersion"] = json!(meta.resource_version);
@@ -292,7 +295,7 @@ impl Writer {
     }
 }
 
-/// A pod as the server made it.
+/// An admitted pod.
 pub(crate) struct PodTemplateCopy {
     pattern: Pattern,
     pod: Arc<Pod>,
@@ -300,36 +303,36 @@ pub(crate) struct PodTemplateCopy {
 }
 
 impl PodTemplateCopy {
-    /// Whether a pod like it finds room on every node.
+    /// Whether a copy fits on every eligible node.
     pub(crate) fn is_light(&self) -> bool {
         self.light
     }
 }
 
-/// What differs between pods of one template_copy.
+/// The placement of a copy.
 pub(crate) struct Place<'a> {
-    /// Where it may go.
+    /// Node affinity.
     pub(crate) affinity: Option<Affinity>,
-    /// The node that it is on from the beginning, past the scheduler.
+    /// The node that it is bound to from the start, bypassing the scheduler.
     pub(crate) node: Option<&'a str>,
 }
 
-/// Whether there is no such object.
+/// Whether the object does not exist.
 pub fn is_not_found(error: &Status) -> bool {
     error.reason == "NotFound"
 }
 
-/// Whether such an object is there already.
+/// Whether the object exists already.
 pub fn is_already_exists(error: &Status) -> bool {
     error.reason == "AlreadyExists"
 }
 
-/// Whether somebody else wrote first.
+/// Whether the resource version is outdated.
 pub fn is_conflict(error: &Status) -> bool {
     error.reason == "Conflict"
 }
 
-/// The condition of a pod that has a node.
+/// Condition of a scheduled pod.
 const SCHEDULED: &str = "PodScheduled";
 
 fn scheduled(since: Option<Time>) -> PodCondition {
@@ -341,7 +344,7 @@ fn scheduled(since: Option<Time>) -> PodCondition {
     }
 }
 
-/// A pod with what selectors may ask for in this status.
+/// The fields of a pod that field selectors read, with this status.
 fn outline(status: &PodStatus) -> Value {
     json!({"status": {
         "phase": status.phase,
@@ -351,7 +354,7 @@ fn outline(status: &PodStatus) -> Value {
     }})
 }
 
-/// The revision that an object was read at.
+/// The resource version of an object.
 fn revision(meta: &ObjectMeta) -> u64 {
     meta.resource_version.as_deref().and_then(|text| text.parse().ok()).unwrap_or(0)
 }
@@ -360,7 +363,7 @@ fn to_value(object: &impl serde::Serialize) -> Result<Value> {
     serde_json::to_value(object).map_err(Status::internal)
 }
 
-/// The JSON merge patch from `old` to `new`, or nothing if they are equal.
+/// The JSON merge patch from `old` to `new`; `None` if they are equal.
 fn difference(old: &Value, new: &Value) -> Option<Value> {
     let (Value::Object(old), Value::Object(new)) = (old, new) else {
         return (old != new).then(|| new.clone());

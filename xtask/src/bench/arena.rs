@@ -1,6 +1,6 @@
-//! One operator on a control plane of its own, and what is measured of it.
+//! An operator on its own control plane, with its measurements.
 //!
-//! Several arenas take turns step by step: the machine is the same for all of them when it is busy with something else.
+//! Several arenas take turns step by step, so that other load on the machine affects all of them alike.
 
 use std::io::{Read, Write};
 use std::net::{Ipv4Addr, TcpStream};
@@ -16,21 +16,21 @@ use super::usage::{Usage, megabytes};
 use crate::cluster::control_plane::{OPERATOR, Workloads};
 use crate::cluster::{Process, until};
 
-/// How long an operator may take to be ready.
+/// Timeout until an operator is ready.
 const READY: Duration = Duration::from_secs(120);
-/// Without a request for so long everything is done.
+/// Time without requests after which an operator counts as idle.
 const CALM: Duration = Duration::from_secs(10);
-/// How long until then.
+/// Timeout of that.
 const DEADLINE: Duration = Duration::from_secs(900);
 
-/// Where operators and operands live.
+/// Namespace of operators and operands.
 pub(super) const NAMESPACE: &str = "default";
 
-/// How `capstan` is called.
+/// Command line of `capstan`.
 const OURS: &str = "operator --leader-elect --namespace=default --pod-name={name} --kubeconfig={kubeconfig} \
                     --health-probe-bind-address={health}";
 
-/// An operator: its program, and how it is called.
+/// An operator: its program and command line.
 #[derive(Clone, Debug)]
 pub(super) struct Candidate {
     pub(super) name: String,
@@ -39,7 +39,7 @@ pub(super) struct Candidate {
 }
 
 impl Candidate {
-    /// Words of its command line, with everything filled in.
+    /// Its arguments, with placeholders replaced.
     fn words(&self, kubeconfig: &Path, health: u16, name: &str) -> Vec<String> {
         let fill = |word: &str| {
             word.replace("{kubeconfig}", &kubeconfig.display().to_string())
@@ -52,9 +52,9 @@ impl Candidate {
 
 pub(super) struct Arena {
     pub(super) cluster: Cluster,
-    /// What was measured so far.
+    /// Measurements so far.
     pub(super) column: Column,
-    /// The process that is measured.
+    /// The measured process.
     pub(super) pid: u32,
     candidate: Candidate,
     audit: Audit,
@@ -64,7 +64,7 @@ pub(super) struct Arena {
 }
 
 impl Arena {
-    /// A control plane, and the operator on it as soon as it is ready.
+    /// Starts a control plane and the operator, and waits until it is ready.
     pub(super) async fn start(root: &Path, number: u16, candidate: &Candidate, workloads: Workloads) -> Result<Self> {
         let cluster = Cluster::start(root, number, workloads).await?;
         let mut arena = Self {
@@ -102,7 +102,7 @@ impl Arena {
         Process::of(&self.cluster.home, name)
     }
 
-    /// From here on time, work and requests count.
+    /// Starts the measurement of time, CPU and requests.
     pub(super) fn begin(&mut self) -> Result<()> {
         self.audit.since()?;
         (self.began, self.at) = (Instant::now(), SystemTime::now());
@@ -110,30 +110,30 @@ impl Arena {
         Ok(())
     }
 
-    /// The same for an operator that is not started yet: it has done nothing so far.
+    /// The same for an operator that is not started yet.
     pub(super) fn begin_anew(&mut self) -> Result<()> {
         self.audit.since()?;
         (self.began, self.at, self.cpu) = (Instant::now(), SystemTime::now(), 0.0);
         Ok(())
     }
 
-    /// Seconds since then.
+    /// Seconds since the start of the measurement.
     pub(super) fn seconds(&self) -> f64 {
         self.began.elapsed().as_secs_f64()
     }
 
-    /// Seconds from then until the last request.
+    /// Seconds from the start of the measurement to the last request.
     pub(super) fn seconds_to_last(&self, asked: &Asked) -> f64 {
         let begin = jiff::Timestamp::try_from(self.at).unwrap_or_default();
         asked.last.map_or(0.0, |last| (last.as_millisecond() - begin.as_millisecond()) as f64 / 1e3)
     }
 
-    /// Work since then, in seconds of a processor.
+    /// CPU seconds since the start of the measurement.
     pub(super) fn cpu(&self) -> Result<f64> {
         Ok(self.usage()?.cpu - self.cpu)
     }
 
-    /// Requests since then, or since the last time they were asked for.
+    /// Requests since the last call.
     pub(super) fn asked(&mut self) -> Result<Asked> {
         self.audit.since()
     }
@@ -142,7 +142,7 @@ impl Arena {
         Usage::of(self.pid)
     }
 
-    /// Waits until the operator asks nothing any more, and says what it has asked for until then.
+    /// Waits until the operator sends no requests, and returns those sent until then.
     pub(super) async fn calm(&mut self) -> Result<Asked> {
         let (begin, mut asked) = (Instant::now(), self.asked()?);
         loop {
@@ -156,7 +156,7 @@ impl Arena {
         }
     }
 
-    /// Notes how much memory there is now.
+    /// Records the current memory.
     pub(super) fn note_memory(&mut self, when: &str) -> Result<()> {
         let usage = self.usage()?;
         self.column.detail(&format!("memory {when}"), "MB", megabytes(usage.resident));
@@ -164,14 +164,14 @@ impl Arena {
         Ok(())
     }
 
-    /// Notes how much memory there was at most.
+    /// Records the peak memory.
     pub(super) fn note_peak(&mut self) -> Result<()> {
         let peak = megabytes(self.usage()?.peak);
         self.column.main("memory at most", "MB", peak);
         Ok(())
     }
 
-    /// Notes what was asked for and done while nothing changed.
+    /// Records requests and CPU while nothing changed.
     pub(super) fn note_idle(&mut self, seconds: u64) -> Result<()> {
         let (asked, cpu) = (self.asked()?, self.cpu()?);
         self.column.main(&format!("requests in {seconds} s without changes"), "", asked.total() as f64);
@@ -181,9 +181,9 @@ impl Arena {
     }
 }
 
-/// What a scenario does with one arena: steps that all arenas take in turn, and pauses that they take together.
+/// Steps of a scenario in one arena: all arenas take them in turn, and pause together.
 pub(super) trait Play {
-    /// What is done, in this order.
+    /// The steps, in order.
     const STEPS: &'static [Step];
     fn arena(&mut self) -> &mut Arena;
     async fn step(&mut self, name: &'static str) -> Result<()>;
@@ -191,13 +191,13 @@ pub(super) trait Play {
 
 pub(super) enum Step {
     Do(&'static str),
-    /// A while before anything is done; then memory is noted.
+    /// An idle period before any work; then memory is recorded.
     Before,
-    /// A while after everything is done, in which nothing changes: there is nothing to ask for and nothing to do.
+    /// An idle period after all work: the operator should send nothing.
     Idle,
 }
 
-/// Takes all steps, and says what was measured of each operator.
+/// Runs all steps, and returns the measurements of each operator.
 pub(super) async fn play<P: Play>(mut plays: Vec<P>, idle: u64) -> Result<Vec<Column>> {
     for step in P::STEPS {
         match step {
@@ -230,7 +230,7 @@ pub(super) async fn play<P: Play>(mut plays: Vec<P>, idle: u64) -> Result<Vec<Co
     plays.iter_mut().map(column).collect()
 }
 
-/// Whether the operator says that it is ready.
+/// Whether `/readyz` succeeds.
 fn is_ready(port: u16) -> bool {
     let ask = || -> std::io::Result<String> {
         let mut stream = TcpStream::connect((Ipv4Addr::LOCALHOST, port))?;

@@ -1,4 +1,4 @@
-//! The operator's requests, from the API server's audit log.
+//! Requests of the operator, from the API server's audit log.
 
 use std::collections::BTreeMap;
 use std::io::{Read, Seek, SeekFrom};
@@ -12,24 +12,24 @@ use crate::cluster::AUDIT_LOG;
 /// Requests by verb and resource, as `patch nimservices/status`.
 pub(super) type Counts = BTreeMap<String, u64>;
 
-/// What was asked for in some time.
+/// Requests in a period.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) struct Asked {
-    /// Answered requests. Watches and leases do not count, nor does asking what is served.
+    /// Completed requests, without watches, leases and discovery.
     pub(super) counts: Counts,
-    /// Watches that were begun.
+    /// Started watches.
     pub(super) watches: u64,
-    /// When the last request that counts was answered.
+    /// When the last counted request completed.
     pub(super) last: Option<jiff::Timestamp>,
 }
 
 impl Asked {
-    /// All that count.
+    /// Sum of counted requests.
     pub(super) fn total(&self) -> u64 {
         self.counts.values().sum()
     }
 
-    /// Both together.
+    /// Adds both.
     pub(super) fn add(&mut self, more: Self) {
         for (request, count) in more.counts {
             *self.counts.entry(request).or_default() += count;
@@ -52,7 +52,7 @@ impl Asked {
     }
 }
 
-/// The log, read from a place on.
+/// The audit log, read from an offset.
 pub(super) struct Audit {
     file: PathBuf,
     user: &'static str,
@@ -60,20 +60,20 @@ pub(super) struct Audit {
 }
 
 impl Audit {
-    /// The log of the cluster in `home`, from here and now on, of one user.
+    /// The log of the cluster in `home`, from now on, for one user.
     pub(super) fn new(home: &Path, user: &'static str) -> Result<Self> {
         let file = home.join(AUDIT_LOG);
         let place = std::fs::metadata(&file)?.len();
         Ok(Self { file, user, place })
     }
 
-    /// What was asked for since the last call.
+    /// Requests since the last call.
     pub(super) fn since(&mut self) -> Result<Asked> {
         let mut file = std::fs::File::open(&self.file)?;
         file.seek(SeekFrom::Start(self.place))?;
         let mut text = String::new();
         file.read_to_string(&mut text)?;
-        // The last line may be half a line.
+        // The last line may be incomplete.
         let whole = text.rfind('\n').map_or(0, |end| end + 1);
         self.place += whole as u64;
         let mut asked = Asked::default();
@@ -86,7 +86,7 @@ impl Audit {
     }
 }
 
-/// What a line says that was asked for, if it counts.
+/// The request of a log line, if it counts.
 fn request(line: &Value) -> Option<String> {
     let text = |value: &Value| value.as_str().unwrap_or_default().to_owned();
     let (verb, resource) = (text(&line["verb"]), text(&line["objectRef"]["resource"]));

@@ -1,4 +1,4 @@
-//! Two operators of which one leads: how long nobody does when that one ends, by its own will and without.
+//! Failover: how long there is no leader after the leader ends, by SIGTERM and by SIGKILL.
 
 use std::path::Path;
 use std::time::{Duration, Instant};
@@ -18,9 +18,9 @@ pub(crate) struct Args {
     pub(super) common: Common,
 }
 
-/// How long it may take until another one leads.
+/// Timeout until another operator leads.
 const DEADLINE: Duration = Duration::from_secs(120);
-/// Seconds: one that says farewell leaves no gap to speak of; of one that does not, its lease has to run out first.
+/// Limits in seconds: SIGTERM releases the lease; after SIGKILL it has to expire first.
 const AFTER_TERM: f64 = 5.0;
 const AFTER_KILL: f64 = 20.0;
 
@@ -49,13 +49,13 @@ impl Play for Failover {
         &mut self.arena
     }
 
-    /// The leader is the first process at first, the second one then.
+    /// The leader is the first process in the first step, the second process in the other.
     async fn step(&mut self, signal: &'static str) -> Result<()> {
         let (leader, other) = if signal == "TERM" { (FIRST, SECOND) } else { (SECOND, FIRST) };
         let leads = |leases: &super::seen::Objects| holder(leases).is_some();
         self.leases.until(DEADLINE, "somebody leads", leads).await?;
         let standing_by = self.arena.launch(other)?;
-        // One that was just started may not have looked at the lease yet.
+        // A new standby may not have observed the lease yet.
         tokio::time::sleep(Duration::from_secs(5)).await;
         let before = self.leases.read(holder).context("nobody leads")?;
         let begin = Instant::now();
@@ -69,7 +69,7 @@ impl Play for Failover {
     }
 }
 
-/// Who holds the lease of operators. Those of the control plane and of nodes are elsewhere.
+/// Holder of the operators' lease. Those of the control plane and of nodes are in other namespaces.
 fn holder(leases: &super::seen::Objects) -> Option<String> {
     let of_operators = |key: &str| !key.starts_with("kube-");
     let holder = |lease: &Value| lease["spec"]["holderIdentity"].as_str().map(str::to_owned);

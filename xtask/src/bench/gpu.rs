@@ -1,5 +1,5 @@
-//! One ClusterPolicy over many nodes: how soon all are labelled and the policy says that it is ready, whether that is true,
-//! how long a node that joins waits, what it costs, and what the operator does while nothing changes.
+//! One ClusterPolicy over many nodes: time until all are labelled and the policy is ready, whether that status is true,
+//! latency of a joining node, cost, and load while idle.
 
 use std::path::Path;
 use std::time::Duration;
@@ -15,24 +15,24 @@ use crate::cluster::control_plane::Workloads;
 
 #[derive(clap::Args)]
 pub(crate) struct Args {
-    /// How many
+    /// Number of nodes
     #[arg(long, default_value = "1000", value_name = "NUMBER")]
     nodes: usize,
-    /// Then run a driver and a validator on each of them, and look at memory again
+    /// Also run a driver and a validator pod on each of them, and measure memory again
     #[arg(long)]
     pods: bool,
     #[command(flatten)]
     pub(super) common: Common,
 }
 
-/// Requests that a node may cost, and all else.
+/// Request budget per node, and for the rest.
 const REQUESTS: f64 = 1.2;
 const REST: f64 = 150.0;
-/// How long a step may take.
+/// Timeout of a step.
 const DEADLINE: Duration = Duration::from_secs(900);
 
 const POLICIES: &str = "/apis/nvidia.com/v1/clusterpolicies";
-/// What says that an operator knows that a node has GPUs.
+/// Label that an operator sets on GPU nodes.
 const PRESENT: &str = "nvidia.com/gpu.present";
 
 pub(super) async fn run(root: &Path, args: &Args) -> Result<()> {
@@ -105,7 +105,7 @@ impl Play for Gpu {
 }
 
 impl Gpu {
-    /// Which of the two comes first says whether the operator tells the truth.
+    /// The order of the two shows whether the reported status is true.
     async fn policy(&mut self) -> Result<()> {
         self.fleet.create(&self.arena).await?;
         let (fleet, arena, nodes) = (&self.fleet, &self.arena, self.nodes);
@@ -126,7 +126,7 @@ impl Gpu {
     }
 }
 
-/// Nodes, and what runs on them, on one control plane.
+/// Nodes and their pods on one control plane.
 pub(super) struct Fleet {
     nodes: Seen,
     sets: Seen,
@@ -173,7 +173,7 @@ impl Fleet {
         self.policies.until_count(DEADLINE, "the policy is ready", 1, ready).await
     }
 
-    /// Runs a driver and a validator on each node.
+    /// Runs a driver and a validator pod on each node.
     async fn run_pods(&self, arena: &Arena) -> Result<()> {
         let wanted = |set: &&Value| {
             let labels = &set["spec"]["template"]["metadata"]["labels"];

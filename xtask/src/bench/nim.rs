@@ -1,5 +1,5 @@
-//! Many NIMServices at once: how soon their objects are there and they are Ready, what each costs the API server, what the
-//! operator does while nothing changes, and how much memory it takes.
+//! Many NIMServices at once: time until their objects exist and they are Ready, cost per service, load while idle, and
+//! memory.
 
 use std::path::Path;
 use std::time::Duration;
@@ -16,29 +16,29 @@ use crate::cluster::control_plane::Workloads;
 
 #[derive(clap::Args)]
 pub(crate) struct Args {
-    /// How many
+    /// Number of services
     #[arg(long, default_value = "500", value_name = "NUMBER")]
     services: usize,
     #[command(flatten)]
     pub(super) common: Common,
 }
 
-/// Requests that one service may cost.
+/// Request budget per service.
 const REQUESTS: f64 = 8.0;
-/// Megabytes that the operator may take, and for how many services.
+/// Memory budget in megabytes, and the number of services it applies to.
 const MEGABYTES: f64 = 40.0;
 const COUNT: usize = 500;
-/// How long a step may take.
+/// Timeout of a step.
 const DEADLINE: Duration = Duration::from_secs(900);
 
-/// What is done. That scheduler and kubelets need their time is not the operator's doing, so pods run before it is looked how
-/// long it takes until services are Ready, whose Deployments say that they are available.
+/// Steps. Scheduler and kubelet time is not the operator's, so pods run before the time until services are Ready is
+/// measured, whose Deployments are available.
 const CREATE: &str = "create services";
 const PODS: &str = "run pods";
 const START: &str = "make Deployments available";
 
 const SERVICES: &str = "/apis/apps.nvidia.com/v1alpha1/namespaces/default/nimservices";
-/// Where model servers answer.
+/// Port of model servers.
 pub(super) const PORT: u16 = 8000;
 
 pub(super) async fn run(root: &Path, args: &Args) -> Result<()> {
@@ -105,7 +105,7 @@ impl Play for Nim {
     }
 }
 
-/// NIMServices and what they are made of, on one control plane.
+/// NIMServices and their objects on one control plane.
 pub(super) struct Models {
     services: Seen,
     deployments: Seen,
@@ -135,7 +135,7 @@ impl Models {
         self.children.until_count(DEADLINE, "Services are there", count, owned).await
     }
 
-    /// Lets their pods run, and waits until they say that they are ready.
+    /// Runs their pods, and waits until they are Ready.
     pub(super) async fn start(&self, arena: &Arena, count: usize) -> Result<()> {
         players::pods(&arena.cluster, &self.deployments).await?;
         players::available(&arena.cluster, &self.deployments).await?;

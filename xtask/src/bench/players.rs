@@ -1,4 +1,4 @@
-//! Who is missing on a control plane without nodes: nodes and controllers of workloads.
+//! Simulated nodes and workload controllers for a control plane without nodes.
 
 use std::time::{Duration, SystemTime};
 
@@ -15,10 +15,10 @@ pub(super) const JSON: &str = "application/json";
 pub(super) const MERGE: &str = "application/merge-patch+json";
 pub(super) const APPLY: &str = "application/apply-patch+yaml";
 
-/// Requests under way at once.
+/// Concurrent requests.
 const AT_ONCE: usize = 16;
 
-/// Registers a node with room for all pods of models.
+/// Registers a node with capacity for all model pods.
 pub(super) async fn node(cluster: &Cluster) -> Result<()> {
     let room = json!({"cpu": "10000", "memory": "100Ti", "pods": "10000", "nvidia.com/gpu": "10000"});
     let node = json!({
@@ -28,7 +28,7 @@ pub(super) async fn node(cluster: &Cluster) -> Result<()> {
     cluster.send("POST", "/api/v1/nodes", JSON, &node).await.map(drop)
 }
 
-/// Registers nodes with GPUs that nobody has made usable yet, as kubelets and feature discovery leave them.
+/// Registers GPU nodes without operands, as kubelets and feature discovery leave them.
 pub(super) async fn gpu_nodes(cluster: &Cluster, names: Vec<String>) -> Result<()> {
     each(names, |name| {
         let client = cluster.client.clone();
@@ -37,7 +37,7 @@ pub(super) async fn gpu_nodes(cluster: &Cluster, names: Vec<String>) -> Result<(
     .await
 }
 
-/// Features of processors, of which nodes have dozens.
+/// CPU features, of which nodes have dozens.
 const FEATURES: [&str; 16] = [
     "ADX",
     "AESNI",
@@ -92,7 +92,7 @@ fn gpu_node(name: &str) -> Value {
     })
 }
 
-/// Lets a pod of every Deployment run on the node.
+/// Runs a pod of every Deployment on the node.
 pub(super) async fn pods(cluster: &Cluster, deployments: &Seen) -> Result<()> {
     each(all(deployments), |deployment| {
         let client = cluster.client.clone();
@@ -101,7 +101,7 @@ pub(super) async fn pods(cluster: &Cluster, deployments: &Seen) -> Result<()> {
     .await
 }
 
-/// Lets every Deployment be available.
+/// Marks every Deployment as available.
 pub(super) async fn available(cluster: &Cluster, deployments: &Seen) -> Result<()> {
     each(all(deployments), |deployment| {
         let client = cluster.client.clone();
@@ -121,7 +121,7 @@ fn all(objects: &Seen) -> Vec<Value> {
     objects.read(|all| all.values().cloned().collect())
 }
 
-/// Makes a pod of a workload on a node, and lets it run.
+/// Creates a pod of a workload on a node, and marks it as running.
 pub(super) async fn run_pod(client: &kube::Client, workload: &Value, node: &str) -> Result<()> {
     let pod = pod(workload, node);
     let namespace = pod["metadata"]["namespace"].as_str().unwrap_or_default();
@@ -151,8 +151,8 @@ fn pod(workload: &Value, node: &str) -> Value {
     })
 }
 
-/// Plays the controller of DaemonSets: they run on every node that they choose. The pods themselves are left out, as they
-/// are thousands.
+/// Simulates the DaemonSet controller: sets run on every selected node. Pods are not created, as there would be
+/// thousands.
 pub(super) fn daemon_sets(client: &kube::Client, sets: Seen, nodes: Seen) {
     let client = client.clone();
     tokio::spawn(async move {
@@ -163,7 +163,7 @@ pub(super) fn daemon_sets(client: &kube::Client, sets: Seen, nodes: Seen) {
             if now != before {
                 before = now;
                 let behind = nodes.read(|nodes| sets.read(|sets| behind(sets, nodes)));
-                // One that has gone meanwhile is no failure.
+                // A set that was deleted meanwhile is not an error.
                 let told = each(behind, |(set, status)| {
                     let client = client.clone();
                     async move {
@@ -177,10 +177,10 @@ pub(super) fn daemon_sets(client: &kube::Client, sets: Seen, nodes: Seen) {
     });
 }
 
-/// How often DaemonSets say how far they are.
+/// Interval of DaemonSet status updates.
 const DAEMON_SETS: Duration = Duration::from_millis(200);
 
-/// Plays all kubelets: pods that were put on a node run, those that are to end are gone.
+/// Simulates all kubelets: bound pods run, terminating pods are removed.
 pub(super) fn kubelets(client: &kube::Client, pods: Seen) {
     let client = client.clone();
     tokio::spawn(async move {
@@ -195,7 +195,7 @@ pub(super) fn kubelets(client: &kube::Client, pods: Seen) {
             let begins = |pod: &Value| pod["status"]["phase"] == "Pending" && !pod["spec"]["nodeName"].is_null();
             let due: Vec<Value> =
                 pods.read(|all| all.values().filter(|pod| ends(pod) || begins(pod)).cloned().collect());
-            // One that has gone meanwhile is no failure.
+            // A pod that was deleted meanwhile is not an error.
             let done = each(due, |pod| {
                 let client = client.clone();
                 async move {
@@ -214,10 +214,10 @@ pub(super) fn kubelets(client: &kube::Client, pods: Seen) {
     });
 }
 
-/// How often kubelets look at their pods.
+/// Interval of kubelet syncs.
 const KUBELETS: Duration = Duration::from_millis(50);
 
-/// DaemonSets that say something else than what is true, and what that is.
+/// DaemonSets with an outdated status, and the new status.
 fn behind(sets: &Objects, nodes: &Objects) -> Vec<(Value, Value)> {
     let chosen = |set: &Value| {
         let selector = &set["spec"]["template"]["spec"]["nodeSelector"];
@@ -248,7 +248,7 @@ fn behind(sets: &Objects, nodes: &Objects) -> Vec<(Value, Value)> {
         .collect()
 }
 
-/// Whether labels have everything that a selector asks for.
+/// Whether labels match a selector.
 pub(super) fn selects(selector: &Value, labels: &Value) -> bool {
     selector.as_object().into_iter().flatten().all(|(key, value)| labels[key] == *value)
 }
@@ -261,7 +261,7 @@ async fn tell(client: &kube::Client, api: &str, plural: &str, object: &Value, st
     send(client, "PATCH", &path, MERGE, status).await.map(drop)
 }
 
-/// Does something with each of them, several at once.
+/// Applies a function to each item, several concurrently.
 pub(super) async fn each<T, F>(items: Vec<T>, work: impl Fn(T) -> F) -> Result<()>
 where
     F: Future<Output = Result<()>> + Send + 'static,
@@ -281,12 +281,12 @@ where
     Ok(())
 }
 
-/// A condition that holds.
+/// A true condition.
 fn is(kind: &str) -> Value {
     json!({"type": kind, "status": "True", "reason": "Bench", "message": "", "lastTransitionTime": now()})
 }
 
-/// What a kubelet says of a pod whose containers run.
+/// Status of a running pod.
 fn running(pod: &Value) -> Value {
     let containers = pod["spec"]["containers"].as_array().into_iter().flatten().map(|container| {
         json!({
@@ -301,7 +301,7 @@ fn running(pod: &Value) -> Value {
     })
 }
 
-/// The time as Kubernetes writes it.
+/// The current time in Kubernetes format.
 fn now() -> String {
     let now = jiff::Timestamp::try_from(SystemTime::now()).unwrap_or_default();
     now.strftime("%Y-%m-%dT%H:%M:%SZ").to_string()

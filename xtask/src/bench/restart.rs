@@ -1,4 +1,4 @@
-//! An operator that is started again with everything in place: it must find that there is nothing to do.
+//! Restart of an operator with all objects in place: it must write nothing.
 
 use std::path::Path;
 
@@ -14,17 +14,17 @@ use crate::cluster::control_plane::Workloads;
 
 #[derive(clap::Args)]
 pub(crate) struct Args {
-    /// NIMServices that are Ready
+    /// Number of Ready NIMServices
     #[arg(long, default_value = "500", value_name = "NUMBER")]
     services: usize,
-    /// Nodes below a ClusterPolicy that is ready
+    /// Number of nodes with a ready ClusterPolicy
     #[arg(long, default_value = "1000", value_name = "NUMBER")]
     nodes: usize,
     #[command(flatten)]
     pub(super) common: Common,
 }
 
-/// What the step is called under which requests are listed.
+/// Name of the step in the request list.
 const AGAIN: &str = "start again";
 
 pub(super) async fn run(root: &Path, args: &Args) -> Result<()> {
@@ -90,7 +90,7 @@ impl Restart {
         arena.column.detail("memory at most on the way", "MB", peak);
         arena.column.main("requests", "", asked.total() as f64);
         arena.column.detail("watches begun", "", asked.watches as f64);
-        // A lease is no object here, and reviews and definitions are looked at, not changed.
+        // Leases, reviews and unchanged CRDs are not counted as writes.
         let is_write = |kind: &str| {
             let (verb, resource) = kind.split_once(' ').unwrap_or_default();
             !["get", "list"].contains(&verb) && !resource.ends_with("reviews")

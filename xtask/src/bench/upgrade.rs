@@ -1,5 +1,5 @@
-//! Another driver for all nodes: how long the rollout takes and what it costs. Controllers and scheduler are real, since they
-//! make the new pods; kubelets are played, and start and end pods at once.
+//! Driver upgrade on all nodes: duration and cost of the rollout. Controllers and scheduler are real, as they create
+//! the new pods; kubelets are simulated, and start and stop pods at once.
 
 use std::path::Path;
 use std::time::Duration;
@@ -15,21 +15,21 @@ use crate::cluster::control_plane::Workloads;
 
 #[derive(clap::Args)]
 pub(crate) struct Args {
-    /// How many
+    /// Number of nodes
     #[arg(long, default_value = "100", value_name = "NUMBER")]
     nodes: usize,
-    /// Nodes that may be out of use at once, a number or a percentage
+    /// maxUnavailable, a number or a percentage
     #[arg(long, default_value = "25%", value_name = "AMOUNT")]
     max_unavailable: String,
     #[command(flatten)]
     pub(super) common: Common,
 }
 
-/// How long a step may take.
+/// Timeout of a step.
 const DEADLINE: Duration = Duration::from_secs(1800);
 const POLICY: &str = "/apis/nvidia.com/v1/clusterpolicies/cluster-policy";
 const POLICIES: &str = "/apis/nvidia.com/v1/clusterpolicies";
-/// Label with the state of a node's driver.
+/// Label with the driver upgrade state of a node.
 const STATE: &str = "nvidia.com/gpu-driver-upgrade-state";
 const OLD: &str = "580.65.06";
 const NEW: &str = "580.82.07";
@@ -90,7 +90,7 @@ impl Play for Upgrade {
 }
 
 impl Upgrade {
-    /// Waits until that driver runs on every node, each takes pods again, and the policy says that it is ready.
+    /// Waits until that driver runs on every node, all are uncordoned, and the policy is ready.
     async fn until_on_all(&self, version: &str) -> Result<()> {
         let runs = |pod: &Value| {
             let containers = pod["spec"]["containers"].as_array().into_iter().flatten();

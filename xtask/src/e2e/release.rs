@@ -1,4 +1,4 @@
-//! The chart: installed, upgraded, rolled back and uninstalled. What is there afterwards is compared with before.
+//! The chart: install, upgrade, rollback and uninstall. Objects before and after are compared.
 
 use std::collections::BTreeSet;
 
@@ -6,7 +6,7 @@ use anyhow::{Context, Result, bail};
 
 use super::{RELEASE, Suite, examples};
 
-/// Kinds whose objects come and go by themselves.
+/// Kinds whose objects change by themselves.
 const RESTLESS: &[&str] = &["events", "events.events.k8s.io", "leases.coordination.k8s.io", "componentstatuses"];
 
 fn chart(suite: &Suite) -> String {
@@ -19,7 +19,7 @@ pub(super) fn install(suite: &Suite) -> Result<String> {
     Ok("two operators are ready".into())
 }
 
-/// What must be the same before and after a change of the release.
+/// Asserts what must not change with the release.
 fn kept(suite: &Suite, what: &[&str]) -> Result<()> {
     let (objects, pods) = (examples::versions(suite, "resourceVersion")?, suite.restarts()?);
     suite.helm(what)?;
@@ -45,7 +45,7 @@ pub(super) fn rollback(suite: &Suite) -> Result<String> {
     Ok("new operators, the same objects".into())
 }
 
-/// Everything in the cluster, as `RESOURCE NAMESPACE/NAME`.
+/// All objects in the cluster, as `RESOURCE NAMESPACE/NAME`.
 pub(super) fn everything(suite: &Suite) -> Result<BTreeSet<String>> {
     let resources = suite.kubectl(&["api-resources", "--verbs=list", "-o", "name", "--cached=false"])?;
     let mut all = BTreeSet::new();
@@ -58,22 +58,22 @@ pub(super) fn everything(suite: &Suite) -> Result<BTreeSet<String>> {
             all.insert(format!("{resource} {namespace}/{name}"));
         }
     }
-    // Leases of others are restless, ours is not.
+    // Only our own lease is compared.
     let ours = suite.kubectl(&["get", "leases", "-n", RELEASE, "-o", "name", "--ignore-not-found"])?;
     all.extend(ours.lines().map(|name| format!("lease {RELEASE}/{name}")));
     Ok(all)
 }
 
-/// What happens to CRDs, which hold people's data, when the release goes.
+/// What happens to CRDs, which hold user data, on uninstall.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(super) enum Crds {
-    /// They stay, unless somebody says otherwise.
+    /// They are kept, by default.
     Stay,
-    /// They go, and everybody's data with them.
+    /// They are deleted, with all their objects.
     Go,
 }
 
-/// What `helm uninstall` may leave: CRDs, unless they go, and the namespace, which helm never deletes.
+/// What `helm uninstall` may leave: CRDs, unless they are deleted, and the namespace, which Helm never deletes.
 fn may_stay(object: &str, crds: Crds) -> bool {
     let (resource, name) = object.split_once(' ').unwrap_or_default();
     match resource {
@@ -85,7 +85,7 @@ fn may_stay(object: &str, crds: Crds) -> bool {
     }
 }
 
-/// Installs it once more and lets CRDs go with it, as the docs say.
+/// Installs the chart again with CRDs to be deleted on uninstall, as documented.
 pub(super) fn install_to_go(suite: &Suite) -> Result<String> {
     install(suite)?;
     let chart = chart(suite);

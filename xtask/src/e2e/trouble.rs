@@ -1,4 +1,4 @@
-//! Trouble, and what must be true afterwards: no operator was restarted, nothing was lost, nothing was done twice.
+//! Failure injection: afterwards no operator was restarted, nothing was lost, nothing was done twice.
 
 use std::time::{Duration, Instant};
 
@@ -7,25 +7,25 @@ use anyhow::{Result, bail};
 use super::{RELEASE, Suite, audit, examples, name};
 use crate::cluster::{self, API_SERVER, ETCD, KUBELET, NODE, Process, ctr};
 
-/// A leader that ends politely is followed within this time.
+/// Failover limit after SIGTERM.
 const POLITE: Duration = Duration::from_secs(5);
-/// One that does not, within its lease and two looks at it.
+/// Failover limit after SIGKILL: the lease and two retry periods.
 const LEASE: Duration = Duration::from_secs(15 + 2 * 2);
-/// How long a leader that has nothing to do is watched.
+/// How long an idle leader is observed.
 const QUIET: Duration = Duration::from_secs(5);
 
 impl Suite {
-    /// Pod of the leader, and how often the lease has changed hands.
+    /// Pod of the leader, and the lease transitions.
     fn holder(&self) -> Result<(String, u64)> {
         let leases = self.json(&["get", "leases", "-n", RELEASE])?;
         let lease = &leases["items"][0]["spec"];
         let holder = lease["holderIdentity"].as_str().unwrap_or_default();
-        // Followed by a number that is new for every process.
+        // Followed by a suffix that is unique per process.
         let pod = holder.rsplit_once('_').map_or("", |(pod, _)| pod);
         Ok((pod.to_owned(), lease["leaseTransitions"].as_u64().unwrap_or_default()))
     }
 
-    /// Waits for another process to lead; says how long that took.
+    /// Waits for another leader; returns how long it took.
     fn next_leader(&self, since: Instant, before: u64, limit: Duration) -> Result<Duration> {
         self.wait("nobody leads", || Ok(self.holder().is_ok_and(|(pod, count)| !pod.is_empty() && count > before)))?;
         let took = since.elapsed();
@@ -39,7 +39,8 @@ impl Suite {
         Process::of(&self.home, tool.name)
     }
 
-    /// Does something that must not matter, and checks that it did not. `field` says how closely objects are compared.
+    /// Injects a failure without consequences, and asserts that there are none. `field` selects how objects are
+    /// compared.
     fn undisturbed(&self, field: &str, trouble: impl FnOnce() -> Result<()>) -> Result<()> {
         let (objects, restarts, mark) = (examples::versions(self, field)?, self.restarts()?, self.mark()?);
         trouble()?;
@@ -102,7 +103,7 @@ pub(super) fn kill_leader(suite: &Suite) -> Result<String> {
 }
 
 pub(super) fn kill_kubelet(suite: &Suite) -> Result<String> {
-    // Pods can be unready for a moment, which changes the versions of what counts them.
+    // Pods can become unready briefly, which changes the versions of their owners.
     suite.undisturbed("generation", || {
         let beat = || suite.json(&["get", "lease", NODE, "-n", "kube-node-lease"]);
         let kubelet = suite.process(&KUBELET);
@@ -135,7 +136,7 @@ pub(super) fn stop_api_server(suite: &Suite) -> Result<String> {
         server.start_again()
     };
     suite.undisturbed("resourceVersion", stop_for_a_while)?;
-    // Once more, in the middle of work: it is done afterwards, and once.
+    // Once more during a change: it is completed afterwards, exactly once.
     let (restarts, mark) = (suite.restarts()?, suite.mark()?);
     let object = examples::scale(suite, 2)?;
     suite.process(&API_SERVER).signal("KILL")?;

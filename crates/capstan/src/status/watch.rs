@@ -1,4 +1,4 @@
-//! Follows the cluster as it changes: a full-screen view on a terminal, elsewhere a line whenever the verdict changes.
+//! Watches the cluster: a full-screen view on a terminal, otherwise one line per change of the summary.
 
 use std::io::IsTerminal;
 use std::process::ExitCode;
@@ -21,9 +21,9 @@ use super::code;
 use crate::show::{self, Format};
 use crate::source::Source;
 
-/// How often it is drawn at most.
+/// Minimum interval between two redraws.
 const PACE: Duration = Duration::from_millis(500);
-/// The tree of a large cluster takes a while: so many times that long others have the processor.
+/// The tree of a large cluster takes a while to compute: pause this many times as long, to leave CPU to others.
 const REST: u32 = 4;
 
 pub(super) async fn run(source: &Source, format: Format) -> Result<ExitCode> {
@@ -41,7 +41,7 @@ pub(super) async fn run(source: &Source, format: Format) -> Result<ExitCode> {
     }
 }
 
-/// A line whenever the verdict changes.
+/// Prints a line whenever the summary changes.
 async fn lines(mut watch: Watch, first: Tree, format: Format) -> Result<ExitCode> {
     let mut told: Option<Result<Verdict, String>> = None;
     let mut next = Ok(first.verdict);
@@ -64,7 +64,7 @@ async fn lines(mut watch: Watch, first: Tree, format: Format) -> Result<ExitCode
     }
 }
 
-/// The cluster after the next change, not too soon after the one before. One that does not answer is no reason to end.
+/// The tree after the next change, rate-limited. An unreachable cluster does not end the watch.
 async fn next_tree(watch: &mut Watch) -> Result<Tree, String> {
     let snapshot = watch.next().await?;
     let begin = Instant::now();
@@ -73,12 +73,12 @@ async fn next_tree(watch: &mut Watch) -> Result<Tree, String> {
     Ok(tree)
 }
 
-/// What the user pressed.
+/// Keyboard and terminal events.
 enum Key {
     Quit,
-    /// So many lines further down, or up.
+    /// Scroll by this many lines.
     Move(i16),
-    /// The window has another size.
+    /// The terminal was resized.
     Redraw,
 }
 
@@ -139,17 +139,17 @@ fn key(event: &Event) -> Option<Key> {
     }
 }
 
-/// What is on the screen.
+/// State of the screen.
 struct View {
     tree: Tree,
-    /// Why the last look failed, if it did: what is shown is older then.
+    /// Why the last update failed, if so: the view is stale.
     trouble: Option<String>,
-    /// The first line that is shown.
+    /// First visible line.
     top: u16,
 }
 
 impl View {
-    /// Takes the next look; says whether anything differs.
+    /// Applies an update; returns whether anything changed.
     fn show(&mut self, next: Result<Tree, String>) -> bool {
         match next {
             Ok(tree) if self.trouble.is_none() && self.tree == tree => return false,

@@ -1,4 +1,4 @@
-//! A cluster that is kept: its file, what to do when that cannot be used, and what is waited for when it starts again.
+//! Persistent clusters: their store, errors of it, and what to wait for after a restart.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::io::ErrorKind;
@@ -14,27 +14,27 @@ use kube::{Api, Client, ResourceExt};
 
 use super::progress::View;
 
-/// Where everything is, in the directory.
+/// Store file in the directory.
 const FILE: &str = "cluster.redb";
-/// What says that the first manifests are there: what is deleted after that stays deleted.
+/// Key that marks the initial manifests as applied: what users delete later stays deleted.
 const FURNISHED: &str = "furnished";
 
-/// The directory of a cluster that is kept.
+/// Directory of a persistent cluster.
 pub(super) struct Data {
     dir: PathBuf,
     pub(super) store: Store,
-    /// Pods that were Ready when the cluster ended: by namespace and name.
+    /// Pods that were Ready when the cluster stopped: by namespace and name.
     ready: BTreeMap<(String, String), Before>,
 }
 
-/// What a pod was like.
+/// State of a pod before the restart.
 struct Before {
     uid: String,
     restarts: i32,
 }
 
 impl Data {
-    /// Opens the directory, which is made if it is not there.
+    /// Opens the directory, and creates it if missing.
     pub(super) fn open(dir: &Path) -> Result<Self> {
         let made = std::fs::create_dir_all(dir);
         made.map_err(|error| {
@@ -50,12 +50,12 @@ impl Data {
         &self.dir
     }
 
-    /// Where the kubeconfig goes, if nobody says.
+    /// Default path of the kubeconfig.
     pub(super) fn kubeconfig(&self) -> PathBuf {
         self.dir.join("kubeconfig")
     }
 
-    /// How many nodes there are already: up to the last one, as one that was deleted joins again.
+    /// Number of existing nodes: up to the highest index, as a deleted node joins again.
     pub(super) fn nodes(&self) -> Option<u16> {
         let nodes = self.store.select(&TableKey::new("", "nodes"), &Selection::default());
         let number = |name: &str| name.strip_prefix("gpu-")?.parse::<u16>().ok();
@@ -70,8 +70,8 @@ impl Data {
         self.store.keep(FURNISHED, b"");
     }
 
-    /// Waits until the pods that were Ready are so again. Their status says so from the start, as nobody was there to take
-    /// it back: so each has to have been started once more.
+    /// Waits until the pods that were Ready are Ready again. Their stored status is stale, so each must have restarted
+    /// once more.
     pub(super) async fn pods_ready(&self, client: &Client, view: View) -> Result<()> {
         let all = self.ready.len();
         if all == 0 {
@@ -103,7 +103,7 @@ impl Data {
     }
 }
 
-/// What failed, and what to do about it.
+/// An error with advice.
 pub(super) fn advised(error: &DiskError) -> Error {
     let fix = match error {
         DiskError::InUse { .. } => "stop the other `capstan up`, or choose another directory with --data",
@@ -119,7 +119,7 @@ fn is_full(kind: ErrorKind) -> bool {
     matches!(kind, ErrorKind::StorageFull | ErrorKind::QuotaExceeded)
 }
 
-/// Waits until the file of a cluster fails, which one in memory does not have.
+/// Waits until the store fails; a cluster in memory has none.
 pub(super) async fn lost(data: Option<&Data>) -> Error {
     match data {
         Some(data) => advised(&data.store.lost().await),
@@ -134,7 +134,7 @@ fn before(object: &Object) -> Option<((String, String), Before)> {
     Some(((object.namespace().to_owned(), object.name().to_owned()), before))
 }
 
-/// Whether a pod was started once more and is Ready, or has been replaced or ended.
+/// Whether a pod restarted and is Ready, or was replaced or terminated.
 fn is_again(pod: &Pod, before: &Before) -> bool {
     let status = pod.status.clone().unwrap_or_default();
     let over = matches!(status.phase.as_deref(), Some("Succeeded" | "Failed"));

@@ -1,4 +1,4 @@
-//! `capstan up`: a cluster in this process, the operator on it, and a model server that becomes Ready.
+//! `capstan up`: an embedded cluster with the operator, and a model server that becomes Ready.
 
 mod data;
 mod faults;
@@ -31,9 +31,9 @@ use kubeconfig::Kubeconfig;
 use operator::Operator;
 use progress::View;
 
-/// Nodes of a new cluster, if nobody says.
+/// Default number of nodes of a new cluster.
 const NODES: u16 = 2;
-/// Nodes of the largest cluster whose nodes run the code of operands; those of a larger one imitate it.
+/// Largest cluster whose nodes run the operands' code; in larger ones operands are imitated.
 const MOST_MACHINES: u16 = 16;
 /// Namespace of the operator and its operands.
 const NAMESPACE: &str = "capstan";
@@ -41,34 +41,34 @@ const NAMESPACE: &str = "capstan";
 #[derive(clap::Args)]
 #[command(after_help = EXAMPLES)]
 pub(crate) struct Args {
-    /// Nodes of the cluster [default: 2, or as many as it has]
+    /// Number of nodes [default: 2, or the existing ones]
     #[arg(long, value_parser = clap::value_parser!(u16).range(1..=5000))]
     nodes: Option<u16>,
-    /// GPUs of each node
+    /// GPUs per node
     #[arg(long, default_value = "8", value_parser = clap::value_parser!(u16).range(0..=16))]
     gpus: u16,
     /// Manifests to apply instead of the example; may be repeated
     #[arg(short, long, value_name = "FILE")]
     file: Vec<PathBuf>,
-    /// Port of the API on loopback; a free one when absent
+    /// Port of the API server on loopback [default: a free one]
     #[arg(long, default_value = "0")]
     port: u16,
-    /// Keep the cluster in this directory: it survives a restart, and a crash
+    /// Persist the cluster in this directory: it survives restarts and crashes
     #[arg(long, value_name = "DIR", conflicts_with = "fault")]
     data: Option<PathBuf>,
-    /// Where the kubeconfig goes
+    /// Kubeconfig output file
     #[arg(long, value_name = "FILE")]
     kubeconfig: Option<PathBuf>,
-    /// End as soon as everything is Ready, with status 0
+    /// Exit with status 0 as soon as everything is Ready
     #[arg(long)]
     exit_when_ready: bool,
-    /// Give up after this many seconds if something is not Ready
+    /// Timeout in seconds until everything is Ready
     #[arg(long, default_value = "60", value_name = "SECONDS")]
     timeout: u64,
-    /// Leave the operator to you: start one beside it, with the kubeconfig of this cluster
+    /// Do not run the operator: run your own with the kubeconfig of this cluster
     #[arg(long, conflicts_with = "fault")]
     no_operator: bool,
-    /// Break something on purpose, on one node or wherever it can be, and look at it with `capstan doctor`; may be repeated
+    /// Inject a fault, on one node or all, to diagnose with `capstan doctor`; may be repeated
     #[arg(long, value_name = "CLASS[@NODE]", value_parser = Fault::parse)]
     fault: Vec<Fault>,
     /// Output format
@@ -98,12 +98,12 @@ enum Format {
     Json,
 }
 
-/// What runs, in the order in which it must end.
+/// Running components, in the order in which they must stop.
 struct Up {
     operator: Operator,
     cluster: Cluster,
     kubeconfig: Kubeconfig,
-    /// What the nodes run on, whose files go with it.
+    /// Machines of the nodes, whose files are removed with them.
     machines: Option<Machines>,
 }
 
@@ -112,7 +112,7 @@ pub(crate) async fn run(mut args: Args) -> Result<()> {
     let data = args.data.as_deref().map(Data::open).transpose()?;
     let data = data.as_ref();
     args.nodes = args.nodes.max(data.and_then(Data::nodes));
-    // What a user made of the examples since the first start is theirs.
+    // After the first start, the example objects belong to the user.
     let again = data.is_some_and(Data::is_furnished);
     let wanted = if again && args.file.is_empty() { Vec::new() } else { manifests::read(&args.file)? };
     let faults = Faults::new(&args.fault, args.nodes())?;
@@ -161,7 +161,7 @@ pub(crate) async fn run(mut args: Args) -> Result<()> {
     result
 }
 
-/// The cluster with its nodes, and the operator on it.
+/// Starts the cluster with its nodes, and the operator.
 async fn start(
     args: &Args,
     wanted: &[Manifest],
@@ -208,7 +208,7 @@ async fn start(
         manifests::apply(&client, &manifests::namespace(NAMESPACE)).await?;
     }
     if machines.is_some() {
-        // Feature discovery says in objects of this kind what it found.
+        // Node Feature Discovery publishes NodeFeature objects.
         for entry in capstan_api::kinds().filter(|entry| entry.kind == "NodeFeature") {
             faults::install(&client, entry.definition()).await?;
         }
@@ -224,7 +224,7 @@ async fn start(
     Ok((Up { operator, cluster, kubeconfig, machines }, client))
 }
 
-/// The nodes, and how their containers behave: on machines they run what is in our image, else all is imitated.
+/// Nodes and their containers: on machines they run the code of our image, otherwise operands are imitated.
 fn nodes(args: &Args, faults: &Faults, machines: Option<&Machines>) -> node::Settings {
     let (plain, pace) = (vec![(node::Match::default(), containers()), operands()], Pace::default());
     let template: fn(&str, u16) -> NodeTemplate = match machines {
@@ -246,8 +246,7 @@ fn nodes(args: &Args, faults: &Faults, machines: Option<&Machines>) -> node::Set
     settings
 }
 
-/// What goes wrong behind the stages, such as a CRD that is refused, is told as it happens. What roles on nodes say is in
-/// the logs of their containers.
+/// Prints log messages besides the stages, such as a rejected CRD. Roles on nodes log to their containers.
 fn log() {
     use tracing_subscriber::filter::{LevelFilter, Targets};
     use tracing_subscriber::prelude::*;
@@ -257,7 +256,7 @@ fn log() {
     tracing_subscriber::registry().with(lines.with_filter(told)).init();
 }
 
-/// A cluster with faults: nobody waits until it is Ready.
+/// Runs a cluster with faults, without waiting for Ready.
 async fn broken(
     up: Up,
     client: &Client,
@@ -294,7 +293,7 @@ async fn broken(
     result
 }
 
-/// Containers here load no model: they answer their probes soon, whatever delay the probes allow.
+/// Containers load no model: their probes succeed soon, whatever delay they allow.
 fn containers() -> node::Behaviour {
     node::Behaviour {
         pull_time: Some(Duration::from_millis(500)),
@@ -304,7 +303,7 @@ fn containers() -> node::Behaviour {
     }
 }
 
-/// Images of operands are there already.
+/// Operand images are present.
 fn operands() -> (node::Match, node::Behaviour) {
     let here = node::Match { namespace: Some(NAMESPACE.into()), ..node::Match::default() };
     let soon = node::Behaviour {
@@ -333,12 +332,12 @@ async fn nodes_ready(client: &Client, view: View, args: &Args) -> Result<()> {
     Ok(())
 }
 
-/// Whether the user brings what makes GPUs usable.
+/// Whether the user's manifests configure GPUs.
 fn bring_gpus(wanted: &[Manifest]) -> bool {
     wanted.iter().any(|manifest| ["ClusterPolicy", "GPUCluster"].contains(&manifest.kind.kind.as_str()))
 }
 
-/// Makes the GPUs of the nodes usable, by the user's ClusterPolicy or by ours.
+/// Makes the nodes' GPUs usable, by the user's ClusterPolicy or the default one.
 async fn gpus(client: &Client, wanted: &[Manifest], view: View, args: &Args) -> Result<()> {
     if bring_gpus(wanted) {
         return Ok(());
@@ -362,7 +361,7 @@ async fn gpus(client: &Client, wanted: &[Manifest], view: View, args: &Args) -> 
     bail!("the watch of the ClusterPolicy ended")
 }
 
-/// Applies the manifests and waits until what they ask for works.
+/// Applies the manifests and waits until their objects are ready.
 async fn serve(client: &Client, wanted: &[Manifest], view: View) -> Result<()> {
     if wanted.is_empty() {
         return Ok(());
@@ -420,7 +419,7 @@ fn summary(view: View, up: &Up, wanted: &[Manifest], data: Option<&Data>, took: 
     view.say("ready", &text);
 }
 
-/// Ends everything that was started and leaves nothing behind but what is kept.
+/// Stops everything that was started and removes temporary files.
 async fn end(up: Up, view: View) -> Result<()> {
     let operator = up.operator.end().await;
     up.cluster.stop();

@@ -1,8 +1,8 @@
-//! What the tests of commands share.
+//! Shared parts of command tests.
 
 use std::process::Output;
 
-/// The one line with which a command failed.
+/// The single error line of a failed command.
 pub(crate) fn complaint(output: &Output) -> String {
     assert!(!output.status.success());
     let text = String::from_utf8(output.stderr.clone()).unwrap();

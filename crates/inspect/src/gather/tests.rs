@@ -7,7 +7,7 @@ use serde_json::json;
 use super::{archive, timeline};
 use crate::snapshot::Snapshot;
 
-/// Logs that do not shrink much, the first one the youngest.
+/// Logs that barely compress, youngest first.
 fn with_logs() -> Snapshot {
     let mut snapshot = Snapshot::default();
     for index in 0..4_u64 {

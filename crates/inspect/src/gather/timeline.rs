@@ -1,10 +1,10 @@
-//! What happened, in its order: events, and when conditions of nodes, pods and custom resources turned.
+//! Timeline: events and condition transitions of nodes, pods and custom resources, in order.
 
 use serde_json::Value;
 
 use crate::snapshot::{Snapshot, named};
 
-/// One line per happening.
+/// One line per entry.
 pub(super) fn of(snapshot: &Snapshot) -> String {
     let mut lines: Vec<(String, String)> = snapshot.of("", "Event").iter().filter_map(event).collect();
     for (kind, objects) in snapshot.objects.iter().filter(|(kind, _)| kind.as_str() != "Event") {
@@ -45,12 +45,12 @@ fn turns<'a>(kind: &'a str, object: &'a Value) -> impl Iterator<Item = (String, 
     })
 }
 
-/// Times with and without fractions in one order.
+/// Makes times with and without fractions comparable.
 fn second(time: &str) -> String {
     time.split_once('.').map_or_else(|| time.to_owned(), |(seconds, _)| format!("{seconds}Z"))
 }
 
-/// A happening is one line.
+/// Joins an entry to one line.
 fn line(text: &str) -> String {
     text.split_whitespace().collect::<Vec<_>>().join(" ")
 }

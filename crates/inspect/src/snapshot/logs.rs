@@ -1,4 +1,4 @@
-//! The last words of containers that do not run as they should: that is where causes stand.
+//! Log tails of unhealthy containers, which show the causes.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -9,15 +9,15 @@ use kube::{Api, Client, ResourceExt};
 
 use super::Snapshot;
 
-/// Lines of each log.
+/// Lines per log.
 const LINES: i64 = 200;
-/// Logs in all.
+/// Maximum number of logs.
 pub(super) const MOST: usize = 200;
-/// Logs of containers that are alike: on a large cluster most say the same.
+/// Maximum number of logs of similar containers: on a large cluster most are equal.
 const ALIKE: usize = 10;
-/// Logs that are asked for at the same time.
+/// Concurrent requests.
 const AT_ONCE: usize = 8;
-/// Containers that offer GPUs.
+/// Containers of device plugins.
 const PLUGINS: [&str; 2] = ["nvidia-device-plugin", "capstan-node-agent"];
 const GPU: &str = "nvidia.com/gpu";
 
@@ -27,19 +27,19 @@ struct Wanted {
     pod: String,
     container: String,
     previous: bool,
-    /// Whoever waits tells less than whoever fails.
+    /// Logs of failed containers are more useful than those of waiting ones.
     failed: bool,
-    /// Whose pod it is.
+    /// Owner of the pod.
     owner: String,
 }
 
-/// The ends of the logs of containers that are of interest, by the names that [`Snapshot`] gives them.
+/// Log tails of unhealthy containers, by the keys of [`Snapshot`].
 pub(super) async fn read(client: &Client, snapshot: &Snapshot) -> BTreeMap<String, String> {
     let pods = snapshot.typed::<Pod>();
     fetch(client, choose(&pods, &sick_nodes(snapshot))).await
 }
 
-/// The ends of the logs of all containers of these pods, however they fare.
+/// Log tails of all containers of these pods, healthy or not.
 pub async fn all_of(client: &Client, pods: &[Pod]) -> BTreeMap<String, String> {
     let statuses = |pod: &Pod| pod.status.as_ref().and_then(|status| status.container_statuses.clone());
     let wanted = pods.iter().flat_map(|pod| {
@@ -71,7 +71,7 @@ async fn fetch(client: &Client, wanted: Vec<Wanted>) -> BTreeMap<String, String>
     read.buffer_unordered(AT_ONCE).filter_map(|read| async { read }).collect().await
 }
 
-/// What to read: some of each kind, those first that failed.
+/// Logs to read: some of each owner, failed containers first.
 fn choose(pods: &[Pod], sick: &BTreeSet<String>) -> Vec<Wanted> {
     let mut all: Vec<Wanted> = pods.iter().flat_map(|pod| wanted(pod, sick)).collect();
     all.sort_by_key(|one| !one.failed);
@@ -86,7 +86,7 @@ fn choose(pods: &[Pod], sick: &BTreeSet<String>) -> Vec<Wanted> {
     all
 }
 
-/// Nodes that may not hand out all of their GPUs: their device plugin knows why, and is ready all the same.
+/// Nodes with unallocatable GPUs: their device plugin logs the reason, though it is ready.
 fn sick_nodes(snapshot: &Snapshot) -> BTreeSet<String> {
     let differs = |node: &&Node| {
         let status = node.status.as_ref();

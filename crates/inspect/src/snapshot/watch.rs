@@ -1,5 +1,5 @@
-//! A snapshot that follows its cluster: each kind is listed once and watched from there on, so that whoever looks on costs
-//! the API server what changes and nothing else.
+//! A watched snapshot: each kind is listed once and then watched, so that observers cost the API server only the
+//! changes.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
@@ -20,15 +20,15 @@ use super::{Snapshot, name_of, named};
 use crate::error::root_cause;
 use crate::{Error, Result};
 
-/// Changes come in crowds: those that follow the first within this time are taken together.
+/// Changes within this time are delivered together.
 const DEBOUNCE: Duration = Duration::from_millis(250);
-/// Time passes without a change, too: a lease that nobody renews is news.
+/// Delivered without a change as well: an expired lease matters, too.
 const TICK: Duration = Duration::from_secs(5);
 
-/// What a watch of a kind said.
+/// A watch event of a kind.
 type KindEvent = (String, watcher::Result<Event<DynamicObject>>);
 
-/// The cluster, as it changes.
+/// A watched cluster.
 pub struct Watch {
     kept: Kept,
     kinds: BTreeMap<String, Kind>,
@@ -36,7 +36,7 @@ pub struct Watch {
 }
 
 impl Watch {
-    /// Begins to watch these kinds; [`Watch::next`] shows them once all are known.
+    /// Starts to watch these kinds; [`Watch::next`] returns once all are listed.
     pub async fn start<S: AsRef<str>>(client: &Client, names: &[S]) -> Result<Self> {
         let version = client.apiserver_version().await;
         let version = version.map_err(|error| Error::Unreachable(root_cause(&error)))?;
@@ -55,8 +55,8 @@ impl Watch {
         Ok(Self { said: said.collect(), kinds, kept })
     }
 
-    /// The cluster at the next change, or after a while; an error if it does not answer, and what was known is no longer
-    /// up to date.
+    /// The snapshot at the next change, or after a while; an error if the API server does not respond and the snapshot
+    /// is stale.
     pub async fn next(&mut self) -> Result<&Snapshot, String> {
         let mut end = Instant::now() + TICK;
         let mut debouncing = false;
@@ -68,7 +68,7 @@ impl Watch {
                         (debouncing, end) = (true, Instant::now() + DEBOUNCE);
                     }
                 }
-                // Before everything is known there is nothing to tell, but that there is trouble.
+                // Before the initial lists are complete, only errors are reported.
                 _ if !self.kept.unknown.is_empty() && self.kept.trouble.is_none() => {
                     (debouncing, end) = (false, Instant::now() + TICK);
                 }
@@ -96,16 +96,16 @@ impl Watch {
     }
 }
 
-/// What is known of the cluster.
+/// State of the watched cluster.
 #[derive(Default)]
 struct Kept {
-    /// Objects of each kind in the order of their names.
+    /// Objects of each kind, ordered by name.
     snapshot: Snapshot,
-    /// Lists that are not complete yet.
+    /// Incomplete lists.
     lists: BTreeMap<String, Vec<Value>>,
-    /// Kinds of which nothing is known yet.
+    /// Kinds without a complete list.
     unknown: BTreeSet<String>,
-    /// Why the cluster does not answer, if it does not.
+    /// Why the API server does not respond, if so.
     trouble: Option<String>,
 }
 
@@ -148,14 +148,14 @@ impl Kept {
         use kube::Error::Api;
         use watcher::Error::{InitialListFailed, WatchError, WatchFailed, WatchStartFailed};
         match error {
-            // A kind that is not served has no objects; the watch goes on to ask.
+            // A kind that is not served has no objects; the watch retries.
             InitialListFailed(Api(status)) | WatchStartFailed(Api(status)) if status.code == 404 => self.complete(name),
             InitialListFailed(Api(status)) | WatchStartFailed(Api(status)) if status.code == 403 => {
                 self.complete(name);
                 self.snapshot.objects.remove(name);
                 self.snapshot.unread.insert(name.into(), status.message.clone());
             }
-            // Too long ago: everything is listed anew.
+            // Expired: the watcher relists.
             WatchError(_) => {}
             InitialListFailed(error) | WatchStartFailed(error) | WatchFailed(error) => {
                 self.trouble = Some(root_cause(&error));

@@ -1,4 +1,4 @@
-//! Cron jobs: a job at every time of a schedule.
+//! CronJob controller: creates a Job at every scheduled time.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -17,7 +17,7 @@ use crate::context::Context;
 use crate::events::reference;
 use crate::writer::{is_already_exists, is_not_found};
 
-/// More missed times than this are a clock gone wrong.
+/// More missed start times than this indicate clock skew.
 const MANY_MISSED: usize = 100;
 const SCHEDULED_AT: &str = "batch.kubernetes.io/cronjob-scheduled-timestamp";
 
@@ -44,12 +44,12 @@ struct Step<'a> {
     this: &'a Controller,
     cron: Arc<CronJob>,
     jobs: Vec<Arc<Job>>,
-    /// The status to be.
+    /// The new status.
     status: CronJobStatus,
 }
 
 impl Step<'_> {
-    /// Notes which jobs ended or are gone.
+    /// Removes finished and deleted jobs from `status.active`.
     fn note_jobs(&mut self) {
         for job in self.jobs.clone() {
             let active = self.status.active.iter().flatten().any(|one| one.uid == job.metadata.uid);
@@ -90,7 +90,7 @@ impl Step<'_> {
         }
     }
 
-    /// Starts a job if it is time. Answers when it is next.
+    /// Creates a job if one is due. Returns the delay until the next one.
     async fn run(&mut self) -> Result<Option<Duration>> {
         let Some((schedule, zone)) = self.schedule() else { return Ok(None) };
         if self.cron.spec.suspend == Some(true) {
@@ -129,7 +129,7 @@ impl Step<'_> {
         }
     }
 
-    /// The last time that should have had a job by now.
+    /// The latest scheduled time that is due by now.
     fn due(&self, schedule: &Schedule, zone: &TimeZone, now: Timestamp) -> Option<Timestamp> {
         let since = self.status.last_schedule_time.as_ref().or(self.cron.metadata.creation_timestamp.as_ref())?.0;
         let since = match self.cron.spec.starting_deadline_seconds {
@@ -225,7 +225,7 @@ impl Step<'_> {
         Ok(())
     }
 
-    /// Deletes the oldest of the jobs that ended, beyond those that are kept to look at.
+    /// Deletes the oldest finished jobs beyond the history limits.
     async fn clean_up(&self) -> Result<()> {
         let spec = &self.cron.spec;
         for (how, keep) in [
@@ -262,7 +262,7 @@ impl Step<'_> {
     }
 }
 
-/// The last time of a schedule before `now`, found from ever farther back.
+/// The last scheduled time before `now`, searched from ever earlier starts.
 fn last_before(schedule: &Schedule, zone: &TimeZone, now: Timestamp) -> Option<Timestamp> {
     for hours in [1, 24, 24 * 32, 24 * 366, 24 * 366 * 9] {
         let from = now.checked_sub(jiff::SignedDuration::from_hours(hours)).ok()?;
@@ -277,7 +277,7 @@ fn last_before(schedule: &Schedule, zone: &TimeZone, now: Timestamp) -> Option<T
     None
 }
 
-/// How and when a job ended.
+/// Condition type and time of a finished job.
 fn end(job: &Job) -> Option<(&'static str, Option<Time>)> {
     let status = job.status.as_ref()?;
     let has = |kind: &str| status.conditions.iter().flatten().any(|one| one.type_ == kind && one.status == "True");

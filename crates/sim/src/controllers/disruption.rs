@@ -1,4 +1,4 @@
-//! Disruption budgets: how many of the pods that a budget covers may go.
+//! PodDisruptionBudget controller: computes how many of the selected pods may be evicted.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -20,7 +20,7 @@ use crate::informer::{controller_of, key_of};
 use crate::writer::is_not_found;
 use capstan_semantics::label_selector::selects;
 
-/// A pod whose eviction was allowed and that is still there after this time was not evicted after all.
+/// A pod that still exists this many seconds after its eviction was allowed was not evicted.
 const FORGET: i64 = 120;
 
 pub(crate) fn start(context: &Context) {
@@ -48,7 +48,7 @@ pub(crate) fn start(context: &Context) {
     controller.run(2, |this, key| async move { reconcile(&this, &key).await });
 }
 
-/// How many pods a budget expects follows from the size of what owns them.
+/// Scaling an owner changes the number of pods that a budget expects.
 fn watch_owners(controller: &Controller) {
     let caches = &controller.context.caches;
     let again = || {
@@ -121,12 +121,12 @@ async fn reconcile(this: &Controller, key: &str) -> Reconciled {
 }
 
 enum Miss {
-    /// The size of the workload cannot be known.
+    /// The scale of the workload cannot be determined.
     Unmanaged(String),
     Server(capstan_apiserver::error::Status),
 }
 
-/// How many pods there should be, and how many of them must be healthy.
+/// Expected pod count, and the minimum of healthy pods.
 async fn expectation(this: &Controller, spec: &PodDisruptionBudgetSpec, pods: &[Arc<Pod>]) -> Result<(i32, i32), Miss> {
     let count = i32::try_from(pods.len()).unwrap_or(i32::MAX);
     match (&spec.max_unavailable, &spec.min_available) {
@@ -143,7 +143,7 @@ async fn expectation(this: &Controller, spec: &PodDisruptionBudgetSpec, pods: &[
     }
 }
 
-/// The size of everything that owns the pods.
+/// Total scale of the controllers that own the pods.
 async fn expected_scale(this: &Controller, pods: &[Arc<Pod>]) -> Result<i32, Miss> {
     let mut scales: BTreeMap<String, i32> = BTreeMap::new();
     for pod in pods {
@@ -161,7 +161,7 @@ async fn expected_scale(this: &Controller, pods: &[Arc<Pod>]) -> Result<i32, Mis
     Ok(scales.values().sum())
 }
 
-/// The UID and size of what owns a pod, or of what owns that.
+/// UID and scale of the controller of a pod, or of that controller's own controller.
 async fn scale_of(this: &Controller, namespace: &str, owner: &OwnerReference) -> Result<(String, i32), Miss> {
     let caches = &this.context.caches;
     if owner.kind == "ReplicaSet"
@@ -197,7 +197,7 @@ async fn scale_of(this: &Controller, namespace: &str, owner: &OwnerReference) ->
     }
 }
 
-/// Pods whose eviction was allowed and that are still there, and when to look at them again.
+/// Pods that still exist after their eviction was allowed, and when to check them again.
 fn still_disrupted(
     budget: &PodDisruptionBudget,
     pods: &[Arc<Pod>],

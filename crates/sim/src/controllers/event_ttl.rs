@@ -1,6 +1,6 @@
-//! Events go an hour after they were last written.
+//! TTL of events: they expire an hour after their last write.
 //!
-//! They are not read: that one was written is all there is to know.
+//! Event bodies are not read; watching their keys is enough.
 
 use std::collections::{HashMap, VecDeque};
 use std::sync::Arc;
@@ -17,12 +17,12 @@ pub(crate) fn start(context: &Context, ttl: Duration) {
     context.spawn(run(context.server.clone(), ttl));
 }
 
-/// Events in the order in which they were last written.
+/// Events in the order of their last write.
 #[derive(Default)]
 struct Ages {
-    /// By key, the revision of the last write.
+    /// Resource version of the last write, by key.
     written: HashMap<Arc<str>, u64>,
-    /// When, which and at what revision. An entry whose event was written again is void.
+    /// Time, key and resource version. An entry is stale if its event was written again.
     order: VecDeque<(Instant, Arc<str>, u64)>,
 }
 
@@ -42,7 +42,7 @@ impl Ages {
         }
     }
 
-    /// The event that is due first, and when it was written.
+    /// The event that expires first, and when it was written.
     fn oldest(&mut self) -> Option<(Instant, Arc<str>)> {
         self.drop_void();
         self.order.front().map(|(at, key, _)| (*at, key.clone()))
@@ -79,7 +79,7 @@ async fn run(server: Server, ttl: Duration) {
                         ages.forget(&key);
                         let (namespace, name) = split_key(&key);
                         let one = Target::one(resource.clone(), Some(namespace), name);
-                        // It may be gone already, with its namespace.
+                        // It may have been deleted already, with its namespace.
                         let _ = server.delete(&caller, &one, &DeleteOptions::default()).await;
                     }
                 }

@@ -1,4 +1,4 @@
-//! Collects pods that nobody else will: on nodes that are gone, and those that ended long ago.
+//! Pod garbage collection: pods of deleted nodes, and the oldest terminated pods.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -13,13 +13,13 @@ use crate::Pod;
 use crate::context::Context;
 use crate::informer::key_of;
 
-/// A node may come back: its pods wait so long.
+/// Delay before pods of a deleted node are collected, as the node may be registered again.
 const QUARANTINE: Duration = Duration::from_secs(40);
-/// Most pods that ended and are still there.
+/// Maximum number of terminated pods that are retained.
 const ENDED: usize = 12_500;
-/// The key under which ended pods are counted: no pod has it.
+/// Queue key of the count of terminated pods: no pod has it.
 const COUNT: &str = "";
-/// How long to wait before ended pods are counted, as they come in crowds.
+/// Debounce before terminated pods are counted.
 const COUNT_DELAY: Duration = Duration::from_secs(20);
 
 pub(crate) fn start(context: &Context) {
@@ -75,7 +75,7 @@ async fn thin_out(this: &Controller) -> Reconciled {
     Ok(Outcome::Done)
 }
 
-/// Deletes a pod at once. If it did not end, it failed, and says why.
+/// Force-deletes a pod. One that has not terminated is marked `Failed` first, with a reason.
 async fn remove(this: &Controller, pod: &Arc<Pod>, why: Option<&str>) -> Result<()> {
     if let Some(why) = why.filter(|_| !pods::is_terminal(pod)) {
         let mut next = Pod::clone(pod);
@@ -88,7 +88,7 @@ async fn remove(this: &Controller, pod: &Arc<Pod>, why: Option<&str>) -> Result<
     ignore_absent(this.writer.delete(&**pod, options).await)
 }
 
-/// Says that a pod goes because of something outside of it.
+/// Sets the `DisruptionTarget` condition.
 pub(crate) fn set_disruption_target(
     conditions: &mut Vec<PodCondition>,
     reason: &str,

@@ -1,4 +1,4 @@
-//! Replica sets: as many pods of one template as asked for.
+//! ReplicaSet controller: maintains the number of pods of a template.
 
 use std::cmp::Reverse;
 use std::collections::HashMap;
@@ -17,7 +17,7 @@ use crate::context::Context;
 use crate::informer::controller_of;
 use capstan_semantics::label_selector::{contains, selects};
 
-/// Most pods that one reconcile creates or deletes.
+/// Maximum number of pods that one reconcile creates or deletes.
 const BURST: usize = 500;
 
 pub(crate) fn start(context: &Context) {
@@ -28,7 +28,7 @@ pub(crate) fn start(context: &Context) {
     controller.run(4, |this, key| async move { reconcile(&this, &key).await });
 }
 
-/// A pod without a controller may belong to any replica set of its namespace.
+/// An orphan pod may match any ReplicaSet of its namespace.
 fn watch_orphans(controller: &Controller) {
     let (queue, sets) = (controller.queue.clone(), controller.context.caches.replica_sets.clone());
     controller.context.caches.pods.subscribe(move |change| {
@@ -66,7 +66,7 @@ async fn reconcile(this: &Controller, key: &str) -> Reconciled {
 
 type Failure = (&'static str, Status);
 
-/// Creates or deletes pods until there are as many as asked for.
+/// Creates or deletes pods to reach the desired count.
 async fn manage(this: &Controller, set: &Arc<ReplicaSet>, active: &[Arc<Pod>]) -> Result<(), Failure> {
     let wanted = usize::try_from(set.spec.replicas.unwrap_or(1)).unwrap_or(0);
     if active.len() < wanted {
@@ -84,7 +84,7 @@ async fn manage(this: &Controller, set: &Arc<ReplicaSet>, active: &[Arc<Pod>]) -
     deletions.into_iter().collect::<Result<()>>().map_err(|error| ("FailedDelete", error))
 }
 
-/// The pods that are missed least: not yet running, crowded together, young.
+/// Ranks pods for deletion: not yet running, colocated, young ones first.
 fn to_delete(this: &Controller, set: &ReplicaSet, active: &[Arc<Pod>], count: usize) -> Vec<Arc<Pod>> {
     if count == 0 || count == active.len() {
         return active[..count].to_vec();
@@ -116,13 +116,13 @@ fn to_delete(this: &Controller, set: &ReplicaSet, active: &[Arc<Pod>], count: us
     pods
 }
 
-/// How long ago, on a logarithmic scale, so that pods of about one age are taken at random.
+/// Age on a logarithmic scale, so that pods of similar age are picked at random.
 fn age_class(time: Option<&Time>, now: &Time) -> i64 {
     let seconds = time.map_or(0, |time| now.0.as_second() - time.0.as_second()).max(0);
     if seconds == 0 { 0 } else { i64::from(seconds.ilog2()) + 1 }
 }
 
-/// How many pods of the same deployment run on each node.
+/// Number of pods of the same Deployment per node.
 fn crowds(this: &Controller, set: &ReplicaSet) -> HashMap<String, usize> {
     let caches = &this.context.caches;
     let related = match controller_of(&set.metadata) {
@@ -161,7 +161,7 @@ fn status(
     }
 }
 
-/// Whether pods can be made and deleted: a condition only while they cannot.
+/// The `ReplicaFailure` condition, present only while creates or deletes fail.
 fn conditions(
     old: Option<Vec<ReplicaSetCondition>>,
     failure: Option<&Failure>,
@@ -183,7 +183,7 @@ fn conditions(
     (!conditions.is_empty()).then_some(conditions)
 }
 
-/// When the next ready pod becomes available.
+/// Delay until the next ready pod becomes available.
 fn until_available(set: &ReplicaSet, status: &ReplicaSetStatus, active: &[Arc<Pod>], now: &Time) -> Option<Duration> {
     if status.ready_replicas == status.available_replicas {
         return None;

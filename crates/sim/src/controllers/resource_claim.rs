@@ -1,4 +1,4 @@
-//! Claims of devices: made from templates for pods that ask for them, and given back when the pods are over.
+//! ResourceClaim controller: creates claims from templates for pods, and deallocates them when the pods terminate.
 
 use std::sync::Arc;
 
@@ -17,9 +17,9 @@ use crate::Pod;
 use crate::context::Context;
 use crate::informer::{controller_of, key_of};
 
-/// On a claim: which of the pod's claims it is.
+/// Annotation of a claim: the name of the pod's claim that it implements.
 const POD_CLAIM_NAME: &str = "resource.kubernetes.io/pod-claim-name";
-/// Keeps a claim while devices are allocated to it.
+/// Retains a claim while devices are allocated to it.
 const FINALIZER: &str = "resource.kubernetes.io/delete-protection";
 const COMPONENT: &str = "resource-claim-controller";
 
@@ -68,7 +68,7 @@ fn start_claims(context: &Context) {
     controller.run(2, |this, key| async move { reconcile_claim(&this, &key).await });
 }
 
-/// Whether a pod needs its devices no longer.
+/// Whether a pod no longer needs its devices.
 fn is_over(pod: &Pod) -> bool {
     pods::is_terminal(pod) || (pods::is_deleting(pod) && pods::node_name(pod).is_empty())
 }
@@ -77,7 +77,7 @@ fn statuses(pod: &Pod) -> &[PodResourceClaimStatus] {
     pod.status.as_ref().and_then(|status| status.resource_claim_statuses.as_deref()).unwrap_or_default()
 }
 
-/// The names of the claims of a pod, as far as they are there.
+/// Names of the existing claims of a pod.
 fn claim_names(pod: &Pod) -> Vec<String> {
     let named = pods::spec(pod).resource_claims.iter().flatten().filter_map(|claim| claim.resource_claim_name.clone());
     named.chain(statuses(pod).iter().filter_map(|status| status.resource_claim_name.clone())).collect()
@@ -108,7 +108,7 @@ async fn reconcile_pod(this: &Controller, key: &str) -> Reconciled {
     Ok(Outcome::Done)
 }
 
-/// The claim that was made for a pod, by the pod's status or by the claim's own word.
+/// The claim that was created for a pod, by the pod's status or the claim's annotation.
 fn existing(this: &Controller, pod: &Pod, wanted: &PodResourceClaim) -> Option<String> {
     let caches = &this.context.caches;
     let noted =
@@ -164,7 +164,7 @@ async fn create(
     }
 }
 
-/// Gives devices back that no pod uses, and deletes a claim whose pod is over.
+/// Deallocates claims that no pod uses, and deletes a claim whose pod has terminated.
 async fn reconcile_claim(this: &Controller, key: &str) -> Reconciled {
     let Some(claim) = this.context.caches.resource_claims.get(key) else { return Ok(Outcome::Done) };
     let namespace = namespace_of(&*claim);

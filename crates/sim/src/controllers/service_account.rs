@@ -1,4 +1,4 @@
-//! What every namespace has: an account for pods that name none, and the certificate authority of the cluster.
+//! Per-namespace defaults: the `default` ServiceAccount and the root CA ConfigMap.
 
 use std::sync::Arc;
 
@@ -32,7 +32,7 @@ pub(crate) fn start(context: &Context, root_ca: Option<Arc<str>>) {
     });
 }
 
-/// Looks at the namespace of an object of that name when it changes.
+/// Enqueues the namespace of an object of that name when it changes.
 fn watch_namespace_of<K: Kind>(controller: &Controller, cache: &Cache<K>, name: &'static str) {
     let queue = controller.queue.clone();
     cache.subscribe(move |change| {
@@ -46,7 +46,7 @@ fn watch_namespace_of<K: Kind>(controller: &Controller, cache: &Cache<K>, name: 
     });
 }
 
-/// The namespace, if it is there to stay.
+/// The namespace, unless it is terminating.
 fn active(this: &Controller, key: &str) -> Option<Arc<Namespace>> {
     this.context.caches.namespaces.get(key).filter(|namespace| namespace.metadata.deletion_timestamp.is_none())
 }

@@ -1,4 +1,4 @@
-//! Whether a node takes a pod that is bound to it: the scheduler is not the only one who binds.
+//! Kubelet admission: whether a node accepts a pod that is bound to it, as pods are not only bound by the scheduler.
 
 use std::sync::{Mutex, PoisonError};
 
@@ -11,7 +11,7 @@ use crate::scheduler::resources::Resources;
 use capstan_semantics::node_selector::NodeAffinity;
 use capstan_semantics::quantity::units;
 
-/// What the pods on a node use.
+/// Resource usage of the pods on a node.
 #[derive(Debug, Default)]
 pub(super) struct Usage {
     state: Mutex<Used>,
@@ -24,14 +24,14 @@ struct Used {
     ports: Vec<HostPort>,
 }
 
-/// What one pod uses.
+/// Resource usage of one pod.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Share {
     resources: Resources,
     ports: Vec<HostPort>,
 }
 
-/// Why a node does not take a pod.
+/// Why a node rejects a pod.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Refusal {
     pub(super) reason: String,
@@ -39,19 +39,19 @@ pub(super) struct Refusal {
 }
 
 impl Usage {
-    /// How many pods the node has taken in.
+    /// Number of admitted pods.
     pub(super) fn pods(&self) -> usize {
         usize::try_from(self.state.lock().unwrap_or_else(PoisonError::into_inner).pods).unwrap_or(0)
     }
 
-    /// Takes a pod in, or says why not.
+    /// Admits a pod, or returns why it is rejected.
     pub(super) fn admit(&self, pod: &std::sync::Arc<Pod>, node: &Node) -> Result<Share, Refusal> {
         let info = PodInfo::new(pod.clone());
         let list = node.status.as_ref().and_then(|status| status.allocatable.as_ref());
         let have = Resources::of_list(list);
         let most = list.and_then(|list| list.get("pods")).map_or(0, units);
         let mut wanted = info.requests.exact.clone();
-        // What the node does not know, such as a resource of devices that are gone, is nothing to refuse a pod for.
+        // A resource that the node does not report, such as one of removed devices, does not reject a pod.
         wanted.others.retain(|(name, _)| list.is_some_and(|list| list.contains_key(&**name)));
         let mut used = self.state.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some(lack) = lacking_of(&wanted, &used.resources, &have, (used.pods, most)).first() {
@@ -77,7 +77,7 @@ impl Usage {
         Ok(share)
     }
 
-    /// A pod went, or is over.
+    /// Releases the resources of a deleted or terminated pod.
     pub(super) fn release(&self, share: &Share) {
         let mut used = self.state.lock().unwrap_or_else(PoisonError::into_inner);
         used.resources.subtract(&share.resources);

@@ -1,4 +1,4 @@
-//! Runs the bodies of containers: what a body is given, and what follows when it ends.
+//! Runs container bodies: their context, and what follows when they exit.
 
 use std::future::Future;
 use std::sync::{Arc, Mutex};
@@ -18,10 +18,10 @@ use super::mounts::{Directories, environment, expand, mounts};
 use super::nodes::{NodeHandle, Nodes, lock};
 use crate::Pod;
 
-/// Exit code of a body that panicked: that of a process that aborted.
+/// Exit code of a body that panicked: that of an aborted process.
 const ABORTED: i32 = 134;
 
-/// A body that runs.
+/// A running body.
 pub(super) struct Running {
     pub(super) abort: AbortHandle,
     pub(super) stop: watch::Sender<bool>,
@@ -50,7 +50,7 @@ impl Nodes {
         let (ready_key, name) = (key.clone(), container.name.clone());
         let ready = Arc::new(move |ready| {
             let (namespace, pod) = crate::informer::split_key(&ready_key);
-            // The pod may be gone by now.
+            // The pod may have been deleted.
             let _ = nodes.set_ready(namespace, pod, &name, ready);
         });
         let mut tracked = lock(tracked);
@@ -62,7 +62,7 @@ impl Nodes {
         inner.context.spawn(task);
     }
 
-    /// The pod with the volumes that the caches leave out. Its containers share one, though its status goes on.
+    /// The pod with the volumes that the caches trim. Its containers share one copy, though its status changes.
     fn whole(&self, pod: &Arc<Pod>, known: &mut Option<Arc<Pod>>) -> Arc<Pod> {
         let same = |known: &&Arc<Pod>| {
             let (known, now) = (&known.metadata, &pod.metadata);
@@ -80,7 +80,7 @@ impl Nodes {
         whole
     }
 
-    /// What a body is given.
+    /// The context of a body.
     fn context(
         &self,
         key: &Arc<str>,
@@ -140,7 +140,7 @@ impl Nodes {
     }
 }
 
-/// Who a pod is: its account, on a node. Tokens of pods say where they were issued.
+/// Identity of a pod: its service account, on a node. Pod tokens carry the node.
 fn pod_user(namespace: &str, account: &str, node: &str) -> UserInfo {
     let mut user = UserInfo::service_account(namespace, account, "");
     user.extra.insert("authentication.kubernetes.io/node-name".into(), vec![node.into()]);

@@ -1,4 +1,4 @@
-//! Signs of life: every node renews its lease. One task does it for all of them, each at its own time.
+//! Node heartbeats: every node renews its lease. One task serves all of them, each at its own time.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -15,8 +15,8 @@ use super::template::{LEASES, conditions, lease};
 use crate::informer::Kind;
 use crate::writer::{is_already_exists, is_not_found};
 
-/// So many leases are renewed before others get the thread. A node that is late counts as lost, so nobody may be so busy
-/// that thousands of nodes cannot show that they live.
+/// Leases renewed before the task yields. A node with a late lease counts as unreachable, so other work must not delay
+/// thousands of renewals.
 const TOGETHER: u64 = 16;
 
 impl Kind for Lease {}
@@ -41,7 +41,7 @@ pub(super) fn start(nodes: &Nodes) {
 }
 
 impl Inner {
-    /// When a node shows the first sign of life: nodes that come together do not beat together.
+    /// Time of the first heartbeat: nodes that start together do not renew together.
     pub(super) fn first_beat(&self, index: u32) -> Duration {
         let spread = u64::from(index.wrapping_mul(0x9e37_79b9) >> 16);
         self.settings.heartbeat.mul_f64(spread as f64 / 65_536.0)
@@ -49,7 +49,7 @@ impl Inner {
 
     async fn beat(&self, node: &Virtual) -> Result<()> {
         let object = self.context.caches.nodes.get(&node.name);
-        // A node whose object was deleted does not come back by itself.
+        // A deleted Node object is not registered again by a heartbeat.
         let Some(object) = object else { return Ok(()) };
         self.say_healthy(node, &object).await?;
         let now = self.context.clock().now();
@@ -67,7 +67,7 @@ impl Inner {
         }
     }
 
-    /// Takes back what others say about a node that was silent: conditions that became `Unknown`.
+    /// Resets conditions that became `Unknown` while the node was unreachable.
     async fn say_healthy(&self, node: &Virtual, object: &Arc<Node>) -> Result<()> {
         let before = object.status.as_ref().and_then(|status| status.conditions.as_ref());
         let unknown = |condition: &NodeCondition| condition.status == "Unknown";

@@ -1,4 +1,4 @@
-//! Drives the pods of all nodes: a few tasks share one queue of pods to look at, now or at a certain time.
+//! Kubelet of all nodes: a few workers share one queue of pods.
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex};
@@ -23,36 +23,36 @@ use crate::informer::{Change, Kind, key_of};
 use crate::scheduler::pod::is_finished;
 use crate::writer::{is_conflict, is_not_found};
 
-/// When to look again for a volume that is not there, at first.
+/// First retry interval for a missing volume.
 const FIRST_MOUNT_RETRY: Duration = Duration::from_millis(500);
-/// The longest time between two looks for a volume.
+/// Longest retry interval for a missing volume.
 const LAST_MOUNT_RETRY: Duration = Duration::from_secs(122);
 
-/// A pod that a node takes care of.
+/// A pod that a node runs.
 pub(super) struct Tracked {
     pub(super) uid: String,
     pub(super) node: Arc<Virtual>,
     pub(super) machine: Machine,
-    /// What the pod uses, until it is over.
+    /// Resources of the pod, until it terminates.
     share: Option<Share>,
     pub(super) address: Option<u8>,
-    /// Why the node does not take it.
+    /// Why the node rejects it.
     refusal: Option<Refusal>,
     pub(super) bodies: HashMap<usize, Running>,
     pub(super) directories: HashMap<String, Directory>,
-    /// The pod with all its volumes, once a body has been given it.
+    /// The pod with all its volumes, once a body needed them.
     pub(super) whole: Option<Arc<Pod>>,
     mount_attempts: u32,
-    /// When its status was last reported.
+    /// When its status was last written.
     pub(super) reported: Option<Timestamp>,
-    /// Whether the object was told to go.
+    /// Whether the final deletion was sent.
     removed: bool,
 }
 
-/// What came of a step.
+/// Result of a step.
 struct Outcome {
     effects: Vec<Effect>,
-    /// What there is to say of the pod, if anybody is told.
+    /// The new status, if it is to be written.
     status: Option<PodStatus>,
     due: Option<Timestamp>,
     remove: bool,
@@ -75,7 +75,7 @@ pub(super) fn start(nodes: &Nodes) {
     });
     let holder = Arc::downgrade(&inner);
     inner.context.caches.volume_claims.subscribe(move |change| {
-        // A claim of the same name that comes later is another disk.
+        // A later claim of the same name is another disk.
         if change.new.is_none()
             && let Some(inner) = holder.upgrade()
         {
@@ -109,12 +109,12 @@ pub(super) fn start(nodes: &Nodes) {
     }
 }
 
-/// The position of a container among those of its pod.
+/// Index of a container in its pod.
 pub(super) fn position(pod: &Pod, container: &str) -> Option<usize> {
     containers(pod.spec.as_ref()?).position(|(_, c)| c.name == container)
 }
 
-/// Ends all bodies on a node.
+/// Aborts all bodies on a node.
 pub(super) fn cut_off(nodes: &Nodes, node: &str) {
     nodes.inner.each_on(node, |tracked| {
         for (_, running) in tracked.bodies.drain() {
@@ -123,14 +123,14 @@ pub(super) fn cut_off(nodes: &Nodes, node: &str) {
     });
 }
 
-/// Everything on a node starts again.
+/// Restarts all containers of a node.
 pub(super) fn reboot(nodes: &Nodes, node: &str) {
     let now = nodes.inner.context.clock().now();
     nodes.inner.each_on(node, |tracked| tracked.machine.reboot(now));
 }
 
 impl Inner {
-    /// Whether a node has to look at a pod after a change. Its own reports are not news.
+    /// Whether a change requires a sync of the pod. The kubelet's own status writes do not.
     fn concerns(&self, change: &Change<'_, Pod>) -> bool {
         let Some(name) = change.last().node() else { return false };
         if let (Some(old), Some(new)) = (change.old, change.new) {
@@ -159,7 +159,7 @@ impl Inner {
         }
     }
 
-    /// A pod is gone: what it had is free.
+    /// Releases everything of a deleted pod.
     fn forget(&self, key: &Arc<str>) {
         let Some(tracked) = lock(&self.pods).remove(key) else { return };
         let mut tracked = lock(&tracked);
@@ -190,7 +190,7 @@ impl Tracked {
 }
 
 impl Nodes {
-    /// Looks at a pod: lets happen what is due, and reports what changed. The answer is when to look again.
+    /// Syncs a pod: does what is due, and writes the changed status. Returns when to sync again.
     async fn sync(&self, key: &Arc<str>) -> Result<Option<Timestamp>> {
         let inner = &self.inner;
         let pod = inner.context.caches.pods.get(key);
@@ -264,12 +264,12 @@ impl Nodes {
         tracked
     }
 
-    /// Lets happen what is due.
+    /// Does what is due.
     fn step(&self, key: &Arc<str>, pod: &Arc<Pod>, tracked: &mut Tracked) -> Outcome {
         let inner = &self.inner;
         let now = inner.context.clock().now();
         let deleting = pod.metadata.deletion_timestamp.is_some();
-        // Briefly told, a pod that was deleted says nothing more until it is gone: nobody waits for its last words.
+        // With brief reports, a terminating pod gets no status updates.
         let is_told = !deleting || inner.settings.reports == Reports::Full;
         if let Some(Refusal { reason, message }) = &tracked.refusal {
             let status = (is_told && !is_finished(pod)).then(|| rejected(pod, reason, message, now));
@@ -302,7 +302,7 @@ impl Nodes {
         }
     }
 
-    /// Gets what a pod needs before anything starts: its volumes and an address.
+    /// Prepares what a pod needs before any container starts: its volumes and an IP.
     fn prepare(&self, pod: &Pod, tracked: &mut Tracked, now: Timestamp) -> Vec<Effect> {
         let inner = &self.inner;
         let mut effects = Vec::new();
@@ -383,7 +383,7 @@ impl Nodes {
         node.recorder.event_on(about, severity, reason, message);
     }
 
-    /// The pod has ended: its object may go.
+    /// The pod has terminated: confirms the deletion of its object.
     async fn remove(&self, node: &Virtual, pod: &Pod) -> Result<()> {
         let ended = match self.inner.settings.reports {
             Reports::Brief(_) => node.writer.end(pod).await,

@@ -1,4 +1,4 @@
-//! How nodes report on their pods.
+//! Pod status updates by nodes.
 
 use std::sync::Mutex;
 
@@ -15,7 +15,7 @@ use super::nodes::{Nodes, Virtual, lock};
 use crate::Pod;
 
 impl Nodes {
-    /// Reports what changed. The answer is when to do so, if not now.
+    /// Writes the changed status. Returns when to write it, if not now.
     pub(super) async fn report_status(
         &self,
         node: &Virtual,
@@ -44,8 +44,7 @@ impl Nodes {
     }
 }
 
-/// Whether somebody may wait for what is new: the phase, whether it is ready, containers that ran and ended badly, and
-/// those that cannot start.
+/// Whether a change must be reported at once: phase, readiness, failed containers and containers that cannot start.
 fn is_news(before: &PodStatus, now: &PodStatus) -> bool {
     let ready = |status: &PodStatus| {
         let conditions = status.conditions.iter().flatten();
@@ -61,7 +60,7 @@ fn is_news(before: &PodStatus, now: &PodStatus) -> bool {
         || !troubles(before).eq(troubles(now))
 }
 
-/// Why containers wait that do not merely wait for their turn.
+/// Waiting reasons of containers other than waiting for their turn.
 fn troubles(status: &PodStatus) -> impl Iterator<Item = (&str, &str)> {
     let lists = [&status.init_container_statuses, &status.container_statuses];
     lists.into_iter().flatten().flatten().filter_map(|container| {
@@ -70,7 +69,7 @@ fn troubles(status: &PodStatus) -> impl Iterator<Item = (&str, &str)> {
     })
 }
 
-/// Reports the status of a pod, if nobody else changed the pod meanwhile.
+/// Writes the status of a pod, with its resource version as precondition.
 async fn write_status(node: &Virtual, pod: &Pod, status: &PodStatus) -> Result<()> {
     let to_value = |status: &PodStatus| serde_json::to_value(status).expect("a status is plain data");
     let mut fresh = to_value(status);

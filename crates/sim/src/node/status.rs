@@ -1,4 +1,4 @@
-//! What a node says about a pod: phase, conditions and containers, in the words of a kubelet.
+//! Pod status by the kubelet: phase, conditions and container statuses, with the kubelet's reasons and messages.
 
 use jiff::Timestamp;
 use k8s_openapi::api::core::v1::{
@@ -11,7 +11,7 @@ use super::backoff::{after, go_duration};
 use super::lifecycle::{End, Ended, Machine, Role, Slot, Stage, containers, pod_text, restarts};
 use crate::Pod;
 
-/// Conditions that a node sets; all others belong to somebody else.
+/// Conditions that the kubelet owns; all others belong to other controllers.
 const OURS: [&str; 5] = ["PodReadyToStartContainers", "Initialized", "Ready", "ContainersReady", "PodScheduled"];
 
 /// Addresses of a pod.
@@ -23,7 +23,7 @@ pub(super) struct Addresses<'a> {
     pub(super) pod: Option<&'a str>,
 }
 
-/// The status of a pod. What others wrote into it stays.
+/// The status of a pod. Fields of other writers are preserved.
 pub(super) fn status(machine: &Machine, pod: &Pod, addresses: Addresses<'_>, now: Timestamp) -> PodStatus {
     let mut status = pod.status.clone().unwrap_or_default();
     let Some(spec) = &pod.spec else { return status };
@@ -61,7 +61,7 @@ pub(super) fn status(machine: &Machine, pod: &Pod, addresses: Addresses<'_>, now
     status
 }
 
-/// The status of a pod that a node does not take.
+/// The status of a rejected pod.
 pub(super) fn rejected(pod: &Pod, reason: &str, message: &str, now: Timestamp) -> PodStatus {
     let mut status = pod.status.clone().unwrap_or_default();
     status.phase = Some("Failed".to_owned());
@@ -297,7 +297,7 @@ impl View<'_> {
     }
 }
 
-/// Whether a condition holds, and why not.
+/// Status of a condition, with the reason if it is false.
 struct Verdict {
     yes: bool,
     reason: Option<&'static str>,
@@ -314,7 +314,7 @@ impl Verdict {
     }
 }
 
-/// A time as objects carry it.
+/// A time in whole seconds, as objects carry it.
 pub(super) fn seconds(time: Timestamp) -> Time {
     Time(Timestamp::from_second(time.as_second()).unwrap_or(time))
 }
@@ -326,9 +326,9 @@ fn image_id(image: &str) -> String {
     format!("{name}@sha256:{}", digest(&[image]))
 }
 
-/// 64 hexadecimal digits that depend on some texts: an identity, not a secret.
+/// 64 hexadecimal digits derived from some texts: an identity, not a secret.
 pub(super) fn digest(texts: &[&str]) -> String {
-    // FNV-1a from four beginnings side by side, with a finish that spreads what little the last bytes change.
+    // FNV-1a from four seeds, with a finalizer that spreads the influence of the last bytes.
     let mut hashes = [1, 2, 3, 4].map(|seed: u64| 0xcbf2_9ce4_8422_2325 ^ seed.wrapping_mul(0x9e37_79b9_7f4a_7c15));
     for byte in texts.iter().flat_map(|text| text.as_bytes().iter().chain(&[0])) {
         for hash in &mut hashes {

@@ -20,7 +20,7 @@ use crate::Pod;
 use crate::context::Context;
 use crate::informer::{Change, key_of};
 
-/// What happened.
+/// An event that affects scheduling.
 pub(super) enum ClusterEvent {
     Pod {
         old: Option<Arc<Pod>>,
@@ -42,16 +42,16 @@ pub(super) enum ClusterEvent {
         uid: String,
         new: Option<Arc<ResourceClaim>>,
     },
-    /// Something else, about which these rules ask.
+    /// Another change, that these rules depend on.
     Other(Rules),
-    /// A pod could not be bound.
+    /// Binding a pod failed.
     Unbound(Box<Binding>),
 }
 
-/// So many pods are scheduled before others get the thread: there is one scheduler, and many who create pods.
+/// Pods scheduled before the task yields: there is one scheduler, and many clients create pods.
 const TOGETHER: u64 = 8;
 
-/// What happened and was not looked at yet. Clones share one state.
+/// Unprocessed events. Clones share one state.
 #[derive(Clone, Default)]
 pub(super) struct Inbox {
     shared: Arc<Shared>,
@@ -146,13 +146,13 @@ struct Actor {
     state: State,
     ledger: Ledger,
     backlog: Backlog,
-    /// How much is remembered, for those who look for leaks.
+    /// Number of held items, for leak tests.
     held: Arc<AtomicUsize>,
 }
 
 impl Actor {
     async fn run(mut self) {
-        // Without all objects, rules would be kept that are not known yet.
+        // Before the caches have synced, rules would be evaluated on missing objects.
         self.context.caches.synced().await;
         for round in 1_u64.. {
             self.take_in();
@@ -231,7 +231,7 @@ impl Actor {
                 self.backlog.changed(POD_CAME, now);
             }
         } else if self.is_ours(new) {
-            // A pod that was placed is not looked at again before it is known whether it could be bound.
+            // An assumed pod is not scheduled again before its binding has finished.
             let placed = self.state.node_of(&key).is_some_and(|node| {
                 node.pods.iter().any(|pod| *pod.key == *key && pod.pod.metadata.uid == new.metadata.uid)
             });
@@ -335,13 +335,13 @@ fn node_of(pod: &Pod) -> Option<&str> {
     pod.spec.as_ref()?.node_name.as_deref().filter(|name| !name.is_empty())
 }
 
-/// Whether a change to a pod may change where it can go.
+/// Whether a change to a pod may make it schedulable.
 fn matters(old: &Pod, new: &Pod) -> bool {
     let claims = |pod: &Pod| pod.status.as_ref().and_then(|status| status.resource_claim_statuses.clone());
     old.metadata.labels != new.metadata.labels || !old.is_alike(new) || claims(old) != claims(new)
 }
 
-/// The rules that a change to a node may help to keep.
+/// The rules that a change to a node may satisfy.
 fn helped_by(old: &Node, new: &Node) -> Rules {
     let mut rules = Rules::default();
     let allocatable = |node: &Node| node.status.as_ref().and_then(|status| status.allocatable.clone());

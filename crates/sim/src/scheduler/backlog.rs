@@ -1,5 +1,4 @@
-//! Pods that wait for a node: those to be looked at next, those that failed a moment ago, and those that wait for the
-//! cluster to change.
+//! Scheduling queue: active pods, pods in backoff, and unschedulable pods that wait for a cluster event.
 
 use std::cmp::Reverse;
 use std::collections::{BTreeSet, HashMap};
@@ -11,41 +10,41 @@ use tokio::time::Instant;
 use super::cycle::Rules;
 use super::pod::PodInfo;
 
-/// Delay after the first failure; it doubles with every further one.
+/// Initial backoff; it doubles with every failure.
 const FIRST_DELAY: Duration = Duration::from_secs(1);
-/// Longest delay after failures.
+/// Maximum backoff.
 const LAST_DELAY: Duration = Duration::from_secs(10);
-/// A pod is looked at again after this time, even if nothing has changed.
+/// An unschedulable pod is retried after this time, even without an event.
 const LONGEST_WAIT: Duration = Duration::from_secs(300);
 
 /// Pods that wait for a node.
 #[derive(Debug, Default)]
 pub(super) struct Backlog {
     pods: HashMap<Arc<str>, Waiting>,
-    /// The most important first, then who came first.
+    /// By priority, then by arrival.
     active: BTreeSet<(Reverse<i32>, u64, Arc<str>)>,
-    /// By the time when their delay is over.
+    /// By the end of their backoff.
     delayed: BTreeSet<(Instant, Arc<str>)>,
-    /// By what keeps them waiting.
+    /// Unschedulable pods, by the rules that rejected them.
     parked: HashMap<Rules, BTreeSet<Arc<str>>>,
-    /// Those that are parked, by the time when they are looked at anyway.
+    /// Unschedulable pods, by the time of their forced retry.
     expiring: BTreeSet<(Instant, Arc<str>)>,
     sequence: u64,
 }
 
-/// A pod that waits.
+/// A pending pod.
 #[derive(Debug)]
 struct Waiting {
     pod: Arc<PodInfo>,
     attempts: u32,
-    /// Until when it must not be looked at after its last failure.
+    /// End of the backoff after its last failure.
     not_before: Option<Instant>,
     place: Place,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Place {
-    /// It is being looked at.
+    /// It is being scheduled.
     Taken,
     Active(u64),
     Delayed(Instant),
@@ -53,7 +52,7 @@ enum Place {
 }
 
 impl Backlog {
-    /// A pod came, or changed. `again`: the change may matter, so it is looked at again.
+    /// A pod was created or updated. `again`: the update may make it schedulable, so it is retried.
     pub(super) fn put(&mut self, pod: Arc<PodInfo>, again: bool, now: Instant) {
         let key = pod.key.clone();
         match self.pods.get_mut(&key) {
@@ -75,24 +74,24 @@ impl Backlog {
         }
     }
 
-    /// A pod went, or needs no node any more.
+    /// A pod was deleted, or needs no node any more.
     pub(super) fn remove(&mut self, key: &str) -> Option<Arc<PodInfo>> {
         self.unplace(key);
         self.pods.remove(key).map(|waiting| waiting.pod)
     }
 
-    /// How many entries there are, in all orders.
+    /// Number of entries, in all orders.
     pub(super) fn len(&self) -> usize {
         let parked = self.parked.values().map(BTreeSet::len).sum::<usize>();
         self.pods.len() + self.active.len() + self.delayed.len() + parked + self.expiring.len()
     }
 
-    /// The pod that waits under a key.
+    /// The pending pod under a key.
     pub(super) fn get(&self, key: &str) -> Option<&Arc<PodInfo>> {
         self.pods.get(key).map(|waiting| &waiting.pod)
     }
 
-    /// The pod to look at next. It stays taken until it is put back with [`Backlog::park`] or [`Backlog::delay`], or
+    /// The pod to schedule next. It remains taken until it is put back with [`Backlog::park`] or [`Backlog::delay`], or
     /// removed.
     pub(super) fn take(&mut self, now: Instant) -> Option<Arc<PodInfo>> {
         self.promote(now);
@@ -103,13 +102,13 @@ impl Backlog {
         Some(waiting.pod.clone())
     }
 
-    /// When a pod is to be looked at next that is not to be looked at now.
+    /// When the next delayed pod is due.
     pub(super) fn due(&self) -> Option<Instant> {
         let first = |set: &BTreeSet<(Instant, Arc<str>)>| set.first().map(|(at, _)| *at);
         [first(&self.delayed), first(&self.expiring)].into_iter().flatten().min()
     }
 
-    /// A pod cannot be scheduled until something changes about these rules; about anything, if there are none.
+    /// Parks a pod until an event concerns one of these rules; any event, if there are none.
     pub(super) fn park(&mut self, key: &str, rules: Rules, now: Instant) {
         self.unplace(key);
         let Some(waiting) = self.pods.get_mut(key) else { return };
@@ -120,7 +119,7 @@ impl Backlog {
         self.expiring.insert((expires, key));
     }
 
-    /// A pod failed for a reason that may be over soon.
+    /// Backs a pod off after a transient failure.
     pub(super) fn delay(&mut self, key: &str, now: Instant) {
         self.unplace(key);
         let Some(waiting) = self.pods.get_mut(key) else { return };
@@ -128,7 +127,7 @@ impl Backlog {
         self.activate_later(key, now);
     }
 
-    /// The cluster changed so that these rules may be kept now.
+    /// A cluster event may satisfy these rules: retries the pods that they rejected.
     pub(super) fn changed(&mut self, rules: Rules, now: Instant) {
         if self.parked.is_empty() {
             return;
@@ -158,7 +157,7 @@ impl Backlog {
         self.activate_later(key, now);
     }
 
-    /// Makes a pod active, or delayed if its last failure is too recent.
+    /// Makes a pod active, or keeps it in backoff if its last failure is too recent.
     fn activate_later(&mut self, key: &str, now: Instant) {
         let Some(waiting) = self.pods.get_mut(key) else { return };
         let key = waiting.pod.key.clone();

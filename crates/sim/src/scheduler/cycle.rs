@@ -1,7 +1,7 @@
-//! One attempt to schedule one pod: what must hold, computed once, and then asked of node after node.
+//! Scheduling cycle of one pod: constraints are computed once, then checked node by node.
 //!
-//! Pure: the same state, view and pod give the same answers. The order of the checks is that of the real scheduler, as
-//! the first one that fails names the reason.
+//! Pure: the same state, view and pod give the same result. The checks have the order of kube-scheduler, as the first
+//! one that fails determines the reason.
 
 use std::borrow::Cow;
 use std::sync::Arc;
@@ -16,7 +16,7 @@ use super::volumes::{Choice, VolumeFailure, Volumes};
 use capstan_semantics::node_selector::NodeAffinity;
 use capstan_semantics::taints::{tolerates, untolerated};
 
-/// A rule that may keep a pod from a node. Named as the plugins of the real scheduler.
+/// A filter plugin, named as in kube-scheduler.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 #[allow(missing_docs)]
 pub enum Rule {
@@ -62,20 +62,20 @@ impl Rules {
         self.0 & other.0 != 0
     }
 
-    /// Whether there are none.
+    /// Whether the set is empty.
     pub fn is_empty(self) -> bool {
         self.0 == 0
     }
 }
 
-/// Why a pod may not be on a node.
+/// Why a node is filtered out.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Rejection {
     /// The rule.
     pub rule: Rule,
-    /// As events say it.
+    /// Reasons, as in events.
     pub reasons: Vec<Cow<'static, str>>,
-    /// Whether it could help if other pods left the node.
+    /// Whether preemption could help.
     pub resolvable: bool,
 }
 
@@ -85,32 +85,32 @@ impl Rejection {
     }
 }
 
-/// Why a pod may be on no node.
+/// Why a pod cannot run on any node.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Blocked {
     /// The rule.
     pub rule: Rule,
-    /// As events say it.
+    /// Reason, as in events.
     pub reason: String,
 }
 
-/// What a pod gets on a node besides room.
+/// What a pod gets on a node besides resources.
 #[derive(Clone, Debug, Default)]
 pub struct Extras {
-    /// Volumes for claims that waited for the pod.
+    /// Volumes of unbound claims.
     pub volumes: Vec<(Arc<str>, Choice)>,
-    /// Devices for claims that waited for the pod.
+    /// Devices of unallocated claims.
     pub devices: Vec<Allocation>,
 }
 
-/// What must hold for a pod.
+/// Constraints of a pod.
 #[derive(Clone, Debug)]
 pub struct Cycle<'a> {
     /// The pod.
     pub pod: &'a PodInfo,
     /// The cluster.
     pub state: &'a State,
-    /// Where the pod must and would like to be.
+    /// Required and preferred node affinity.
     pub affinity: NodeAffinity,
     spread: HardSpread<'a>,
     others: HardAffinity<'a>,
@@ -118,7 +118,7 @@ pub struct Cycle<'a> {
     devices: Option<Arc<Devices<'a>>>,
 }
 
-/// Makes sure that everything that a cycle for the pod will ask for is counted.
+/// Ensures the counters that a cycle of the pod reads.
 pub fn prepare(state: &mut State, pod: &PodInfo, soft: &[Spread]) {
     let mut wanted: Vec<_> = Spread::hard(pod).into_iter().map(|spread| spread.counted).collect();
     wanted.extend(soft.iter().map(|spread| spread.counted.clone()));
@@ -135,7 +135,7 @@ pub fn prepare(state: &mut State, pod: &PodInfo, soft: &[Spread]) {
 }
 
 impl<'a> Cycle<'a> {
-    /// Computes what must hold. [`prepare`] comes first.
+    /// Computes the constraints. Call [`prepare`] first.
     pub fn new(pod: &'a PodInfo, state: &'a State, view: &impl View, ledger: &'a Ledger) -> Result<Self, Blocked> {
         let affinity = NodeAffinity::of(pod.spec());
         let volumes = Volumes::new(pod, state, view).map_err(|reason| Blocked { rule: Rule::VolumeBinding, reason })?;
@@ -146,7 +146,7 @@ impl<'a> Cycle<'a> {
         Ok(Self { pod, state, affinity, spread, others, volumes, devices: devices.map(Arc::new) })
     }
 
-    /// Whether the pod may be on a node, also when the pods come that wait for others to leave it.
+    /// Whether the pod fits on a node, also with the pods that are nominated to it.
     pub fn check(&self, id: NodeId) -> Result<Extras, Rejection> {
         let node = self.state.node(id);
         if self.state.has_nominated() {
@@ -165,7 +165,7 @@ impl<'a> Cycle<'a> {
         self.check_on(node)
     }
 
-    /// Whether the pod may be on a node as it is given.
+    /// Whether the pod fits on a node in the given state.
     pub fn check_on(&self, node: &NodeState) -> Result<Extras, Rejection> {
         self.check_node(node)?;
         self.check_room(node)?;
@@ -180,7 +180,7 @@ impl<'a> Cycle<'a> {
         Ok(Extras { volumes, devices })
     }
 
-    /// What only depends on the node itself.
+    /// Checks that depend on the node alone.
     fn check_node(&self, node: &NodeState) -> Result<(), Rejection> {
         let spec = self.pod.spec();
         if spec.node_name.as_deref().is_some_and(|name| !name.is_empty() && name != &*node.name) {
@@ -257,7 +257,7 @@ impl<'a> Cycle<'a> {
         Ok(())
     }
 
-    /// Pretends that a pod came to a node (1) or left it (-1), for everything but the room on it.
+    /// Simulates that a pod was added to a node (1) or removed from it (-1), for everything except resources.
     pub fn adjust(&mut self, other: &'a PodInfo, node: &'a NodeState, by: i64) {
         if !self.spread.is_empty() {
             self.spread.adjust(other, node, self.pod, &self.affinity, by);
@@ -266,16 +266,16 @@ impl<'a> Cycle<'a> {
     }
 }
 
-/// Something that a node has too little of.
+/// A resource that is insufficient on a node.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Lack {
     /// The resource.
     pub name: Arc<str>,
-    /// What the pod needs.
+    /// Request of the pod.
     pub requested: i64,
-    /// What others use.
+    /// Used by other pods.
     pub used: i64,
-    /// What there is.
+    /// Allocatable.
     pub capacity: i64,
 }
 
@@ -291,13 +291,13 @@ impl Lack {
     }
 }
 
-/// What a node has too little of for a pod.
+/// Resources that are insufficient on a node for a pod.
 pub fn lacking(requests: &Resources, node: &NodeState) -> Vec<Lack> {
     let pods = (node.pods.len() as i64, node.max_pods);
     lacking_of(requests, &node.requested, &node.allocatable, pods)
 }
 
-/// What there is too little of: `pods` says how many there are, and how many there may be.
+/// Insufficient resources; `pods` has the number of pods and its maximum.
 pub fn lacking_of(requests: &Resources, used: &Resources, have: &Resources, pods: (i64, i64)) -> Vec<Lack> {
     let mut lacking = Vec::new();
     let mut check = |name: &dyn Fn() -> Arc<str>, requested: i64, used: i64, capacity: i64| {

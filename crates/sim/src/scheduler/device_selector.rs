@@ -1,5 +1,5 @@
-//! CEL selectors of devices: `device.attributes["driver"].model == "A100"`. Answers are kept, as the same few questions
-//! are asked about the same devices for pod after pod.
+//! CEL device selectors: `device.attributes["driver"].model == "A100"`. Results are cached, as the same few expressions
+//! are evaluated on the same devices for every pod.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -8,12 +8,12 @@ use k8s_openapi::api::resource::v1::{Device, DeviceAttribute, ResourceSlice};
 use kube_cel::KubeCelExt;
 use kube_cel::cel::{Context, Program, Value};
 
-/// Most answers that are kept.
+/// Maximum number of cached results.
 const MOST: usize = 100_000;
 
 type Answer = Result<bool, String>;
 
-/// Compiled selectors and their answers.
+/// Compiled selectors and cached results.
 #[derive(Default)]
 pub(super) struct Selectors {
     state: Mutex<Known>,
@@ -22,7 +22,7 @@ pub(super) struct Selectors {
 #[derive(Default)]
 struct Known {
     programs: HashMap<String, Arc<Result<Program, String>>>,
-    /// By expression, name and version of the slice, and device.
+    /// By expression, then slice name, slice version and device.
     answers: HashMap<String, HashMap<(String, String, String), Answer>>,
     count: usize,
 }
@@ -75,7 +75,7 @@ fn evaluate(program: &Program, driver: &str, device: &Device) -> Answer {
     }
 }
 
-/// What expressions see.
+/// The CEL variable `device`.
 fn describe(driver: &str, device: &Device, program: &Program, context: &Context<'_>) -> Value {
     let split = |name: &str| match name.split_once('/') {
         Some((domain, name)) => (domain.to_owned(), name.to_owned()),
@@ -119,7 +119,7 @@ fn value_of(attribute: &DeviceAttribute, context: &Context<'_>) -> Value {
     }
 }
 
-/// A value of a type that only functions make.
+/// A value of a type that has no literal: created by a CEL function.
 fn call(expression: &str, argument: &str, context: &Context<'_>) -> Value {
     let mut inner = context.new_inner_scope();
     inner.add_variable_from_value("x", text(argument));
@@ -138,7 +138,7 @@ fn map(domains: BTreeMap<String, BTreeMap<String, Value>>) -> Value {
     domains.collect::<HashMap<String, Value>>().into()
 }
 
-/// The texts that an expression has in it: among them are the domains that it asks for.
+/// The string literals of an expression: they include the domains that it reads.
 fn strings_in(program: &Program) -> BTreeSet<String> {
     let text = format!("{:?}", program.expression());
     text.split('"').skip(1).step_by(2).filter(|part| !part.is_empty()).map(str::to_owned).collect()

@@ -1,4 +1,4 @@
-//! The decision: a node for a pod, or why there is none. Pure.
+//! Scheduling decision: a node for a pod, or why there is none. Pure.
 
 use super::cycle::{Cycle, Extras, Rejection, Rule, Rules, prepare};
 use super::devices::Ledger;
@@ -10,32 +10,32 @@ use super::state::{NodeId, State};
 use super::topology::Spread;
 use super::view::View;
 
-/// With fewer nodes than this, all are looked at.
+/// With fewer nodes than this, all are checked.
 const FEW: usize = 100;
 
-/// What becomes of a pod.
+/// Result of a scheduling cycle.
 #[derive(Debug)]
 pub enum Decision {
-    /// It goes to a node.
+    /// The pod is assigned to a node.
     Place(NodeId, Extras),
-    /// There is no node for it.
+    /// The pod is unschedulable.
     Wait(Refusal),
 }
 
-/// Why there is no node for a pod.
+/// Why a pod is unschedulable.
 #[derive(Debug)]
 pub struct Refusal {
-    /// As events say it.
+    /// Message, as in events.
     pub message: String,
-    /// The rules that kept it from nodes; none if there are no nodes.
+    /// The rules that rejected nodes; empty if there are no nodes.
     pub rules: Rules,
-    /// What would make room.
+    /// The preemption that would make it fit.
     pub preemption: Option<Preemption>,
-    /// Whether the node that was chosen for the pod before, if any, still is.
+    /// Whether the nominated node, if any, remains.
     pub keep_nomination: bool,
 }
 
-/// Decides where a pod goes.
+/// Schedules a pod.
 pub fn schedule(state: &mut State, ledger: &Ledger, view: &impl View, pod: &PodInfo) -> Decision {
     let soft = Spread::soft(pod, || view.siblings(pod));
     prepare(state, pod, &soft);
@@ -89,11 +89,11 @@ fn decide(
 struct Found {
     feasible: Vec<(NodeId, Extras)>,
     rejected: Vec<(NodeId, Rejection)>,
-    /// Whether only nodes were looked at that the pod names.
+    /// Whether only the nodes that the pod names were checked.
     named: bool,
 }
 
-/// Looks for nodes, from where the search for the last pod ended, until there are enough.
+/// Filters nodes, from where the last cycle ended, until enough are feasible.
 fn find(cycle: &Cycle<'_>, next: &mut usize) -> Found {
     let state = cycle.state;
     let mut found = Found::default();
@@ -121,7 +121,7 @@ fn find(cycle: &Cycle<'_>, next: &mut usize) -> Found {
     found
 }
 
-/// How many nodes are enough to choose from.
+/// Number of feasible nodes after which the search stops.
 fn enough(nodes: usize) -> usize {
     if nodes < FEW {
         return nodes;

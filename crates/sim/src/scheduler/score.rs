@@ -1,4 +1,4 @@
-//! Which of several nodes is best for a pod: little used, balanced, liked by the pod, and far from its siblings.
+//! Scoring: ranks feasible nodes by free resources, balance, preferences of the pod, and spreading.
 
 use super::counts::PerNode;
 use super::cycle::Cycle;
@@ -6,10 +6,10 @@ use super::state::{NodeId, NodeState};
 use super::topology::{Domains, HOSTNAME, Spread, domains, meant};
 use capstan_semantics::taints::disliked;
 
-/// The best score of one kind.
+/// Maximum score of a plugin.
 const MOST: i64 = 100;
 
-/// Scores of nodes, in the same order; more is better.
+/// Scores of nodes, in the same order; higher is better.
 pub fn scores(cycle: &Cycle<'_>, soft: &[Spread], nodes: &[NodeId]) -> Vec<i64> {
     let states: Vec<&NodeState> = nodes.iter().map(|id| cycle.state.node(*id)).collect();
     let mut total: Vec<i64> =
@@ -35,7 +35,7 @@ pub fn scores(cycle: &Cycle<'_>, soft: &[Spread], nodes: &[NodeId]) -> Vec<i64> 
     total
 }
 
-/// How much would be left, in percent of what there is.
+/// Free resources after placement, in percent of allocatable.
 fn least_allocated(cycle: &Cycle<'_>, node: &NodeState) -> i64 {
     let requests = &cycle.pod.requests;
     let parts = [
@@ -49,7 +49,7 @@ fn least_allocated(cycle: &Cycle<'_>, node: &NodeState) -> i64 {
     if count == 0 { 0 } else { left.sum::<i64>() / count }
 }
 
-/// Whether processors and memory would be used alike, compared to before.
+/// How evenly CPU and memory would be used, compared to before.
 fn balanced_allocation(cycle: &Cycle<'_>, node: &NodeState) -> i64 {
     let requests = &cycle.pod.requests.exact;
     if requests.milli_cpu == 0 && requests.memory == 0 {
@@ -80,7 +80,7 @@ fn taints(cycle: &Cycle<'_>, nodes: &[&NodeState]) -> Option<Vec<i64>> {
     counts.iter().any(|count| *count > 0).then(|| normalize(counts, true))
 }
 
-/// Brings scores to 0..=100. Reversed: the least is best.
+/// Normalizes scores to 0..=100. Reversed: the lowest is best.
 fn normalize(mut scores: Vec<i64>, reverse: bool) -> Vec<i64> {
     let most = scores.iter().copied().max().unwrap_or(0);
     for score in &mut scores {
@@ -90,9 +90,10 @@ fn normalize(mut scores: Vec<i64>, reverse: bool) -> Vec<i64> {
     scores
 }
 
-/// How few pods there are that the pod is to be spread from.
+/// Topology spread score: fewer matching pods are better.
 fn spread(cycle: &Cycle<'_>, soft: &[Spread], ids: &[NodeId], nodes: &[&NodeState]) -> Vec<i64> {
-    // Nodes without a label of the pod's own constraints are not scored; the defaults take every node.
+    // Nodes without a topology key of the pod's own constraints are not scored; the default constraints score every
+    // node.
     let own = cycle.pod.spec().topology_spread_constraints.as_ref().is_some_and(|all| !all.is_empty());
     let labelled = |node: &NodeState| !own || soft.iter().all(|constraint| node.label(&constraint.key).is_some());
     let scored: Vec<bool> = nodes.iter().map(|node| labelled(node)).collect();
@@ -147,7 +148,7 @@ fn counted_domains<'a>(
     domains
 }
 
-/// Whether pods are near that the pod likes, or that like it. Nothing if nobody likes anybody.
+/// Score of preferred pod affinity, in both directions. `None` if no term applies.
 fn company(cycle: &Cycle<'_>, nodes: &[&NodeState]) -> Option<Vec<i64>> {
     let (pod, state) = (cycle.pod, cycle.state);
     let mut sums = vec![0; nodes.len()];

@@ -1,4 +1,4 @@
-//! Nodes that fall silent, and what becomes of their pods.
+//! Unreachable nodes, and the eviction of their pods.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};

@@ -1,4 +1,4 @@
-//! Simulated fleets: what an install, an upgrade or a failure would be like before it happens, with the operator itself.
+//! Simulated fleets: dry runs of installs, upgrades and failures with the real operator.
 
 mod chart;
 mod jobs;
@@ -26,10 +26,10 @@ use world::World;
 
 use crate::{Error, Result, in_virtual_time};
 
-/// Less would be over before anything was looked at.
+/// Minimum simulated time.
 const SHORTEST: Duration = Duration::from_secs(60);
 
-/// Plays a scenario on a fleet, or on a copy of the cluster of a snapshot, with an operator with these options.
+/// Runs a scenario on a fleet, or on a copy of a snapshot's cluster, with an operator with these options.
 pub fn simulate(fleet: Fleet, snapshot: Option<&Snapshot>, options: Options, choice: &Choice) -> Result<Report> {
     choice.check()?;
     if snapshot.is_some() && choice.scenario == Scenario::Install {

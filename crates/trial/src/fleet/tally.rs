@@ -1,5 +1,4 @@
-//! How a fleet fares, counted at every change of a node: to look at thousands of nodes again and again would cost more than
-//! what they do.
+//! Counts of a fleet, updated on every node change: polling thousands of nodes would cost more than simulating them.
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
@@ -10,34 +9,34 @@ use k8s_openapi::api::core::v1::Node;
 use serde::Serialize;
 use tokio::time::Instant;
 
-/// Parts of the fleet whose upgrade is worth a line.
+/// Shares of upgraded nodes that get a line in the timeline, in percent.
 const MILESTONES: [usize; 6] = [1, 10, 25, 50, 75, 90];
 
-/// Something that happened.
+/// An entry of the timeline.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Moment {
-    /// Seconds since the scenario began.
+    /// Seconds since the start of the scenario.
     pub after: u64,
-    /// In words.
+    /// Description.
     pub what: String,
 }
 
-/// How many nodes were how, at a time.
+/// A sample of the fleet.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct Sample {
-    /// Seconds since the scenario began.
+    /// Seconds since the start of the scenario.
     pub after: u64,
-    /// Nodes that take pods with GPUs.
+    /// Nodes with allocatable GPUs that are schedulable.
     pub serving: usize,
-    /// Nodes that were taken out of use.
+    /// Cordoned nodes.
     pub cordoned: usize,
-    /// Nodes with the wanted driver, after an upgrade.
+    /// Nodes with the desired driver, after an upgrade.
     pub done: usize,
     /// Nodes whose upgrade failed.
     pub failed: usize,
 }
 
-/// The counts of a fleet. Clones share one state.
+/// Counts of a fleet. Clones share one state.
 #[derive(Clone)]
 pub(super) struct Tally {
     state: Arc<Mutex<State>>,
@@ -47,15 +46,15 @@ struct State {
     begin: Instant,
     total: usize,
     now: Sample,
-    /// Most nodes that were taken out of use at a time.
+    /// Maximum of cordoned nodes.
     most: usize,
-    /// Since when the counts are as they are.
+    /// Time of the last change of the counts.
     since: Instant,
     lost: Duration,
     gpus_lost: Duration,
     /// GPUs of nodes that do not serve.
     gpus_away: usize,
-    /// The time during which nodes were out of use, and how many at a time.
+    /// Total time with cordoned nodes, and their number.
     busy: Duration,
     cordoned: Duration,
     milestones: Vec<usize>,
@@ -63,7 +62,7 @@ struct State {
     samples: Vec<Sample>,
 }
 
-/// What is counted of one node.
+/// Counted properties of one node.
 #[derive(Clone, Copy, Default)]
 struct One {
     known: usize,
@@ -75,7 +74,7 @@ struct One {
 }
 
 impl Tally {
-    /// Follows the nodes of a cluster.
+    /// Watches the nodes of a cluster.
     pub(super) fn follow(cluster: &Cluster) -> Self {
         let now = Instant::now();
         let state = State {
@@ -106,7 +105,7 @@ impl Tally {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// The scenario begins: what was before does not count. Without an upgrade nobody is told how far one is.
+    /// Resets the counts at the start of the scenario. Without an upgrade, no upgrade milestones are recorded.
     pub(super) fn begin(&self, upgrades: bool) {
         let mut state = self.lock();
         let now = Instant::now();
@@ -118,12 +117,12 @@ impl Tally {
         state.samples.clear();
     }
 
-    /// Remembers that something happened.
+    /// Adds an entry to the timeline.
     pub(super) fn note(&self, what: impl Into<String>) {
         self.lock().note(what.into());
     }
 
-    /// Remembers how it is now.
+    /// Records a sample.
     pub(super) fn sample(&self) {
         let mut state = self.lock();
         state.pass();
@@ -131,12 +130,12 @@ impl Tally {
         state.samples.push(sample);
     }
 
-    /// Nodes.
+    /// Number of nodes.
     pub(super) fn total(&self) -> usize {
         self.lock().total
     }
 
-    /// What came of it.
+    /// Results.
     pub(super) fn result(&self) -> Counted {
         let mut state = self.lock();
         state.pass();
@@ -155,24 +154,24 @@ impl Tally {
     }
 }
 
-/// What was counted from the beginning of the scenario on.
+/// Results since the start of the scenario.
 pub(super) struct Counted {
     pub(super) nodes: usize,
     pub(super) end: Sample,
-    /// Most nodes that were taken out of use at a time.
+    /// Maximum of cordoned nodes.
     pub(super) most: usize,
-    /// The same on average, while there were any.
+    /// Their mean, while there were any.
     pub(super) mean: f64,
-    /// Hours that nodes did not serve, together.
+    /// Total node hours without service.
     pub(super) node_hours: f64,
-    /// The same by GPU.
+    /// The same in GPU hours.
     pub(super) gpu_hours: f64,
     pub(super) moments: Vec<Moment>,
     pub(super) samples: Vec<Sample>,
 }
 
 impl State {
-    /// Counts the time since the last change.
+    /// Adds the time since the last change.
     fn pass(&mut self) {
         let now = Instant::now();
         let time = now - self.since;

@@ -18,7 +18,7 @@ fn options() -> Options {
 
 const HOUR: Duration = Duration::from_secs(3600);
 
-/// Eight nodes, two of which may be out of use at a time.
+/// Eight nodes, two of which may be unavailable at a time.
 const FLEET: &str = "
 pools: [{name: a, nodes: 6}, {name: b, nodes: 2, gpus: 4}]
 policy: {driver: {upgradePolicy: {autoUpgrade: true, maxParallelUpgrades: 0, maxUnavailable: 25%}}}

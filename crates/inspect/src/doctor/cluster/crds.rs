@@ -1,4 +1,4 @@
-//! CRDs in the cluster that are older than this build: the API server drops what they do not know, without a word.
+//! CRDs in the cluster that are older than this build: the API server silently drops fields that they lack.
 
 use capstan_api::crd::Entry;
 use capstan_api::skew::skew;

@@ -1,4 +1,4 @@
-//! Images that cannot be pulled: they are not there, or the registry does not know us.
+//! Images that cannot be pulled: they do not exist, or the registry rejects the credentials.
 
 use capstan_operands::causes::{Cause, Class, words};
 
@@ -6,7 +6,7 @@ use crate::doctor::finding::Finding;
 use crate::doctor::index::{Container, Index, Pod, condition, items, reference, short, text};
 use crate::snapshot::named;
 
-/// Pods without an image: the container, the image and what was said.
+/// Containers whose image pull failed: pod, container and message.
 fn unpulled<'a>(index: &Index<'a>) -> Vec<(Pod<'a>, Container<'a>, &'a str)> {
     let of = |pod: &Pod<'a>| {
         let (container, (_, message)) = pod.containers().find_map(|one| {
@@ -66,7 +66,7 @@ pub(super) fn secret(index: &Index<'_>) -> Vec<Finding> {
     refused.chain(missing(index)).collect()
 }
 
-/// What NIM services refer to and is not there, in the words of their condition.
+/// Missing objects that NIM services reference, in the words of their condition.
 fn missing(index: &Index<'_>) -> Vec<Finding> {
     let services = index.snapshot.of("apps.nvidia.com", "NIMService").iter();
     services

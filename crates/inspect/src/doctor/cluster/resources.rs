@@ -1,4 +1,4 @@
-//! What custom resources say themselves, in their own words: specs that cannot be acted on, and what is not ready.
+//! Conditions of custom resources: rejected specs, and resources that are not ready.
 
 use std::time::Duration;
 
@@ -8,9 +8,9 @@ use crate::doctor::finding::{Finding, Reach, Severity};
 use crate::doctor::index::{Index, condition, items, reference, text};
 use crate::products::{self, Affects, Kind};
 
-/// Drivers are built and models are loaded in less.
+/// Longer than any driver build or model load.
 const LONG: Duration = Duration::from_secs(20 * 60);
-/// Reasons that have a rule of their own.
+/// Reasons that have their own rule.
 const ELSEWHERE: &[&str] = &["NoProfileSelected", "OperandNotReady", "JobFailed"];
 
 /// The custom resources of all products.
@@ -54,7 +54,7 @@ pub(super) fn refused(index: &Index<'_>) -> Vec<Finding> {
     found
 }
 
-/// What is not ready, and since when. Alone it is a finding only after a long time: until then it is just not done.
+/// Resources that are not ready, and since when. By itself this is a finding only after a long time.
 pub(super) fn not_ready(index: &Index<'_>) -> Vec<Finding> {
     let waiting = all(index).filter_map(|resource| {
         let state = text(&resource["status"]["state"]);

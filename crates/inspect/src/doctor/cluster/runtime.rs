@@ -1,4 +1,4 @@
-//! Nodes that run no containers, and runtimes that do not know what pods ask for.
+//! Nodes with a broken container runtime, and runtimes without the handler that pods request.
 
 use capstan_operands::causes::{Cause, Class, words};
 use serde_json::Value;
@@ -7,7 +7,7 @@ use crate::doctor::finding::{Finding, Reach};
 use crate::doctor::index::{Index, Role, condition, short, text};
 use crate::snapshot::named;
 
-/// What a kubelet says of a node whose container runtime is at fault, in lower case.
+/// Kubelet messages about a broken container runtime, in lower case.
 const NODE_WORDS: &[&str] = &[
     "container runtime is down",
     "container runtime status check",
@@ -16,7 +16,7 @@ const NODE_WORDS: &[&str] = &[
     "cni plugin not initialized",
     "unknown service runtime.v1",
 ];
-/// What the toolkit or a kubelet says when the configuration of a runtime is broken, in lower case.
+/// Messages of the toolkit or the kubelet about a broken runtime configuration, in lower case.
 const CONFIG_WORDS: &[&str] = &[
     "unable to load containerd config",
     "failed to load toml",
@@ -86,7 +86,7 @@ pub(super) fn broken(index: &Index<'_>) -> Vec<Finding> {
     all
 }
 
-/// Pods that are not even created, for their class is not there.
+/// Pods that cannot be created because their RuntimeClass is missing.
 pub(super) fn class_missing(index: &Index<'_>) -> Vec<Finding> {
     let mut all: Vec<Finding> = Vec::new();
     for event in index.all_warnings() {
@@ -109,7 +109,7 @@ pub(super) fn class_missing(index: &Index<'_>) -> Vec<Finding> {
     all
 }
 
-/// Pods whose class is there, and whose node does not know its handler.
+/// Pods whose RuntimeClass exists, but whose node lacks its handler.
 pub(super) fn handler_missing(index: &Index<'_>) -> Vec<Finding> {
     let mut all: Vec<Finding> = Vec::new();
     for pod in index.pods.iter().filter(|pod| !pod.is_ready() && !pod.node.is_empty()) {

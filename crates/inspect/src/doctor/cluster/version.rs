@@ -1,15 +1,15 @@
-//! Versions of Kubernetes that this build was not made for.
+//! Kubernetes versions that this build does not support.
 
 use crate::doctor::finding::{Finding, Reach, Severity};
 use crate::doctor::index::{Index, text};
 use crate::snapshot::named;
 
-/// The oldest and the newest minor version that are supported; the chart says the same.
+/// Oldest and newest supported minor version; the chart has the same range.
 const OLDEST: u32 = 33;
 const NEWEST: u32 = 37;
-/// How many minor versions a kubelet may be behind its API server.
+/// Maximum version skew of a kubelet behind its API server.
 const BEHIND: u32 = 3;
-/// Claims on devices came with this one.
+/// First version with stable ResourceClaims.
 const CLAIMS: u32 = 34;
 
 /// The minor version in `v1.37.1-eks-1`.

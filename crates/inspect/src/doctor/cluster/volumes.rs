@@ -1,4 +1,4 @@
-//! Volumes that do not come, and volumes that are full.
+//! Volumes that are not provisioned, and volumes that are full.
 
 use serde_json::Value;
 
@@ -57,7 +57,7 @@ fn unbound(index: &Index<'_>, claim: &Value) -> Option<Finding> {
     } else {
         let waits_for_pod = class.is_some_and(|class| class["volumeBindingMode"] == "WaitForFirstConsumer");
         let placed = users.iter().any(|pod| !pod.node.is_empty());
-        // Nobody makes a volume before a pod has a node.
+        // With `WaitForFirstConsumer` no volume is provisioned before the pod is scheduled.
         if failed.is_none() && ((waits_for_pod && !placed) || !index.lasts(&claim["metadata"]["creationTimestamp"])) {
             return None;
         }

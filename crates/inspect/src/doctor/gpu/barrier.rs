@@ -1,4 +1,4 @@
-//! Pods that wait in an init container for what never comes: at which barrier, and who should lift it.
+//! Pods blocked in an init container: at which barrier, and which operand should release it.
 
 use capstan_operands::causes::words::place;
 use capstan_operands::causes::{BUILD, Cause, Class};
@@ -6,7 +6,7 @@ use capstan_operands::causes::{BUILD, Cause, Class};
 use crate::doctor::finding::Finding;
 use crate::doctor::index::{Container, Index, Pod, Role, condition};
 
-/// Who lifts a barrier.
+/// The operand that releases a barrier.
 fn lifted_by(name: &str) -> Option<Role> {
     Some(match name {
         "k8s-driver-manager" | "driver-validation" => Role::Driver,
@@ -30,7 +30,7 @@ pub(super) fn check(index: &Index<'_>) -> Vec<Finding> {
         let since = container.running().and_then(|since| index.since(since)).unwrap_or_default();
         let line = format!("{} waits in {} for {} s", pod.reference(), container.name, since.as_secs());
         let at = format!("node {}", pod.node);
-        // Later barriers of a node wait for the first.
+        // Later barriers of a node depend on the first.
         if let Some(known) = all.iter_mut().find(|one| one.at == at) {
             *known = known.clone().object(pod.reference()).evidence(line);
             continue;
@@ -47,7 +47,7 @@ pub(super) fn check(index: &Index<'_>) -> Vec<Finding> {
     all
 }
 
-/// A driver that is being built is no trouble yet.
+/// Whether the driver is still being built.
 fn is_under_way(index: &Index<'_>, node: &str, barrier: &str) -> bool {
     place(barrier) <= place("driver-validation")
         && index.on_node(node, Role::Driver).any(|driver| {
@@ -57,7 +57,7 @@ fn is_under_way(index: &Index<'_>, node: &str, barrier: &str) -> bool {
         })
 }
 
-/// How whoever lifts the barrier is doing.
+/// State of the operand that releases the barrier.
 fn lifter(index: &Index<'_>, pod: &Pod<'_>, role: Role) -> Option<String> {
     if role == pod.role {
         return None;

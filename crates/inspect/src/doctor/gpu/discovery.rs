@@ -1,16 +1,16 @@
-//! Nodes that lack labels: feature discovery has not run there, or nobody has labelled what it found.
+//! Nodes without feature labels: Node Feature Discovery has not run there, or has not applied its labels.
 
 use crate::doctor::finding::{Finding, Reach, Severity};
 use crate::doctor::index::{FEATURES, Index, condition, has_gpu, items, label, reference, text};
 use crate::snapshot::named;
 
-/// What the choice of a driver needs to know, without the prefix.
+/// Labels that driver selection needs, without the prefix.
 const NEEDED: &[&str] = &["kernel-version.full", "system-os_release.ID", "system-os_release.VERSION_ID"];
 
 const FIX: &str = "see that node-feature-discovery runs and tolerates the node's taints: kubectl get pods -A -l \
                    app.kubernetes.io/name=node-feature-discovery -o wide";
 
-/// Whether something else than feature discovery says that a node has GPUs: many keep discovery off their other nodes.
+/// Whether anything besides feature discovery indicates GPUs on a node: many clusters run discovery only on GPU nodes.
 fn may_have_gpus(node: &serde_json::Value) -> bool {
     let hints = ["nvidia.com/", "cloud.google.com/gke-accelerator", "k8s.amazonaws.com/accelerator", "accelerator"];
     let labels = node["metadata"]["labels"].as_object().into_iter().flatten();

@@ -1,4 +1,4 @@
-//! Drivers that do not load: what their installer or the kernel says about it.
+//! Driver installation failures, classified by the log of the installer and kernel messages.
 
 use std::collections::BTreeMap;
 
@@ -7,7 +7,7 @@ use capstan_operands::causes::{Cause, Class, words};
 use crate::doctor::finding::Finding;
 use crate::doctor::index::{Classified, Index, Pod, Role, condition, label, reference, short, text};
 
-/// What a driver pod says about why it does not work: the class, and its words.
+/// Class of a driver pod's failure, with the log line.
 fn class<'a>(index: &Index<'a>, pod: &Pod<'a>) -> Classified<'a> {
     let of = |pod: &Pod<'a>| {
         words::DRIVER.iter().find_map(|(class, words)| {
@@ -25,8 +25,8 @@ fn class<'a>(index: &Index<'a>, pod: &Pod<'a>) -> Classified<'a> {
     }
 }
 
-/// Driver pods that do not work for this reason, with evidence. Of many pods that fail only some logs are read: if those
-/// agree, the others of the same DaemonSet fail for the same reason.
+/// Driver pods that fail for this reason, with evidence. Logs are read from a sample of failed pods: if they agree, the
+/// other pods of the DaemonSet are assumed to fail for the same reason.
 fn failing<'a>(index: &Index<'a>, wanted: Class) -> Vec<(Pod<'a>, String)> {
     let drivers = || index.pods.iter().filter(|pod| pod.role == Role::Driver && !pod.is_ready());
     let mut told: BTreeMap<&str, Vec<Option<Class>>> = BTreeMap::new();
@@ -51,7 +51,7 @@ fn is_silent<'a>(index: &Index<'a>, pod: &Pod<'a>) -> bool {
     index.said(pod).next().is_none()
 }
 
-/// The kernel of a node, as the node tells it.
+/// Kernel version of a node, as its kubelet reports it.
 fn kernel<'a>(index: &Index<'a>, node: &str) -> &'a str {
     let Some(node) = index.node(node) else { return "of the node" };
     let full = label(node, "feature.node.kubernetes.io/kernel-version.full");
@@ -120,7 +120,7 @@ pub(super) fn kernel_unsupported(index: &Index<'_>) -> Vec<Finding> {
     all
 }
 
-/// What custom resources say about kernels.
+/// Conditions of custom resources about kernels.
 fn conditions<'a>(index: &Index<'a>) -> impl Iterator<Item = String> + use<'a> {
     let policies = index.snapshot.of("nvidia.com", "ClusterPolicy").iter();
     policies.chain(index.snapshot.of("nvidia.com", "NVIDIADriver")).filter_map(|policy| {
@@ -129,7 +129,7 @@ fn conditions<'a>(index: &Index<'a>) -> impl Iterator<Item = String> + use<'a> {
     })
 }
 
-/// Driver pods that fail for a reason that nobody knows here.
+/// Driver pods that fail for an unclassified reason.
 pub(super) fn crashes(index: &Index<'_>) -> Vec<Finding> {
     let drivers = || index.pods.iter().filter(|pod| pod.role == Role::Driver);
     let failing = || drivers().filter_map(|pod| Some((pod, pod.failure()?)));

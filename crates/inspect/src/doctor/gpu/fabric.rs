@@ -1,4 +1,4 @@
-//! Fabric manager: without it GPUs behind NVSwitches refuse to work, however well their driver is.
+//! Fabric manager: without it GPUs behind NVSwitches do not initialize, even with a working driver.
 
 use capstan_operands::causes::{Cause, Class, words};
 

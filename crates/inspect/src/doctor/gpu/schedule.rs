@@ -1,4 +1,4 @@
-//! GPUs that are there and cannot be had: taints, quotas, MIG layouts, or pods that ask for more than a node has.
+//! GPUs that exist but cannot be scheduled: taints, quotas, MIG layouts, or requests larger than a node.
 
 use std::collections::BTreeMap;
 
@@ -13,7 +13,7 @@ use crate::doctor::finding::{Finding, Reach, Severity};
 use crate::doctor::index::{GPU, Index, Pod, Role, amount, has_gpu, items, label, reference, short, text};
 use crate::snapshot::named;
 
-/// Annotation with the taint that keeps pods off new nodes: it goes by itself.
+/// Annotation with the startup taint of new nodes, which the operator removes.
 const STARTUP: &str = "capstan.dev/startup-taint";
 
 /// `key=value:Effect`.
@@ -22,7 +22,7 @@ fn shown(taint: &Value) -> String {
     if value.is_empty() { format!("{key}:{effect}") } else { format!("{key}={value}:{effect}") }
 }
 
-/// Taints of a node that somebody set on purpose. Those of Kubernetes follow from something else, and ours goes by itself.
+/// Taints that a user set on purpose, without those of Kubernetes and the operator's startup taint.
 fn lasting_taints(node: &Value) -> impl Iterator<Item = &Value> {
     let own = text(&node["metadata"]["annotations"][STARTUP]);
     items(&node["spec"]["taints"]).iter().filter(move |taint| {
@@ -120,7 +120,7 @@ pub(super) fn mig(index: &Index<'_>) -> Vec<Finding> {
                  --overwrite; the MIG manager's log says what was wrong, and pods that use the GPUs must go first"
             ))
     });
-    // MIG devices that nodes name, and whether any has some.
+    // MIG resources of nodes, and whether any node has some.
     let mut offered: BTreeMap<&str, bool> = BTreeMap::new();
     for (name, count) in index.nodes().iter().filter_map(|node| node["status"]["allocatable"].as_object()).flatten() {
         if name.starts_with("nvidia.com/mig-") {
@@ -144,7 +144,7 @@ pub(super) fn mig(index: &Index<'_>) -> Vec<Finding> {
     failed.chain(unlike).collect()
 }
 
-/// Pods that wait for GPUs. That all are in use is how a busy cluster looks.
+/// Pods that wait for GPUs. That all are in use is normal on a busy cluster.
 pub(super) fn insufficient(index: &Index<'_>) -> Vec<Finding> {
     let largest = index.nodes().iter().map(|node| amount(&node["status"]["allocatable"][GPU])).max().unwrap_or(0);
     let waiting = index.pods.iter().filter_map(|pod| Some((pod, pod.unschedulable()?)));

@@ -1,4 +1,4 @@
-//! Driver upgrades that do not go on by themselves.
+//! Driver upgrades that are stuck.
 
 use crate::doctor::cluster::resources;
 use crate::doctor::finding::Finding;

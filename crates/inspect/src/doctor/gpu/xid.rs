@@ -1,19 +1,19 @@
-//! XIDs: what the driver reports about a GPU by number, what that means and what to do.
+//! XIDs: errors that the driver reports about a GPU by number, their meaning and the action.
 
 use crate::doctor::finding::{Finding, Reach, Severity};
 use crate::doctor::index::{Index, Role, short, text};
 use crate::snapshot::named;
 
-/// Who is at fault.
+/// Origin of an error.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Fault {
-    /// The program: the GPU goes on.
+    /// The application: the GPU keeps working.
     Program,
-    /// The GPU, for now.
+    /// The GPU.
     Gpu,
 }
 
-/// What a number means.
+/// Meaning of an XID.
 struct Meaning {
     number: u32,
     fault: Fault,
@@ -34,7 +34,7 @@ const REPLACE: &str = "drain the node and reboot it; when it comes back, run dcg
 const DEBUG_PROGRAM: &str =
     "look at the program: compute-sanitizer shows the access; if it comes with every program, run dcgmi diag";
 
-/// The numbers that are met in practice.
+/// XIDs that occur in practice.
 const MEANINGS: &[Meaning] = &[
     program(13, "a program made an illegal access or an instruction failed", DEBUG_PROGRAM),
     program(31, "a program used an address of memory that is not its own", DEBUG_PROGRAM),
@@ -104,7 +104,7 @@ const MEANINGS: &[Meaning] = &[
     ),
 ];
 
-/// The number in a line of the kernel, of a device plugin or of an exporter.
+/// The XID in a line of the kernel, a device plugin or an exporter.
 fn number(line: &str) -> Option<u32> {
     let line = line.to_lowercase();
     if line.contains("fallen off the bus") || line.contains("fell off the bus") {
@@ -126,11 +126,11 @@ fn number(line: &str) -> Option<u32> {
 }
 
 pub(super) fn check(index: &Index<'_>) -> Vec<Finding> {
-    // Node, number, line, who says so.
+    // Node, XID, line.
     let mut seen: Vec<(String, u32, String)> = Vec::new();
     for pod in index.pods.iter().filter(|pod| !pod.node.is_empty()) {
         for (container, line) in index.said(pod) {
-            // Databases have XIDs, too.
+            // Database logs have XIDs (transaction IDs), too.
             let of_gpu = pod.role != Role::Workload || line.contains("NVRM") || line.contains("Xid=");
             if let Some(number) = number(line).filter(|_| of_gpu) {
                 let line = format!("{}, container {container}: {}", pod.reference(), short(line));

@@ -1,4 +1,4 @@
-//! Network devices for pods: RDMA resources that nobody offers, and virtual functions that do not appear.
+//! Network devices for pods: RDMA resources that no device plugin offers, and virtual functions that are not created.
 
 use serde_json::Value;
 
@@ -57,7 +57,7 @@ pub(super) fn vfs(index: &Index<'_>) -> Vec<Finding> {
     nowhere.chain(states.flat_map(of_node)).collect()
 }
 
-/// What a node says about the functions that it was asked for.
+/// Findings in a node's SR-IOV state.
 fn of_node(state: &Value) -> Vec<Finding> {
     let node = named(state).1;
     let mut all = Vec::new();

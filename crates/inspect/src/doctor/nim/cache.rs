@@ -1,4 +1,4 @@
-//! Models in a form that no GPU of the cluster can use, or that the image does not have.
+//! Model profiles that no GPU of the cluster can run, or that the image does not have.
 
 use crate::doctor::finding::Finding;
 use crate::doctor::index::{Index, condition, reference, short, text};

@@ -1,4 +1,4 @@
-//! The status of GPUs: the custom resources that make them usable, and nodes by how far they are.
+//! Status of GPUs: their custom resources, and the progress of nodes.
 
 mod nodes;
 mod resources;

@@ -1,5 +1,4 @@
-//! Pods that are copies of one that was admitted: where thousands of nodes are played, each would be admitted to the same
-//! effect.
+//! Copies of an admitted pod: with thousands of simulated nodes, admission would give the same result for each.
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -13,10 +12,10 @@ use crate::Pod;
 use crate::informer::Cache;
 use crate::writer::{Place, PodTemplateCopy};
 
-/// Of each set, by its UID, the generation and a pod of it.
+/// Per DaemonSet UID: the generation and an admitted pod of it.
 type Kept = HashMap<String, (Option<i64>, Arc<PodTemplateCopy>)>;
 
-/// What copies are made of.
+/// Admitted pods that serve as templates of copies.
 pub(super) struct PodTemplates {
     /// Whether pods are copied at all.
     copies: bool,
@@ -24,7 +23,7 @@ pub(super) struct PodTemplates {
 }
 
 impl PodTemplates {
-    /// Keeps them as long as there are their sets.
+    /// Retains templates while their DaemonSets exist.
     pub(super) fn keep(sets: &Cache<DaemonSet>, copies: bool) -> Arc<Self> {
         let template_copies = Arc::new(Self { copies, kept: Mutex::default() });
         let told = Arc::downgrade(&template_copies);
@@ -44,9 +43,9 @@ impl PodTemplates {
 }
 
 impl Step<'_> {
-    /// Creates pods for nodes. Answers why there are not all of them.
+    /// Creates pods for nodes. Returns the error that stopped it, if any.
     pub(super) async fn create(&self, nodes: &[Arc<str>]) -> Option<Status> {
-        // A quota counts pods one by one.
+        // A ResourceQuota counts pods one by one.
         if !self.template_copies.copies || !self.this.context.caches.resource_quotas.is_empty() {
             let pods = nodes.iter().map(|node| self.pod_for(node)).collect();
             return self.this.create_pods(&*self.set, pods).await.1;
@@ -55,7 +54,7 @@ impl Step<'_> {
             if let Err(error) = self.copy(node).await {
                 return Some(error);
             }
-            // Whoever places and runs pods must get on as fast as pods come.
+            // Scheduler and kubelets must keep up with the creates.
             tokio::task::yield_now().await;
         }
         None
@@ -63,7 +62,7 @@ impl Step<'_> {
 
     /// Deletes a pod.
     pub(super) async fn delete(&self, pod: &Pod) -> Result<()> {
-        // What is wrong, the longer way tells.
+        // On an error, the full request below reports it.
         let marked = self.template_copies.copies && self.this.writer.mark(pod).await.unwrap_or(false);
         if marked { Ok(()) } else { self.this.delete_pod(&*self.set, pod).await }
     }
@@ -72,8 +71,8 @@ impl Step<'_> {
         place::pod_for(&self.set, node, &self.hash)
     }
 
-    /// Creates a pod: the first one of a generation in full, others like it. Where a scheduler could only agree they are
-    /// on their nodes at once.
+    /// Creates a pod: the first of a generation through full admission, the others as copies. Copies are bound to their
+    /// nodes at once where the scheduler could only agree.
     async fn copy(&self, node: &str) -> Result<()> {
         let (uid, generation) = (uid_of(&*self.set), self.set.metadata.generation);
         let kept = self.template_copies.kept().get(uid).filter(|(of, _)| *of == generation).cloned();

@@ -1,4 +1,4 @@
-//! Daemon sets: one pod on every node that suits.
+//! DaemonSet controller: one pod on every eligible node.
 
 mod copies;
 mod place;
@@ -26,18 +26,18 @@ use copies::PodTemplates;
 use place::{Place, Places, taints};
 use set_index::{Held, SetIndex, SetIndexes};
 
-/// Most pods that one reconcile creates or deletes.
+/// Maximum number of pods that one reconcile creates or deletes.
 const BURST: usize = 250;
-/// Older clients tell pods of one template from others by this, on the set and on its pods.
+/// Older clients identify the template generation of a set and its pods by this label.
 const TEMPLATE_GENERATION: &str = "deprecated.daemonset.template.generation";
 
-/// How long a failed pod stays on its node before it is replaced.
+/// Backoff before a failed pod on a node is replaced.
 type Failures = Backoff<(Arc<str>, String)>;
 
 pub(crate) fn start(context: &Context, copies: bool) {
     let controller = Controller::new(context, "daemon-set-controller", "daemonset-controller");
     let caches = &context.caches;
-    // What changed must be known to have before anybody is told to look.
+    // Indexes subscribe first: they must be updated before the controller is enqueued.
     let set_indexes = SetIndexes::keep(context);
     controller.watch(&caches.daemon_sets);
     controller.watch_owned::<DaemonSet, _>(&caches.pods);
@@ -51,8 +51,8 @@ pub(crate) fn start(context: &Context, copies: bool) {
     });
 }
 
-/// A node that comes, goes or changes concerns the sets whose pods may or may no longer run on it. With many nodes they wait
-/// for more of them to change: each set looks at all.
+/// Enqueues the sets whose pods a node change affects. With many nodes the delay grows, as each reconcile lists all
+/// nodes.
 fn watch_nodes(controller: &Controller, set_indexes: &Arc<SetIndexes>) {
     let (caches, set_indexes) = (&controller.context.caches, set_indexes.clone());
     let (queue, sets, nodes) = (controller.queue.clone(), caches.daemon_sets.clone(), caches.nodes.downgrade());
@@ -73,7 +73,7 @@ fn watch_nodes(controller: &Controller, set_indexes: &Arc<SetIndexes>) {
     });
 }
 
-/// Whether a node, as it was and as it is, suits the same pods.
+/// Whether the same pods can run on the old and the new version of a node.
 fn suits_the_same(old: &Node, new: &Node) -> bool {
     old.metadata.labels == new.metadata.labels && taints(old) == taints(new)
 }
@@ -127,15 +127,15 @@ struct Step<'a> {
     template_copies: &'a PodTemplates,
     set_indexes: &'a SetIndexes,
     set: Arc<DaemonSet>,
-    /// When it began.
+    /// Start of the reconcile.
     now: Time,
-    /// The hash of the current revision.
+    /// Hash of the current ControllerRevision.
     hash: String,
-    /// All nodes, what they are to the set, and its pods.
+    /// Nodes, their eligibility, and the pods of the set.
     set_index: SetIndex,
-    /// Most nodes with a pod more, and most nodes without a pod, during a rollout.
+    /// `maxSurge` and `maxUnavailable` of the rollout, as counts.
     bounds: (usize, usize),
-    /// When to look again, if something is to be seen only by then.
+    /// Requeue delay, if a pod becomes available by time alone.
     wait: Option<Duration>,
 }
 
@@ -167,7 +167,7 @@ impl<'a> Step<'a> {
         managed.map(|soon| Outcome::after([wait, soon, self.wait].into_iter().flatten().min()))
     }
 
-    /// Takes in pods that nobody controls, and lets go of those that the set no longer selects.
+    /// Adopts orphan pods and releases pods that the set no longer selects.
     async fn claim(&mut self) -> Result<()> {
         let (cache, strangers) = (&self.this.context.caches.pods, self.set_index.strangers());
         for stranger in strangers.iter().filter_map(|key| cache.get(key)) {
@@ -184,12 +184,12 @@ impl<'a> Step<'a> {
         self.set_indexes.refresh(&mut self.set_index, &self.set, &self.this.context.caches);
     }
 
-    /// The pods under these keys, as far as they are still there.
+    /// The pods under these keys that still exist.
     fn read<'k>(&self, keys: impl IntoIterator<Item = &'k Arc<str>>) -> Vec<Arc<Pod>> {
         keys.into_iter().filter_map(|key| self.this.context.caches.pods.get(key)).collect()
     }
 
-    /// The pods that are not being deleted.
+    /// The pods without a deletion timestamp.
     fn staying<'p>(&self, pods: impl IntoIterator<Item = &'p Held>) -> Vec<Arc<Pod>> {
         self.read(pods.into_iter().filter(|held| !held.is_deleting).map(|held| &held.key))
     }
@@ -198,14 +198,14 @@ impl<'a> Step<'a> {
         held.until_available(self.set.spec.min_ready_seconds, &self.now).is_some_and(|left| left.is_zero())
     }
 
-    /// Brings pods to nodes that lack one and takes away those that are too many. Answers when to look at failed pods.
+    /// Creates missing pods and deletes surplus ones. Returns when to retry failed pods.
     async fn manage(&mut self, failures: &Failures) -> Result<Option<Duration>> {
         let (mut missing, mut surplus, mut soon, mut crowded) = (Vec::new(), Vec::new(), None, Vec::new());
         for (node, place, pods) in self.set_index.nodes() {
             match (place, pods) {
                 (Place::Wanted, []) => missing.push(node.clone()),
                 (Place::Refused, pods) => surplus.extend(self.staying(pods)),
-                // So it is nearly everywhere.
+                // The usual case for nearly every node.
                 (_, []) => {}
                 (_, [held]) if !held.is_terminal => {}
                 (_, pods) => crowded.push((node.clone(), self.staying(pods))),
@@ -214,7 +214,7 @@ impl<'a> Step<'a> {
         for (node, pods) in crowded {
             surplus.extend(self.surplus_on(&node, pods, failures, &mut soon));
         }
-        // Pods that no scheduler could bring to a node that is gone.
+        // Pods that are bound to deleted nodes.
         let lost = self.set_index.spots.values().filter(|spot| spot.place.is_none());
         let lost = lost.flat_map(|spot| self.staying(&spot.pods));
         surplus.extend(lost.filter(|pod| pods::node_name(pod).is_empty()));
@@ -222,7 +222,7 @@ impl<'a> Step<'a> {
         Ok(soon)
     }
 
-    /// Which pods on a node are to go, because they ended or because others do their work.
+    /// Pods on a node to delete, because they finished or are duplicates.
     fn surplus_on(
         &mut self,
         node: &str,
@@ -264,7 +264,7 @@ impl<'a> Step<'a> {
         surplus
     }
 
-    /// With a surge, an old and a new pod share a node until the new one is available.
+    /// With `maxSurge`, an old and a new pod share a node until the new one is available.
     fn surplus_of_surge(&mut self, running: Vec<Arc<Pod>>) -> Vec<Arc<Pod>> {
         let (new, old): (Vec<_>, Vec<_>) = running.into_iter().partition(|pod| self.set_index.is_updated(pod));
         let mut surplus: Vec<_> = new.iter().skip(1).chain(old.iter().skip(1)).cloned().collect();

@@ -1,4 +1,4 @@
-//! Where the pods of a daemon set belong, and how a pod says which node it is for.
+//! Node eligibility for DaemonSet pods, and the node affinity that pins a pod to its node.
 
 use std::borrow::Cow;
 
@@ -15,18 +15,18 @@ use crate::Pod;
 use capstan_semantics::node_selector::NodeAffinity as Requirements;
 use capstan_semantics::taints::tolerated;
 
-/// What a node is to a daemon set.
+/// Eligibility of a node for a DaemonSet.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Place {
-    /// A pod belongs there.
+    /// The pod should run there.
     Wanted,
-    /// No new pod belongs there, but one that runs may stay.
+    /// No new pod is scheduled there, but a running pod continues.
     Kept,
-    /// No pod belongs there.
+    /// No pod may run there; a running one is deleted.
     Refused,
 }
 
-/// Decides about nodes for one daemon set.
+/// Decides the eligibility of nodes for one DaemonSet.
 pub(super) struct Places<'a> {
     spec: Cow<'a, PodSpec>,
     requirements: Requirements,
@@ -34,14 +34,14 @@ pub(super) struct Places<'a> {
 }
 
 impl<'a> Places<'a> {
-    /// The places of a set.
+    /// The eligibility rules of a set.
     pub(super) fn of(set: &'a DaemonSet) -> Self {
         let spec = set.spec.template.spec.as_ref().map_or_else(|| Cow::Owned(PodSpec::default()), Cow::Borrowed);
         let tolerations = tolerations(&spec);
         Self { requirements: Requirements::of(&spec), spec, tolerations }
     }
 
-    /// What a node is to the set.
+    /// Eligibility of a node.
     pub(super) fn judge(&self, node: &Node) -> Place {
         let elsewhere = self.spec.node_name.as_deref().is_some_and(|name| !name.is_empty() && name != name_of(node));
         if elsewhere || !self.requirements.allows(node) {
@@ -63,7 +63,7 @@ pub(super) fn taints(node: &Node) -> &[Taint] {
     node.spec.as_ref().and_then(|spec| spec.taints.as_deref()).unwrap_or_default()
 }
 
-/// The pod of a daemon set on a node. It says which node by affinity, so that the scheduler still has its say.
+/// The pod of a DaemonSet for a node, pinned by node affinity so that the scheduler still binds it.
 pub(super) fn pod_for(set: &DaemonSet, node: &str, hash: &str) -> Pod {
     let mut pod = from_template(&set.spec.template, set);
     set_in(&mut pod.metadata.labels, REVISION_HASH, hash);
@@ -76,14 +76,14 @@ pub(super) fn pod_for(set: &DaemonSet, node: &str, hash: &str) -> Pod {
     pod
 }
 
-/// The affinity of the pod of a daemon set on a node.
+/// Node affinity of the DaemonSet pod for a node.
 pub(super) fn affinity_for(set: &DaemonSet, node: &str) -> Option<Affinity> {
     let mut affinity = set.spec.template.spec.as_ref().and_then(|spec| spec.affinity.clone());
     bind(&mut affinity, node);
     affinity
 }
 
-/// Tolerations of the template and those that every daemon pod has: it stays on nodes that are in trouble.
+/// Tolerations of the template and the defaults of every daemon pod: it stays on unhealthy nodes.
 fn tolerations(spec: &PodSpec) -> Vec<Toleration> {
     let mut all = spec.tolerations.clone().unwrap_or_default();
     let mut add = |key: &str, effect: &str| {
@@ -118,7 +118,7 @@ fn bind(affinity: &mut Option<Affinity>, node: &str) {
     let affinity: &mut Affinity = affinity.get_or_insert_default();
     let affinity: &mut NodeAffinity = affinity.node_affinity.get_or_insert_default();
     match &mut affinity.required_during_scheduling_ignored_during_execution {
-        // The terms are alternatives; each gets the node as well, so that what it asks for stays.
+        // Terms are ORed; each gets the node as well, so that its own requirements still hold.
         Some(required) if !required.node_selector_terms.is_empty() => {
             for term in &mut required.node_selector_terms {
                 term.match_fields = Some(vec![field.clone()]);
@@ -128,7 +128,7 @@ fn bind(affinity: &mut Option<Affinity>, node: &str) {
     }
 }
 
-/// The node that a daemon pod runs on or is meant for.
+/// The node that a daemon pod is bound to or pinned to.
 pub(super) fn target_node(pod: &Pod) -> Option<&str> {
     if !pods::node_name(pod).is_empty() {
         return Some(pods::node_name(pod));

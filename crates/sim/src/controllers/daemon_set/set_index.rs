@@ -1,8 +1,8 @@
-//! What a daemon set has on the nodes, kept from one reconcile to the next.
+//! Index of a DaemonSet's nodes and pods, updated incrementally between reconciles.
 //!
-//! A set has a pod on each of thousands of nodes, and few of them change between two looks. Everything here follows from
-//! the caches: what changed in them since the last look is read again before anything is decided, and a set_index that is
-//! missing, or of another template, is made anew from all of it.
+//! A set has a pod on each of thousands of nodes, and few of them change between two reconciles. The index derives from
+//! the caches alone: changed keys are read again before each decision, and an index that is missing or belongs to
+//! another template is rebuilt.
 
 use std::collections::{BTreeMap, HashMap, HashSet};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -23,19 +23,19 @@ use crate::context::Context;
 use crate::informer::{Change, controller_of, key_of};
 use capstan_semantics::label_selector::selects;
 
-/// What is asked of a pod at every look: of thousands of pods, reading them is what takes time. The pod itself is in the
-/// cache, and is not kept in memory once there is a newer one.
+/// The fields of a pod that every reconcile reads: parsing thousands of pods is what takes time. The pod itself stays
+/// in the cache, so an outdated version is not retained.
 pub(super) struct Held {
     pub(super) key: Arc<str>,
-    /// When it was created, in seconds.
+    /// Creation time in seconds.
     pub(super) created: i64,
-    /// Whether it is of the current template.
+    /// Whether it has the current template.
     pub(super) is_updated: bool,
     pub(super) is_deleting: bool,
-    /// Whether it ended, well or not.
+    /// Whether its phase is `Succeeded` or `Failed`.
     pub(super) is_terminal: bool,
     pub(super) is_ready: bool,
-    /// Since when it is ready, in seconds.
+    /// When it became ready, in seconds.
     since: Option<i64>,
 }
 
@@ -53,26 +53,26 @@ impl Held {
         }
     }
 
-    /// How long until the pod, if it is ready, counts as available.
+    /// Time until a ready pod counts as available.
     pub(super) fn until_available(&self, min_ready: Option<i32>, now: &Time) -> Option<Duration> {
         if self.is_ready { pods::left(self.since, min_ready, now) } else { None }
     }
 }
 
-/// A node.
+/// A node and the pods on it.
 #[derive(Default)]
 pub(super) struct Spot {
-    /// What the node is to the set; nothing if there is no such node.
+    /// Eligibility of the node; `None` if the node does not exist.
     pub(super) place: Option<Place>,
-    /// The pods that run there or are meant for it.
+    /// The pods that are bound or pinned to it.
     pub(super) pods: Vec<Held>,
 }
 
-/// What a set_index depends on beside nodes and pods.
+/// Inputs of an index beside nodes and pods.
 #[derive(Clone, Debug, PartialEq, Eq)]
 struct Basis {
     generation: Option<i64>,
-    /// The hash of the current revision.
+    /// Hash of the current ControllerRevision.
     hash: String,
     template_generation: Option<String>,
 }
@@ -83,7 +83,7 @@ impl Basis {
         Self { generation: set.metadata.generation, hash: hash.to_owned(), template_generation }
     }
 
-    /// Whether a pod is of the current template.
+    /// Whether a pod has the current template.
     fn is_current(&self, pod: &Pod) -> bool {
         let labels = pod.metadata.labels.as_ref();
         let label = |key: &str| labels.and_then(|labels| labels.get(key)).map(String::as_str);
@@ -93,14 +93,14 @@ impl Basis {
     }
 }
 
-/// What a set has on the nodes.
+/// Nodes and pods of a set.
 pub(super) struct SetIndex {
     basis: Basis,
-    /// By the names of the nodes: all there are, and those that pods are meant for though they are gone.
+    /// By node name: all nodes, and deleted ones that pods are still pinned to.
     pub(super) spots: BTreeMap<Arc<str>, Spot>,
-    /// The node that each pod is counted on, by the key of the pod.
+    /// Node of each pod, by pod key.
     targets: HashMap<Arc<str>, Arc<str>>,
-    /// The keys of pods that the set controls and does not select.
+    /// Keys of pods that the set controls but no longer selects.
     strangers: HashSet<Arc<str>>,
 }
 
@@ -133,7 +133,7 @@ impl SetIndex {
         }
     }
 
-    /// The nodes that there are, with what they are to the set.
+    /// The existing nodes with their eligibility and pods.
     pub(super) fn nodes(&self) -> impl Iterator<Item = (&Arc<str>, Place, &[Held])> {
         self.spots.iter().filter_map(|(name, spot)| Some((name, spot.place?, spot.pods.as_slice())))
     }
@@ -143,12 +143,12 @@ impl SetIndex {
         self.spots.values().flat_map(|spot| &spot.pods)
     }
 
-    /// Whether a pod is of the current template.
+    /// Whether a pod has the current template.
     pub(super) fn is_updated(&self, pod: &Pod) -> bool {
         self.basis.is_current(pod)
     }
 
-    /// The keys of pods that the set controls and does not select.
+    /// Keys of pods that the set controls but no longer selects.
     pub(super) fn strangers(&self) -> Vec<Arc<str>> {
         self.strangers.iter().cloned().collect()
     }
@@ -158,7 +158,7 @@ impl SetIndex {
         self.drop_if_empty(name);
     }
 
-    /// Counts a pod, if it is one of the set.
+    /// Adds a pod to the index, if the set controls it.
     fn count(&mut self, set: &DaemonSet, key: Arc<str>, pod: &Pod) {
         if controller_of(&pod.metadata).is_none_or(|owner| owner.uid != uid_of(set)) {
             return;
@@ -174,7 +174,7 @@ impl SetIndex {
         self.spots.entry(name).or_default().pods.push(Held::new(&self.basis, key, pod));
     }
 
-    /// Counts a pod no longer.
+    /// Removes a pod from the index.
     fn forget(&mut self, key: &Arc<str>) {
         self.strangers.remove(key);
         let Some(name) = self.targets.remove(key) else { return };
@@ -191,7 +191,7 @@ impl SetIndex {
     }
 }
 
-/// What changed in the caches since a set_index was made, by keys.
+/// Keys that changed in the caches since the index was built.
 #[derive(Default)]
 struct ChangedKeys {
     nodes: HashSet<Arc<str>>,
@@ -200,25 +200,25 @@ struct ChangedKeys {
 
 #[derive(Default)]
 struct Kept {
-    /// Nothing while a reconcile works with it.
+    /// `None` while a reconcile uses it.
     set_index: Option<SetIndex>,
     news: ChangedKeys,
 }
 
 impl Kept {
-    /// How many pods it knows.
+    /// Number of indexed pods.
     fn len(&self) -> usize {
         self.news.pods.len()
             + self.set_index.as_ref().map_or(0, |set_index| set_index.targets.len() + set_index.strangers.len())
     }
 }
 
-/// The set_indexes of all sets, by their UIDs.
+/// The indexes of all sets, by UID.
 #[derive(Default)]
 pub(super) struct SetIndexes(Mutex<HashMap<String, Kept>>);
 
 impl SetIndexes {
-    /// Keeps them as long as there are their sets.
+    /// Retains indexes while their sets exist.
     pub(super) fn keep(context: &Context) -> Arc<Self> {
         let (caches, set_indexes) = (&context.caches, Arc::new(Self::default()));
         let counted = Arc::downgrade(&set_indexes);
@@ -244,7 +244,7 @@ impl SetIndexes {
         set_indexes
     }
 
-    /// A node came, went, or suits others than before.
+    /// A node was created, deleted, or became eligible for other pods.
     pub(super) fn note_node(&self, name: &Arc<str>) {
         for kept in self.kept().values_mut() {
             kept.news.nodes.insert(name.clone());
@@ -265,7 +265,7 @@ impl SetIndexes {
         }
     }
 
-    /// The set_index of a set, as the caches are now. It is to be [brought back](Self::put).
+    /// The index of a set, updated from the caches. Return it with [`Self::put`].
     pub(super) fn take(&self, set: &DaemonSet, hash: &str, caches: &Caches) -> SetIndex {
         let basis = Basis::of(set, hash);
         let (last, news) = {
@@ -282,17 +282,17 @@ impl SetIndexes {
         }
     }
 
-    /// Brings a set_index up to the caches.
+    /// Updates an index from the caches.
     pub(super) fn refresh(&self, set_index: &mut SetIndex, set: &DaemonSet, caches: &Caches) {
         let news = self.kept().get_mut(uid_of(set)).map(|kept| std::mem::take(&mut kept.news));
         match news {
             Some(news) => set_index.refresh(set, news, caches),
-            // The set is gone, and nobody is told of its pods.
+            // The set is deleted, so its pod changes are no longer recorded: rebuild.
             None => *set_index = SetIndex::new(set, set_index.basis.clone(), caches),
         }
     }
 
-    /// Brings a set_index back.
+    /// Returns an index.
     pub(super) fn put(&self, set: &DaemonSet, set_index: SetIndex) {
         if let Some(kept) = self.kept().get_mut(uid_of(set)) {
             kept.set_index = Some(set_index);

@@ -1,4 +1,4 @@
-//! What a daemon set says about itself.
+//! Status of a DaemonSet.
 
 use std::time::Duration;
 
@@ -10,7 +10,7 @@ use super::Step;
 use super::place::Place;
 
 impl Step<'_> {
-    /// Writes the status. Answers when the next ready pod becomes available.
+    /// Writes the status. Returns the delay until the next ready pod becomes available.
     pub(super) async fn write_status(&mut self) -> Result<Option<Duration>> {
         let old = self.set.status.clone().unwrap_or_default();
         let mut status = DaemonSetStatus {
@@ -26,7 +26,7 @@ impl Step<'_> {
                 continue;
             }
             status.desired_number_scheduled += 1;
-            // With several pods on a node, that which works counts.
+            // With several pods on a node, the available one counts.
             let held = match pods {
                 [one] => Some(one),
                 several => several.iter().min_by_key(|held| (!held.is_ready, held.created, &held.key)),

@@ -1,4 +1,4 @@
-//! The way from one revision to the next: a few pods at a time, or all at once.
+//! Rollout strategies: `RollingUpdate` and `Recreate`.
 
 use std::sync::Arc;
 
@@ -12,7 +12,7 @@ use super::sets::IfMissing;
 use super::{REVISION, Step, available, replicas, total};
 
 impl Step<'_> {
-    /// Replaces pods a few at a time: first up, as far as the surge allows, then down, as far as availability allows.
+    /// Rolling update: scales the new ReplicaSet up within `maxSurge`, then old ones down within `maxUnavailable`.
     pub(super) async fn roll(&mut self) -> Reconciled {
         self.find_new(IfMissing::Create).await?;
         if !self.scale_new_up().await? && !self.scale_old_down().await? && self.is_complete() {
@@ -21,7 +21,7 @@ impl Step<'_> {
         self.write_rollout_status().await
     }
 
-    /// Replaces all pods at once: the new ones come when the old ones are gone.
+    /// Recreate: scales the new ReplicaSet up once all old pods are gone.
     pub(super) async fn recreate(&mut self) -> Reconciled {
         self.find_new(IfMissing::Leave).await?;
         let mut scaled = false;
@@ -59,7 +59,7 @@ impl Step<'_> {
         self.resize(&new, size).await
     }
 
-    /// How large the new replica set may be now, if it has `has` replicas.
+    /// Allowed size of the new ReplicaSet if it has `has` replicas.
     pub(super) fn new_size(&self, has: i32) -> i32 {
         if super::recreates(&self.deployment) {
             return self.replicas();
@@ -84,7 +84,7 @@ impl Step<'_> {
         Ok(cleaned || scaled)
     }
 
-    /// Old pods that are not available anyway go first.
+    /// Scales down unavailable old pods first.
     async fn drop_unhealthy(&mut self, mut room: i32) -> Result<bool> {
         let mut scaled = false;
         for set in self.old_sets() {
@@ -110,7 +110,7 @@ impl Step<'_> {
         Ok(scaled)
     }
 
-    /// Deletes the oldest of the empty replica sets, beyond those that are kept for a rollback.
+    /// Deletes the oldest empty ReplicaSets beyond `revisionHistoryLimit`.
     pub(super) async fn clean_up(&mut self) -> Result<()> {
         let keep = usize::try_from(self.deployment.spec.revision_history_limit.unwrap_or(10)).unwrap_or(0);
         let mut old: Vec<Arc<ReplicaSet>> = self.old_sets();

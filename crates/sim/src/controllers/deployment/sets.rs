@@ -1,4 +1,4 @@
-//! The replica sets of a deployment: finding and making that of the current template, and its annotations.
+//! ReplicaSets of a Deployment: finds or creates that of the current template, and syncs its annotations.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -15,7 +15,7 @@ use super::{DESIRED, MAX, REVISION, REVISION_HISTORY, Step, TEMPLATE_HASH, repli
 use crate::informer::controller_of;
 use crate::writer::is_already_exists;
 
-/// Annotations that are the deployment's own and do not go to its replica sets.
+/// Annotations of the Deployment that are not copied to its ReplicaSets.
 const OWN: &[&str] = &[
     "kubectl.kubernetes.io/last-applied-configuration",
     REVISION,
@@ -25,16 +25,16 @@ const OWN: &[&str] = &[
     "deprecated.deployment.rollback.to",
 ];
 
-/// What to do when no replica set has the current template.
+/// What to do when no ReplicaSet has the current template.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum IfMissing {
     /// Create one.
     Create,
-    /// Do without.
+    /// Skip it.
     Leave,
 }
 
-/// Whether a replica set has the template of a deployment.
+/// Whether a ReplicaSet has the template of a Deployment.
 pub(super) fn same_template(set: &ReplicaSet, deployment: &Deployment) -> bool {
     let Some(mut theirs) = set.spec.template.clone() else { return false };
     let mut ours = deployment.spec.template.clone();
@@ -51,7 +51,7 @@ fn revision(meta: &ObjectMeta) -> i64 {
 }
 
 impl Step<'_> {
-    /// Makes sure that the replica set of the current template is there and carries the newest revision.
+    /// Ensures that the ReplicaSet of the current template exists and has the highest revision.
     pub(super) async fn find_new(&mut self, if_missing: IfMissing) -> Result<()> {
         let revision = self.old_sets().iter().map(|set| revision(&set.metadata)).max().unwrap_or(0) + 1;
         match self.new_set() {
@@ -94,7 +94,7 @@ impl Step<'_> {
         self.note_revision(&revision.to_string(), Progress::created(&name)).await
     }
 
-    /// A replica set of the name is there: ours after all, or a hash collision, which the next attempt avoids.
+    /// A ReplicaSet of that name exists: ours after all, or a hash collision, which the next attempt avoids.
     async fn existing(&mut self, set: &ReplicaSet, error: Status) -> Result<Arc<ReplicaSet>> {
         let (namespace, name) = (namespace_of(set), name_of(set));
         let there: ReplicaSet = self.this.writer.read(Some(namespace), name).await?;
@@ -130,7 +130,7 @@ impl Step<'_> {
         }
     }
 
-    /// Gives a replica set its size. Answers whether that changed the size.
+    /// Scales a ReplicaSet. Returns whether its size changed.
     pub(super) async fn resize(&mut self, set: &Arc<ReplicaSet>, size: i32) -> Result<bool> {
         let mut next = ReplicaSet::clone(set);
         next.spec.replicas = Some(size);
@@ -150,7 +150,7 @@ impl Step<'_> {
     }
 }
 
-/// Gives a replica set the annotations of its deployment and a revision, which only ever rises.
+/// Copies the Deployment's annotations to a ReplicaSet and sets its revision, which never decreases.
 fn annotate(meta: &mut ObjectMeta, deployment: &Deployment, new: i64, exists: bool) {
     let theirs: BTreeMap<_, _> = deployment.metadata.annotations.clone().unwrap_or_default();
     for (key, value) in theirs.into_iter().filter(|(key, _)| !OWN.contains(&key.as_str())) {

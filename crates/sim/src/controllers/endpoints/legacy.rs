@@ -1,4 +1,4 @@
-//! The Endpoints object of a service: all addresses in one place, for clients that know no slices.
+//! The Endpoints object of a Service: all addresses in one object, for clients that do not read EndpointSlices.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -12,7 +12,7 @@ use super::{hostname, ip, labels, members, meta_for, publishes_not_ready, select
 use crate::Pod;
 use crate::context::Context;
 
-/// More addresses do not fit.
+/// Maximum number of addresses; the rest is truncated.
 const CAPACITY: usize = 1000;
 const OVER_CAPACITY: &str = "endpoints.kubernetes.io/over-capacity";
 const MANAGED_BY: &str = "endpoints.kubernetes.io/managed-by";
@@ -27,7 +27,7 @@ pub(super) fn start(context: &Context) {
 async fn reconcile(this: &Controller, key: &str) -> Reconciled {
     let old = this.context.caches.endpoints.get(key);
     let Some(service) = this.context.caches.services.get(key) else {
-        // Endpoints of services without a selector are their user's own, also in the end.
+        // Endpoints of Services without a selector belong to the user, also on deletion.
         if let Some(old) = old.filter(|old| is_ours(old)) {
             ignore_absent(this.writer.delete(&*old, DeleteOptions::default()).await)?;
         }
@@ -64,7 +64,7 @@ async fn reconcile(this: &Controller, key: &str) -> Reconciled {
             } else if annotation(&next.metadata, OVER_CAPACITY).is_some() {
                 next.metadata.annotations.get_or_insert_default().remove(OVER_CAPACITY);
             }
-            // Nothing and an empty list are the same.
+            // Absent and empty lists are equal.
             if next.subsets.clone().unwrap_or_default() != subsets.clone().unwrap_or_default() {
                 next.subsets = subsets;
             }

@@ -1,4 +1,4 @@
-//! Slices for Endpoints that users write themselves, for services without a selector: who reads slices sees them too.
+//! EndpointSlice mirroring: slices for user-written Endpoints of Services without a selector.
 
 use std::sync::Arc;
 
@@ -15,12 +15,12 @@ use super::selector;
 use super::slices::{MANAGED_BY, SERVICE_NAME, label, same};
 use crate::context::Context;
 
-/// More addresses of a subset are not mirrored.
+/// Maximum number of addresses per subset that are mirrored.
 const MOST: usize = 1000;
 const MANAGER: &str = "endpointslicemirroring-controller.k8s.io";
-/// Says that an object is not to be mirrored.
+/// Label that opts out of mirroring.
 const SKIP: &str = "endpointslice.kubernetes.io/skip-mirror";
-/// Endpoints once served for elections: nobody is behind those.
+/// Endpoints were once used as leader election locks: those have no addresses.
 const LEADER: &str = "control-plane.alpha.kubernetes.io/leader";
 
 pub(super) fn start(context: &Context) {
@@ -33,7 +33,7 @@ pub(super) fn start(context: &Context) {
 }
 
 async fn reconcile(this: &Controller, key: &str) -> Reconciled {
-    // The slices of Endpoints that are gone go as all dependents do.
+    // Slices of deleted Endpoints are garbage collected as dependents.
     let Some(endpoints) = this.context.caches.endpoints.get(key) else { return Ok(Outcome::Done) };
     let mut slices = this.context.caches.endpoint_slices.controlled_by(uid_of(&*endpoints));
     slices.retain(|slice| label(slice, MANAGED_BY) == Some(MANAGER));
@@ -69,7 +69,7 @@ fn is_mirrored(this: &Controller, endpoints: &Endpoints, key: &str) -> bool {
         && service.is_some_and(|service| selector(&service).is_none())
 }
 
-/// One slice for each subset and family of addresses.
+/// One slice for each subset and address family.
 fn mirror(endpoints: &Endpoints) -> Vec<EndpointSlice> {
     let subsets = endpoints.subsets.iter().flatten();
     let slices = subsets.flat_map(|subset| ["IPv4", "IPv6"].map(|family| slice(endpoints, subset, family)));

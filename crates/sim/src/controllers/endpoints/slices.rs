@@ -1,4 +1,4 @@
-//! Endpoint slices: a hundred endpoints each, and as few writes as possible when pods come and go.
+//! EndpointSlice controller: a hundred endpoints per slice, and as few writes as possible when pods change.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -14,7 +14,7 @@ use super::{hostname, ip, labels, members, meta_for, publishes_not_ready, select
 use crate::Pod;
 use crate::context::Context;
 
-/// Most endpoints in a slice.
+/// Maximum number of endpoints in a slice.
 const FULL: usize = 100;
 pub(super) const SERVICE_NAME: &str = "kubernetes.io/service-name";
 pub(super) const MANAGED_BY: &str = "endpointslice.kubernetes.io/managed-by";
@@ -53,7 +53,7 @@ pub(super) fn label<'a>(slice: &'a EndpointSlice, key: &str) -> Option<&'a str> 
     slice.metadata.labels.as_ref()?.get(key).map(String::as_str)
 }
 
-/// Endpoints by the ports that they have: a named port may be another one in each pod.
+/// Endpoints with the same ports: a named port may resolve to another number in each pod.
 struct Group {
     ports: Vec<EndpointPort>,
     endpoints: BTreeMap<String, Endpoint>,
@@ -117,7 +117,7 @@ fn endpoint(this: &Controller, service: &Service, pod: &Pod, address: &str) -> E
     }
 }
 
-/// Makes the slices of a family hold what is wanted: endpoints stay where they are, new ones fill what has room.
+/// Reconciles the slices of an address family: endpoints keep their slice, new ones fill slices with free capacity.
 async fn settle(
     this: &Controller,
     service: &Service,
@@ -130,7 +130,7 @@ async fn settle(
             slices.into_iter().partition(|slice| slice.ports.clone().unwrap_or_default() == group.ports);
         slices = others;
         if mine.is_empty() {
-            // A slice of other ports that nobody needs any more can be turned into one of ours.
+            // A slice of obsolete ports is reused.
             mine.extend(slices.pop());
         }
         let mut next: Vec<EndpointSlice> =
@@ -154,7 +154,7 @@ async fn settle(
     Ok(())
 }
 
-/// A slice with those of its endpoints that are still wanted; they are taken out of `wanted`.
+/// A slice reduced to its endpoints that are still desired; these are removed from `wanted`.
 fn kept(
     service: &Service,
     slice: &EndpointSlice,
@@ -192,7 +192,7 @@ async fn write(
 ) -> Result<()> {
     let mut left = next.iter().filter(|slice| !is_empty(slice)).count() + fresh.len();
     for (old, next) in old.iter().zip(next) {
-        // One slice stays, so that everybody sees that there are no endpoints.
+        // One empty slice remains, so that clients see that there are no endpoints.
         if is_empty(&next) && left > 0 {
             ignore_absent(this.writer.delete(&**old, DeleteOptions::default()).await)?;
         } else {
@@ -215,7 +215,7 @@ fn is_empty(slice: &EndpointSlice) -> bool {
     slice.endpoints.iter().flatten().next().is_none()
 }
 
-/// Whether two slices say the same: nothing and an empty list do.
+/// Whether two slices are equal; absent and empty lists are.
 pub(super) fn same(old: &EndpointSlice, new: &EndpointSlice) -> bool {
     old.endpoints.clone().unwrap_or_default() == new.endpoints.clone().unwrap_or_default()
         && old.ports.clone().unwrap_or_default() == new.ports.clone().unwrap_or_default()

@@ -1,4 +1,4 @@
-//! From metrics to a number of replicas.
+//! Desired replica count from metrics.
 
 use capstan_semantics::LabelSelector;
 use capstan_semantics::Quantity;
@@ -16,25 +16,26 @@ use super::metrics::{Metrics, Sample};
 use super::status::Report;
 use crate::Pod;
 
-/// How far a metric may be from its target before anything happens, in thousandths.
+/// Tolerance around the target within which nothing is scaled, in thousandths.
 const TOLERANCE: i64 = 100;
 
-/// What the metrics together ask for.
+/// Desired replica count over all metrics.
 pub(super) struct Proposal {
     pub(super) replicas: i32,
-    /// The metric that asks for most.
+    /// The metric with the highest count.
     pub(super) name: String,
     pub(super) statuses: Vec<MetricStatus>,
 }
 
-/// What one metric asks for.
+/// Desired replica count by one metric.
 struct Answer {
     replicas: i32,
     name: String,
     status: MetricStatus,
 }
 
-/// Asks all metrics; the largest number wins. Nothing if none can be had, or if the missing ones might ask for more.
+/// Evaluates all metrics; the largest count wins. `None` if none is available, or if the unavailable ones could raise
+/// the count.
 pub(super) fn propose(
     this: &Controller,
     metrics: Option<&dyn Metrics>,
@@ -185,14 +186,14 @@ impl View<'_> {
         self.pods.iter().filter(|pod| pods::is_active(pod)).map(|pod| of(pod)).collect()
     }
 
-    /// How much of a resource a pod or one of its containers uses.
+    /// Usage of a resource by a pod or one of its containers.
     fn usage(&self, pod: &Pod, resource: &str, container: Option<&str>) -> Option<i64> {
         let metrics = self.metrics?;
         let containers = containers(pod).filter(|one| container.is_none_or(|name| one.name == name));
         containers.map(|one| metrics.container(pod, &one.name, resource)).sum()
     }
 
-    /// A metric that every pod has a value of.
+    /// A metric with a value per pod.
     fn of_samples(
         &self,
         samples: &[Sample],
@@ -234,8 +235,7 @@ impl View<'_> {
         Ok((replicas, current))
     }
 
-    /// The number of replicas at which the average would meet the goal. A pod that says nothing is taken for one that
-    /// speaks against a change.
+    /// The replica count at which the average meets the target. A pod without a sample is assumed to oppose the change.
     fn replicas(&self, samples: &[Sample], goal: i64, of: Of) -> i32 {
         let goal = goal.max(1);
         let share = |samples: &[(i64, i64)]| -> i64 {
@@ -262,7 +262,7 @@ impl View<'_> {
             counted.push((value, *request));
         }
         let again = share(&counted);
-        // If those who say nothing turn the answer around, there is none.
+        // If pods without samples reverse the direction, do not scale.
         if self.is_close(again) || (ratio > 1000) != (again > 1000) {
             return self.current;
         }
@@ -285,7 +285,7 @@ impl View<'_> {
         i32::try_from((ratio * pods + 999) / 1000).unwrap_or(i32::MAX)
     }
 
-    /// A metric that has one value for all pods together.
+    /// A metric with one value for all pods.
     fn of_total(&self, value: i64, target: &MetricTarget) -> Result<(i32, MetricValueStatus), Failure> {
         if let Some(average) = &target.average_value {
             let goal = value_of(Some(average)).max(1);
@@ -305,10 +305,10 @@ impl View<'_> {
     }
 }
 
-/// What a goal is a share of.
+/// What a target relates to.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Of {
-    /// A percentage of what pods ask for.
+    /// Percentage of the resource request.
     Request,
     /// A value per pod.
     Pod,
@@ -342,7 +342,7 @@ fn value_of(amount: Option<&Amount>) -> i64 {
     amount.and_then(|amount| Quantity::parse(&amount.0).ok()).map_or(0, |amount| amount.milli())
 }
 
-/// An amount in thousandths as it is written.
+/// Formats a quantity in thousandths.
 fn milli(value: i64) -> String {
     Quantity::parse(&format!("{value}m")).map_or_else(|_| value.to_string(), |amount| amount.to_string())
 }

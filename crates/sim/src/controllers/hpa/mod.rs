@@ -1,7 +1,7 @@
-//! Autoscalers: as many replicas as the metrics ask for.
+//! HorizontalPodAutoscaler controller.
 //!
-//! Metrics are given: see [`Metrics`]. Every quarter of a minute each autoscaler looks at them, works out a size, and
-//! keeps to its bounds, its pace and its patience.
+//! Metrics come from [`Metrics`]. Each autoscaler syncs every 15 seconds: it computes a replica count and applies the
+//! bounds, scaling policies and stabilization windows.
 
 mod calculate;
 mod metrics;
@@ -25,14 +25,14 @@ pub use metrics::Metrics;
 use pace::Pace;
 use status::Report;
 
-/// Time between two looks at the metrics.
+/// Sync period.
 const PERIOD: Duration = Duration::from_secs(15);
 
 pub(crate) fn start(context: &Context, metrics: Option<Arc<dyn Metrics>>) {
     let controller = Controller::new(context, "horizontal-pod-autoscaler", "horizontal-pod-autoscaler");
     let queue = controller.queue.clone();
     context.caches.autoscalers.subscribe(move |change| {
-        // A change, most often our own, must not make it look more often.
+        // An update, most often our own, must not shorten the sync period.
         let delay = if change.old.is_some() && change.new.is_some() { PERIOD } else { Duration::ZERO };
         queue.add_after(change.key.clone(), delay);
     });
@@ -43,10 +43,10 @@ pub(crate) fn start(context: &Context, metrics: Option<Arc<dyn Metrics>>) {
     });
 }
 
-/// What autoscalers remember.
+/// State of the controller between syncs.
 struct State {
     metrics: Option<Arc<dyn Metrics>>,
-    /// By UID of the autoscaler, what it did and wanted lately.
+    /// Recent recommendations and scale events, by UID of the autoscaler.
     paces: Mutex<HashMap<String, Pace>>,
 }
 
@@ -85,7 +85,7 @@ async fn reconcile(this: &Controller, state: &State, key: &str) -> Reconciled {
 
 enum Decision {
     Stay,
-    /// Nothing is known; what was said before stands.
+    /// No metric is available; the previous status remains.
     Unknown,
     Resize(i32, String),
 }
@@ -157,7 +157,7 @@ async fn resize(
     }
 }
 
-/// The scale of what an autoscaler is for.
+/// The scale subresource of the target.
 fn scale_target(this: &Controller, hpa: &HorizontalPodAutoscaler) -> Result<Target> {
     let reference = &hpa.spec.scale_target_ref;
     let (group, version) = group_version(reference.api_version.as_deref().unwrap_or_default());

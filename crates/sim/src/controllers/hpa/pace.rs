@@ -1,4 +1,4 @@
-//! How fast an autoscaler may go: bounds, a window in which it does not go back on itself, and so much per minute.
+//! Limits on scaling: replica bounds, stabilization windows and scaling policies.
 
 use std::collections::VecDeque;
 use std::time::Duration;
@@ -8,25 +8,25 @@ use tokio::time::Instant;
 
 use super::status::Report;
 
-/// Nothing that happened before is ever asked for: an hour is the longest window.
+/// Longest stabilization window or policy period; older history is dropped.
 const MEMORY: Duration = Duration::from_secs(3600);
 const DOWN_WINDOW: i32 = 300;
 
-/// What an autoscaler wanted and did lately.
+/// Recent recommendations and scale events of an autoscaler.
 #[derive(Debug, Default)]
 pub(super) struct Pace {
     wishes: VecDeque<(Instant, i32)>,
-    /// By how much the size changed: up is positive.
+    /// Change of the replica count: scale-up is positive.
     changes: VecDeque<(Instant, i32)>,
 }
 
 impl Pace {
-    /// Notes a change of size.
+    /// Records a scale event.
     pub(super) fn note(&mut self, before: i32, after: i32) {
         self.changes.push_back((Instant::now(), after - before));
     }
 
-    /// What becomes of a wish for so many replicas.
+    /// Limits a recommended replica count.
     pub(super) fn limit(&mut self, hpa: &HorizontalPodAutoscaler, current: i32, wish: i32, report: &mut Report) -> i32 {
         let now = Instant::now();
         self.forget(now);
@@ -47,7 +47,7 @@ impl Pace {
         }
     }
 
-    /// The wish that was never undercut in the window for going up, nor outdone in that for going down.
+    /// Applies the stabilization windows: the lowest recent recommendation for scale-up, the highest for scale-down.
     fn steady(
         &self,
         now: Instant,
@@ -121,7 +121,7 @@ impl Pace {
         wish
     }
 
-    /// How the size changed within a time, in one direction.
+    /// Sum of scale events within the period of a policy, in one direction.
     fn changed(&self, now: Instant, policy: &HPAScalingPolicy, sign: i32) -> i32 {
         let window = Duration::from_secs(u64::try_from(policy.period_seconds).unwrap_or(0));
         let recent = self.changes.iter().filter(|(at, _)| now - *at < window).map(|(_, change)| change * sign);

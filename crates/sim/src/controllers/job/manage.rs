@@ -1,4 +1,4 @@
-//! The pods of a job: making as many as are wanted, each with its index, and removing those that are not.
+//! Pods of a Job: creates the missing ones, each with its completion index, and deletes surplus ones.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -18,27 +18,27 @@ const INDEX: &str = "batch.kubernetes.io/job-completion-index";
 const INDEX_FAILURES: &str = "batch.kubernetes.io/job-index-failure-count";
 const FIRST_BACKOFF: Duration = Duration::from_secs(10);
 const LAST_BACKOFF: Duration = Duration::from_secs(600);
-/// Most pods that one reconcile creates.
+/// Maximum number of pods that one reconcile creates.
 const BURST: usize = 500;
 
-/// The index that a pod is to complete.
+/// Completion index of a pod.
 pub(super) fn index_of(pod: &Pod) -> Option<usize> {
     number_in(&pod.metadata, INDEX)
 }
 
-/// How often the index of a pod failed before.
+/// Earlier failures of the pod's index.
 pub(super) fn failures_of(pod: &Pod) -> i32 {
     number_in(&pod.metadata, INDEX_FAILURES).unwrap_or(0)
 }
 
-/// When the last container of a pod ended.
+/// When the last container of a pod terminated.
 pub(super) fn ended_at(pod: &Pod) -> Option<Timestamp> {
     let statuses = pod.status.as_ref()?.container_statuses.as_ref()?;
     let ends = statuses.iter().filter_map(|status| status.state.as_ref()?.terminated.as_ref()?.finished_at.as_ref());
     ends.map(|time| time.0).max()
 }
 
-/// Takes away the finalizer that keeps a pod until it is counted.
+/// Removes the tracking finalizer that retains a pod until it is counted.
 pub(super) async fn untrack(this: &Controller, pod: &Arc<Pod>) -> Result<()> {
     let mut next = Pod::clone(pod);
     next.metadata.finalizers.get_or_insert_default().retain(|finalizer| finalizer != FINALIZER);
@@ -49,7 +49,7 @@ pub(super) async fn untrack(this: &Controller, pod: &Arc<Pod>) -> Result<()> {
 }
 
 impl Step<'_> {
-    /// Creates or deletes pods. Answers when to look again.
+    /// Creates or deletes pods. Returns the requeue delay.
     pub(super) async fn act(&mut self) -> Result<Option<Duration>> {
         if self.verdict.is_some() {
             for pod in std::mem::take(&mut self.active) {
@@ -92,7 +92,7 @@ impl Step<'_> {
         }
     }
 
-    /// How long the next pod has to wait because the last ones failed.
+    /// Remaining backoff of the next pod after failures.
     fn backoff(&self) -> Option<Duration> {
         let (count, last) = lock(self.failures).get(uid_of(&*self.job)).copied().unwrap_or_default();
         if count == 0 {
@@ -103,7 +103,7 @@ impl Step<'_> {
         delay.checked_sub(Duration::try_from(since).unwrap_or_default()).filter(|left| !left.is_zero())
     }
 
-    /// Deletes pods that are too many. They do not count as failed.
+    /// Deletes surplus pods. They do not count as failed.
     async fn drop_pods(&mut self, count: usize) -> Result<()> {
         self.active.sort_by_key(|pod| {
             let unassigned = pods::node_name(pod).is_empty();

@@ -1,7 +1,8 @@
-//! Jobs: pods that are to end well, a number of times.
+//! Job controller: runs pods until a number of them succeeded.
 //!
-//! A finalizer keeps each pod until it is counted: its UID first goes into the status, then the finalizer goes, then the
-//! count rises. So no pod is counted twice or not at all, whoever deletes it and whenever this process stops.
+//! A finalizer retains each pod until it is counted: its UID goes into `uncountedTerminatedPods`, then the finalizer is
+//! removed, then the count is incremented. So each pod is counted exactly once, even if it is deleted or this process
+//! restarts.
 
 mod indexes;
 mod manage;
@@ -24,7 +25,7 @@ use crate::context::Context;
 use indexes::Indexes;
 use policy::Verdict;
 
-/// Keeps a pod until its job has counted it.
+/// Retains a pod until its Job has counted it.
 pub(crate) const FINALIZER: &str = "batch.kubernetes.io/job-tracking";
 
 pub(crate) fn start(context: &Context) {
@@ -39,7 +40,7 @@ pub(crate) fn start(context: &Context) {
     ttl::start(context);
 }
 
-/// By job: how many pods failed since the last one succeeded, and when the last one did.
+/// By Job: failed pods since the last success, and when the last one failed.
 type Failures = Mutex<HashMap<String, (u32, Timestamp)>>;
 
 async fn reconcile(this: &Controller, failures: &Failures, key: &str) -> Reconciled {
@@ -65,7 +66,7 @@ async fn reconcile(this: &Controller, failures: &Failures, key: &str) -> Reconci
     managed.map(|soon| Outcome::after([soon, wait, step.until_deadline()].into_iter().flatten().min()))
 }
 
-/// Lets pods go that nobody counts any more.
+/// Removes the finalizer of pods whose Job no longer counts them.
 async fn release(this: &Controller, pods: &[Arc<Pod>]) -> Result<()> {
     for pod in pods.iter().filter(|pod| is_tracked(pod)) {
         manage::untrack(this, pod).await?;
@@ -79,13 +80,13 @@ struct Step<'a> {
     failures: &'a Failures,
     job: Arc<Job>,
     spec: JobSpec,
-    /// The status to be.
+    /// The new status.
     status: JobStatus,
     pods: Vec<Arc<Pod>>,
     active: Vec<Arc<Pod>>,
-    /// Pods that are being deleted and have not ended.
+    /// Pods with a deletion timestamp that have not terminated.
     terminating: i32,
-    /// Pods whose finalizer can go once the status is written.
+    /// Pods whose finalizer is removed after the status write.
     counted: Vec<Arc<Pod>>,
     succeeded: Indexes,
     failed: Indexes,
@@ -117,7 +118,7 @@ impl<'a> Step<'a> {
         usize::try_from(self.spec.parallelism.unwrap_or(1)).unwrap_or(0)
     }
 
-    /// Whether a pod that is being deleted counts as failed before it ended.
+    /// Whether a terminating pod counts as failed before it has terminated.
     fn counts_deleting(&self) -> bool {
         match self.spec.pod_replacement_policy.as_deref() {
             Some(policy) => policy != "Failed",
@@ -130,7 +131,7 @@ impl<'a> Step<'a> {
         phase == "Failed" || (self.counts_deleting() && pods::is_deleting(pod) && phase != "Succeeded")
     }
 
-    /// The job starts when it is first seen, or resumed.
+    /// Sets `startTime` when the Job is first reconciled or resumed.
     fn note_start(&mut self) {
         if self.status.start_time.is_none() && !self.is_suspended() {
             self.status.start_time = Some(self.this.now());
@@ -157,7 +158,7 @@ impl<'a> Step<'a> {
         self.status.failed.unwrap_or(0) + uncounted.map_or(0, |uids| i32::try_from(uids.len()).unwrap_or(0))
     }
 
-    /// Moves UIDs of pods without a finalizer into the counts, and finds pods that ended since.
+    /// Moves UIDs of pods without a finalizer into the counts, and collects pods that terminated since.
     fn count(&mut self) {
         let tracked: HashMap<String, Arc<Pod>> = self
             .pods
@@ -224,7 +225,7 @@ impl<'a> Step<'a> {
         self.counted.push(pod.clone());
     }
 
-    /// Remembers how the last pods ended: the next one waits the longer, the more failed in a row.
+    /// Records the result of a pod: the backoff grows with each failure in a row.
     fn note_end(&self, pod: &Pod, well: bool) {
         let mut failures = lock(self.failures);
         let entry = failures.entry(uid_of(&*self.job).to_owned()).or_default();

@@ -1,4 +1,4 @@
-//! When a job is over, and what the failure of a pod means for it.
+//! Completion of a Job: success policy, backoff limit, pod failure policy.
 
 use k8s_openapi::api::batch::v1::{Job, JobSpec, PodFailurePolicyRule};
 use k8s_openapi::api::core::v1::ContainerStatus;
@@ -8,10 +8,10 @@ use super::super::pods;
 use super::{Indexes, Step};
 use crate::Pod;
 
-/// That a job is over, and why.
+/// Final result of a Job.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Verdict {
-    /// Whether it ended well.
+    /// Whether it succeeded.
     pub(super) well: bool,
     /// Reason of the condition.
     pub(super) reason: String,
@@ -29,12 +29,12 @@ impl Verdict {
     }
 }
 
-/// Whether the job has its last condition.
+/// Whether the Job has a `Complete` or `Failed` condition.
 pub(crate) fn is_finished(job: &Job) -> bool {
     has(job, "Complete") || has(job, "Failed")
 }
 
-/// Whether the job will fail, once its pods are gone.
+/// Whether the Job has the `FailureTarget` condition: it fails once its pods are gone.
 pub(super) fn is_decided_failure(job: &Job) -> bool {
     has(job, "FailureTarget")
 }
@@ -45,7 +45,7 @@ fn has(job: &Job, kind: &str) -> bool {
 }
 
 impl Step<'_> {
-    /// Decides whether the job is over. What was decided before stays.
+    /// Decides whether the Job is finished. An earlier decision is final.
     pub(super) fn judge(&mut self) {
         if let Some(verdict) = self.decided() {
             self.verdict = Some(verdict);
@@ -87,7 +87,7 @@ impl Step<'_> {
         None
     }
 
-    /// With `restartPolicy: OnFailure` pods do not fail; their containers start again.
+    /// With `restartPolicy: OnFailure` pods do not fail; their containers restart.
     fn restarted_too_often(&self, limit: i32) -> bool {
         let policy = self.spec.template.spec.as_ref().and_then(|spec| spec.restart_policy.as_deref());
         if policy != Some("OnFailure") {
@@ -136,16 +136,16 @@ impl Step<'_> {
     }
 }
 
-/// What the failure of a pod means for its job.
+/// Effect of a failed pod on its Job.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Action {
-    /// One failure more.
+    /// Counts towards the backoff limit.
     Count,
-    /// Nothing.
+    /// None.
     Ignore,
-    /// Its index failed.
+    /// Fails its index.
     FailIndex,
-    /// The job failed, for this reason.
+    /// Fails the Job, with this message.
     FailJob(String),
 }
 
@@ -166,7 +166,7 @@ impl Action {
     }
 }
 
-/// What the failure policy says about a failed pod: the first rule that matches.
+/// Action of the first pod failure policy rule that matches.
 pub(super) fn failure_action(spec: &JobSpec, pod: &Pod) -> Action {
     let rules = spec.pod_failure_policy.iter().flat_map(|policy| &policy.rules);
     if pods::phase(pod) != "Failed" {

@@ -1,4 +1,4 @@
-//! What a job says about itself, written before the pods that were counted are let go.
+//! Status of a Job, written before the finalizers of counted pods are removed.
 
 use std::time::Duration;
 
@@ -10,7 +10,7 @@ use super::super::pods;
 use super::{Step, manage};
 
 impl Step<'_> {
-    /// Writes the status and lets counted pods go. Answers when to look again.
+    /// Writes the status and removes the finalizers of counted pods. Returns the requeue delay.
     pub(super) async fn write(&mut self) -> Result<Option<Duration>> {
         self.status.active = nonzero(i32::try_from(self.active.len()).unwrap_or(i32::MAX));
         let ready = self.active.iter().filter(|pod| pods::is_ready(pod)).count();
@@ -48,7 +48,8 @@ impl Step<'_> {
         }
     }
 
-    /// Writes down that the job is over: first that it will be, and when no pod is left that it is.
+    /// Sets the final conditions: `SuccessCriteriaMet` or `FailureTarget` first, `Complete` or `Failed` when no pod is
+    /// left.
     fn note_verdict(&mut self) -> bool {
         let Some(verdict) = self.verdict.clone() else { return false };
         let (target, last) =

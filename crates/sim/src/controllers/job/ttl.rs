@@ -1,4 +1,4 @@
-//! Deletes jobs some time after they ended, if they say so.
+//! Deletes finished Jobs after `ttlSecondsAfterFinished`.
 
 use std::time::Duration;
 
@@ -39,7 +39,7 @@ async fn reconcile(this: &Controller, key: &str) -> Reconciled {
     Ok(Outcome::Done)
 }
 
-/// When the job ended, in seconds.
+/// When the Job finished, in seconds.
 fn ended(job: &Job) -> Option<i64> {
     let conditions = job.status.as_ref()?.conditions.as_ref()?;
     let last =

@@ -1,4 +1,4 @@
-//! Taint eviction: pods that do not tolerate a `NoExecute` taint leave the node, at once or after as long as they say.
+//! Taint-based eviction: evicts pods that do not tolerate a `NoExecute` taint, at once or after `tolerationSeconds`.
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -17,7 +17,7 @@ use crate::context::Context;
 use crate::informer::key_of;
 use capstan_semantics::taints::tolerates;
 
-/// Since when pods are to leave, by UID.
+/// Start of the toleration period of pods, by UID.
 type Leaving = Mutex<HashMap<String, Instant>>;
 
 pub(super) fn start(context: &Context) {
@@ -85,7 +85,7 @@ async fn reconcile(this: &Controller, leaving: &Leaving, key: &str) -> Reconcile
     Ok(Outcome::Done)
 }
 
-/// How long a pod may stay in spite of the taints; nothing if for ever.
+/// How long a pod tolerates the taints; `None` for ever.
 fn stay(pod: &Pod, taints: &[Taint]) -> Option<Duration> {
     let tolerations = pods::spec(pod).tolerations.as_deref().unwrap_or_default();
     let mut least = None::<Duration>;

@@ -1,4 +1,4 @@
-//! Whether a node is heard of, by its lease or by its status.
+//! Node heartbeats: lease renewals and status updates.
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -20,10 +20,10 @@ use crate::events::Severity;
 
 const CONDITIONS: [&str; 4] = ["Ready", "MemoryPressure", "DiskPressure", "PIDPressure"];
 
-/// What a node controller remembers.
+/// State of the node controller.
 pub(super) struct Memory {
     grace: Option<Grace>,
-    /// When each node was last heard of.
+    /// Last heartbeat of each node.
     beats: Mutex<HashMap<String, Instant>>,
     pub(super) zones: Zones,
 }
@@ -43,7 +43,7 @@ impl Memory {
         self.beats.lock().unwrap_or_else(PoisonError::into_inner).remove(node);
     }
 
-    /// How long a node may stay silent from now on; nothing if for ever.
+    /// Remaining grace period of a node; `None` if it never expires.
     fn left(&self, node: &Node) -> Option<Duration> {
         let Grace { beats: usual, startup } = self.grace?;
         let beats = self.beats.lock().unwrap_or_else(PoisonError::into_inner);
@@ -82,7 +82,7 @@ pub(super) fn start(context: &Context, grace: Option<Grace>) {
     });
 }
 
-/// Follows leases, without reading them: that one was renewed is all there is to know.
+/// Watches leases without reading them: a renewal is all that matters.
 async fn listen(server: Server, memory: Arc<Memory>, queue: capstan_workqueue::Queue) {
     let caller = Caller::system("kube-controller-manager");
     let Some(resource) = server.registry().lookup("coordination.k8s.io", "v1", "leases") else { return };
@@ -125,7 +125,7 @@ async fn reconcile(this: &Controller, memory: &Memory, key: &str) -> Reconciled 
         mark_pods(this, key).await?;
     }
     let wait = taints::settle(this, memory, node).await?;
-    // A silent node comes back by being heard of, which brings a change of its status.
+    // An unreachable node needs no requeue: its next heartbeat changes its status.
     let left = left.filter(|left| !left.is_zero());
     Ok(Outcome::after([wait, left].into_iter().flatten().min()))
 }
@@ -135,7 +135,7 @@ pub(super) fn condition<'a>(node: &'a Node, kind: &str) -> Option<&'a NodeCondit
     node.status.as_ref()?.conditions.as_ref()?.iter().find(|condition| condition.type_ == kind)
 }
 
-/// The status of the condition `Ready`, or nothing.
+/// Status of the condition `Ready`, or empty.
 pub(super) fn ready_status(node: &Node) -> &str {
     condition(node, "Ready").map_or("", |condition| condition.status.as_str())
 }
@@ -170,7 +170,7 @@ async fn mark_unknown(this: &Controller, node: Arc<Node>) -> Result<Arc<Node>> {
     this.writer.update_status(&node, &next).await
 }
 
-/// The pods of a node that is not ready are not ready either.
+/// Marks the pods of a node that is not ready as not ready.
 async fn mark_pods(this: &Controller, node: &str) -> Result<()> {
     for pod in this.context.caches.pods.on_node(node) {
         if !pods::is_ready(&pod) || uid_of(&*pod).is_empty() {

@@ -1,4 +1,4 @@
-//! Taints that follow from the conditions of a node.
+//! Taints derived from node conditions.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -15,10 +15,10 @@ const UNREACHABLE: &str = "node.kubernetes.io/unreachable";
 const UNSCHEDULABLE: &str = "node.kubernetes.io/unschedulable";
 const NO_SCHEDULE: &str = "NoSchedule";
 const NO_EXECUTE: &str = "NoExecute";
-/// Seconds between a node being seen to be silent and its pods having to leave.
+/// Seconds between marking a node unreachable and the eviction of its pods.
 const EVICTION_DELAY_SECONDS: i64 = 5;
 
-/// Conditions, the status that is bad news, and the taint for it.
+/// Condition type, the status that is unhealthy, and the taint key for it.
 const RULES: [(&str, &str, &str); 6] = [
     ("Ready", "False", NOT_READY),
     ("Ready", "Unknown", UNREACHABLE),
@@ -28,7 +28,7 @@ const RULES: [(&str, &str, &str); 6] = [
     ("NetworkUnavailable", "True", "node.kubernetes.io/network-unavailable"),
 ];
 
-/// Gives a node the taints that it should have. Answers when to look again.
+/// Sets the taints of a node. Returns the requeue delay.
 pub(super) async fn settle(this: &Controller, memory: &Memory, node: Arc<Node>) -> Result<Option<Duration>> {
     let old = node.spec.as_ref().and_then(|spec| spec.taints.clone()).unwrap_or_default();
     let (mut taints, mut wait) = (old.clone(), None);
@@ -65,7 +65,7 @@ fn turn(this: &Controller, memory: &Memory, node: &Node, given_up: bool) -> Turn
     if given_up {
         return if memory.zones.all_silent() { Turn::Never } else { Turn::Now };
     }
-    // Nodes that fall silent together are first all seen to be.
+    // When many nodes become unreachable at once, all are marked before the first is evicted.
     let since = condition(node, "Ready").and_then(|ready| ready.last_transition_time.as_ref());
     let since = since.map_or(0, |time| time.0.as_second());
     let left = since + EVICTION_DELAY_SECONDS - this.now().0.as_second();

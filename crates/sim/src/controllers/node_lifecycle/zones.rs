@@ -1,4 +1,4 @@
-//! Zones: when many nodes fall silent at once, it is more likely the network, and pods are evicted slowly or not at all.
+//! Zones: if many nodes become unreachable at once, the network is the likely cause, and eviction slows down or stops.
 
 use std::collections::HashMap;
 use std::sync::{Mutex, PoisonError};
@@ -9,24 +9,24 @@ use tokio::time::Instant;
 
 use super::health::ready_status;
 
-/// Time between two nodes that are given up in a zone.
+/// Interval between two evicted nodes in a zone.
 const USUAL: Duration = Duration::from_secs(10);
-/// The same in a large zone where most nodes are silent.
+/// The same in a large zone where most nodes are unreachable.
 const SLOW: Duration = Duration::from_secs(100);
 /// A zone with more nodes is large.
 const LARGE: usize = 50;
 
-/// What is known about a zone.
+/// State of a zone.
 #[derive(Clone, Copy, Debug, Default)]
 struct Zone {
     ready: usize,
     silent: usize,
-    /// When the next node may be given up.
+    /// When the next node may be evicted.
     next: Option<Instant>,
 }
 
 impl Zone {
-    /// Time between two nodes that are given up; nothing if none is.
+    /// Interval between two evicted nodes; `None` if none may be evicted.
     fn mood(&self) -> Option<Duration> {
         let all = self.ready + self.silent;
         let most = self.silent > 2 && self.silent * 100 >= all * 55 && self.ready > 0;
@@ -38,14 +38,14 @@ impl Zone {
     }
 }
 
-/// When a node may be given up.
+/// When a node may be evicted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Turn {
     /// Now.
     Now,
-    /// Not before this time has passed.
+    /// After this delay.
     After(Duration),
-    /// Not as things are.
+    /// Not in the current state of the zone.
     Never,
 }
 
@@ -59,7 +59,8 @@ fn name(node: &Node) -> String {
 }
 
 impl Zones {
-    /// Counts a node that came, changed or went. Answers whether other nodes are to be judged differently now.
+    /// Updates the counts for a created, changed or deleted node. Returns whether the eviction rate of other nodes
+    /// changed.
     pub(super) fn count(&self, old: Option<&Node>, new: Option<&Node>) -> bool {
         let mut zones = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         let moods = |zones: &HashMap<String, Zone>| {
@@ -77,12 +78,12 @@ impl Zones {
         before != moods(&zones)
     }
 
-    /// Whether no node at all is heard of: then it is us who are cut off.
+    /// Whether no node at all sends heartbeats: then the control plane is cut off.
     pub(super) fn all_silent(&self) -> bool {
         self.0.lock().unwrap_or_else(PoisonError::into_inner).values().all(|zone| zone.ready == 0)
     }
 
-    /// Whether a silent node may be given up now. If so, the next one in its zone has to wait.
+    /// Whether an unreachable node may be evicted now. If so, the next one in its zone has to wait.
     pub(super) fn turn(&self, node: &Node) -> Turn {
         let mut zones = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         if zones.values().all(|zone| zone.ready == 0) {

@@ -1,4 +1,4 @@
-//! Stateful sets: pods with names that stay, one after the other, each with its own volumes.
+//! StatefulSet controller: pods with stable names, in order, each with its own volumes.
 
 mod identity;
 mod rollout;
@@ -67,11 +67,11 @@ async fn find_history(this: &Controller, set: &Arc<StatefulSet>) -> Result<Optio
 struct Step<'a> {
     this: &'a Controller,
     set: Arc<StatefulSet>,
-    /// The revision that the pods come from.
+    /// `currentRevision`.
     current: Arc<ControllerRevision>,
-    /// The revision that they go to.
+    /// `updateRevision`.
     update: Arc<ControllerRevision>,
-    /// The pods of the ordinals that are wanted; nothing where there is none.
+    /// The pods of the desired ordinals; `None` where one is missing.
     replicas: Vec<Option<Arc<Pod>>>,
     /// The pods of all other ordinals, highest first.
     condemned: Vec<Arc<Pod>>,
@@ -110,7 +110,7 @@ impl<'a> Step<'a> {
         self.set.spec.ordinals.as_ref().and_then(|ordinals| ordinals.start).unwrap_or(0)
     }
 
-    /// Whether pods come and go one after the other.
+    /// Whether the pod management policy is `OrderedReady`.
     fn is_ordered(&self) -> bool {
         self.set.spec.pod_management_policy.as_deref() != Some("Parallel")
     }
@@ -119,7 +119,7 @@ impl<'a> Step<'a> {
         is_healthy(pod) && pods::is_available(pod, self.set.spec.min_ready_seconds, &self.this.now())
     }
 
-    /// Does what can be done now: pods that lack, pods that are too many, pods of an old template, in this order.
+    /// Does the next possible step: creates missing pods, deletes surplus ones, then rolls old ones, in this order.
     async fn settle(&mut self) -> Result<()> {
         if self.set.metadata.deletion_timestamp.is_some() {
             return Ok(());
@@ -137,7 +137,7 @@ impl<'a> Step<'a> {
         self.roll().await
     }
 
-    /// Brings one pod about. Answers whether it is there and well.
+    /// Ensures one pod. Returns whether it exists and is healthy.
     async fn settle_replica(&mut self, index: usize) -> Result<bool> {
         let ordinal = self.first() + i32::try_from(index).unwrap_or(i32::MAX);
         let Some(pod) = self.replicas[index].clone() else {
@@ -178,7 +178,7 @@ impl<'a> Step<'a> {
         self.delete(pod).await
     }
 
-    /// The pod of an ordinal, of the revision that is due there.
+    /// The pod of an ordinal, at the revision that applies to it.
     fn fresh(&self, ordinal: i32) -> Pod {
         let revision = if self.wants_current(ordinal) { &self.current } else { &self.update };
         let template = revision::template(revision).unwrap_or_else(|| self.set.spec.template.clone());
@@ -194,7 +194,7 @@ impl<'a> Step<'a> {
                 self.this.normal(&*self.set, "SuccessfulCreate", message);
                 Ok(Some(pod))
             }
-            // Somebody else's pod has the name: it may go.
+            // A foreign pod has the name: retry, as it may be deleted.
             Err(error) if is_already_exists(&error) => Err(error),
             Err(error) if super::common::namespace_is_ending(&error) => Ok(None),
             Err(error) => {
@@ -222,7 +222,7 @@ impl<'a> Step<'a> {
         }
     }
 
-    /// Removes pods that are too many, highest ordinal first. Answers whether none is left.
+    /// Deletes surplus pods, highest ordinal first. Returns whether none is left.
     async fn remove_condemned(&mut self) -> Result<bool> {
         let first_unhealthy = self.first_unhealthy().map(|pod| name_of(&*pod).to_owned());
         for pod in self.condemned.clone() {
@@ -232,7 +232,7 @@ impl<'a> Step<'a> {
                 }
                 continue;
             }
-            // An unhealthy pod holds up the others, unless it is the one to go.
+            // An unhealthy pod blocks the others, unless it is itself the one to delete.
             if self.is_ordered()
                 && !is_healthy(&pod)
                 && first_unhealthy.as_deref().is_some_and(|name| name != name_of(&*pod))
@@ -262,12 +262,12 @@ impl<'a> Step<'a> {
     }
 }
 
-/// Whether a pod runs, is ready and stays.
+/// Whether a pod is running, ready and not terminating.
 fn is_healthy(pod: &Pod) -> bool {
     pods::phase(pod) == "Running" && pods::is_ready(pod) && !pods::is_deleting(pod)
 }
 
-/// The name of the revision that a pod was made from.
+/// Name of the revision that a pod was created from.
 fn revision_of(pod: &Pod) -> Option<&str> {
     pod.metadata.labels.as_ref()?.get(REVISION_HASH).map(String::as_str)
 }

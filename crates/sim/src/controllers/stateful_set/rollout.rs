@@ -1,4 +1,4 @@
-//! From one template to the next: highest ordinal first, down to the partition.
+//! Rolling update: highest ordinal first, down to the partition.
 
 use std::sync::Arc;
 
@@ -11,13 +11,13 @@ use super::{Step, revision_of};
 use crate::Pod;
 
 impl Step<'_> {
-    /// Whether pods are replaced when the template changes.
+    /// Whether the update strategy is `RollingUpdate`.
     pub(super) fn rolls(&self) -> bool {
         let strategy = self.set.spec.update_strategy.as_ref();
         strategy.and_then(|strategy| strategy.type_.as_deref()) != Some("OnDelete")
     }
 
-    /// Whether the pod of an ordinal stays with the old template.
+    /// Whether the pod of an ordinal remains at the current revision.
     pub(super) fn wants_current(&self, ordinal: i32) -> bool {
         if !self.rolls() {
             return false;
@@ -31,7 +31,7 @@ impl Step<'_> {
         }
     }
 
-    /// Replaces pods of an old template, as many as may be missing.
+    /// Replaces outdated pods within `maxUnavailable`.
     pub(super) async fn roll(&mut self) -> Result<()> {
         if !self.rolls() {
             return Ok(());
@@ -39,7 +39,7 @@ impl Step<'_> {
         let partition = self.rolling().and_then(|rolling| rolling.partition).unwrap_or(0);
         let from = usize::try_from(partition).unwrap_or(0).min(self.replicas.len());
         let mut room = self.max_unavailable();
-        // A pod that is not available holds up those below it, but not its own replacement.
+        // An unavailable pod blocks those below it, but not its own replacement.
         for pod in self.replicas[from..].iter().rev() {
             if room == 0 {
                 return Ok(());

@@ -1,4 +1,4 @@
-//! Claims: each gets the smallest volume that suits, or one made for it.
+//! PersistentVolumeClaims: binds each to the smallest matching volume, or to a provisioned one.
 
 use std::sync::Arc;
 
@@ -45,7 +45,7 @@ pub(super) fn start(context: &Context, provisioning: Provisioning) {
             }
         }
     });
-    // One at a time, so that two claims do not take one volume.
+    // One worker, so that two claims do not bind the same volume.
     controller.run(1, move |this, key| async move { reconcile(&this, &key, provisioning).await });
 }
 
@@ -59,7 +59,7 @@ async fn reconcile(this: &Controller, key: &str, provisioning: Provisioning) -> 
     Ok(Outcome::Done)
 }
 
-/// A claim that was bound: it stays so, or its volume is lost.
+/// A bound claim: it remains bound, or becomes `Lost` with its volume.
 async fn keep(this: &Controller, claim: Arc<PersistentVolumeClaim>) -> Result<()> {
     let volume = volume_name(&claim).and_then(|name| this.context.caches.volumes.get(name));
     match volume {
@@ -92,7 +92,7 @@ async fn lose(
     this.writer.update_status(claim, &next).await.map(drop)
 }
 
-/// A claim that is not bound yet.
+/// An unbound claim.
 async fn find(this: &Controller, claim: Arc<PersistentVolumeClaim>, provisioning: Provisioning) -> Result<()> {
     if let Some(name) = volume_name(&claim) {
         return match this.context.caches.volumes.get(name) {
@@ -132,12 +132,12 @@ async fn find(this: &Controller, claim: Arc<PersistentVolumeClaim>, provisioning
     }
 }
 
-/// Whether claims of a class wait for a pod.
+/// Whether the class has `WaitForFirstConsumer`.
 fn waits(class: &StorageClass) -> bool {
     class.volume_binding_mode.as_deref() == Some("WaitForFirstConsumer")
 }
 
-/// A claim that was created before there was a default class gets it now.
+/// Sets the default class on a claim that was created before there was one.
 async fn with_class(this: &Controller, claim: Arc<PersistentVolumeClaim>) -> Result<Arc<PersistentVolumeClaim>> {
     if claim_spec(&claim).storage_class_name.is_some() {
         return Ok(claim);
@@ -152,8 +152,8 @@ fn is_free(volume: &PersistentVolume) -> bool {
     volume.spec.as_ref().is_some_and(|spec| spec.claim_ref.is_none())
 }
 
-/// The volume that is set aside for a claim, or the smallest free one that suits. While a claim waits for a pod, the
-/// scheduler is the one to choose.
+/// The volume that is pre-bound to a claim, or the smallest free one that matches. While a claim waits for its first
+/// consumer, the scheduler selects.
 fn best(this: &Controller, claim: &PersistentVolumeClaim, waits: bool) -> Option<Arc<PersistentVolume>> {
     let volumes = this.context.caches.volumes.list();
     let mine = |volume: &&Arc<PersistentVolume>| is_for(volume, claim) && volume.metadata.deletion_timestamp.is_none();
@@ -181,7 +181,7 @@ fn suits(volume: &PersistentVolume, claim: &PersistentVolumeClaim) -> bool {
         && amount(theirs.capacity.as_ref()) >= requested(claim)
 }
 
-/// Makes both sides say that they belong together.
+/// Binds claim and volume to each other.
 async fn bind(
     this: &Controller,
     claim: Arc<PersistentVolumeClaim>,
@@ -220,7 +220,7 @@ async fn bind(
     Ok((claim, volume))
 }
 
-/// A claim that asks for more than it has: the volume grows.
+/// Expands the volume of a claim whose request grew.
 async fn expand(this: &Controller, claim: Arc<PersistentVolumeClaim>, volume: Arc<PersistentVolume>) -> Result<()> {
     let wanted = requested(&claim);
     let has = amount(claim.status.as_ref().and_then(|status| status.capacity.as_ref()));

@@ -1,4 +1,4 @@
-//! Ephemeral volumes: a claim that comes and goes with its pod.
+//! Ephemeral volumes: a claim with the lifetime of its pod.
 
 use k8s_openapi::api::core::v1::PersistentVolumeClaim;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;

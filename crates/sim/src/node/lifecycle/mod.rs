@@ -1,8 +1,8 @@
-//! The life of a pod on a node, as a machine: given the pod, the time and how its containers behave, it says what happens
-//! now and when to look again. It does nothing itself; what is to be done comes out as [`Effect`]s.
+//! Lifecycle of a pod on a node, as a pure state machine: from the pod, the time and the behaviour of its containers it
+//! computes what happens now and when to step again. It has no side effects; they are returned as [`Effect`]s.
 //!
-//! Here is the pod as a whole; [`container`] says where a container is, [`start`] how it comes up, [`stop`] how it
-//! ends, [`past`] what is known of one that ran before.
+//! This module has the pod as a whole; [`container`] the stages of a container, [`start`] its start, [`stop`] its end,
+//! [`past`] the recovery of earlier runs.
 
 mod container;
 mod past;
@@ -25,39 +25,39 @@ use crate::Pod;
 use crate::events::Severity;
 use crate::scheduler::resources::is_sidecar;
 
-/// Why a pod ends.
+/// Why a pod terminates.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum End {
     /// It was deleted.
     Deleted,
-    /// Its containers are over.
+    /// Its containers completed.
     Completed,
     /// It failed as a whole.
     Failed { reason: Box<str>, message: Box<str> },
 }
 
-/// What is to be done.
+/// Side effects.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Effect {
-    /// Report an event, about the pod or one of its containers.
+    /// Record an event, about the pod or one of its containers.
     Event { container: Option<usize>, severity: Severity, reason: &'static str, message: String },
-    /// A container starts: its body is to run.
+    /// Start the body of a container.
     Start { container: usize, run: u32 },
-    /// A container is told to end.
+    /// Send a container the stop signal.
     Stop { container: usize },
-    /// A container is over, whatever its body does.
+    /// Kill a container, whatever its body does.
     Kill { container: usize },
 }
 
-/// What a machine may ask.
+/// Inputs of the state machine.
 pub(super) struct Surroundings<'a> {
-    /// How a container behaves.
+    /// Behaviour of a container.
     pub(super) behaviour: &'a dyn Fn(&Container) -> Behaviour,
-    /// What is wrong with the configuration of a container, if anything.
+    /// Configuration error of a container, if any.
     pub(super) misconfigured: &'a dyn Fn(&Container) -> Option<String>,
-    /// The end of the log of a container that runs.
+    /// Tail of the log of a running container.
     pub(super) last_words: &'a dyn Fn(&Container) -> Option<Box<str>>,
-    /// Images that are on the node.
+    /// Images on the node.
     pub(super) images: &'a mut HashSet<String>,
 }
 
@@ -65,19 +65,19 @@ pub(super) struct Surroundings<'a> {
 #[derive(Clone, Debug)]
 pub(super) struct Machine {
     pub(super) slots: Vec<Slot>,
-    /// When the node took the pod in.
+    /// When the node admitted the pod.
     pub(super) started: Timestamp,
-    /// Whether all init containers have done their work.
+    /// Whether all init containers have succeeded.
     pub(super) initialized: bool,
-    /// Why nothing starts, for instance a volume that is not there, and when to look again.
+    /// When to retry what blocks the start, for instance a missing volume.
     pub(super) blocked: Option<Timestamp>,
     end: Option<(End, Timestamp)>,
-    /// Whether everything has ended.
+    /// Whether all containers have terminated.
     pub(super) finished: bool,
 }
 
-/// A container as it is in the spec, or what would be the same there. A container is a kilobyte: in line, every look at
-/// the containers of a pod would move them about.
+/// A container of the spec, or its equivalent. A container is a kilobyte: inline, iterating over the containers of a
+/// pod would copy them.
 pub(super) enum Shown<'a> {
     As(&'a Container),
     Like(Box<Container>),
@@ -94,7 +94,7 @@ impl Deref for Shown<'_> {
     }
 }
 
-/// All containers of a pod: init containers, then the others, then those that were added later.
+/// All containers of a pod: init containers, regular ones, ephemeral ones.
 pub(super) fn containers(spec: &PodSpec) -> impl Iterator<Item = (Role, Shown<'_>)> {
     let init = spec.init_containers.iter().flatten();
     let init = init.map(|c| (if is_sidecar(c) { Role::Sidecar } else { Role::Init }, Shown::As(c)));
@@ -115,7 +115,7 @@ pub(super) fn containers(spec: &PodSpec) -> impl Iterator<Item = (Role, Shown<'_
 }
 
 impl Machine {
-    /// A pod that has just come.
+    /// A newly admitted pod.
     pub(super) fn new(pod: &Pod, now: Timestamp) -> Self {
         let spec = pod.spec.as_deref();
         let mut slots: Vec<Slot> = spec.into_iter().flat_map(containers).map(|(role, _)| Slot::new(role)).collect();
@@ -123,7 +123,7 @@ impl Machine {
         Self { slots, started: now, initialized: false, blocked: None, end: None, finished: false }
     }
 
-    /// Whether the pod ends, and why.
+    /// Whether the pod terminates, and why.
     pub(super) fn end(&self) -> Option<&End> {
         self.end.as_ref().map(|(end, _)| end)
     }
@@ -133,12 +133,12 @@ impl Machine {
         self.slots.iter().all(|slot| slot.stage == Stage::Idle && slot.runs == 0)
     }
 
-    /// When to look again, if nothing else happens.
+    /// When to step again, without other changes.
     pub(super) fn due(&self, pod: &Pod, now: Timestamp) -> Option<Timestamp> {
         if self.finished {
             return None;
         }
-        // When a pod ends, nothing but ends is waited for.
+        // While the pod terminates, only exits are due.
         let slots = self.slots.iter().filter(|slot| self.end.is_none() || slot.is_running());
         let slots = slots.filter_map(|slot| slot.due(now));
         let deadline = if self.end.is_none() { self.deadline(pod) } else { None };
@@ -146,7 +146,7 @@ impl Machine {
         slots.chain(deadline).chain(blocked).min()
     }
 
-    /// Makes the pod end. A reason that is there already stays, but a deletion may hurry it up.
+    /// Terminates the pod. The first reason remains, but a deletion may shorten the deadline.
     pub(super) fn finish(&mut self, end: End, deadline: Timestamp) {
         match &mut self.end {
             None => self.end = Some((end, deadline)),
@@ -154,7 +154,7 @@ impl Machine {
         }
     }
 
-    /// A body ended.
+    /// A body exited.
     pub(super) fn exited(&mut self, container: usize, run: u32, code: i32, now: Timestamp) {
         if let Some(slot) = self.slots.get_mut(container).filter(|slot| slot.runs == run)
             && let Stage::Running(running) = &mut slot.stage
@@ -163,21 +163,21 @@ impl Machine {
         }
     }
 
-    /// Ends the current run of a container.
+    /// Kills the current run of a container.
     pub(super) fn kill(&mut self, container: usize, code: i32, reason: Option<&str>, now: Timestamp) {
         if let Some(Stage::Running(running)) = self.slots.get_mut(container).map(|slot| &mut slot.stage) {
             running.exit = Some((now, code, reason.map(Into::into)));
         }
     }
 
-    /// Makes a container ready or not, whatever its behaviour; nothing gives it back to its behaviour.
+    /// Overrides the readiness of a container; `None` removes the override.
     pub(super) fn force_ready(&mut self, container: usize, ready: Option<bool>) {
         if let Some(slot) = self.slots.get_mut(container) {
             slot.forced_ready = ready;
         }
     }
 
-    /// The node was started again: nothing that ran runs any more, and init containers do their work again.
+    /// Node reboot: no container runs any more, and init containers run again.
     pub(super) fn reboot(&mut self, now: Timestamp) {
         if self.finished || self.end.is_some() {
             return;
@@ -197,7 +197,7 @@ impl Machine {
         }
     }
 
-    /// Lets happen what happens by now.
+    /// Performs all transitions that are due.
     pub(super) fn step(&mut self, pod: &Pod, now: Timestamp, around: &mut Surroundings<'_>) -> Vec<Effect> {
         let mut effects = Vec::new();
         let Some(spec) = pod.spec.as_ref().filter(|_| !self.finished) else { return effects };
@@ -237,7 +237,7 @@ impl Machine {
         Some(after(self.started, Duration::from_secs(u64::try_from(seconds).unwrap_or(0))))
     }
 
-    /// Moves one container by one stage, if its time has come.
+    /// Moves one container by one stage, if it is due.
     fn advance(&mut self, at: usize, turn: &mut Turn<'_, '_>) -> bool {
         let now = turn.now;
         if self.end.is_some() && !self.slots[at].is_running() {
@@ -291,7 +291,7 @@ impl Machine {
         }
     }
 
-    /// Whether it is a container's turn. Init containers go one after the other, all others together.
+    /// Whether a container may start. Init containers start one after the other, all others together.
     fn may_start(&self, at: usize, now: Timestamp) -> bool {
         if self.end.is_some() || self.blocked.is_some() {
             return false;
@@ -303,7 +303,7 @@ impl Machine {
         }
     }
 
-    /// What follows from where all containers are.
+    /// Derives the state of the pod from that of its containers.
     fn settle(&mut self, turn: &mut Turn<'_, '_>) -> bool {
         if self.finished {
             return false;
@@ -327,7 +327,7 @@ impl Machine {
         false
     }
 
-    /// Stops what runs: the containers at once, then those that started before them, last first.
+    /// Stops the regular containers at once, then sidecars in reverse order.
     fn wind_down(&mut self, turn: &mut Turn<'_, '_>) -> bool {
         let deadline = self.end.as_ref().map_or(turn.now, |(_, deadline)| *deadline);
         let first = |slot: &Slot| slot.role != Role::Sidecar;
@@ -348,7 +348,7 @@ impl Machine {
     }
 }
 
-/// One step of a machine.
+/// One step of the state machine.
 struct Turn<'a, 'b> {
     pod: &'a Pod,
     spec: &'a PodSpec,
@@ -368,7 +368,7 @@ fn grace(spec: &PodSpec) -> Duration {
     Duration::from_secs(u64::try_from(spec.termination_grace_period_seconds.unwrap_or(30)).unwrap_or(0))
 }
 
-/// How a kubelet names pods: `name_namespace(uid)`.
+/// A pod in the kubelet's notation: `name_namespace(uid)`.
 pub(super) fn pod_text(pod: &Pod) -> String {
     let text = |text: &Option<String>| text.clone().unwrap_or_default();
     let meta = &pod.metadata;

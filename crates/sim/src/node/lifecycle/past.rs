@@ -1,4 +1,4 @@
-//! A pod that ran before its node knew it, as after the node was off: what the node would remember is in the status.
+//! Recovers the state of a pod from its status, as after a node was off.
 
 use jiff::Timestamp;
 use k8s_openapi::api::core::v1::{ContainerState, ContainerStateTerminated, ContainerStatus};
@@ -8,12 +8,12 @@ use super::stop::restarts;
 use super::{Machine, containers};
 use crate::Pod;
 
-/// How a run ended that nobody saw end.
+/// Exit code of a run whose end was not observed.
 const UNSEEN: i32 = 255;
 
 impl Machine {
-    /// A pod on a node that was off: what ran before is started again and counted, if it is a container that is started
-    /// again at all. One that never ran has just come.
+    /// A pod on a node that was off: containers that ran before restart and their restarts are counted, if their
+    /// restart policy allows. A pod that never ran is new.
     pub(in crate::node) fn rebooted(pod: &Pod, now: Timestamp) -> Self {
         let mut machine = Self::new(pod, now);
         let (Some(spec), Some(status)) = (&pod.spec, &pod.status) else { return machine };
@@ -55,7 +55,7 @@ impl Slot {
         }
     }
 
-    /// It ended while the node was off, and stays so.
+    /// It ended while the node was off, and is not restarted.
     fn end_unseen(&mut self, now: Timestamp) {
         let started = if let Stage::Running(run) = &self.stage { run.since } else { now };
         let reason = "Unknown".into();

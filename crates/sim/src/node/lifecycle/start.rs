@@ -1,4 +1,4 @@
-//! How a container comes up: its image is pulled, it is created, it runs.
+//! Start of a container: image pull, creation, run.
 
 use std::time::Duration;
 
@@ -8,9 +8,9 @@ use crate::events::Severity;
 use crate::node::backoff::{after, go_duration};
 use crate::node::behaviour::{Exit, is_of_job};
 
-/// How long a container of a job runs unless a rule says otherwise.
+/// Default run time of a container of a Job.
 const JOB_TIME: Duration = Duration::from_secs(1);
-/// When a container that could not be created is tried again.
+/// Retry interval of a container that could not be created.
 const CREATE_RETRY: Duration = Duration::from_secs(10);
 
 impl Machine {

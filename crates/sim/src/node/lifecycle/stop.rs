@@ -1,4 +1,4 @@
-//! How a run of a container ends, and whether another one follows.
+//! End of a run of a container, and its restart.
 
 use jiff::Timestamp;
 use k8s_openapi::api::core::v1::{Container, PodSpec};
@@ -8,11 +8,11 @@ use super::{Effect, Machine, Turn, pod_text};
 use crate::events::Severity;
 use crate::node::backoff::after;
 
-/// Exit code of a process that was killed.
+/// Exit code after SIGKILL.
 const KILLED: i32 = 137;
 
 impl Machine {
-    /// Tells a container to end, or hurries it up.
+    /// Sends the stop signal to a container, or shortens its deadline.
     pub(super) fn stop(&mut self, at: usize, deadline: Timestamp, turn: &mut Turn<'_, '_>) -> bool {
         let Stage::Running(run) = &mut self.slots[at].stage else { return false };
         if run.stopping {
@@ -84,7 +84,7 @@ impl Machine {
     }
 }
 
-/// Whether a container is started again after it ended.
+/// Whether a container restarts after it exited.
 pub(in crate::node) fn restarts(role: Role, spec: &PodSpec, container: &Container, code: i32) -> bool {
     match role {
         Role::Sidecar => return true,

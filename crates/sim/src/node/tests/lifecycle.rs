@@ -1,4 +1,4 @@
-//! The life of a pod, without a server: what its status is at which second.
+//! Lifecycle of a pod without a server: its status at each second.
 
 use std::collections::HashSet;
 use std::time::Duration;
@@ -72,7 +72,7 @@ impl Life {
         fresh
     }
 
-    /// Every status until a time, with the second at which it came.
+    /// Every status until a time, with the second of the transition.
     fn until(&mut self, end: u64) -> Vec<String> {
         let mut seen: Vec<String> = Vec::new();
         let end = after(self.start, seconds(end));
@@ -532,8 +532,8 @@ fn containers_that_are_added_later_run() {
 }
 
 proptest::proptest! {
-    /// Whatever containers do, time goes on, a finished pod stays finished, and a deleted pod ends within its grace
-    /// period.
+    /// Whatever containers do, time advances, a finished pod remains finished, and a deleted pod terminates within its
+    /// grace period.
     #[test]
     fn pods_end(
         policy in proptest::sample::select(vec!["Always", "OnFailure", "Never"]),

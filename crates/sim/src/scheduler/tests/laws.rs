@@ -1,4 +1,4 @@
-//! What holds whatever pods and nodes there are.
+//! Properties of scheduling for arbitrary pods and nodes.
 
 use std::sync::Arc;
 
@@ -12,9 +12,9 @@ use super::{World, node, pod};
 
 #[derive(Clone, Debug)]
 enum Step {
-    /// A pod comes and is scheduled.
+    /// A pod is created and scheduled.
     Come(Wish),
-    /// The n-th pod goes.
+    /// The n-th pod is deleted.
     Go(usize),
 }
 
@@ -83,7 +83,7 @@ fn to_pod(at: usize, wish: &Wish) -> crate::Pod {
     pod(&format!("p{at}"), json!({"metadata": {"labels": {"app": format!("a{}", wish.app)}}, "spec": spec}))
 }
 
-/// Sums and rules, computed from scratch.
+/// Sums and constraints, computed from scratch.
 fn check(world: &World) {
     for id in world.state.order() {
         let node = world.state.node(*id);
@@ -96,7 +96,7 @@ fn check(world: &World) {
             let affinity = capstan_semantics::node_selector::NodeAffinity::of(pod.spec());
             assert!(affinity.allows(node.node.as_ref().unwrap()));
         }
-        // Nobody is near a pod that wants it far.
+        // No pod violates the anti-affinity of another.
         for pod in &node.pods {
             for term in pod.affinity.iter().flat_map(|affinity| &affinity.anti) {
                 let zone = node.label(&term.topology_key);
@@ -114,8 +114,8 @@ fn check(world: &World) {
 proptest! {
     #![proptest_config(ProptestConfig { cases: 96, ..ProptestConfig::default() })]
 
-    /// No node is given more than it has, and no rule is broken, whoever comes and goes. Counts that are kept pod by pod
-    /// are those that counting anew gives.
+    /// No node is overcommitted, and no constraint violated, in any sequence of creates and deletes. Incremental counts
+    /// equal recomputed ones.
     #[test]
     fn nodes_are_never_over_committed(steps in proptest::collection::vec(step(), 1..60)) {
         let nodes = || (0..6).map(|i| node(&format!("n{i}"), json!({"metadata": {"labels": {ZONE: format!("z{}", i % 3)}}})));
@@ -161,7 +161,7 @@ proptest! {
         }
     }
 
-    /// After the victims of a preemption have left, the pod fits; and no victim is as important as the pod.
+    /// After the victims of a preemption are gone, the pod fits; and no victim has the pod's priority or more.
     #[test]
     fn preemption_makes_room(wishes in proptest::collection::vec(wish(), 1..40), mut last in wish()) {
         let mut world = World::with((0..3).map(|i| node(&format!("n{i}"), json!({"metadata": {"labels": {ZONE: format!("z{i}")}}}))));

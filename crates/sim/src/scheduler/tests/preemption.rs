@@ -1,4 +1,4 @@
-//! Who has to leave for a more important pod.
+//! Selection of preemption victims.
 
 use serde_json::{Value, json};
 
@@ -98,7 +98,7 @@ fn disruption_budgets_are_kept_if_possible() {
     assert_eq!(victims(&mut world, &important("p", 10, "4")), expect("b", &["free"]));
     world.objects.budgets = vec![budget("guarded", 1)];
     assert_eq!(victims(&mut world, &important("p", 10, "4")), expect("a", &["guarded"]));
-    // A budget does not protect when there is no other way.
+    // A budget does not protect when there is no alternative.
     world.state.remove_node("b");
     world.objects.budgets = vec![budget("guarded", 0)];
     assert_eq!(victims(&mut world, &important("p", 10, "4")), expect("a", &["guarded"]));

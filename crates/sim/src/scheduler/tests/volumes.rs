@@ -1,4 +1,4 @@
-//! Where volumes allow pods to be.
+//! Volume constraints on scheduling.
 
 use std::sync::Arc;
 
