@@ -32,15 +32,15 @@ pub fn read(name: &str) -> Value {
 
 /// A cluster with the prerequisites of all examples, except caches and devices.
 pub async fn world() -> World {
-    furnished(World::start().await).await
+    with_prerequisites(World::start().await).await
 }
 
 /// The same, always embedded.
 pub async fn world_in_virtual_time() -> World {
-    furnished(World::start_in_virtual_time(2).await).await
+    with_prerequisites(World::start_in_virtual_time(2).await).await
 }
 
-async fn furnished(world: World) -> World {
+async fn with_prerequisites(world: World) -> World {
     for (group, version, kind, plural) in FOREIGN {
         world.install(group, version, kind, plural).await;
     }
@@ -85,7 +85,7 @@ pub async fn ready_cache(world: &World, name: &str) {
     });
     world.apply(map).await;
     let status = json!({"state": "Ready", "pvc": "models", "profiles": [{"name": profile, "config": tags}]});
-    world.tell(API, "NIMCache", name, status).await;
+    world.write_status(API, "NIMCache", name, status).await;
 }
 
 /// Two GPUs on a node, as a DRA driver publishes them.
@@ -118,7 +118,12 @@ pub async fn others(world: &World) {
         for (api_version, kind, status) in &theirs {
             for object in world.list(api_version, kind).await.iter().filter(|object| object["status"].is_null()) {
                 world
-                    .tell(api_version, kind, object["metadata"]["name"].as_str().unwrap_or_default(), status.clone())
+                    .write_status(
+                        api_version,
+                        kind,
+                        object["metadata"]["name"].as_str().unwrap_or_default(),
+                        status.clone(),
+                    )
                     .await;
             }
         }

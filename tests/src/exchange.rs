@@ -11,11 +11,11 @@ use serde_json::Value;
 use crate::normal;
 
 /// Request timeout.
-const LIMIT: Duration = Duration::from_secs(20);
+const REQUEST_TIMEOUT: Duration = Duration::from_secs(20);
 /// Timeout of asynchronous changes on a server.
 const CONVERGENCE_TIMEOUT: Duration = Duration::from_secs(60);
 /// Poll interval of those.
-const PAUSE: Duration = Duration::from_millis(100);
+const POLL_INTERVAL: Duration = Duration::from_millis(100);
 
 /// A request. Most fields have defaults.
 #[derive(Clone, Debug, Deserialize)]
@@ -95,7 +95,7 @@ pub struct Peer {
     /// With the administrator's token.
     pub admin: Client,
     /// Without credentials.
-    pub nobody: Client,
+    pub anonymous_client: Client,
 }
 
 /// Why there is no response.
@@ -108,7 +108,7 @@ pub trait Side {
     fn peer(&self) -> &Peer;
 
     /// Waits until controllers have set up a new namespace.
-    async fn furnish(&self, namespace: &str) -> Result<(), Failure>;
+    async fn set_up(&self, namespace: &str) -> Result<(), Failure>;
 }
 
 /// Sends all steps of a case to one server.
@@ -134,7 +134,7 @@ async fn run(side: &impl Side, step: &Step, saved: &mut BTreeMap<String, String>
         let (mut answer, raw) = send(side.peer(), step, saved).await?;
         let done = step.until.as_ref().is_none_or(|until| until.met(answer.code, &raw));
         if !done && begin.elapsed() < CONVERGENCE_TIMEOUT {
-            tokio::time::sleep(PAUSE).await;
+            tokio::time::sleep(POLL_INTERVAL).await;
             continue;
         }
         if !done {
@@ -143,7 +143,7 @@ async fn run(side: &impl Side, step: &Step, saved: &mut BTreeMap<String, String>
             );
         }
         if step.send == "POST /api/v1/namespaces" && answer.code == 201 {
-            side.furnish(raw["metadata"]["name"].as_str().unwrap_or_default()).await?;
+            side.set_up(raw["metadata"]["name"].as_str().unwrap_or_default()).await?;
         }
         for (name, path) in &step.save {
             let value = normal::at(&raw, path).map(|value| value.as_str().map_or(value.to_string(), str::to_owned));
@@ -188,15 +188,16 @@ async fn send(peer: &Peer, step: &Step, saved: &BTreeMap<String, String>) -> Res
         Some(Value::String(text)) => fill(text, saved),
         Some(value) => fill(&value.to_string(), saved),
     };
-    let client = if step.anonymous { &peer.nobody } else { &peer.admin };
-    let response = tokio::time::timeout(LIMIT, client.send(request.body(body.into_bytes().into())?)).await??;
+    let client = if step.anonymous { &peer.anonymous_client } else { &peer.admin };
+    let response =
+        tokio::time::timeout(REQUEST_TIMEOUT, client.send(request.body(body.into_bytes().into())?)).await??;
     let code = response.status().as_u16();
     let text = |name: &str| -> Vec<String> {
         let values = response.headers().get_all(name).iter().filter_map(|value| value.to_str().ok());
         values.map(str::to_owned).collect()
     };
     let (warnings, content_type) = (text("warning"), text("content-type").concat());
-    let bytes = tokio::time::timeout(LIMIT, response.into_body().collect()).await??.to_bytes();
+    let bytes = tokio::time::timeout(REQUEST_TIMEOUT, response.into_body().collect()).await??.to_bytes();
     let raw = match content_type.as_str() {
         // The formatting of YAML does not matter.
         "application/yaml" => serde_saphyr::from_slice(&bytes)?,

@@ -124,12 +124,12 @@ impl Cost {
 
 /// Installs on this many nodes, then adds one.
 pub async fn fleet(nodes: u16) -> Cost {
-    fleet_telling(nodes, Readiness::default()).await
+    fleet_with_readiness(nodes, Readiness::default()).await
 }
 
 /// The same with a readiness condition or taint on nodes.
-pub async fn fleet_telling(nodes: u16, readiness: Readiness) -> Cost {
-    let world = World::start_fleet(nodes).await.telling(readiness);
+pub async fn fleet_with_readiness(nodes: u16, readiness: Readiness) -> Cost {
+    let world = World::start_fleet(nodes).await.with_readiness(readiness);
     let operator = world.operator(Fault::None).await;
     let begin = operator.wire.requests();
     world.apply(policy()).await;

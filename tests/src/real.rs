@@ -24,7 +24,7 @@ pub const HOME: &str = "capstan-stories";
 pub(crate) const ACCOUNT: &str = "capstan";
 
 /// Label of a story's cluster-scoped objects: they are deleted before the next one starts.
-pub(crate) const OF_A_STORY: &str = "capstan.test/story";
+pub(crate) const STORY_LABEL: &str = "capstan.test/story";
 /// Third-party cluster-scoped kinds that stories create.
 const OUTSIDE: [(&str, &str, &str); 3] = [
     ("apiextensions.k8s.io", "v1", "CustomResourceDefinition"),
@@ -93,7 +93,7 @@ async fn clear(admin: &Client) {
     for (group, version, kind) in OUTSIDE {
         let resource = ApiResource::from_gvk(&GroupVersionKind::gvk(group, version, kind));
         let api: Api<DynamicObject> = Api::all_with(admin.clone(), &resource);
-        let theirs = ListParams::default().labels(OF_A_STORY);
+        let theirs = ListParams::default().labels(STORY_LABEL);
         loop {
             let left = api.list(&theirs).await.unwrap_or_else(|error| panic!("list {kind}: {error}"));
             for object in &left.items {

@@ -41,15 +41,15 @@ pub async fn install(world: &World, policy: Value) {
     world.apply(policy).await;
     let ready = state("ready");
     let ready = move |policy: &Value| {
-        assert!(is_honest(policy), "{:?}", told(policy));
+        assert!(reports_truthfully(policy), "{:?}", upgrade_condition(policy));
         ready(policy)
     };
     world.until(API, "ClusterPolicy", POLICY, ready).await;
 }
 
 /// Whether the policy reports a complete upgrade only if its driver is ready on all nodes.
-fn is_honest(policy: &Value) -> bool {
-    let (reason, message) = told(policy);
+fn reports_truthfully(policy: &Value) -> bool {
+    let (reason, message) = upgrade_condition(policy);
     let numbers: Vec<&str> = message.split(' ').filter(|word| word.parse::<u32>().is_ok()).collect();
     reason != "Complete" || matches!(numbers[..], [works, all] if works == all)
 }
@@ -60,7 +60,7 @@ pub async fn change_driver(world: &World, version: &str) {
 }
 
 /// Reason and message of the upgrade condition.
-pub fn told(policy: &Value) -> (&str, &str) {
+pub fn upgrade_condition(policy: &Value) -> (&str, &str) {
     let conditions = policy["status"]["conditions"].as_array().into_iter().flatten();
     let found = conditions.into_iter().find(|one| one["type"] == "DriverUpgrade");
     let text = |field: &str| found.and_then(|found| found[field].as_str()).unwrap_or_default();
@@ -94,15 +94,15 @@ pub async fn nodes(world: &World) -> BTreeMap<String, (String, bool)> {
 
 /// Whether the policy reports that its driver runs on every node.
 pub fn is_over(policy: &Value) -> bool {
-    told(policy).0 == "Complete" && policy["status"]["state"] == "ready"
+    upgrade_condition(policy).0 == "Complete" && policy["status"]["state"] == "ready"
 }
 
 /// Waits until every node runs that version and is schedulable, and inspects the nodes at intervals meanwhile.
-pub async fn until_upgraded(world: &World, version: &str, mut look: impl FnMut(&BTreeMap<String, (String, bool)>)) {
+pub async fn until_upgraded(world: &World, version: &str, mut inspect: impl FnMut(&BTreeMap<String, (String, bool)>)) {
     let wait = async {
         loop {
             let (nodes, drivers) = (nodes(world).await, drivers(world).await);
-            look(&nodes);
+            inspect(&nodes);
             let done = nodes.values().all(|(state, free)| state == "upgrade-done" && *free);
             let new = drivers.values().all(|(_, image)| image.contains(&format!(":{version}-")));
             if done && new && drivers.len() == nodes.len() {

@@ -115,9 +115,9 @@ impl Wire {
         }
     }
 
-    async fn pass(self, request: Request<kube::client::Body>) -> Result<Response<Body>, Lost> {
+    async fn pass(self, request: Request<kube::client::Body>) -> Result<Response<Body>, LostResponse> {
         if self.state.cut.load(Ordering::SeqCst) {
-            return Err(Lost);
+            return Err(LostResponse);
         }
         let is_write = request.method() != Method::GET;
         if let Some(kind) = kind(request.method(), request.uri().path()) {
@@ -128,18 +128,18 @@ impl Wire {
         let answer = match &self.to {
             End::Embedded(api) => api.answer(request).await.map(|body| body.map_err(Into::into).boxed_unsync()),
             End::Real(client) => {
-                let answer = client.send(request).await.map_err(|_| Lost)?;
+                let answer = client.send(request).await.map_err(|_| LostResponse)?;
                 answer.map(|body| body.map_err(Into::into).boxed_unsync())
             }
         };
         match self.fault {
             Fault::DieAfter(k) if is_write && number == k => {
                 self.cut();
-                Err(Lost)
+                Err(LostResponse)
             }
-            Fault::LoseAnswer(k) if is_write && number == k => Err(Lost),
+            Fault::LoseAnswer(k) if is_write && number == k => Err(LostResponse),
             // A request in flight when the operator died.
-            _ if self.state.cut.load(Ordering::SeqCst) => Err(Lost),
+            _ if self.state.cut.load(Ordering::SeqCst) => Err(LostResponse),
             _ => Ok(answer),
         }
     }
@@ -157,22 +157,22 @@ fn kind(method: &Method, path: &str) -> Option<String> {
 
 /// The response was lost.
 #[derive(Clone, Copy, Debug)]
-pub struct Lost;
+pub struct LostResponse;
 
-impl std::fmt::Display for Lost {
+impl std::fmt::Display for LostResponse {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.write_str("connection lost")
     }
 }
 
-impl std::error::Error for Lost {}
+impl std::error::Error for LostResponse {}
 
 impl tower::Service<Request<kube::client::Body>> for Wire {
     type Response = Response<Body>;
-    type Error = Lost;
-    type Future = Pin<Box<dyn Future<Output = Result<Response<Body>, Lost>> + Send>>;
+    type Error = LostResponse;
+    type Future = Pin<Box<dyn Future<Output = Result<Response<Body>, LostResponse>> + Send>>;
 
-    fn poll_ready(&mut self, _: &mut Context<'_>) -> Poll<Result<(), Lost>> {
+    fn poll_ready(&mut self, _: &mut Context<'_>) -> Poll<Result<(), LostResponse>> {
         Poll::Ready(Ok(()))
     }
 

@@ -28,9 +28,9 @@ const DEADLINE: Duration = Duration::from_secs(600);
 /// Timeout in real time.
 const REAL_DEADLINE: Duration = Duration::from_secs(120);
 /// Time without writes after which the operator has settled, in virtual time.
-const CALM: Duration = Duration::from_secs(60);
+const SETTLE_TIME: Duration = Duration::from_secs(60);
 /// The same in real time: the longest pause between two writes is a backoff of some seconds.
-const REAL_CALM: Duration = Duration::from_secs(6);
+const REAL_SETTLE_TIME: Duration = Duration::from_secs(6);
 
 /// The operator's own image.
 pub const OWN_IMAGE: &str = "example.com/capstan:1";
@@ -50,13 +50,13 @@ pub struct World {
     /// A client of the administrator, in that namespace.
     pub admin: Client,
     gpu: gpu::Settings,
-    ground: Ground,
+    backend: Backend,
     /// Machines of its nodes, if they have some. Their files are removed with the world.
     machines: Option<Machines>,
 }
 
 /// The cluster of a world.
-enum Ground {
+enum Backend {
     Embedded(Box<(Cluster, Server)>),
     Real(Box<Place>),
 }
@@ -86,12 +86,12 @@ impl Drop for Operator {
 impl World {
     /// Starts a world. Call it with paused time; on a real cluster time is resumed.
     pub async fn start() -> Self {
-        Self::on(simulated::usual(NODES)).await.furnish().await
+        Self::on(simulated::usual(NODES)).await.set_up().await
     }
 
     /// Starts a world that is always embedded: for stories of minutes and hours, which only virtual time makes short.
     pub async fn start_in_virtual_time(nodes: usize) -> Self {
-        Self::embedded(simulated::usual(nodes)).await.furnish().await
+        Self::embedded(simulated::usual(nodes)).await.set_up().await
     }
 
     /// Starts a world of GPU nodes without operands.
@@ -135,13 +135,13 @@ impl World {
         let reports = node::Reports::Brief(Duration::from_secs(5));
         let settings = node::Settings { events: node::Events::None, heartbeat, reports, ..simulated::bare(nodes) };
         // Nodes without heartbeats stay reachable.
-        let patient = controllers::Settings {
+        let lenient = controllers::Settings {
             node_grace: None,
             events: false,
             endpoints: false,
             ..controllers::Settings::default()
         };
-        Self::controlled(settings, patient).await.beside_operands().await
+        Self::controlled(settings, lenient).await.beside_operands().await
     }
 
     /// Adds operands beside the operator.
@@ -157,7 +157,7 @@ impl World {
         if real::is_wanted() { Self::real(nodes).await } else { Self::embedded(nodes).await }
     }
 
-    async fn furnish(self) -> Self {
+    async fn set_up(self) -> Self {
         let world = self;
         let kind = capstan_api::kinds().find(|kind| kind.kind == "NIMService").expect("NIMService is a kind of ours");
         capstan_operator::crds::apply(&world.admin, kind, REAL_DEADLINE).await.expect("the CRD is accepted");
@@ -177,7 +177,7 @@ impl World {
     }
 
     /// Operators report GPU readiness on nodes.
-    pub fn telling(mut self, readiness: gpu::Readiness) -> Self {
+    pub fn with_readiness(mut self, readiness: gpu::Readiness) -> Self {
         self.gpu.readiness = readiness;
         self
     }
@@ -201,9 +201,9 @@ impl World {
         let admin = cluster.client();
         // The operator has the RBAC of the chart, as on a real cluster.
         let server = cluster.api().as_user(UserInfo::service_account(real::HOME, real::ACCOUNT, ""));
-        let ground = Ground::Embedded(Box::new((cluster, server)));
+        let backend = Backend::Embedded(Box::new((cluster, server)));
         let gpu = operands_in(real::HOME);
-        let world = Self { namespace: "default".into(), admin, gpu, ground, machines: None };
+        let world = Self { namespace: "default".into(), admin, gpu, backend, machines: None };
         world.apply(json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": real::HOME}})).await;
         for role in rights::roles(&rights::all(), real::HOME, real::ACCOUNT) {
             world.apply(role).await;
@@ -213,34 +213,34 @@ impl World {
 
     async fn real(nodes: node::Settings) -> Self {
         // Each test has its own thread, and time can be resumed only once.
-        thread_local!(static GOES_ON: Cell<bool> = const { Cell::new(false) });
-        if !GOES_ON.replace(true) {
+        thread_local!(static RESUMED: Cell<bool> = const { Cell::new(false) });
+        if !RESUMED.replace(true) {
             tokio::time::resume();
         }
         let place = Place::take(nodes).await;
         let namespace = place.namespace.clone();
         let (admin, gpu) = (place.admin.clone(), operands_in(real::HOME));
-        Self { namespace, admin, gpu, ground: Ground::Real(Box::new(place)), machines: None }
+        Self { namespace, admin, gpu, backend: Backend::Real(Box::new(place)), machines: None }
     }
 
     /// The virtual nodes: to add more.
     pub fn nodes(&self) -> &Nodes {
-        match &self.ground {
-            Ground::Embedded(parts) => parts.0.nodes(),
-            Ground::Real(place) => place.nodes(),
+        match &self.backend {
+            Backend::Embedded(parts) => parts.0.nodes(),
+            Backend::Real(place) => place.nodes(),
         }
     }
 
     /// The embedded cluster, for faults that only it supports.
     pub fn embedded_cluster(&self) -> Option<&Cluster> {
-        match &self.ground {
-            Ground::Embedded(parts) => Some(&parts.0),
-            Ground::Real(_) => None,
+        match &self.backend {
+            Backend::Embedded(parts) => Some(&parts.0),
+            Backend::Real(_) => None,
         }
     }
 
     fn choose<T>(&self, embedded: T, real: T) -> T {
-        if matches!(self.ground, Ground::Embedded(_)) { embedded } else { real }
+        if matches!(self.backend, Backend::Embedded(_)) { embedded } else { real }
     }
 
     /// Installs a third-party CRD with a permissive schema and a status subresource.
@@ -252,7 +252,7 @@ impl World {
             // API groups of Kubernetes are protected.
             "metadata": {
                 "name": name, "annotations": {"api-approved.kubernetes.io": "unapproved, for a test"},
-                "labels": {real::OF_A_STORY: ""},
+                "labels": {real::STORY_LABEL: ""},
             },
             "spec": {
                 "group": group, "scope": "Namespaced", "names": {"kind": kind, "plural": plural, "singular": kind.to_lowercase()},
@@ -280,11 +280,11 @@ impl World {
     }
 
     /// Writes the status of an object, as its controller does.
-    pub async fn tell(&self, api_version: &str, kind: &str, name: &str, status: Value) {
+    pub async fn write_status(&self, api_version: &str, kind: &str, name: &str, status: Value) {
         let (api, _) = self.api(&json!({"apiVersion": api_version, "kind": kind, "metadata": {}})).await;
         let patch = Patch::Merge(json!({"status": status}));
-        let told = api.patch_status(name, &PatchParams::default(), &patch).await;
-        told.unwrap_or_else(|error| panic!("status of {kind} {name}: {error}"));
+        let result = api.patch_status(name, &PatchParams::default(), &patch).await;
+        result.unwrap_or_else(|error| panic!("status of {kind} {name}: {error}"));
     }
 
     /// Patches an object, as a user does with `kubectl patch`.
@@ -303,13 +303,13 @@ impl World {
 
     /// Waits until an object is deleted.
     pub async fn until_gone(&self, api_version: &str, kind: &str, name: &str) {
-        let look = async {
+        let wait = async {
             while self.list(api_version, kind).await.iter().any(|object| object["metadata"]["name"] == name) {
                 tokio::time::sleep(Duration::from_millis(200)).await;
             }
         };
         assert!(
-            tokio::time::timeout(self.choose(DEADLINE, REAL_DEADLINE), look).await.is_ok(),
+            tokio::time::timeout(self.choose(DEADLINE, REAL_DEADLINE), wait).await.is_ok(),
             "{kind} {name} is still there"
         );
     }
@@ -326,12 +326,12 @@ impl World {
 
     /// The same, with other options.
     pub async fn operator_with(&self, fault: Fault, edit: impl FnOnce(&mut Options)) -> Operator {
-        let (end, clock) = match &self.ground {
-            Ground::Embedded(parts) => {
+        let (end, clock) = match &self.backend {
+            Backend::Embedded(parts) => {
                 let (cluster, server) = &**parts;
                 (End::Embedded(server.clone()), Clock::starting_at(cluster.server.clock().now()))
             }
-            Ground::Real(place) => (End::Real(place.operator.clone()), Clock::Real),
+            Backend::Real(place) => (End::Real(place.operator.clone()), Clock::Real),
         };
         let wire = Wire::new(end, fault);
         let client = Client::new(wire.clone(), "default");
@@ -351,7 +351,7 @@ impl World {
     /// Applies an object as a user does, in the story's namespace unless it names one.
     pub async fn apply(&self, mut object: Value) {
         if object["kind"].as_str().is_some_and(real::is_outside) {
-            object["metadata"]["labels"][real::OF_A_STORY] = "".into();
+            object["metadata"]["labels"][real::STORY_LABEL] = "".into();
         }
         let (api, name) = self.api(&object).await;
         let object: DynamicObject = serde_json::from_value(object).expect("an object");
@@ -398,7 +398,7 @@ impl World {
 
     /// Waits until an object meets a condition.
     pub async fn until(&self, api_version: &str, kind: &str, name: &str, wanted: impl Fn(&Value) -> bool) -> Value {
-        let look = async {
+        let wait = async {
             loop {
                 let all = self.list(api_version, kind).await;
                 if let Some(found) = all.into_iter().find(|object| object["metadata"]["name"] == name && wanted(object))
@@ -408,7 +408,7 @@ impl World {
                 tokio::time::sleep(Duration::from_millis(200)).await;
             }
         };
-        match tokio::time::timeout(self.choose(DEADLINE, REAL_DEADLINE), look).await {
+        match tokio::time::timeout(self.choose(DEADLINE, REAL_DEADLINE), wait).await {
             Ok(found) => found,
             Err(_) => panic!("{kind} {name} is not as wanted: {:#?}", self.list(api_version, kind).await),
         }
@@ -419,14 +419,14 @@ impl World {
         let mut before = usize::MAX;
         while before != operator.wire.writes() {
             before = operator.wire.writes();
-            tokio::time::sleep(self.choose(CALM, REAL_CALM)).await;
+            tokio::time::sleep(self.choose(SETTLE_TIME, REAL_SETTLE_TIME)).await;
         }
         before
     }
 
     /// Waits long enough for pending changes.
     pub async fn rest(&self) {
-        tokio::time::sleep(self.choose(5 * CALM, REAL_CALM)).await;
+        tokio::time::sleep(self.choose(5 * SETTLE_TIME, REAL_SETTLE_TIME)).await;
     }
 }
 

@@ -26,7 +26,7 @@ pub(crate) fn run(root: &Path, args: &Args) -> Result<()> {
     let home = tools::cache()?.join("compare");
     end(&home)?;
     std::fs::create_dir_all(&home)?;
-    let result = control_plane::start_quiet(&home, &programs, IpAddr::V4(Ipv4Addr::LOCALHOST))
+    let result = control_plane::start_deterministic(&home, &programs, IpAddr::V4(Ipv4Addr::LOCALHOST))
         .and_then(|()| compare(root, &home, args));
     end(&home)?;
     result

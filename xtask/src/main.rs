@@ -75,7 +75,7 @@ fn run(task: Task, root: &Path) -> Result<()> {
             cargo(root, &["fmt", "--all", "--check"])?;
             cargo(root, &["clippy", "--workspace", "--all-targets", "--quiet", "--", "-D", "warnings"])?;
             tidy::run(root)?;
-            fresh(root)?;
+            check_generated(root)?;
             println!("check: fmt, clippy, tidy and generated files are fine");
             Ok(())
         }
@@ -134,7 +134,7 @@ fn generate(root: &Path) -> Result<()> {
     Ok(())
 }
 
-fn fresh(root: &Path) -> Result<()> {
+fn check_generated(root: &Path) -> Result<()> {
     let files = generated(root)?;
     let changed = files
         .iter()

@@ -148,7 +148,7 @@ fn page(rows: &[Row], values: &Value) -> String {
     );
     for Row { path, text: about, .. } in rows.iter().filter(|row| !row.ignored) {
         let default = path.split('.').fold(values, |value, name| &value[name]);
-        let _ = writeln!(text, "| `{path}` | {} | {about} |", shown(default));
+        let _ = writeln!(text, "| `{path}` | {} | {about} |", format_default(default));
     }
     text += "\n## Sections of the ClusterPolicy\n\nWith `clusterPolicy.deployCR` these become its spec, field by field; \
              with `driver.nvidiaDriverCRD.enabled` the section `driver` becomes the NVIDIADriver `default`. Fields: \
@@ -164,7 +164,7 @@ fn page(rows: &[Row], values: &Value) -> String {
     text
 }
 
-fn shown(default: &Value) -> String {
+fn format_default(default: &Value) -> String {
     match default {
         Value::Null => String::new(),
         Value::String(text) if text.is_empty() => "`\"\"`".into(),

@@ -65,20 +65,20 @@ pub(crate) async fn run(args: Args) -> Result<()> {
         (Some(_), _) => bail!("give one role as a command, or several with --roles, not both"),
         (None, []) => bail!("say which role: one as a command (see --help), or several with --roles"),
     };
-    let here = args.mounted_driver_root.unwrap_or_else(|| {
+    let mounted_root = args.mounted_driver_root.unwrap_or_else(|| {
         let mounted = Path::new("/driver-root");
         if mounted.is_dir() { mounted.into() } else { "/".into() }
     });
-    let roots = Roots::new(args.host_driver_root, here, args.host_dev_root);
+    let roots = Roots::new(args.host_driver_root, mounted_root, args.host_dev_root);
     let stop = CancellationToken::new();
-    tokio::spawn(until_told(stop.clone()));
-    tokio::spawn(memory::keep_small(stop.clone()));
+    tokio::spawn(wait_for_termination(stop.clone()));
+    tokio::spawn(memory::release_memory_periodically(stop.clone()));
     let hardware = match &args.fake {
         None => Source::nvml(roots.clone()),
         Some(text) => {
-            let fake = Arc::new(Fake::new(pretended(text)?));
+            let fake = Arc::new(Fake::new(parse_fake(text)?));
             if let Some(file) = args.fake_faults {
-                tokio::spawn(stop.clone().run_until_cancelled_owned(suffer(fake.clone(), file)));
+                tokio::spawn(stop.clone().run_until_cancelled_owned(apply_faults(fake.clone(), file)));
             }
             Source::of(fake)
         }
@@ -111,7 +111,7 @@ enum Started {
 }
 
 /// Maps the name of a symlink to this program to a subcommand: container runtimes run hooks by path, without arguments.
-pub(crate) fn called_as(mut words: Vec<String>) -> Vec<String> {
+pub(crate) fn expand_program_name(mut words: Vec<String>) -> Vec<String> {
     let name = words.first().and_then(|path| Path::new(path).file_name()?.to_str()).unwrap_or_default();
     let command: &[&str] = match (name, words.get(1).map(String::as_str)) {
         ("nvidia-cdi-hook", _) => &["agent", "hook"],
@@ -122,7 +122,7 @@ pub(crate) fn called_as(mut words: Vec<String>) -> Vec<String> {
     words
 }
 
-async fn until_told(stop: CancellationToken) {
+async fn wait_for_termination(stop: CancellationToken) {
     let (Ok(mut term), Ok(mut int), Ok(mut quit)) =
         (signal(SignalKind::terminate()), signal(SignalKind::interrupt()), signal(SignalKind::quit()))
     else {
@@ -137,7 +137,7 @@ async fn until_told(stop: CancellationToken) {
 }
 
 /// Injects the faults of a file into simulated GPUs, now and on every change.
-async fn suffer(fake: Arc<Fake>, file: PathBuf) {
+async fn apply_faults(fake: Arc<Fake>, file: PathBuf) {
     let dir = file.parent().map(Path::to_owned).unwrap_or_default();
     let mut before = Faults::default();
     loop {
@@ -154,7 +154,7 @@ async fn suffer(fake: Arc<Fake>, file: PathBuf) {
 }
 
 /// Parses `8xH200`, or reads a recording file.
-fn pretended(text: &str) -> Result<Recording> {
+fn parse_fake(text: &str) -> Result<Recording> {
     let known = text.split_once('x').and_then(|(count, model)| {
         let model = Model::ALL.into_iter().find(|each| format!("{each:?}").eq_ignore_ascii_case(model))?;
         Some((count.parse::<u32>().ok().filter(|count| (1..=16).contains(count))?, model))
@@ -175,7 +175,8 @@ mod tests {
 
     #[test]
     fn a_link_stands_for_a_command() {
-        let called = |words: &[&str]| called_as(words.iter().map(ToString::to_string).collect())[1..].join(" ");
+        let called =
+            |words: &[&str]| expand_program_name(words.iter().map(ToString::to_string).collect())[1..].join(" ");
         assert_eq!(
             called(&["/usr/local/nvidia/toolkit/nvidia-cdi-hook", "update-ldcache"]),
             "agent hook update-ldcache"
@@ -187,10 +188,10 @@ mod tests {
 
     #[test]
     fn gpus_are_made_up_by_count_and_model() {
-        assert_eq!(pretended("8xH200").expect("a node").inventory.gpus.len(), 8);
-        assert_eq!(pretended("2xgb200").expect("a node").inventory.gpus[0].name, "NVIDIA GB200");
+        assert_eq!(parse_fake("8xH200").expect("a node").inventory.gpus.len(), 8);
+        assert_eq!(parse_fake("2xgb200").expect("a node").inventory.gpus[0].name, "NVIDIA GB200");
         for text in ["0xH200", "99xH200", "8xK80", "", "H200"] {
-            let error = format!("{:#}", pretended(text).expect_err(text));
+            let error = format!("{:#}", parse_fake(text).expect_err(text));
             assert!(error.contains("models are A100"), "{error}");
         }
     }

@@ -81,9 +81,9 @@ enum Command {
 }
 
 fn main() -> ExitCode {
-    let command = Cli::parse_from(agent::called_as(std::env::args().collect())).command;
+    let command = Cli::parse_from(agent::expand_program_name(std::env::args().collect())).command;
     if matches!(command, Command::Operator(_) | Command::Agent(_)) {
-        memory::be_frugal();
+        memory::configure_allocator();
     }
     let mut runtime = match command {
         // Agents are mostly idle; blocking calls, such as NVML, run on their own threads.
@@ -118,7 +118,7 @@ fn main() -> ExitCode {
 }
 
 /// Exit code of a command with findings: planned changes, a root cause, a component that is not ready.
-const FOUND: u8 = 2;
+const EXIT_FINDINGS: u8 = 2;
 
 /// The release image of this version.
 fn own_image() -> String {

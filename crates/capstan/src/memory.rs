@@ -9,20 +9,20 @@ use std::time::Duration;
 use tokio_util::sync::CancellationToken;
 
 /// Interval between two checks of the process size.
-const EVERY: Duration = Duration::from_secs(10);
+const CHECK_INTERVAL: Duration = Duration::from_secs(10);
 
 /// A process that grew by more than this many kB since the last check is busy: code pages released now would fault in
 /// again at once. Releasing every second cost 25 % more CPU in a burst of 500 services.
-const GROWN: u64 = 1024;
+const BUSY_GROWTH_KB: u64 = 1024;
 
 /// Releases unused memory while the process is mostly idle, until `stop`. That takes about a millisecond.
-pub(crate) async fn keep_small(stop: CancellationToken) {
+pub(crate) async fn release_memory_periodically(stop: CancellationToken) {
     let work = async {
         let mut before = resident();
         loop {
-            tokio::time::sleep(EVERY).await;
-            if resident() <= before + GROWN {
-                let _ = tokio::task::spawn_blocking(give_back).await;
+            tokio::time::sleep(CHECK_INTERVAL).await;
+            if resident() <= before + BUSY_GROWTH_KB {
+                let _ = tokio::task::spawn_blocking(release_memory).await;
             }
             before = resident();
         }
@@ -43,14 +43,14 @@ fn resident_in(status: &str) -> u64 {
 
 /// Configures the allocator: one arena for all threads, and large blocks unmapped when freed. Call it before threads
 /// start.
-pub(crate) fn be_frugal() {
-    allocator::be_frugal();
+pub(crate) fn configure_allocator() {
+    allocator::configure_allocator();
 }
 
 /// Releases free heap memory and code pages, which fault in again when needed.
-fn give_back() {
-    allocator::give_back();
-    code::give_back();
+fn release_memory() {
+    allocator::release_memory();
+    code::release_memory();
 }
 
 /// The shipped allocator: a seventh less CPU than glibc's, for the same memory.
@@ -70,9 +70,9 @@ mod allocator {
         unsafe { &*text.as_ptr() }
     };
 
-    pub(super) fn be_frugal() {}
+    pub(super) fn configure_allocator() {}
 
-    pub(super) fn give_back() {}
+    pub(super) fn release_memory() {}
 }
 
 #[cfg(all(target_os = "linux", target_env = "gnu", not(feature = "jemalloc")))]
@@ -81,7 +81,7 @@ mod allocator {
     /// Free memory at the top of the heap beyond this is trimmed; larger blocks are mapped separately.
     const LARGE: i32 = 128 * 1024;
 
-    pub(super) fn be_frugal() {
+    pub(super) fn configure_allocator() {
         // SAFETY: mallopt may be called at any time; these parameters only control when memory is taken and returned.
         // Setting the thresholds also disables their dynamic adjustment.
         unsafe {
@@ -91,7 +91,7 @@ mod allocator {
         }
     }
 
-    pub(super) fn give_back() {
+    pub(super) fn release_memory() {
         // SAFETY: malloc_trim only returns free pages to the system.
         unsafe {
             libc::malloc_trim(0);
@@ -101,15 +101,15 @@ mod allocator {
 
 #[cfg(not(any(feature = "jemalloc", all(target_os = "linux", target_env = "gnu"))))]
 mod allocator {
-    pub(super) fn be_frugal() {}
+    pub(super) fn configure_allocator() {}
 
-    pub(super) fn give_back() {}
+    pub(super) fn release_memory() {}
 }
 
 #[cfg(target_os = "linux")]
 #[allow(unsafe_code, reason = "the kernel offers no other way")]
 mod code {
-    pub(super) fn give_back() {
+    pub(super) fn release_memory() {
         for (begin, end) in untouched() {
             // SAFETY: the range is a private mapping of a file that was never written: every page equals the file, and
             // faults in from there when needed.
@@ -127,7 +127,7 @@ mod code {
 
 #[cfg(not(target_os = "linux"))]
 mod code {
-    pub(super) fn give_back() {}
+    pub(super) fn release_memory() {}
 }
 
 /// Address ranges in `/proc/self/smaps` that are unmodified file mappings.
@@ -194,7 +194,7 @@ Anonymous:             0 kB
 
     #[test]
     fn a_process_goes_on_after_giving_back() {
-        give_back();
+        release_memory();
         assert_eq!(untouched_in("nonsense"), []);
     }
 }

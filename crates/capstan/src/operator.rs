@@ -14,7 +14,7 @@ use capstan_runtime::{Anchor, Clock, leader};
 use crate::{logging, memory};
 
 /// Timeout of a registry request for image metadata: without it a model is served later.
-const REGISTRIES: Duration = Duration::from_secs(5);
+const REGISTRY_TIMEOUT: Duration = Duration::from_secs(5);
 
 #[derive(clap::Args)]
 #[command(args_override_self = true)]
@@ -125,7 +125,7 @@ pub(crate) async fn run(args: Args) -> Result<()> {
     let options = options(&args)?;
     let client = crate::connect(args.kubeconfig.as_deref(), "operator").await?;
     let stop = crate::signals::termination()?;
-    tokio::spawn(memory::keep_small(stop.clone()));
+    tokio::spawn(memory::release_memory_periodically(stop.clone()));
     let (ready, _) = tokio::sync::oneshot::channel();
     Ok(capstan_operator::run(client, options, stop, ready).await?)
 }
@@ -148,14 +148,14 @@ fn options(args: &Args) -> Result<Options> {
             ..leader::Settings::new(&args.namespace, &args.pod_name)
         }),
         health: args.health_probe_bind_address.0,
-        keeper: keeper(args, metrics.as_ref(), webhook.as_ref(), anchor.clone()),
+        keeper: certificate_keeper(args, metrics.as_ref(), webhook.as_ref(), anchor.clone()),
         metrics,
         webhook,
         crds_go_with: anchor.filter(|_| args.delete_crds_with_anchor),
         instance: args.pod_name.clone(),
         clock: Clock::Real,
         ask: Ask::network(),
-        registries: Some(REGISTRIES),
+        registries: Some(REGISTRY_TIMEOUT),
         kserve_namespace: std::env::var("KSERVE_NAMESPACE").ok().filter(|name| !name.is_empty()),
         gpu: gpu(args, |name| std::env::var(name).ok()),
     })
@@ -183,7 +183,7 @@ pub(crate) fn gpu(args: &Args, variable: impl Fn(&str) -> Option<String>) -> cap
 }
 
 /// Certificate issuer for our own Services, if one is needed.
-fn keeper(
+fn certificate_keeper(
     args: &Args,
     metrics: Option<&Endpoint>,
     webhook: Option<&Endpoint>,

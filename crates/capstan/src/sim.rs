@@ -97,5 +97,5 @@ pub(crate) async fn run(args: Args) -> Result<ExitCode> {
         Format::Text => show::print(&report.text(show::paint()))?,
         format => show::data(&report, format)?,
     }
-    Ok(if report.is_good() { ExitCode::SUCCESS } else { ExitCode::from(crate::FOUND) })
+    Ok(if report.is_good() { ExitCode::SUCCESS } else { ExitCode::from(crate::EXIT_FINDINGS) })
 }

@@ -8,7 +8,7 @@ use std::io::{BufRead, BufReader};
 use std::process::{Command, Output, Stdio};
 
 use serde_json::Value;
-use support::complaint;
+use support::error_line;
 
 fn up(args: &[&str]) -> Output {
     Command::new(env!("CARGO_BIN_EXE_capstan")).arg("up").args(args).env_remove("RUST_LOG").output().unwrap()
@@ -81,13 +81,13 @@ fn signals_end_it_and_its_kubeconfig_goes() {
 fn a_port_in_use_is_one_line_that_says_what_to_do() {
     let taken = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
     let port = taken.local_addr().unwrap().port().to_string();
-    let text = complaint(&up(&["--port", &port]));
+    let text = error_line(&up(&["--port", &port]));
     assert_eq!(text, format!("capstan: port {port} is in use: choose another with --port, or leave it out\n"));
 }
 
 #[test]
 fn a_missing_file_is_one_line_with_its_name() {
-    let text = complaint(&up(&["-f", "/nonexistent/service.yaml"]));
+    let text = error_line(&up(&["-f", "/nonexistent/service.yaml"]));
     assert!(text.contains("/nonexistent/service.yaml"), "{text}");
 }
 

@@ -18,10 +18,10 @@ use kube::discovery::pinned_kind;
 use kube::{Api, Client, Config, ResourceExt};
 use running::{Running, capstan, said};
 use serde_json::Value;
-use support::complaint;
+use support::error_line;
 
 /// Kinds that are not written in the settled state.
-const QUIET: [(&str, &str, &str); 8] = [
+const STABLE_KINDS: [(&str, &str, &str); 8] = [
     ("", "v1", "ConfigMap"),
     ("", "v1", "Namespace"),
     ("", "v1", "Secret"),
@@ -32,7 +32,7 @@ const QUIET: [(&str, &str, &str); 8] = [
     ("rbac.authorization.k8s.io", "v1", "RoleBinding"),
 ];
 /// Kinds whose status follows the running containers.
-const LIVELY: [(&str, &str, &str); 5] = [
+const VOLATILE_KINDS: [(&str, &str, &str); 5] = [
     ("", "v1", "Pod"),
     ("apps", "v1", "DaemonSet"),
     ("apps", "v1", "Deployment"),
@@ -47,12 +47,12 @@ fn is_check(name: &str) -> bool {
 
 /// All objects that must survive a restart unchanged; those with a volatile status without it.
 #[tokio::main(flavor = "current_thread")]
-async fn picture(kubeconfig: &Path) -> BTreeMap<String, Value> {
+async fn stable_objects(kubeconfig: &Path) -> BTreeMap<String, Value> {
     let read = Kubeconfig::read_from(kubeconfig).unwrap();
     let config = Config::from_custom_kubeconfig(read, &KubeConfigOptions::default()).await.unwrap();
     let client = Client::try_from(config).unwrap();
     let mut all = BTreeMap::new();
-    for (at, (group, version, kind)) in QUIET.iter().chain(&LIVELY).enumerate() {
+    for (at, (group, version, kind)) in STABLE_KINDS.iter().chain(&VOLATILE_KINDS).enumerate() {
         let (resource, _) = pinned_kind(&client, &GroupVersionKind::gvk(group, version, kind)).await.unwrap();
         let objects: Api<DynamicObject> = Api::all_with(client.clone(), &resource);
         let found = objects.list(&ListParams::default()).await.unwrap().items;
@@ -61,7 +61,7 @@ async fn picture(kubeconfig: &Path) -> BTreeMap<String, Value> {
         let checks = |object: &DynamicObject| object.metadata.generate_name.as_deref().is_some_and(is_check);
         for mut object in found.into_iter().filter(|object| !checks(object)) {
             let key = format!("{kind} {}/{}", object.namespace().unwrap_or_default(), object.name_any());
-            if at >= QUIET.len() {
+            if at >= STABLE_KINDS.len() {
                 (object.metadata.resource_version, object.metadata.managed_fields) = (None, None);
                 object.data.as_object_mut().unwrap().remove("status");
             }
@@ -94,9 +94,9 @@ fn a_cluster_that_is_killed_goes_on_where_it_was() {
     let kubeconfig = data.path().join("kubeconfig-from-before");
     std::fs::copy(first.file("kubeconfig"), &kubeconfig).unwrap();
     until_all_works(&kubeconfig);
-    let before = picture(&kubeconfig);
+    let before = stable_objects(&kubeconfig);
 
-    let text = complaint(&capstan(&["up", "--data", dir]).output().unwrap());
+    let text = error_line(&capstan(&["up", "--data", dir]).output().unwrap());
     let fix = "stop the other `capstan up`, or choose another directory with --data";
     assert_eq!(text, format!("capstan: {dir}/cluster.redb is in use by another process: {fix}\n"));
 
@@ -105,7 +105,7 @@ fn a_cluster_that_is_killed_goes_on_where_it_was() {
     again.until(|line| line["stage"] == "pods" && line["state"] == "done");
     again.until(|line| line["event"] == "ready");
     until_all_works(&kubeconfig);
-    let after = picture(&kubeconfig);
+    let after = stable_objects(&kubeconfig);
     for (key, object) in &before {
         assert_eq!(after.get(key), Some(object), "{key}");
     }
@@ -116,12 +116,12 @@ fn a_cluster_that_is_killed_goes_on_where_it_was() {
 
 #[test]
 fn a_directory_that_cannot_be_used_is_one_line_with_what_to_do() {
-    let text = complaint(&capstan(&["up", "--data", "/dev/null/cluster"]).output().unwrap());
+    let text = error_line(&capstan(&["up", "--data", "/dev/null/cluster"]).output().unwrap());
     assert!(text.starts_with("capstan: cannot make the directory /dev/null/cluster: "), "{text}");
     assert!(text.ends_with(": choose another with --data\n"), "{text}");
     let data = tempfile::tempdir().unwrap();
     std::fs::write(data.path().join("cluster.redb"), "somebody's notes").unwrap();
-    let text = complaint(&capstan(&["up", "--data", data.path().to_str().unwrap()]).output().unwrap());
+    let text = error_line(&capstan(&["up", "--data", data.path().to_str().unwrap()]).output().unwrap());
     assert!(text.contains("cluster.redb is damaged, or no store: "), "{text}");
     assert!(text.ends_with(": move it away to begin anew, or choose another directory with --data\n"), "{text}");
 }

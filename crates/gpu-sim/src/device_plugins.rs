@@ -16,7 +16,7 @@ use crate::allocations;
 /// How long the devices of a disconnected plugin still count as capacity.
 const STOP_GRACE_PERIOD: Duration = Duration::from_secs(300);
 /// A timeout that never expires.
-const EVER: Duration = Duration::from_secs(u32::MAX as u64);
+const FOREVER: Duration = Duration::from_secs(u32::MAX as u64);
 
 /// Capacity of a resource.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -40,13 +40,13 @@ pub(crate) async fn serve(node: &NodeHandle) {
             return;
         }
     };
-    tokio::join!(report_devices(node, &kubelet), allocations::hand_out(node, &kubelet));
+    tokio::join!(report_devices(node, &kubelet), allocations::allocate_devices(node, &kubelet));
 }
 
 /// Reports the devices of plugins as node capacity.
 async fn report_devices(node: &NodeHandle, kubelet: &Kubelet) {
     let mut plugins = kubelet.watch();
-    let mut amounts = node.object().map(|object| before(&object)).unwrap_or_default();
+    let mut amounts = node.object().map(|object| initial_amounts(&object)).unwrap_or_default();
     for (resource, amount) in &amounts {
         report(node, resource, *amount).await;
     }
@@ -66,10 +66,10 @@ async fn report_devices(node: &NodeHandle, kubelet: &Kubelet) {
             .map(|(name, _)| name.clone())
             .collect();
         for resource in expired {
-            change(node, &mut amounts, &resource, Amount { capacity: 0, allocatable: 0, until: Some(now + EVER) })
+            change(node, &mut amounts, &resource, Amount { capacity: 0, allocatable: 0, until: Some(now + FOREVER) })
                 .await;
         }
-        let next = amounts.values().filter_map(|amount| amount.until).min().unwrap_or(now + EVER);
+        let next = amounts.values().filter_map(|amount| amount.until).min().unwrap_or(now + FOREVER);
         tokio::select! {
             changed = plugins.changed() => if changed.is_err() { return },
             () = tokio::time::sleep_until(next) => {}
@@ -79,7 +79,7 @@ async fn report_devices(node: &NodeHandle, kubelet: &Kubelet) {
 
 /// The node's capacity before this kubelet started. No plugin has registered yet, but running pods keep their devices,
 /// as a kubelet checkpoints allocations.
-fn before(node: &Node) -> BTreeMap<String, Amount> {
+fn initial_amounts(node: &Node) -> BTreeMap<String, Amount> {
     let capacity = node.status.as_ref().and_then(|status| status.capacity.clone()).unwrap_or_default();
     let devices = capacity.into_iter().filter(|(name, _)| name.starts_with("nvidia.com/"));
     let until = Some(Instant::now() + STOP_GRACE_PERIOD);

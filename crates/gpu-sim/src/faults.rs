@@ -122,13 +122,13 @@ impl Fault {
     }
 
     /// Whether it affects this node.
-    pub(crate) fn concerns(&self, node: &str) -> bool {
+    pub(crate) fn affects(&self, node: &str) -> bool {
         self.node.as_deref().is_none_or(|mine| mine == node)
     }
 
     /// Modifies the template of a node.
     pub fn edit(&self, node: &mut NodeTemplate) {
-        if !self.concerns(&node.name) {
+        if !self.affects(&node.name) {
             return;
         }
         match self.class.name {
@@ -146,10 +146,11 @@ impl Fault {
     pub fn rules(&self) -> Vec<(Match, Behaviour)> {
         let on = |container: &str| Match::container(container).on_node(self.node.as_deref().unwrap_or("*"));
         let body = |body: Body| Behaviour { body: Some(body), ..Behaviour::default() };
-        let says = |container: &str, lines: &'static [&'static str]| vec![(on(container), body(fails(lines)))];
-        let plugin = |lost: Lost| {
+        let logs_and_fails =
+            |container: &str, lines: &'static [&'static str]| vec![(on(container), body(failing_body(lines)))];
+        let plugin = |gpu_fault: GpuFault| {
             let containers = ["nvidia-device-plugin", "capstan-node-agent"];
-            containers.map(|name| (on(name), body(Body::new(move |cx| plugin(cx, lost))))).to_vec()
+            containers.map(|name| (on(name), body(Body::new(move |cx| plugin(cx, gpu_fault))))).to_vec()
         };
         let pods = |pattern: &str| Match::pod(&self.namespace(), pattern);
         let unpulled = |message: &str| Behaviour {
@@ -157,14 +158,15 @@ impl Fault {
             ..Behaviour::default()
         };
         match self.class.name {
-            "driver-headers-missing" => says(
+            "driver-headers-missing" => logs_and_fails(
                 "nvidia-driver-ctr",
                 &["Resolving Linux kernel version...", "Could not resolve Linux kernel version"],
             ),
-            "driver-nouveau-loaded" => {
-                says("nvidia-driver-ctr", &["ERROR: The Nouveau kernel driver is currently in use by your system."])
-            }
-            "driver-secure-boot" => says(
+            "driver-nouveau-loaded" => logs_and_fails(
+                "nvidia-driver-ctr",
+                &["ERROR: The Nouveau kernel driver is currently in use by your system."],
+            ),
+            "driver-secure-boot" => logs_and_fails(
                 "nvidia-driver-ctr",
                 &[
                     "Loading NVIDIA driver kernel modules...",
@@ -172,16 +174,17 @@ impl Fault {
                 ],
             ),
             "driver-kernel-unsupported" => {
-                says("nvidia-driver-ctr", &["ERROR: Unable to build the NVIDIA kernel module."])
+                logs_and_fails("nvidia-driver-ctr", &["ERROR: Unable to build the NVIDIA kernel module."])
             }
-            "driver-in-use" => {
-                says("k8s-driver-manager", &["Could not unload NVIDIA driver kernel modules, driver is in use"])
-            }
-            "driver-not-loaded" => says(
+            "driver-in-use" => logs_and_fails(
+                "k8s-driver-manager",
+                &["Could not unload NVIDIA driver kernel modules, driver is in use"],
+            ),
+            "driver-not-loaded" => logs_and_fails(
                 "driver-validation",
                 &["NVIDIA-SMI has failed because it couldn't communicate with the NVIDIA driver."],
             ),
-            "fabric-manager" => says(
+            "fabric-manager" => logs_and_fails(
                 "cuda-validation",
                 &["Failed to allocate device vector A (error code system not yet initialized)!"],
             ),
@@ -189,10 +192,10 @@ impl Fault {
             "plugin-not-running" => {
                 let lines: &[&str] =
                     &["listen unix /var/lib/kubelet/device-plugins/nvidia-gpu.sock: permission denied"];
-                [says("nvidia-device-plugin", lines), says("capstan-node-agent", lines)].concat()
+                [logs_and_fails("nvidia-device-plugin", lines), logs_and_fails("capstan-node-agent", lines)].concat()
             }
-            "gpus-missing" => plugin(Lost::Absent),
-            "xid" => plugin(Lost::Sick),
+            "gpus-missing" => plugin(GpuFault::Absent),
+            "xid" => plugin(GpuFault::Unhealthy),
             "runtime-handler" => vec![(
                 on("toolkit-validation"),
                 Behaviour {
@@ -210,7 +213,7 @@ impl Fault {
                 vec![(pods("*"), unpulled(message))]
             }
             "volume-full" => {
-                let lines = fails(&["OSError: [Errno 28] No space left on device: '/model-store/ngc/hub'"]);
+                let lines = failing_body(&["OSError: [Errno 28] No space left on device: '/model-store/ngc/hub'"]);
                 vec![(pods("*"), body(lines))]
             }
             "cache-profile" => vec![(pods("*-pod"), body(Body::new(manifest)))],
@@ -219,19 +222,19 @@ impl Fault {
     }
 
     /// Whether it is a hardware fault, injected into the machine.
-    pub fn is_of_hardware(&self) -> bool {
+    pub fn is_hardware_fault(&self) -> bool {
         matches!(self.class.name, "gpus-missing" | "xid")
     }
 
     /// Injects a fault into a machine before anything runs on it.
-    pub(crate) fn afflict(&self, machine: &Machine) {
+    pub(crate) fn inject_before_start(&self, machine: &Machine) {
         if self.class.name == "gpus-missing" {
             machine.gpus().edit(|recording| drop(recording.inventory.gpus.pop()));
         }
     }
 
     /// Injects a fault into a machine once its GPUs are allocatable.
-    pub(crate) async fn strike(&self, machine: &Machine, node: &NodeHandle) {
+    pub(crate) async fn inject_when_allocatable(&self, machine: &Machine, node: &NodeHandle) {
         if self.class.name != "xid" {
             return;
         }
@@ -303,7 +306,7 @@ impl Fault {
 }
 
 /// A body that logs lines and fails.
-fn fails(lines: &'static [&'static str]) -> Body {
+fn failing_body(lines: &'static [&'static str]) -> Body {
     Body::new(move |cx: ContainerContext| async move {
         cx.set_ready(false);
         tokio::time::sleep(Duration::from_millis(30)).await;
@@ -321,23 +324,23 @@ async fn waits(cx: ContainerContext) {
 
 /// State of the faulty GPU.
 #[derive(Clone, Copy, PartialEq, Eq)]
-enum Lost {
+enum GpuFault {
     /// The driver does not list it.
     Absent,
     /// The device plugin reports it as unhealthy.
-    Sick,
+    Unhealthy,
 }
 
 /// A device plugin that offers one GPU less.
-async fn plugin(cx: ContainerContext, lost: Lost) -> ExitCode {
+async fn plugin(cx: ContainerContext, gpu_fault: GpuFault) -> ExitCode {
     cx.node.host().wait_for(&file(validation::DRIVER)).await;
     let node = cx.node.object();
     let label = node.as_ref().and_then(|node| node.metadata.labels.as_ref()?.get(HARDWARE)?.parse::<u16>().ok());
     let all = label.unwrap_or(1);
     let fewer = all.saturating_sub(1).to_string();
-    let offered = match lost {
-        Lost::Absent => cx.node.set_capacity("nvidia.com/gpu", Some(&fewer)).await,
-        Lost::Sick => match cx.node.set_capacity("nvidia.com/gpu", Some(&all.to_string())).await {
+    let offered = match gpu_fault {
+        GpuFault::Absent => cx.node.set_capacity("nvidia.com/gpu", Some(&fewer)).await,
+        GpuFault::Unhealthy => match cx.node.set_capacity("nvidia.com/gpu", Some(&all.to_string())).await {
             Ok(()) => cx.node.set_allocatable("nvidia.com/gpu", &fewer).await,
             failed => failed,
         },
@@ -345,7 +348,7 @@ async fn plugin(cx: ContainerContext, lost: Lost) -> ExitCode {
     if offered.is_err() {
         return ExitCode::FAILURE;
     }
-    if lost == Lost::Sick {
+    if gpu_fault == GpuFault::Unhealthy {
         cx.log.line("NVRM: Xid (PCI:0000:3b:00): 79, pid='<unknown>', name=<unknown>, GPU has fallen off the bus.");
     }
     cx.node.host().write(PLUGIN, owner(&cx));

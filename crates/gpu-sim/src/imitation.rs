@@ -46,7 +46,10 @@ pub fn rules(pace: Pace) -> Vec<(Match, Behaviour)> {
 }
 
 /// Drivers that fail to load, by node and image: an additional rule.
-pub fn bad_drivers(pace: Pace, bad: impl Fn(&str, &str) -> bool + Clone + Send + Sync + 'static) -> (Match, Behaviour) {
+pub fn failing_drivers(
+    pace: Pace,
+    bad: impl Fn(&str, &str) -> bool + Clone + Send + Sync + 'static,
+) -> (Match, Behaviour) {
     let body = Body::new(move |cx: ContainerContext| {
         let bad = bad.clone();
         async move {
@@ -120,8 +123,8 @@ async fn driver(cx: ContainerContext, pace: Pace) {
 /// Maintains the driver's validation file while its container runs.
 pub(crate) async fn driver_loaded(cx: ContainerContext) {
     let host = cx.node.host().clone();
-    let said = |name: &str| format!("{name}: {}\n", cx.var(name).unwrap_or("false"));
-    let features = ["GDRCOPY_ENABLED", "GDS_ENABLED", "GPU_DIRECT_RDMA_ENABLED"].map(said).concat();
+    let flag = |name: &str| format!("{name}: {}\n", cx.var(name).unwrap_or("false"));
+    let features = ["GDRCOPY_ENABLED", "GDS_ENABLED", "GPU_DIRECT_RDMA_ENABLED"].map(flag).concat();
     host.write(LOADED, cx.var(DIGEST).unwrap_or_default().to_owned());
     host.write(&file(validation::DRIVER_CONTAINER), features);
     cx.set_ready(true);

@@ -32,7 +32,7 @@ use std::time::Duration;
 use capstan_node::labels;
 use capstan_sim::NodeTemplate;
 
-pub use imitation::{bad_drivers, reboot, rules};
+pub use imitation::{failing_drivers, reboot, rules};
 pub use machine::Machine;
 pub use machines::Machines;
 

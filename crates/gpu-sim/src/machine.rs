@@ -150,7 +150,7 @@ fn recording(object: &Node) -> Recording {
     let hash = name.bytes().fold(0x811c_9dc5_u32, |hash, byte| (hash ^ u32::from(byte)).wrapping_mul(0x0100_0193));
     let text = serde_json::to_string(&recording).expect("a recording is plain data");
     let own = text.replace("-0000-4000-8000-", &format!("-{:04x}-4{:03x}-8000-", hash >> 16, hash & 0xfff));
-    serde_json::from_str(&own).expect("it was a recording before")
+    serde_json::from_str(&own).expect("a serialized recording parses")
 }
 
 fn remove(path: &Path) -> io::Result<()> {

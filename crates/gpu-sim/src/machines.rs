@@ -112,13 +112,13 @@ impl Shared {
         let missing = || io::Error::other("its node is unknown");
         let (root, object) = node.host().path().zip(node.object()).ok_or_else(missing)?;
         let machine = Arc::new(Machine::build(root, &object)?);
-        self.faults_of(node.name()).for_each(|fault| fault.afflict(&machine));
+        self.faults_of(node.name()).for_each(|fault| fault.inject_before_start(&machine));
         machines.insert(node.name().to_owned(), machine.clone());
         Ok(machine)
     }
 
     fn faults_of<'a>(&'a self, node: &'a str) -> impl Iterator<Item = &'a Fault> {
-        self.faults.iter().filter(move |fault| fault.concerns(node))
+        self.faults.iter().filter(move |fault| fault.affects(node))
     }
 
     /// A directory for the root of a new container.
@@ -138,8 +138,10 @@ async fn serve(shared: Arc<Shared>, node: NodeHandle) {
             return;
         }
     };
-    let struck = futures::future::join_all(shared.faults_of(node.name()).map(|fault| fault.strike(&machine, &node)));
-    tokio::join!(device_plugins::serve(&node), node_features::label(&node), struck);
+    let injected = futures::future::join_all(
+        shared.faults_of(node.name()).map(|fault| fault.inject_when_allocatable(&machine, &node)),
+    );
+    tokio::join!(device_plugins::serve(&node), node_features::label(&node), injected);
 }
 
 /// Loads the driver that the image names. It remains loaded after its pod is deleted.

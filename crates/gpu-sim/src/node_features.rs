@@ -58,8 +58,8 @@ fn change(node: &Node, wanted: &BTreeMap<&String, &String>) -> Option<Value> {
     let before = node.annotations().get(OURS).map(String::as_str).unwrap_or_default();
     let names: Vec<&str> = wanted.keys().map(|name| name.as_str()).collect();
     let names = names.join(",");
-    let gone = before.split(',').filter(|name| !name.is_empty() && !wanted.contains_key(&(*name).to_owned()));
-    let mut labels: BTreeMap<String, Value> = gone.map(|name| (name.to_owned(), Value::Null)).collect();
+    let removed = before.split(',').filter(|name| !name.is_empty() && !wanted.contains_key(&(*name).to_owned()));
+    let mut labels: BTreeMap<String, Value> = removed.map(|name| (name.to_owned(), Value::Null)).collect();
     let differs = |(name, value): &(&&String, &&String)| node.labels().get(**name) != Some(**value);
     labels.extend(wanted.iter().filter(differs).map(|(name, value)| ((*name).clone(), json!(value))));
     let changed = !labels.is_empty() || before != names;
@@ -80,7 +80,7 @@ mod tests {
         let new = change(&node(json!({"mine": "x"}), ""), &wanted).unwrap();
         assert_eq!(new["metadata"]["labels"], json!({"a": "1"}));
         assert_eq!(change(&node(json!({"a": "1"}), "a"), &wanted), None);
-        let gone = change(&node(json!({"a": "1", "b": "2"}), "a,b"), &wanted).unwrap();
-        assert_eq!(gone["metadata"], json!({"labels": {"b": null}, "annotations": {OURS: "a"}}));
+        let removed = change(&node(json!({"a": "1", "b": "2"}), "a,b"), &wanted).unwrap();
+        assert_eq!(removed["metadata"], json!({"labels": {"b": null}, "annotations": {OURS: "a"}}));
     }
 }

@@ -34,10 +34,10 @@ pub(crate) async fn run(cx: ContainerContext, machine: Arc<Machine>, root: PathB
         let process = Process { cx: &cx, machine: machine.clone(), root: root.0.clone(), stop: stop.clone() };
         tokio::select! {
             ended = process.run(&words, cx.env.clone()) => ended,
-            never = keep_files(&cx, &root.0) => never,
+            never = sync_files(&cx, &root.0) => never,
         }
     };
-    let told = async {
+    let stop_signal = async {
         cx.stopped().await;
         stop.cancel();
         std::future::pending().await
@@ -45,7 +45,7 @@ pub(crate) async fn run(cx: ContainerContext, machine: Arc<Machine>, root: PathB
     let ended = async {
         tokio::select! {
             ended = command => ended,
-            never = told => never,
+            never = stop_signal => never,
         }
     };
     match ended.with_subscriber(logs::subscriber(cx.log.clone())).await {
@@ -74,41 +74,41 @@ fn failed(what: &str) -> impl Fn(std::io::Error) -> Error {
 /// Creates the file system of a container, as a runtime does: mounts, kernel files, and the driver if the container
 /// gets GPUs.
 async fn prepare(cx: &ContainerContext, machine: &Machine, root: &Path) -> Result<()> {
-    if sees_gpus(cx) {
-        until_runtime_gives_gpus(cx).await;
+    if has_gpus(cx) {
+        wait_for_toolkit(cx).await;
     }
     let laid_out = cx.files.lay_out(root).and_then(|()| {
         let host = cx.node.host().path().unwrap_or(Path::new("/"));
-        for shown in ["proc", "sys", "dev"].iter().filter(|name| !root.join(name).exists()) {
-            std::os::unix::fs::symlink(host.join(shown), root.join(shown))?;
+        for dir in ["proc", "sys", "dev"].iter().filter(|name| !root.join(name).exists()) {
+            std::os::unix::fs::symlink(host.join(dir), root.join(dir))?;
         }
         for own in ["tmp", "etc", "run"].iter().filter(|name| !root.join(name).exists()) {
             std::fs::create_dir_all(root.join(own))?;
         }
-        if sees_gpus(cx) { machine.inject(root) } else { Ok(()) }
+        if has_gpus(cx) { machine.inject(root) } else { Ok(()) }
     });
     laid_out.map_err(failed("cannot make the file system of a container"))
 }
 
 /// Whether the runtime injects GPUs: by runtime class, by name, or by resource request.
-fn sees_gpus(cx: &ContainerContext) -> bool {
+fn has_gpus(cx: &ContainerContext) -> bool {
     let spec = cx.pod.spec.as_ref();
     let class = spec.and_then(|spec| spec.runtime_class_name.as_deref());
     let named = format!("nvidia.cdi.k8s.io/container.{}", cx.container);
     let annotated = cx.pod.metadata.annotations.as_ref().is_some_and(|all| all.contains_key(&named));
     let lists = spec.iter().flat_map(|spec| spec.containers.iter().chain(spec.init_containers.iter().flatten()));
-    let asks = lists.filter(|one| one.name == cx.container).any(asks_for_gpus);
-    class.is_some_and(|class| class.starts_with("nvidia")) || annotated || asks
+    let requested = lists.filter(|one| one.name == cx.container).any(requests_gpus);
+    class.is_some_and(|class| class.starts_with("nvidia")) || annotated || requested
 }
 
-fn asks_for_gpus(container: &Container) -> bool {
+fn requests_gpus(container: &Container) -> bool {
     let limits = container.resources.as_ref().and_then(|resources| resources.limits.as_ref());
     limits.is_some_and(|limits| limits.keys().any(|name| name.starts_with("nvidia.com/")))
 }
 
 /// Waits for the toolkit, where one is deployed: without it a runtime fails to create the container, and the kubelet
 /// retries.
-async fn until_runtime_gives_gpus(cx: &ContainerContext) {
+async fn wait_for_toolkit(cx: &ContainerContext) {
     let deployed = |node: &Node| {
         let labels = node.metadata.labels.as_ref();
         labels.and_then(|labels| labels.get(deploy_label!("container-toolkit"))).is_some_and(|value| value == "true")
@@ -119,7 +119,7 @@ async fn until_runtime_gives_gpus(cx: &ContainerContext) {
 }
 
 /// Updates files from ConfigMaps at intervals.
-async fn keep_files(cx: &ContainerContext, root: &Path) -> Result<()> {
+async fn sync_files(cx: &ContainerContext, root: &Path) -> Result<()> {
     loop {
         tokio::time::sleep(SYNC_INTERVAL).await;
         cx.files.lay_out(root).map_err(failed("cannot bring the files of a container up to date"))?;

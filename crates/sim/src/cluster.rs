@@ -17,7 +17,7 @@ use serde_json::Value;
 
 use crate::context::{Context, Tasks};
 use crate::credentials::Credentials;
-use crate::node::{NodeTemplate, Nodes, Past};
+use crate::node::{ExistingPods, NodeTemplate, Nodes};
 use crate::{bootstrap, controllers, credentials, node, restore, scheduler};
 
 /// Default port of a Kubernetes API server, used where there is no socket.
@@ -234,10 +234,10 @@ impl Builder {
             resolver: self.resolver.take(),
             ..admit::Settings::default()
         });
-        let kept = self.store.is_some();
+        let persistent = self.store.is_some();
         let store = self.store.take().unwrap_or_else(|| Store::new(self.retention));
-        if kept {
-            self.nodes.past = Past::Rebooted;
+        if persistent {
+            self.nodes.existing_pods = ExistingPods::Rebooted;
             // The same seed would generate the same UIDs again.
             self.seed = self.seed.map(|seed| seed.wrapping_add(store.revision()));
             self.nodes_of(&store);

@@ -40,7 +40,7 @@ impl Context {
         };
         let events = match events {
             true => EventSink::start(writer("event-controller"), &tasks),
-            false => EventSink::silent(),
+            false => EventSink::disabled(),
         };
         Self { server, caches, events, tasks, gauges }
     }

@@ -18,7 +18,7 @@ use crate::informer::Kind;
 use crate::writer::{Writer, is_not_found};
 
 /// Capacity of the write queue; on overflow events are dropped.
-const WAITING: usize = 4096;
+const QUEUE_CAPACITY: usize = 4096;
 
 /// Type of an event.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -67,13 +67,13 @@ struct Report {
 
 impl EventSink {
     pub(crate) fn start(writer: Writer, tasks: &Tasks) -> Self {
-        let (queue, reports) = mpsc::channel(WAITING);
+        let (queue, reports) = mpsc::channel(QUEUE_CAPACITY);
         tasks.spawn(write_all(writer, reports));
         Self { queue: Some(queue), last: Arc::default() }
     }
 
     /// A sink that drops all events.
-    pub(crate) fn silent() -> Self {
+    pub(crate) fn disabled() -> Self {
         Self { queue: None, last: Arc::default() }
     }
 
@@ -143,7 +143,7 @@ pub fn reference<K: Kind>(object: &K) -> ObjectReference {
 async fn write_all(writer: Writer, mut reports: mpsc::Receiver<Report>) {
     let mut correlator = Correlator::default();
     while let Some(report) = reports.recv().await {
-        let Some(plan) = correlator.judge(&sighting(&report)) else { continue };
+        let Some(plan) = correlator.correlate(&observed_event(&report)) else { continue };
         if let Err(error) = write(&writer, &mut correlator, plan, report).await {
             tracing::debug!(%error, "event dropped");
         }
@@ -152,7 +152,7 @@ async fn write_all(writer: Writer, mut reports: mpsc::Receiver<Report>) {
     }
 }
 
-fn sighting(report: &Report) -> ObservedEvent<'_> {
+fn observed_event(report: &Report) -> ObservedEvent<'_> {
     let about = &report.about;
     let text = |text: &'_ Option<String>| text.clone().unwrap_or_default();
     let [kind, namespace, name, uid, version] =
@@ -185,7 +185,7 @@ async fn write(
     let event = event(report, &namespace, plan.count);
     let name = event.metadata.name.clone().unwrap_or_default();
     writer.create(&event).await?;
-    correlator.wrote(plan.key, name);
+    correlator.record_written(plan.key, name);
     Ok(())
 }
 

@@ -15,7 +15,7 @@ impl Gauges {
         let mut gauges = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         let name = name.into();
         let mut names = std::iter::once(name.clone()).chain((2..).map(|number| format!("{name} {number}")));
-        let free = names.find(|name| !gauges.contains_key(name)).expect("there are endless numbers");
+        let free = names.find(|name| !gauges.contains_key(name)).expect("suffixes are unbounded");
         gauges.insert(free, Box::new(count));
     }
 

@@ -22,7 +22,7 @@ use crate::caches::Caches;
 use crate::gauges::Gauges;
 
 /// Delay before a watch is restarted.
-const RESTART: Duration = Duration::from_millis(100);
+const RESTART_DELAY: Duration = Duration::from_millis(100);
 
 /// A kind that components read or write.
 pub trait Kind:
@@ -67,7 +67,7 @@ pub struct Change<'a, K> {
 impl<K> Change<'_, K> {
     /// The latest known version.
     pub fn last(&self) -> &Arc<K> {
-        self.new.or(self.old).expect("a change is about an object")
+        self.new.or(self.old).expect("a change has an old or a new object")
     }
 }
 
@@ -94,7 +94,7 @@ struct State<K> {
     /// Objects without a controller, by namespace.
     orphans: Index,
     /// Resource versions of local deletions that the watch has not delivered yet.
-    gone: HashMap<Arc<str>, u64>,
+    deleted_revisions: HashMap<Arc<str>, u64>,
 }
 
 struct Entry<K> {
@@ -128,7 +128,7 @@ impl<K: Kind> Cache<K> {
             by_controller: Index::default(),
             by_node: Index::default(),
             orphans: Index::default(),
-            gone: HashMap::new(),
+            deleted_revisions: HashMap::new(),
         };
         let shared = Shared {
             resource,
@@ -216,7 +216,7 @@ impl<K: Kind> Cache<K> {
             move || shared.upgrade().map_or(0, |shared| count(&Cache { shared }.state()))
         };
         gauges.add(format!("cache {name}"), of(|state| state.objects.len()));
-        gauges.add(format!("cache {name}: deletions ahead of the watch"), of(|state| state.gone.len()));
+        gauges.add(format!("cache {name}: deletions ahead of the watch"), of(|state| state.deleted_revisions.len()));
         let indexed: fn(&State<K>) -> usize =
             |state| [&state.by_controller, &state.by_node, &state.orphans].map(Index::len).into_iter().sum();
         gauges.add(format!("cache {name}: entries of indexes"), of(indexed));
@@ -283,7 +283,7 @@ impl<K: Kind> Cache<K> {
                 Ok(mut events) => self.follow(&mut events).await,
                 Err(error) => tracing::debug!(kind = K::KIND, %error, "watch failed"),
             }
-            tokio::time::sleep(RESTART).await;
+            tokio::time::sleep(RESTART_DELAY).await;
         }
     }
 
@@ -292,15 +292,15 @@ impl<K: Kind> Cache<K> {
         while let Some(event) = events.next().await {
             match event {
                 WatchEvent::Added(object) | WatchEvent::Modified(object) => {
-                    if let Some(seen) = &mut initial {
-                        seen.insert(object.key().clone());
+                    if let Some(listed) = &mut initial {
+                        listed.insert(object.key().clone());
                     }
                     self.put(&object);
                 }
                 WatchEvent::Deleted(object) => self.remove(object.key(), object.revision, false),
                 WatchEvent::Bookmark { revision, initial: true } => {
-                    if let Some(seen) = initial.take() {
-                        self.retain(&seen, revision);
+                    if let Some(listed) = initial.take() {
+                        self.retain(&listed, revision);
                     }
                     self.shared.synced.send_replace(true);
                 }
@@ -319,7 +319,11 @@ impl<K: Kind> Cache<K> {
             if let Some(entry) = state.objects.get(object.key()).filter(|entry| entry.revision >= object.revision) {
                 return Some(entry.object.clone());
             }
-            if state.gone.get(object.key()).is_some_and(|gone| *gone >= object.revision) {
+            if state
+                .deleted_revisions
+                .get(object.key())
+                .is_some_and(|deleted_revisions| *deleted_revisions >= object.revision)
+            {
                 return None;
             }
         }
@@ -341,9 +345,9 @@ impl<K: Kind> Cache<K> {
         {
             let mut state = self.shared.state.write().unwrap_or_else(PoisonError::into_inner);
             if ahead_of_watch {
-                state.gone.insert(key.clone(), revision);
-            } else if state.gone.get(key).is_some_and(|gone| *gone <= revision) {
-                state.gone.remove(key);
+                state.deleted_revisions.insert(key.clone(), revision);
+            } else if state.deleted_revisions.get(key).is_some_and(|deleted_revisions| *deleted_revisions <= revision) {
+                state.deleted_revisions.remove(key);
             }
             if state.objects.get(key).is_none_or(|entry| entry.revision > revision) {
                 return;
@@ -353,14 +357,17 @@ impl<K: Kind> Cache<K> {
     }
 
     /// Drops objects that a relist did not return, except those written after it.
-    fn retain(&self, seen: &BTreeSet<Arc<str>>, revision: u64) {
-        let lost: Vec<Arc<str>> = {
+    fn retain(&self, listed: &BTreeSet<Arc<str>>, revision: u64) {
+        let missing: Vec<Arc<str>> = {
             let mut state = self.shared.state.write().unwrap_or_else(PoisonError::into_inner);
-            state.gone.retain(|_, gone| *gone > revision);
+            state.deleted_revisions.retain(|_, deleted_revisions| *deleted_revisions > revision);
             let objects = state.objects.iter();
-            objects.filter(|(key, e)| e.revision <= revision && !seen.contains(*key)).map(|(k, _)| k.clone()).collect()
+            objects
+                .filter(|(key, e)| e.revision <= revision && !listed.contains(*key))
+                .map(|(k, _)| k.clone())
+                .collect()
         };
-        for key in lost {
+        for key in missing {
             self.change(&key, None);
         }
     }

@@ -32,13 +32,13 @@ impl Story {
     /// Waits until all nodes are schedulable, and pods can be created.
     pub(crate) async fn settled(&self) {
         let caches = &self.cluster.context().caches;
-        let fresh = |node: &Arc<Node>| {
+        let is_new = |node: &Arc<Node>| {
             let taints = node.spec.as_ref().and_then(|spec| spec.taints.as_ref());
             taints.into_iter().flatten().any(|taint| taint.key == "node.kubernetes.io/not-ready")
         };
         for _ in 0..600 {
             let account = caches.service_accounts.find("default", "default");
-            if account.is_some() && !caches.nodes.list().iter().any(fresh) {
+            if account.is_some() && !caches.nodes.list().iter().any(is_new) {
                 return;
             }
             tokio::time::sleep(Duration::from_millis(100)).await;

@@ -40,7 +40,7 @@ impl Writer {
         let namespace = object.metadata().namespace.as_deref();
         let target = Target::all(self.resource::<K>()?, namespace);
         let body = to_value(object)?;
-        self.seen(self.server.create(&self.caller, &target, body.into(), &self.options).await?)
+        self.observe_written(self.server.create(&self.caller, &target, body.into(), &self.options).await?)
     }
 
     /// Updates `old` to `new`, except the status, with the resource version as precondition. Writes nothing if both are
@@ -56,7 +56,7 @@ impl Writer {
     }
 
     /// Replaces the status `before` of `old`, with the resource version as precondition, comparing the status alone.
-    pub(crate) async fn restate<K: Kind>(
+    pub(crate) async fn replace_status<K: Kind>(
         &self,
         old: &Arc<K>,
         before: &impl serde::Serialize,
@@ -69,10 +69,11 @@ impl Writer {
     }
 
     /// Sets the taints of a node with the resource version as precondition. Bypasses admission and managedFields.
-    pub(crate) async fn taint(&self, node: &Node, taints: &[Taint]) -> Result<()> {
+    pub(crate) async fn set_taints(&self, node: &Node, taints: &[Taint]) -> Result<()> {
         let taints = if taints.is_empty() { Value::Null } else { to_value(&taints)? };
         let name = node.metadata.name.as_deref().unwrap_or_default();
-        self.adjust_at::<Node>(name, &json!({"spec": {"taints": taints}}), Some(revision(&node.metadata))).await
+        self.patch_unadmitted_at::<Node>(name, &json!({"spec": {"taints": taints}}), Some(revision(&node.metadata)))
+            .await
     }
 
     /// Patches an object or a subresource of it, without a precondition.
@@ -87,17 +88,18 @@ impl Writer {
         let mut target = Target::one(self.resource::<K>()?, namespace, name);
         target.subresource = subresource.map(Into::into);
         let patch = Patch { kind, body: body.into() };
-        self.seen(self.server.patch(&self.caller, &target, patch, &self.options).await?)
+        self.observe_written(self.server.patch(&self.caller, &target, patch, &self.options).await?)
     }
 
     /// Writes the status of a pod with the resource version as precondition. Bypasses admission and managedFields.
-    pub(crate) async fn tell(&self, pod: &Pod, status: &PodStatus) -> Result<()> {
+    pub(crate) async fn write_pod_status(&self, pod: &Pod, status: &PodStatus) -> Result<()> {
         let meta = &pod.metadata;
         let name = meta.name.as_deref().unwrap_or_default();
         let target = Target::one(self.resource::<Pod>()?, meta.namespace.as_deref(), name);
         let uid = meta.uid.as_deref().unwrap_or_default();
-        let outline = outline(status);
-        let object = self.server.put_status(&self.caller, &target, uid, revision(meta), status, &outline).await?;
+        let selectable_fields = selectable_fields(status);
+        let object =
+            self.server.put_status(&self.caller, &target, uid, revision(meta), status, &selectable_fields).await?;
         let (metadata, spec) = (meta.clone(), pod.spec.clone());
         self.caches.pods.observe_as(&object, Pod { metadata, spec, status: Some(status.clone()) });
         Ok(())
@@ -105,7 +107,7 @@ impl Writer {
 
     /// Binds a pod to a node without a Binding object, with the resource version as precondition. Returns false if this
     /// fast path does not apply.
-    pub(crate) async fn place(&self, pod: &Pod, node: &str) -> Result<bool> {
+    pub(crate) async fn bind_pod(&self, pod: &Pod, node: &str) -> Result<bool> {
         let mut pod = pod.clone();
         let spec = pod.spec_mut();
         if spec.node_name.is_some() || spec.scheduling_gates.as_ref().is_some_and(|gates| !gates.is_empty()) {
@@ -119,9 +121,9 @@ impl Writer {
         let meta = &pod.metadata;
         let name = meta.name.as_deref().unwrap_or_default();
         let target = Target::one(self.resource::<Pod>()?, meta.namespace.as_deref(), name).sub("binding");
-        let seen = (meta.uid.as_deref().unwrap_or_default(), revision(meta));
-        let outline = outline(status);
-        let placed = self.server.place(&self.caller, &target, seen, node, &*status, outline).await?;
+        let precondition = (meta.uid.as_deref().unwrap_or_default(), revision(meta));
+        let selectable_fields = selectable_fields(status);
+        let placed = self.server.place(&self.caller, &target, precondition, node, &*status, selectable_fields).await?;
         if let Some(object) = &placed {
             self.caches.pods.observe_as(object, pod);
         }
@@ -129,12 +131,12 @@ impl Writer {
     }
 
     /// Merge-patches a cluster-scoped object. Bypasses admission and managedFields.
-    pub(crate) async fn adjust<K: Kind>(&self, name: &str, body: &Value) -> Result<()> {
-        self.adjust_at::<K>(name, body, None).await
+    pub(crate) async fn patch_unadmitted<K: Kind>(&self, name: &str, body: &Value) -> Result<()> {
+        self.patch_unadmitted_at::<K>(name, body, None).await
     }
 
     /// The same with an optional resource version as precondition.
-    async fn adjust_at<K: Kind>(&self, name: &str, body: &Value, revision: Option<u64>) -> Result<()> {
+    async fn patch_unadmitted_at<K: Kind>(&self, name: &str, body: &Value, revision: Option<u64>) -> Result<()> {
         let target = Target::one(self.resource::<K>()?, None, name);
         let object = self.server.adjust(&self.caller, &target, body, revision).await?;
         if let Some(cache) = K::cache(&self.caches) {
@@ -145,7 +147,7 @@ impl Writer {
 
     /// Marks a running pod for deletion, with the resource version as precondition. Bypasses admission. Returns false
     /// if this fast path does not apply.
-    pub(crate) async fn mark(&self, pod: &Pod) -> Result<bool> {
+    pub(crate) async fn mark_for_deletion(&self, pod: &Pod) -> Result<bool> {
         let meta = &pod.metadata;
         let name = meta.name.as_deref().unwrap_or_default();
         let target = Target::one(self.resource::<Pod>()?, meta.namespace.as_deref(), name);
@@ -165,7 +167,7 @@ impl Writer {
 
     /// Removes a terminated pod with a deletion timestamp. Bypasses admission. Returns false if this fast path does not
     /// apply.
-    pub(crate) async fn end(&self, pod: &Pod) -> Result<bool> {
+    pub(crate) async fn remove_terminated(&self, pod: &Pod) -> Result<bool> {
         let meta = &pod.metadata;
         let name = meta.name.as_deref().unwrap_or_default();
         let target = Target::one(self.resource::<Pod>()?, meta.namespace.as_deref(), name);
@@ -182,19 +184,28 @@ impl Writer {
         let written = self.server.create(&self.caller, &target, to_value(pod)?.into(), &self.options).await?;
         let value = written.object.value();
         // The caches trim its volumes.
-        let light = written.object.parse_unmanaged().is_ok_and(|pod: Pod| PodInfo::new(pod.into()).is_light());
-        Ok(PodTemplateCopy { pattern: Pattern::new(value, &["affinity"]), pod: self.seen(written)?, light })
+        let fits_everywhere =
+            written.object.parse_unmanaged().is_ok_and(|pod: Pod| PodInfo::new(pod.into()).fits_everywhere());
+        Ok(PodTemplateCopy {
+            pattern: Pattern::new(value, &["affinity"]),
+            pod: self.observe_written(written)?,
+            fits_everywhere,
+        })
     }
 
     /// Creates a copy of the template pod that differs only in its placement. Bypasses admission, which would give the
     /// same result.
-    pub(crate) async fn cast(&self, template_copy: &PodTemplateCopy, place: Place<'_>) -> Result<Arc<Pod>> {
+    pub(crate) async fn create_copy(
+        &self,
+        template_copy: &PodTemplateCopy,
+        placement: Placement<'_>,
+    ) -> Result<Arc<Pod>> {
         let (resource, now) = (self.resource::<Pod>()?, self.now());
         let mut pod = Pod::clone(&template_copy.pod);
         let spec = pod.spec_mut();
-        let affinity = to_value(&place.affinity)?;
-        spec.affinity = place.affinity;
-        if let Some(node) = place.node {
+        let affinity = to_value(&placement.affinity)?;
+        spec.affinity = placement.affinity;
+        if let Some(node) = placement.node {
             spec.node_name = Some(node.to_owned());
             let conditions = pod.status.get_or_insert_default().conditions.get_or_insert_default();
             conditions.push(scheduled(now.clone()));
@@ -202,7 +213,7 @@ impl Writer {
         let status = to_value(&pod.status)?;
         let edit = |object: &mut Value| {
             object["spec"]["affinity"] = affinity;
-            if let Some(node) = place.node {
+            if let Some(node) = placement.node {
                 object["spec"]["nodeName"] = node.into();
                 object["status"] = status;
             }
@@ -278,7 +289,7 @@ impl Writer {
         self.patch(meta.namespace.as_deref(), name, subresource, PatchKind::Merge, body).await
     }
 
-    fn seen<K: Kind>(&self, written: Written) -> Result<Arc<K>> {
+    fn observe_written<K: Kind>(&self, written: Written) -> Result<Arc<K>> {
         let cached = K::cache(&self.caches).and_then(|cache| cache.observe(&written.object));
         match cached {
             Some(object) => Ok(object),
@@ -299,18 +310,18 @@ impl Writer {
 pub(crate) struct PodTemplateCopy {
     pattern: Pattern,
     pod: Arc<Pod>,
-    light: bool,
+    fits_everywhere: bool,
 }
 
 impl PodTemplateCopy {
     /// Whether a copy fits on every eligible node.
-    pub(crate) fn is_light(&self) -> bool {
-        self.light
+    pub(crate) fn fits_everywhere(&self) -> bool {
+        self.fits_everywhere
     }
 }
 
 /// The placement of a copy.
-pub(crate) struct Place<'a> {
+pub(crate) struct Placement<'a> {
     /// Node affinity.
     pub(crate) affinity: Option<Affinity>,
     /// The node that it is bound to from the start, bypassing the scheduler.
@@ -345,7 +356,7 @@ fn scheduled(since: Option<Time>) -> PodCondition {
 }
 
 /// The fields of a pod that field selectors read, with this status.
-fn outline(status: &PodStatus) -> Value {
+fn selectable_fields(status: &PodStatus) -> Value {
     json!({"status": {
         "phase": status.phase,
         "podIP": status.pod_ip,

@@ -15,8 +15,8 @@ pub(super) async fn sync(client: &Client) -> kube::Result<()> {
         let class = claim.spec.as_ref().and_then(|spec| spec.storage_class_name.as_deref());
         let pending = claim.status.as_ref().and_then(|status| status.phase.as_deref()) == Some("Pending");
         // The controller selects the provisioner by an annotation.
-        let asked = claim.annotations().contains_key("volume.kubernetes.io/storage-provisioner");
-        if class == Some(CLASS) && pending && asked {
+        let requested = claim.annotations().contains_key("volume.kubernetes.io/storage-provisioner");
+        if class == Some(CLASS) && pending && requested {
             let _ = provision(client, &claim).await;
         }
     }

@@ -12,7 +12,7 @@ use tokio_rustls::TlsAcceptor;
 use crate::exchange::Failure;
 
 /// Maximum length of a request head.
-const HEAD: u64 = 16 << 10;
+const MAX_REQUEST_HEAD: u64 = 16 << 10;
 
 /// Serves on this machine until the runtime ends; returns the port.
 pub(super) async fn serve(sim: Client) -> Result<u16, Failure> {
@@ -35,7 +35,7 @@ pub(super) async fn serve(sim: Client) -> Result<u16, Failure> {
 async fn answer(acceptor: TlsAcceptor, stream: TcpStream, sim: Client) -> Result<(), Failure> {
     let mut stream = acceptor.accept(stream).await?;
     let mut head = Vec::new();
-    while !head.ends_with(b"\r\n\r\n") && (head.len() as u64) < HEAD {
+    while !head.ends_with(b"\r\n\r\n") && (head.len() as u64) < MAX_REQUEST_HEAD {
         head.push(stream.read_u8().await?);
     }
     let head = String::from_utf8_lossy(&head).into_owned();

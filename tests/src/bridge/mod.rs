@@ -91,10 +91,10 @@ async fn run(
         port,
         real,
         sim,
-        told: BTreeMap::new(),
+        synced_versions: BTreeMap::new(),
         count: 0,
     };
-    while bridge.told.len() < cluster.nodes().names().len() {
+    while bridge.synced_versions.len() < cluster.nodes().names().len() {
         bridge.sync().await;
     }
     let _ = ready.send(cluster.nodes().clone());
@@ -148,7 +148,7 @@ struct Synchronizer {
     /// Port of the log server.
     port: u16,
     /// Resource versions of nodes and pods that were copied to the real server, by name.
-    told: BTreeMap<String, String>,
+    synced_versions: BTreeMap<String, String>,
     count: u64,
 }
 
@@ -194,11 +194,11 @@ impl Synchronizer {
     /// Writes the status of a node to the real server, if it changed.
     async fn node(&mut self, node: &Node) -> kube::Result<()> {
         let (name, version) = (node.name_any(), node.resource_version().unwrap_or_default());
-        if self.told.get(&name) == Some(&version) {
+        if self.synced_versions.get(&name) == Some(&version) {
             return Ok(());
         }
         let api: Api<Node> = Api::all(self.real.clone());
-        if !self.told.contains_key(&name) {
+        if !self.synced_versions.contains_key(&name) {
             match api.create(&PostParams::default(), &copy::node(node)).await {
                 Err(kube::Error::Api(status)) if status.reason == "AlreadyExists" => {}
                 other => drop(other?),
@@ -206,7 +206,7 @@ impl Synchronizer {
         }
         let status = Patch::Merge(copy::node_status(node, self.port));
         api.patch_status(&name, &PatchParams::default(), &status).await?;
-        self.told.insert(name, version);
+        self.synced_versions.insert(name, version);
         Ok(())
     }
 
@@ -247,11 +247,11 @@ impl Synchronizer {
         }
         let uid = copy.uid().unwrap_or_default();
         let version = copy.resource_version().unwrap_or_default();
-        if self.told.get(&uid) != Some(&version) {
+        if self.synced_versions.get(&uid) != Some(&version) {
             let api: Api<Pod> = Api::namespaced(self.real.clone(), &pod.namespace().unwrap_or_default());
             let patch = Patch::Merge(copy::pod_status(copy, pod));
             api.patch_status(&pod.name_any(), &PatchParams::default(), &patch).await?;
-            self.told.insert(uid, version);
+            self.synced_versions.insert(uid, version);
         }
         if going(pod) && !going(copy) {
             remove(&self.sim, copy, pod.metadata.deletion_grace_period_seconds).await?;

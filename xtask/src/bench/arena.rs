@@ -9,7 +9,7 @@ use std::time::{Duration, Instant, SystemTime};
 
 use anyhow::{Context, Result, ensure};
 
-use super::audit::{Asked, Audit};
+use super::audit::{Audit, Requests};
 use super::cluster::{Cluster, FIRST, SECOND};
 use super::report::Column;
 use super::usage::{Usage, megabytes};
@@ -17,9 +17,9 @@ use crate::cluster::control_plane::{OPERATOR, Workloads};
 use crate::cluster::{Process, until};
 
 /// Timeout until an operator is ready.
-const READY: Duration = Duration::from_secs(120);
+const READY_TIMEOUT: Duration = Duration::from_secs(120);
 /// Time without requests after which an operator counts as idle.
-const CALM: Duration = Duration::from_secs(10);
+const IDLE_TIME: Duration = Duration::from_secs(10);
 /// Timeout of that.
 const DEADLINE: Duration = Duration::from_secs(900);
 
@@ -90,9 +90,14 @@ impl Arena {
         variables.push(("KUBECONFIG".into(), kubeconfig.display().to_string()));
         variables.push(("OPERATOR_NAMESPACE".into(), NAMESPACE.into()));
         process.start_in(&self.candidate.binary, &self.candidate.words(&kubeconfig, health, name), &variables)?;
-        let ready = until(READY, || process.check().is_err() || is_ready(health));
+        let ready = until(READY_TIMEOUT, || process.check().is_err() || is_ready(health));
         process.check()?;
-        ensure!(ready, "the operator is not ready after {} s: see {}", READY.as_secs(), process.log().display());
+        ensure!(
+            ready,
+            "the operator is not ready after {} s: see {}",
+            READY_TIMEOUT.as_secs(),
+            process.log().display()
+        );
         process.pid().context("the operator has ended")
     }
 
@@ -111,7 +116,7 @@ impl Arena {
     }
 
     /// The same for an operator that is not started yet.
-    pub(super) fn begin_anew(&mut self) -> Result<()> {
+    pub(super) fn begin_before_start(&mut self) -> Result<()> {
         self.audit.since()?;
         (self.began, self.at, self.cpu) = (Instant::now(), SystemTime::now(), 0.0);
         Ok(())
@@ -123,9 +128,9 @@ impl Arena {
     }
 
     /// Seconds from the start of the measurement to the last request.
-    pub(super) fn seconds_to_last(&self, asked: &Asked) -> f64 {
+    pub(super) fn seconds_to_last(&self, requests: &Requests) -> f64 {
         let begin = jiff::Timestamp::try_from(self.at).unwrap_or_default();
-        asked.last.map_or(0.0, |last| (last.as_millisecond() - begin.as_millisecond()) as f64 / 1e3)
+        requests.last.map_or(0.0, |last| (last.as_millisecond() - begin.as_millisecond()) as f64 / 1e3)
     }
 
     /// CPU seconds since the start of the measurement.
@@ -134,7 +139,7 @@ impl Arena {
     }
 
     /// Requests since the last call.
-    pub(super) fn asked(&mut self) -> Result<Asked> {
+    pub(super) fn take_requests(&mut self) -> Result<Requests> {
         self.audit.since()
     }
 
@@ -143,15 +148,15 @@ impl Arena {
     }
 
     /// Waits until the operator sends no requests, and returns those sent until then.
-    pub(super) async fn calm(&mut self) -> Result<Asked> {
-        let (begin, mut asked) = (Instant::now(), self.asked()?);
+    pub(super) async fn wait_until_idle(&mut self) -> Result<Requests> {
+        let (begin, mut requests) = (Instant::now(), self.take_requests()?);
         loop {
-            tokio::time::sleep(CALM).await;
-            let more = self.asked()?;
+            tokio::time::sleep(IDLE_TIME).await;
+            let more = self.take_requests()?;
             if more.counts.is_empty() {
-                return Ok(asked);
+                return Ok(requests);
             }
-            asked.add(more);
+            requests.add(more);
             ensure!(begin.elapsed() < DEADLINE, "the operator does not come to rest");
         }
     }
@@ -173,10 +178,10 @@ impl Arena {
 
     /// Records requests and CPU while nothing changed.
     pub(super) fn note_idle(&mut self, seconds: u64) -> Result<()> {
-        let (asked, cpu) = (self.asked()?, self.cpu()?);
-        self.column.main(&format!("requests in {seconds} s without changes"), "", asked.total() as f64);
+        let (requests, cpu) = (self.take_requests()?, self.cpu()?);
+        self.column.main(&format!("requests in {seconds} s without changes"), "", requests.total() as f64);
         self.column.detail(&format!("work in {seconds} s without changes"), "CPU s", cpu);
-        self.column.asked("without changes", &asked);
+        self.column.requests("without changes", &requests);
         Ok(())
     }
 }
@@ -217,7 +222,7 @@ pub(super) async fn play<P: Play>(mut plays: Vec<P>, idle: u64) -> Result<Vec<Co
                         let start = megabytes(arena.usage()?.peak);
                         arena.column.detail("memory at most at the start", "MB", start);
                         arena.note_memory("before")?;
-                        Usage::forget_peak(arena.pid)?;
+                        Usage::reset_peak(arena.pid)?;
                     } else {
                         arena.note_idle(idle)?;
                         arena.note_memory("after")?;

@@ -14,7 +14,7 @@ pub(super) type Counts = BTreeMap<String, u64>;
 
 /// Requests in a period.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub(super) struct Asked {
+pub(super) struct Requests {
     /// Completed requests, without watches, leases and discovery.
     pub(super) counts: Counts,
     /// Started watches.
@@ -23,7 +23,7 @@ pub(super) struct Asked {
     pub(super) last: Option<jiff::Timestamp>,
 }
 
-impl Asked {
+impl Requests {
     /// Sum of counted requests.
     pub(super) fn total(&self) -> u64 {
         self.counts.values().sum()
@@ -38,7 +38,7 @@ impl Asked {
         self.last = self.last.max(more.last);
     }
 
-    fn hear(&mut self, line: &Value, user: &str) {
+    fn add_line(&mut self, line: &Value, user: &str) {
         if line["user"]["username"] != user {
             return;
         }
@@ -68,7 +68,7 @@ impl Audit {
     }
 
     /// Requests since the last call.
-    pub(super) fn since(&mut self) -> Result<Asked> {
+    pub(super) fn since(&mut self) -> Result<Requests> {
         let mut file = std::fs::File::open(&self.file)?;
         file.seek(SeekFrom::Start(self.place))?;
         let mut text = String::new();
@@ -76,13 +76,13 @@ impl Audit {
         // The last line may be incomplete.
         let whole = text.rfind('\n').map_or(0, |end| end + 1);
         self.place += whole as u64;
-        let mut asked = Asked::default();
+        let mut requests = Requests::default();
         for line in text[..whole].lines().filter(|line| line.contains(self.user)) {
             if let Ok(line) = serde_json::from_str(line) {
-                asked.hear(&line, self.user);
+                requests.add_line(&line, self.user);
             }
         }
-        Ok(asked)
+        Ok(requests)
     }
 }
 
@@ -111,22 +111,22 @@ mod tests {
 
     #[test]
     fn watches_leases_and_others_do_not_count() {
-        let mut asked = Asked::default();
+        let mut requests = Requests::default();
         for line in [line("me", "patch", "pods"), line("you", "patch", "pods"), line("me", "patch", "leases")] {
-            asked.hear(&line, "me");
+            requests.add_line(&line, "me");
         }
-        asked.hear(&line("me", "watch", "pods"), "me");
-        assert_eq!(asked.counts, Counts::from([("patch pods/status".to_owned(), 1)]));
-        assert_eq!(asked.last, "2026-01-01T00:00:01.5Z".parse().ok());
+        requests.add_line(&line("me", "watch", "pods"), "me");
+        assert_eq!(requests.counts, Counts::from([("patch pods/status".to_owned(), 1)]));
+        assert_eq!(requests.last, "2026-01-01T00:00:01.5Z".parse().ok());
     }
 
     #[test]
     fn a_watch_is_told_apart_when_it_begins() {
         let mut begins = line("me", "watch", "pods");
         begins["stage"] = "ResponseStarted".into();
-        let mut asked = Asked::default();
-        asked.hear(&begins, "me");
-        asked.hear(&line("me", "watch", "pods"), "me");
-        assert_eq!(asked, Asked { watches: 1, ..Asked::default() });
+        let mut requests = Requests::default();
+        requests.add_line(&begins, "me");
+        requests.add_line(&line("me", "watch", "pods"), "me");
+        assert_eq!(requests, Requests { watches: 1, ..Requests::default() });
     }
 }

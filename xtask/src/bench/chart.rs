@@ -1,6 +1,6 @@
 //! Bar chart as SVG: a group per figure, a bar per operator, scaled to the longest of each group.
 
-use super::report::{Column, shown};
+use super::report::{Column, format_number};
 
 const WIDTH: usize = 760;
 /// Start of bars, and length of the longest.
@@ -30,7 +30,7 @@ pub(super) fn draw(title: &str, columns: &[Column]) -> String {
                     BAR - 2
                 );
                 let end = LEFT + long as usize + 6;
-                body += &text(end, y + BAR - 4, "start", &format!("{}{unit}", shown(*value)));
+                body += &text(end, y + BAR - 4, "start", &format!("{}{unit}", format_number(*value)));
             }
             y += BAR;
         }

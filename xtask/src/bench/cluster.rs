@@ -8,8 +8,8 @@ use anyhow::{Context, Result};
 use kube::config::{KubeConfigOptions, Kubeconfig};
 use serde_json::Value;
 
-use super::players::{APPLY, each};
-use super::seen::Seen;
+use super::simulated::{APPLY, each};
+use super::watch_cache::WatchCache;
 use crate::cluster::control_plane::{self, OPERATOR, Programs, SERVICES, Workloads};
 use crate::cluster::{Process, output, tools};
 
@@ -17,7 +17,7 @@ use crate::cluster::{Process, output, tools};
 const HEALTH: u16 = 8201;
 
 /// Timeout until the control plane is ready.
-const READY: Duration = Duration::from_secs(120);
+const READY_TIMEOUT: Duration = Duration::from_secs(120);
 
 /// Names of operator processes: the first, and a standby.
 pub(super) const FIRST: &str = "operator";
@@ -38,7 +38,7 @@ impl Cluster {
         let home = tools::cache()?.join("bench").join(number.to_string());
         end(&home)?;
         std::fs::create_dir_all(&home)?;
-        control_plane::start_played(&home, &programs, IpAddr::V4(Ipv4Addr::LOCALHOST), workloads)
+        control_plane::start_simulated(&home, &programs, IpAddr::V4(Ipv4Addr::LOCALHOST), workloads)
             .inspect_err(|_| drop(stop(&home)))?;
         let kubeconfig = home.join("kubeconfig");
         let read = Kubeconfig::read_from(&kubeconfig)?;
@@ -68,8 +68,10 @@ impl Cluster {
             let conditions = crd["status"]["conditions"].as_array();
             conditions.into_iter().flatten().any(|one| one["type"] == "Established" && one["status"] == "True")
         };
-        let seen = Seen::follow(&self.client, crds);
-        seen.until(READY, "CRDs are served", |all| all.values().filter(|crd| served(crd)).count() == count).await
+        let cache = WatchCache::follow(&self.client, crds);
+        cache
+            .until(READY_TIMEOUT, "CRDs are served", |all| all.values().filter(|crd| served(crd)).count() == count)
+            .await
     }
 
     /// Health port of the operator of that name.

@@ -8,8 +8,8 @@ use anyhow::Result;
 use serde_json::{Value, json};
 
 use super::arena::{Arena, NAMESPACE, Play, Step, play};
-use super::players::{self, JSON};
-use super::seen::Seen;
+use super::simulated::{self, JSON};
+use super::watch_cache::WatchCache;
 use super::{Common, Report};
 use crate::cluster::control_plane::Workloads;
 
@@ -37,7 +37,7 @@ const PRESENT: &str = "nvidia.com/gpu.present";
 
 pub(super) async fn run(root: &Path, args: &Args) -> Result<()> {
     let mut plays = Vec::new();
-    for arena in args.common.arenas(root, Workloads::Played).await? {
+    for arena in args.common.arenas(root, Workloads::Simulated).await? {
         plays.push(Gpu { fleet: Fleet::new(&arena), arena, nodes: args.nodes, pods: args.pods });
     }
     let columns = play(plays, args.common.idle).await?;
@@ -81,24 +81,24 @@ impl Play for Gpu {
             "add nodes" => self.fleet.add(arena, self.nodes).await?,
             "create the policy" => self.policy().await?,
             "add a node" => {
-                players::gpu_nodes(&arena.cluster, vec!["late".into()]).await?;
+                simulated::gpu_nodes(&arena.cluster, vec!["late".into()]).await?;
                 self.fleet.until_labelled(self.nodes + 1).await?;
                 arena.column.main("a node that joins is labelled after", "s", arena.seconds());
             }
             _ => self.fleet.run_pods(arena).await?,
         }
         let arena = &mut self.arena;
-        let asked = arena.calm().await?;
-        arena.column.asked(name, &asked);
+        let requests = arena.wait_until_idle().await?;
+        arena.column.requests(name, &requests);
         arena.column.detail(&format!("{name}: work"), "CPU s", arena.cpu()?);
-        arena.column.detail(&format!("{name}: requests"), "", asked.total() as f64);
+        arena.column.detail(&format!("{name}: requests"), "", requests.total() as f64);
         arena.note_memory(&format!("after: {name}"))?;
         if name == "create the policy" {
             let work = arena.cpu()?;
             arena.column.main("work until silent", "CPU s", work);
-            arena.column.main("requests until silent", "", asked.total() as f64);
-            arena.column.detail("requests for each node", "", asked.total() as f64 / self.nodes as f64);
-            arena.column.detail("silent after", "s", arena.seconds_to_last(&asked));
+            arena.column.main("requests until silent", "", requests.total() as f64);
+            arena.column.detail("requests for each node", "", requests.total() as f64 / self.nodes as f64);
+            arena.column.detail("silent after", "s", arena.seconds_to_last(&requests));
         }
         Ok(())
     }
@@ -128,23 +128,23 @@ impl Gpu {
 
 /// Nodes and their pods on one control plane.
 pub(super) struct Fleet {
-    nodes: Seen,
-    sets: Seen,
-    policies: Seen,
+    nodes: WatchCache,
+    sets: WatchCache,
+    policies: WatchCache,
 }
 
 impl Fleet {
     pub(super) fn new(arena: &Arena) -> Self {
-        let follow = |path: &str| Seen::follow(&arena.cluster.client, path);
+        let follow = |path: &str| WatchCache::follow(&arena.cluster.client, path);
         let sets = follow(&format!("/apis/apps/v1/namespaces/{NAMESPACE}/daemonsets"));
         let fleet = Self { nodes: follow("/api/v1/nodes"), sets, policies: follow(POLICIES) };
-        players::daemon_sets(&arena.cluster.client, fleet.sets.clone(), fleet.nodes.clone());
+        simulated::daemon_sets(&arena.cluster.client, fleet.sets.clone(), fleet.nodes.clone());
         fleet
     }
 
     /// Adds nodes.
     pub(super) async fn add(&self, arena: &Arena, count: usize) -> Result<()> {
-        players::gpu_nodes(&arena.cluster, (0..count).map(|number| format!("gpu-{number}")).collect()).await?;
+        simulated::gpu_nodes(&arena.cluster, (0..count).map(|number| format!("gpu-{number}")).collect()).await?;
         self.nodes.until_count(DEADLINE, "nodes are there", count, |_| true).await
     }
 
@@ -188,12 +188,12 @@ impl Fleet {
             let selector = &set["spec"]["template"]["spec"]["nodeSelector"];
             let here: Vec<String> = nodes
                 .iter()
-                .filter(|(_, labels)| players::selects(selector, labels))
+                .filter(|(_, labels)| simulated::selects(selector, labels))
                 .map(|(name, _)| name.clone())
                 .collect();
-            players::each(here, |node| {
+            simulated::each(here, |node| {
                 let (client, set) = (arena.cluster.client.clone(), set.clone());
-                async move { players::run_pod(&client, &set, &node).await }
+                async move { simulated::run_pod(&client, &set, &node).await }
             })
             .await?;
         }

@@ -12,12 +12,12 @@ mod failover;
 mod gpu;
 mod models;
 mod nim;
-mod players;
 mod report;
 mod restart;
-mod seen;
+mod simulated;
 mod upgrade;
 mod usage;
+mod watch_cache;
 
 use std::path::{Path, PathBuf};
 use std::process::Command;

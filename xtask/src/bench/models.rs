@@ -69,6 +69,6 @@ fn answer(mut stream: TcpStream, content: &Content) -> std::io::Result<()> {
         body.len(),
         digest(body)
     );
-    let shown = if request.starts_with("HEAD") { "" } else { body };
-    stream.write_all(format!("{head}{shown}").as_bytes())
+    let sent_body = if request.starts_with("HEAD") { "" } else { body };
+    stream.write_all(format!("{head}{sent_body}").as_bytes())
 }

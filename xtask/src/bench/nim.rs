@@ -9,8 +9,8 @@ use serde_json::{Value, json};
 
 use super::arena::{Arena, NAMESPACE, Play, Step, play};
 use super::cluster::send;
-use super::players::{self, JSON};
-use super::seen::Seen;
+use super::simulated::{self, JSON};
+use super::watch_cache::WatchCache;
 use super::{Common, Report, models};
 use crate::cluster::control_plane::Workloads;
 
@@ -44,7 +44,7 @@ pub(super) const PORT: u16 = 8000;
 pub(super) async fn run(root: &Path, args: &Args) -> Result<()> {
     models::serve(PORT)?;
     let mut plays = Vec::new();
-    for arena in args.common.arenas(root, Workloads::Played).await? {
+    for arena in args.common.arenas(root, Workloads::Simulated).await? {
         plays.push(Nim { models: Models::new(&arena).await?, arena, services: args.services });
     }
     let columns = play(plays, args.common.idle).await?;
@@ -79,19 +79,19 @@ impl Play for Nim {
                 self.models.create(arena, self.services).await?;
                 arena.column.main("all children are there after", "s", arena.seconds());
             }
-            PODS => players::pods(&arena.cluster, &self.models.deployments).await?,
+            PODS => simulated::pods(&arena.cluster, &self.models.deployments).await?,
             _ => {
-                players::available(&arena.cluster, &self.models.deployments).await?;
-                let told = arena.seconds();
+                simulated::available(&arena.cluster, &self.models.deployments).await?;
+                let available_at = arena.seconds();
                 self.models.until_ready(self.services).await?;
                 arena.column.main("all are Ready after the first was available", "s", arena.seconds());
-                arena.column.detail("all are Ready after the last was available", "s", arena.seconds() - told);
+                arena.column.detail("all are Ready after the last was available", "s", arena.seconds() - available_at);
             }
         }
-        let asked = arena.calm().await?;
-        arena.column.asked(name, &asked);
+        let requests = arena.wait_until_idle().await?;
+        arena.column.requests(name, &requests);
         arena.column.detail(&format!("{name}: work"), "CPU s", arena.cpu()?);
-        arena.column.detail(&format!("{name}: requests"), "", asked.total() as f64);
+        arena.column.detail(&format!("{name}: requests"), "", requests.total() as f64);
         if name == START {
             let sum = |of: &str| -> f64 {
                 [CREATE, PODS, START].iter().filter_map(|step| arena.column.value(&format!("{step}: {of}"))).sum()
@@ -107,15 +107,15 @@ impl Play for Nim {
 
 /// NIMServices and their objects on one control plane.
 pub(super) struct Models {
-    services: Seen,
-    deployments: Seen,
-    children: Seen,
+    services: WatchCache,
+    deployments: WatchCache,
+    children: WatchCache,
 }
 
 impl Models {
     pub(super) async fn new(arena: &Arena) -> Result<Self> {
-        players::node(&arena.cluster).await?;
-        let follow = |path: &str| Seen::follow(&arena.cluster.client, path);
+        simulated::node(&arena.cluster).await?;
+        let follow = |path: &str| WatchCache::follow(&arena.cluster.client, path);
         Ok(Self {
             services: follow(SERVICES),
             deployments: follow(&format!("/apis/apps/v1/namespaces/{NAMESPACE}/deployments")),
@@ -125,7 +125,7 @@ impl Models {
 
     /// Creates services, and waits until each has a Deployment and a Service.
     pub(super) async fn create(&self, arena: &Arena, count: usize) -> Result<()> {
-        players::each((0..count).collect(), |number| {
+        simulated::each((0..count).collect(), |number| {
             let client = arena.cluster.client.clone();
             async move { send(&client, "POST", SERVICES, JSON, &service(number)).await.map(drop) }
         })
@@ -137,8 +137,8 @@ impl Models {
 
     /// Runs their pods, and waits until they are Ready.
     pub(super) async fn start(&self, arena: &Arena, count: usize) -> Result<()> {
-        players::pods(&arena.cluster, &self.deployments).await?;
-        players::available(&arena.cluster, &self.deployments).await?;
+        simulated::pods(&arena.cluster, &self.deployments).await?;
+        simulated::available(&arena.cluster, &self.deployments).await?;
         self.until_ready(count).await
     }
 

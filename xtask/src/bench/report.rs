@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use anyhow::{Context, Result};
 use serde_json::{Value, json};
 
-use super::audit::{Asked, Counts};
+use super::audit::{Counts, Requests};
 use super::chart;
 
 /// A measurement.
@@ -43,8 +43,8 @@ impl Column {
     }
 
     /// Adds requests by verb and resource.
-    pub(super) fn asked(&mut self, when: &str, asked: &Asked) {
-        self.requests.insert(when.into(), asked.counts.clone());
+    pub(super) fn requests(&mut self, when: &str, requests: &Requests) {
+        self.requests.insert(when.into(), requests.counts.clone());
     }
 
     pub(super) fn value(&self, name: &str) -> Option<f64> {
@@ -97,9 +97,11 @@ impl Report {
     pub(super) fn limit(&mut self, name: &str, limit: f64) {
         match self.columns.first().and_then(|column| column.value(name)) {
             Some(value) => {
-                self.expect(value <= limit, || format!("{name}: {}, the limit is {}", shown(value), shown(limit)));
+                self.expect(value <= limit, || {
+                    format!("{name}: {}, the limit is {}", format_number(value), format_number(limit))
+                });
             }
-            None => self.expect(false, || format!("{name}: not measured, the limit is {}", shown(limit))),
+            None => self.expect(false, || format!("{name}: not measured, the limit is {}", format_number(limit))),
         }
     }
 
@@ -171,7 +173,7 @@ fn cells(name: String, values: &[Option<f64>]) -> Vec<String> {
     let mut cells = vec![name];
     let first = values.first().copied().flatten();
     for (index, value) in values.iter().enumerate() {
-        cells.push(value.map_or("-".into(), shown));
+        cells.push(value.map_or("-".into(), format_number));
         if index > 0 {
             cells.push(ratio(first, *value).map_or("-".into(), |ratio| format!("{ratio:.2}")));
         }
@@ -186,7 +188,7 @@ fn ratio(ours: Option<f64>, other: Option<f64>) -> Option<f64> {
 }
 
 /// Formats a number with its significant digits.
-pub(super) fn shown(value: f64) -> String {
+pub(super) fn format_number(value: f64) -> String {
     if value.fract() == 0.0 || value.abs() >= 1000.0 {
         format!("{value:.0}")
     } else if value.abs() >= 10.0 {
@@ -222,7 +224,7 @@ mod tests {
         ours.detail("requests for each", "", 8.0);
         other.main("ready", "s", 10.0);
         let counts = Counts::from([("patch nodes".to_owned(), 3)]);
-        ours.asked("until silent", &Asked { counts, ..Asked::default() });
+        ours.requests("until silent", &Requests { counts, ..Requests::default() });
         Report::new("x", "X", vec![ours, other])
     }
 

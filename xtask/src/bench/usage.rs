@@ -26,7 +26,7 @@ impl Usage {
     }
 
     /// Resets the peak resident set size.
-    pub(super) fn forget_peak(pid: u32) -> Result<()> {
+    pub(super) fn reset_peak(pid: u32) -> Result<()> {
         std::fs::write(format!("/proc/{pid}/clear_refs"), "5").context("the kernel does not forget the peak of memory")
     }
 

@@ -14,7 +14,7 @@ use super::process::{Process, until};
 use super::tools::{self, Tool};
 
 /// Timeout until the control plane is ready.
-const READY: Duration = Duration::from_secs(90);
+const READY_TIMEOUT: Duration = Duration::from_secs(90);
 
 /// Port range of servers: outside the ephemeral ports, or a client that reconnects to a stopped server could take its
 /// port; and outside the node ports.
@@ -83,15 +83,15 @@ fn start_scheduler(home: &Path, programs: &Programs, address: IpAddr, more: &[St
 }
 
 /// Controllers for garbage collection and namespaces only.
-const QUIET: &str = "--controllers=garbage-collector-controller,namespace-controller,serviceaccount-controller,\
+const MINIMAL_CONTROLLERS: &str = "--controllers=garbage-collector-controller,namespace-controller,serviceaccount-controller,\
                      root-ca-certificate-publisher-controller,clusterrole-aggregation-controller";
 
 /// Starts a control plane without self-initiated changes, so that responses are deterministic, and with a short watch
 /// history.
-pub(crate) fn start_quiet(home: &Path, programs: &Programs, address: IpAddr) -> Result<()> {
+pub(crate) fn start_deterministic(home: &Path, programs: &Programs, address: IpAddr) -> Result<()> {
     start_servers(home, programs, address, &["--etcd-compaction-interval=10s".to_owned()])?;
     let mut flags = controller_flags(home, address)?;
-    flags.push(QUIET.to_owned());
+    flags.push(MINIMAL_CONTROLLERS.to_owned());
     process(home, &tools::CONTROLLERS).start(&programs.controllers, &flags)?;
     wait(home, "controllers do not work", || has_account(home, &programs.kubectl))
 }
@@ -100,22 +100,24 @@ pub(crate) fn start_quiet(home: &Path, programs: &Programs, address: IpAddr) -> 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Workloads {
     /// Simulated by the caller.
-    Played,
+    Simulated,
     /// Real controllers and scheduler, without client rate limits.
     Real,
 }
 
 /// Starts a control plane for simulated nodes without heartbeats, with one unlimited audit log.
-pub(crate) fn start_played(home: &Path, programs: &Programs, address: IpAddr, workloads: Workloads) -> Result<()> {
+pub(crate) fn start_simulated(home: &Path, programs: &Programs, address: IpAddr, workloads: Workloads) -> Result<()> {
     // No controller would remove the taint of a new node.
     let flags = ["--disable-admission-plugins=TaintNodesByCondition", "--audit-log-maxsize=100000"];
     start_servers(home, programs, address, &flags.map(str::to_owned))?;
     let mut flags = controller_flags(home, address)?;
     let pace = ["--kube-api-qps=1000", "--kube-api-burst=2000"].map(str::to_owned);
     match workloads {
-        Workloads::Played => flags.push(QUIET.to_owned()),
+        Workloads::Simulated => flags.push(MINIMAL_CONTROLLERS.to_owned()),
         Workloads::Real => {
-            flags.push(format!("{QUIET},daemonset-controller,deployment-controller,replicaset-controller"));
+            flags.push(format!(
+                "{MINIMAL_CONTROLLERS},daemonset-controller,deployment-controller,replicaset-controller"
+            ));
             start_scheduler(home, programs, address, &pace)?;
         }
     }
@@ -181,14 +183,14 @@ fn has_account(home: &Path, kubectl: &Path) -> bool {
 
 fn wait(home: &Path, otherwise: &str, done: impl Fn() -> bool) -> Result<()> {
     let mut fault = Ok(());
-    let answered = until(READY, || {
+    let answered = until(READY_TIMEOUT, || {
         let running = ALL.iter().map(|tool| process(home, tool)).filter(Process::was_started);
         fault = running.into_iter().try_for_each(|process| process.check());
         fault.is_err() || done()
     });
     fault?;
     if !answered {
-        bail!("{otherwise} after {} s: see the logs in {}", READY.as_secs(), home.display());
+        bail!("{otherwise} after {} s: see the logs in {}", READY_TIMEOUT.as_secs(), home.display());
     }
     Ok(())
 }

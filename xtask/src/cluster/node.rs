@@ -25,11 +25,11 @@ const RUN: &str = "/run/capstan";
 const SOCKET: &str = "/run/capstan/containerd.sock";
 const KUBELET: &str = "/var/lib/kubelet";
 /// Marker file: that directory was created by us.
-const MADE_KUBELET: &str = "made-kubelet-folder";
+const KUBELET_CREATED: &str = "made-kubelet-folder";
 /// Name of the node, as in the kubelet's credentials.
 pub(crate) const NAME: &str = "capstan";
 /// Timeout until the node is Ready.
-const READY: Duration = Duration::from_secs(90);
+const READY_TIMEOUT: Duration = Duration::from_secs(90);
 /// An image with one program that sleeps.
 pub(crate) const PAUSE: &str = "capstan.local/pause:1";
 
@@ -144,7 +144,7 @@ pub(crate) fn start(home: &Path, programs: &Programs, kubectl: &Path) -> Result<
     let flags = [format!("--config={}", home.join("containerd.toml").display())];
     let containerd = Process::of(home, "containerd");
     containerd.start(&programs.containerd, &flags)?;
-    if !until(READY, || ctr(&["version"]).is_ok() || containerd.pid().is_none()) {
+    if !until(READY_TIMEOUT, || ctr(&["version"]).is_ok() || containerd.pid().is_none()) {
         bail!("containerd does not answer: see {}", containerd.log().display());
     }
     containerd.check()?;
@@ -152,7 +152,7 @@ pub(crate) fn start(home: &Path, programs: &Programs, kubectl: &Path) -> Result<
     std::fs::write(home.join("kubelet.json"), kubelet_config(home))?;
     if !Path::new(KUBELET).exists() {
         std::fs::create_dir_all(KUBELET)?;
-        std::fs::write(home.join(MADE_KUBELET), "")?;
+        std::fs::write(home.join(KUBELET_CREATED), "")?;
     }
     let flags = [
         format!("--config={}", home.join("kubelet.json").display()),
@@ -170,14 +170,14 @@ pub(crate) fn start(home: &Path, programs: &Programs, kubectl: &Path) -> Result<
 /// Waits until the node is Ready.
 pub(crate) fn wait(home: &Path, kubectl: &Path) -> Result<()> {
     let mut fault = Ok(());
-    let ready = until(READY, || {
+    let ready = until(READY_TIMEOUT, || {
         let names = ["containerd", tools::KUBELET.name, tools::PROXY.name];
         fault = names.iter().try_for_each(|name| Process::of(home, name).check());
         fault.is_err() || is_ready(home, kubectl)
     });
     fault?;
     if !ready {
-        bail!("the node is not Ready after {} s: see the logs in {}", READY.as_secs(), home.display());
+        bail!("the node is not Ready after {} s: see the logs in {}", READY_TIMEOUT.as_secs(), home.display());
     }
     Ok(())
 }
@@ -297,7 +297,7 @@ pub(crate) fn stop(home: &Path) -> Result<()> {
         bail!("processes of pods do not end: {left:?}");
     }
     Process::of(home, "containerd").stop()?;
-    let made_folder = home.join(MADE_KUBELET).exists();
+    let made_folder = home.join(KUBELET_CREATED).exists();
     unmount(|target| {
         let ours = [Path::new(RUN), Path::new(KUBELET), home];
         // The kubelet bind-mounts its directory onto itself.

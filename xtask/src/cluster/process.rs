@@ -162,11 +162,11 @@ pub(crate) fn until(limit: Duration, mut done: impl FnMut() -> bool) -> bool {
 /// Runs a program to completion and returns its output.
 pub(crate) fn output(program: impl AsRef<std::ffi::OsStr>, args: &[&str]) -> Result<String> {
     let program = program.as_ref();
-    let shown = || format!("{} {}", program.to_string_lossy(), args.join(" "));
-    let output = Command::new(program).args(args).output().with_context(|| format!("cannot run {}", shown()))?;
+    let command_line = || format!("{} {}", program.to_string_lossy(), args.join(" "));
+    let output = Command::new(program).args(args).output().with_context(|| format!("cannot run {}", command_line()))?;
     if !output.status.success() {
         let error = String::from_utf8_lossy(&output.stderr);
-        bail!("{} failed: {}", shown(), error.trim());
+        bail!("{} failed: {}", command_line(), error.trim());
     }
     Ok(String::from_utf8_lossy(&output.stdout).into_owned())
 }

@@ -46,7 +46,7 @@ pub(super) fn devices(suite: &Suite) -> Result<String> {
     let six = suite.holder_of("gpus-six", 6)?;
     expect("what is left for a pod that asks for six", &six.visible()?, &uuids(2..GPUS))?;
     expect("the pod of before", &two.visible()?, &uuids(0..2))?;
-    suite.gone(&["gpus-two", "gpus-six"])?;
+    suite.delete_pods(&["gpus-two", "gpus-six"])?;
 
     ctr(&["tasks", "kill", "--signal", "SIGKILL", &suite.container(AGENT)?])?;
     suite.wait("the agent does not come back", || {
@@ -56,7 +56,7 @@ pub(super) fn devices(suite: &Suite) -> Result<String> {
     offers(suite, GPUS)?;
     let all = suite.holder_of("gpus-all", GPUS)?;
     expect("a pod that asks for all GPUs", &all.visible()?, &uuids(0..GPUS))?;
-    suite.gone(&["gpus-all"])?;
+    suite.delete_pods(&["gpus-all"])?;
 
     faults(suite, "3 reset\n3 xid 48\n")?;
     offers(suite, GPUS - 1)?;
@@ -65,7 +65,7 @@ pub(super) fn devices(suite: &Suite) -> Result<String> {
     expect("a pod that asks for all that are well", &seven.visible()?, &fit)?;
     faults(suite, "")?;
     offers(suite, GPUS)?;
-    suite.gone(&["gpus-seven", AGENT])?;
+    suite.delete_pods(&["gpus-seven", AGENT])?;
     Ok("8 GPUs; 2, 6, 8 and 7 of them were handed out right; kubelet and agent killed, a GPU broken and mended".into())
 }
 
@@ -74,7 +74,7 @@ pub(super) fn roles(suite: &Suite) -> Result<String> {
     rights(suite)?;
     let driver = driver(&suite.home.join("driver"))?.display().to_string();
     let strategies = "volume-mounts,cdi-annotations,cdi-cri";
-    let told = [
+    let variables = [
         ("DEVICE_LIST_STRATEGY", strategies),
         ("PASS_DEVICE_SPECS", "true"),
         ("NVIDIA_DRIVER_ROOT", driver.as_str()),
@@ -84,7 +84,7 @@ pub(super) fn roles(suite: &Suite) -> Result<String> {
         ("DCGM_EXPORTER_INTERVAL", "1000"),
     ];
     let names = "--roles=device-plugin,feature-discovery,exporter";
-    start(suite, &["agent", "--fake=8xH200", names], &told)?;
+    start(suite, &["agent", "--fake=8xH200", names], &variables)?;
     offers(suite, GPUS)?;
     suite.wait("the node has no labels of its GPUs", || {
         let labels = suite.json(&["get", "node", NODE])?["metadata"]["labels"].clone();
@@ -99,7 +99,7 @@ pub(super) fn roles(suite: &Suite) -> Result<String> {
     expect("device nodes of that pod", &nodes, &wanted)?;
     cdi(suite)?;
     attributed(suite)?;
-    suite.gone(&["gpus-two", AGENT])?;
+    suite.delete_pods(&["gpus-two", AGENT])?;
     suite.wait("labels are left on the node", || {
         let labels = suite.json(&["get", "node", NODE])?["metadata"]["labels"].clone();
         Ok(labels["nvidia.com/gpu.count"].is_null())
@@ -189,22 +189,22 @@ fn rights(suite: &Suite) -> Result<()> {
 }
 
 /// Starts the agent with the host directories that it needs.
-fn start(suite: &Suite, args: &[&str], told: &[(&str, &str)]) -> Result<()> {
+fn start(suite: &Suite, args: &[&str], variables: &[(&str, &str)]) -> Result<()> {
     for name in ["faults", "cdi", "driver"] {
         std::fs::create_dir_all(suite.home.join(name))?;
     }
     faults(suite, "")?;
-    let here = |name: &str| suite.home.join(name).display().to_string();
+    let in_home = |name: &str| suite.home.join(name).display().to_string();
     let folders = [
         ("plugins", "/var/lib/kubelet/device-plugins".to_owned(), "/var/lib/kubelet/device-plugins"),
         ("pods", "/var/lib/kubelet/pod-resources".to_owned(), "/var/lib/kubelet/pod-resources"),
-        ("faults", here("faults"), "/faults"),
-        ("cdi", here("cdi"), "/var/run/cdi"),
-        ("driver", here("driver"), "/driver-root"),
+        ("faults", in_home("faults"), "/faults"),
+        ("cdi", in_home("cdi"), "/var/run/cdi"),
+        ("driver", in_home("driver"), "/driver-root"),
     ];
     let always = [("CAPSTAN_FAKE_FAULTS", "/faults/now"), ("NODE_NAME", NODE)];
     let env: Vec<Value> =
-        always.iter().chain(told).map(|(name, value)| json!({"name": name, "value": value})).collect();
+        always.iter().chain(variables).map(|(name, value)| json!({"name": name, "value": value})).collect();
     let mounts: Vec<Value> =
         folders.iter().map(|(name, _, inside)| json!({"name": name, "mountPath": inside})).collect();
     let volumes: Vec<Value> = folders
@@ -314,7 +314,7 @@ impl Suite {
     }
 
     /// Deletes pods, and waits until they are gone.
-    fn gone(&self, pods: &[&str]) -> Result<()> {
+    fn delete_pods(&self, pods: &[&str]) -> Result<()> {
         let args: Vec<&str> =
             ["delete", "pod", "--wait=true", "--request-timeout=60s"].iter().chain(pods).copied().collect();
         self.kubectl(&args).map(drop)

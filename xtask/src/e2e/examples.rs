@@ -125,19 +125,19 @@ pub(super) fn apply(suite: &Suite) -> Result<String> {
         ctr(&["images", "tag", "--force", MODEL, &image])?;
     }
     for object in &ours {
-        bring(suite, object)?;
+        create_references(suite, object)?;
     }
     let [service, folder] = files(suite);
     suite.kubectl(&["apply", "--recursive", "-f", &service, "-f", &folder])?;
     let (mut served, mut waiting) = (Vec::new(), Vec::new());
     for object in &ours {
-        match words(object) {
+        match expected_message(object) {
             None => {
                 ready(suite, object)?;
                 served.push(name(object));
             }
             Some(words) => {
-                says(suite, object, words)?;
+                until_condition_contains(suite, object, words)?;
                 waiting.push(name(object));
             }
         }
@@ -146,22 +146,22 @@ pub(super) fn apply(suite: &Suite) -> Result<String> {
 }
 
 /// The condition message of an example that cannot become ready here.
-pub(super) fn words(object: &Value) -> Option<&'static str> {
+pub(super) fn expected_message(object: &Value) -> Option<&'static str> {
     WAITING.iter().find(|(waits, _)| *waits == name(object)).map(|(_, words)| *words)
 }
 
 /// Secrets and ConfigMaps that an object references, as kind and name.
-fn belongings(object: &Value) -> Vec<(&'static str, String)> {
+fn references(object: &Value) -> Vec<(&'static str, String)> {
     let named = |kind, field| texts(object, field).into_iter().map(move |name| (kind, name));
     named("Secret", "authSecret").chain(named("ConfigMap", "certConfigMap")).collect()
 }
 
 /// Creates them, unless an example does.
-fn bring(suite: &Suite, object: &Value) -> Result<()> {
+fn create_references(suite: &Suite, object: &Value) -> Result<()> {
     let [_, _, _, namespace] = place(object);
     let [service, folder] = files(suite);
     let made = objects(suite, &[&service, &folder])?;
-    for (kind, named) in belongings(object) {
+    for (kind, named) in references(object) {
         if made.iter().any(|made| made["kind"] == kind && name(made) == named && place(made)[3] == namespace) {
             continue;
         }
@@ -187,14 +187,14 @@ fn texts(object: &Value, field: &str) -> Vec<String> {
 }
 
 /// Waits until a condition message of an object contains this text.
-pub(super) fn says(suite: &Suite, object: &Value, words: &str) -> Result<()> {
+pub(super) fn until_condition_contains(suite: &Suite, object: &Value, words: &str) -> Result<()> {
     conditions(suite, object, &format!("say {words:?}"), |one| {
         one["message"].as_str().is_some_and(|text| text.contains(words))
     })
 }
 
 /// Waits until an object is ready, or has a message why not.
-pub(super) fn speaks(suite: &Suite, object: &Value) -> Result<()> {
+pub(super) fn until_ready_or_explained(suite: &Suite, object: &Value) -> Result<()> {
     conditions(suite, object, "say how it is", |one| {
         one["message"].as_str().is_some_and(|text| !text.is_empty()) && one["reason"] != "PredecessorGoing"
     })
@@ -251,18 +251,18 @@ pub(super) fn ready(suite: &Suite, object: &Value) -> Result<()> {
 
 /// Lists the models of every model server through its Service.
 pub(super) fn served(suite: &Suite) -> Result<String> {
-    let mut asked = Vec::new();
+    let mut urls = Vec::new();
     let ours = ours(suite)?;
-    for object in ours.iter().filter(|object| object["kind"] == "NIMService" && words(object).is_none()) {
+    for object in ours.iter().filter(|object| object["kind"] == "NIMService" && expected_message(object).is_none()) {
         let [_, name, _, namespace] = place(object);
         let service = suite.json(&["get", "service", &name, "-n", &namespace])?;
         let address = service["spec"]["clusterIP"].as_str().unwrap_or_default().to_owned();
         let port = service["spec"]["ports"][0]["port"].as_u64().unwrap_or_default();
         let url = format!("{address}:{port}");
         suite.wait(&format!("{url} does not answer"), || Ok(get(&url, "/v1/models")?.contains("example/model")))?;
-        asked.push(url);
+        urls.push(url);
     }
-    if asked.is_empty() {
+    if urls.is_empty() {
         bail!("no example is a NIMService");
     }
     // The operator probes it as well, and reports the model shortly after.
@@ -271,7 +271,7 @@ pub(super) fn served(suite: &Suite) -> Result<String> {
         let ready = list["items"].as_array().into_iter().flatten().filter(|one| one["status"]["state"] == "Ready");
         Ok(ready.into_iter().all(|one| one["status"]["model"]["name"] == "example/model"))
     })?;
-    Ok(format!("/v1/models answers at {} services", asked.len()))
+    Ok(format!("/v1/models answers at {} services", urls.len()))
 }
 
 /// Response of an HTTP GET.
@@ -287,8 +287,8 @@ pub(super) fn get(address: &str, path: &str) -> Result<String> {
 /// Deletes the objects of the files; the operator's objects are deleted as well.
 pub(super) fn delete(suite: &Suite) -> Result<String> {
     let [service, folder] = files(suite);
-    let (patience, brought) = (format!("--timeout={}s", STEP_TIMEOUT.as_secs()), ours(suite)?);
-    suite.kubectl(&["delete", "--recursive", "-f", &service, "-f", &folder, &patience, "--request-timeout=0"])?;
+    let (timeout, brought) = (format!("--timeout={}s", STEP_TIMEOUT.as_secs()), ours(suite)?);
+    suite.kubectl(&["delete", "--recursive", "-f", &service, "-f", &folder, &timeout, "--request-timeout=0"])?;
     let retained = |object: &&Value| object["metadata"]["annotations"]["nvidia.com/pvc-retention"] == "Retain";
     for cache in brought.iter().filter(retained) {
         let [_, name, _, namespace] = place(cache);
@@ -303,7 +303,7 @@ pub(super) fn delete(suite: &Suite) -> Result<String> {
     }
     for object in &brought {
         let [_, _, _, namespace] = place(object);
-        for (kind, named) in belongings(object) {
+        for (kind, named) in references(object) {
             suite.kubectl(&["delete", kind, &named, "-n", &namespace, "--ignore-not-found"])?;
         }
     }
@@ -325,8 +325,8 @@ pub(super) fn versions(suite: &Suite, field: &str) -> Result<Vec<String>> {
         for object in list["items"].as_array().into_iter().flatten() {
             let meta = &object["metadata"];
             // Conditions of waiting objects may change over time, and the status of a Deployment changes with its pods.
-            let is_told_by_us = is_settled(object) && object["kind"] != "Deployment";
-            let field = if is_told_by_us { field } else { "generation" };
+            let is_written_by_us = is_settled(object) && object["kind"] != "Deployment";
+            let field = if is_written_by_us { field } else { "generation" };
             all.push(format!("{} {} {} {}", object["kind"], meta["name"], meta["uid"], meta[field]));
         }
     }
@@ -343,7 +343,7 @@ fn is_settled(object: &Value) -> bool {
 
 /// Scales the first NIMService of the examples with one replica.
 pub(super) fn scale(suite: &Suite, replicas: u32) -> Result<Value> {
-    let runs_once = |object: &Value| object["spec"]["replicas"] == 1 && words(object).is_none();
+    let runs_once = |object: &Value| object["spec"]["replicas"] == 1 && expected_message(object).is_none();
     let object = ours(suite)?.into_iter().find(|object| object["kind"] == "NIMService" && runs_once(object));
     let object = object.context("no example is a NIMService that runs once")?;
     let patch = json!({"spec": {"replicas": replicas}}).to_string();
@@ -363,7 +363,7 @@ mod tests {
             "source": {"ngc": {"authSecret": "a"}}, "proxy": {"certConfigMap": "c"},
             "services": [{"spec": {"authSecret": "b"}}],
         }});
-        let mut found = belongings(&object);
+        let mut found = references(&object);
         found.sort();
         assert_eq!(found, [("ConfigMap", "c".to_owned()), ("Secret", "a".into()), ("Secret", "b".into())]);
     }

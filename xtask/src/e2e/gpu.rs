@@ -17,16 +17,16 @@ pub(super) fn policy(suite: &Suite) -> Result<String> {
     let mut files: Vec<PathBuf> =
         std::fs::read_dir(suite.root.join("examples/gpu"))?.map(|entry| Ok(entry?.path())).collect::<Result<_>>()?;
     files.sort();
-    let there: Vec<PathBuf> = HOST_FOLDERS.iter().map(PathBuf::from).filter(|path| !path.exists()).collect();
+    let absent: Vec<PathBuf> = HOST_FOLDERS.iter().map(PathBuf::from).filter(|path| !path.exists()).collect();
     let (objects, labels) = (examples::versions(suite, "resourceVersion")?, labels(suite)?);
     let mut most = 0;
     for file in &files {
         let file = file.display().to_string();
         suite.kubectl(&["apply", "-f", &file])?;
         for object in examples::objects(suite, &[&file])?.iter().filter(|object| examples::is_ours(object)) {
-            match examples::words(object) {
-                Some(words) => examples::says(suite, object, words)?,
-                None => examples::speaks(suite, object)?,
+            match examples::expected_message(object) {
+                Some(words) => examples::until_condition_contains(suite, object, words)?,
+                None => examples::until_ready_or_explained(suite, object)?,
             }
         }
         most = most.max(daemon_sets(suite)?);
@@ -41,7 +41,7 @@ pub(super) fn policy(suite: &Suite) -> Result<String> {
     if let Some(changed) = examples::versions(suite, "resourceVersion")?.iter().find(|one| !objects.contains(one)) {
         bail!("changed: {changed}");
     }
-    for folder in there {
+    for folder in absent {
         // Created by the node for pods that never ran.
         let _ = std::fs::remove_dir_all(folder);
     }

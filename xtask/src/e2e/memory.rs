@@ -8,15 +8,20 @@ use crate::cluster::ctr;
 /// Current and peak resident set size of every operator, in MB.
 pub(super) fn measure(suite: &Suite) -> Result<String> {
     let tasks = ctr(&["tasks", "list"])?;
-    let mut shown = Vec::new();
+    let mut reports = Vec::new();
     for pod in suite.operators()? {
         let id = pod["status"]["containerStatuses"][0]["containerID"].as_str().unwrap_or_default();
         let pid = pid(&tasks, id.trim_start_matches("containerd://"));
         let pid = pid.with_context(|| format!("{} has no process", name(&pod)))?;
         let status = std::fs::read_to_string(format!("/proc/{pid}/status"))?;
-        shown.push(format!("{} {}, at most {}", name(&pod), megabytes(&status, "VmRSS"), megabytes(&status, "VmHWM")));
+        reports.push(format!(
+            "{} {}, at most {}",
+            name(&pod),
+            megabytes(&status, "VmRSS"),
+            megabytes(&status, "VmHWM")
+        ));
     }
-    Ok(shown.join("; "))
+    Ok(reports.join("; "))
 }
 
 /// The PID of a container, from a table of `TASK PID STATUS`.

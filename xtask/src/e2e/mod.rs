@@ -5,10 +5,10 @@
 mod agent;
 mod audit;
 mod examples;
+mod failures;
 mod gpu;
 mod memory;
 mod release;
-mod trouble;
 
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
@@ -87,22 +87,22 @@ pub(crate) fn run(root: &Path, args: &Args) -> Result<()> {
     suite.step("GPUs and volumes", examples::hardware)?;
     let before = release::everything(&suite)?;
     suite.step("helm install", release::install)?;
-    suite.step("leader", trouble::leader)?;
+    suite.step("leader", failures::leader)?;
     suite.step("examples", examples::apply)?;
     suite.step("served", examples::served)?;
     suite.step("memory", memory::measure)?;
     suite.step("GPU policy", gpu::policy)?;
-    suite.step("leader gets SIGTERM", trouble::terminate_leader)?;
-    suite.step("leader gets SIGKILL", trouble::kill_leader)?;
-    suite.step("kubelet killed", trouble::kill_kubelet)?;
-    suite.step("etcd restarted", trouble::restart_etcd)?;
-    suite.step("API server away for 30 s", trouble::stop_api_server)?;
+    suite.step("leader gets SIGTERM", failures::terminate_leader)?;
+    suite.step("leader gets SIGKILL", failures::kill_leader)?;
+    suite.step("kubelet killed", failures::kill_kubelet)?;
+    suite.step("etcd restarted", failures::restart_etcd)?;
+    suite.step("API server away for 30 s", failures::stop_api_server)?;
     suite.step("helm upgrade", release::upgrade)?;
     suite.step("helm rollback", release::rollback)?;
     suite.step("examples deleted", examples::delete)?;
-    suite.step("helm uninstall", |suite| release::uninstall(suite, &before, Crds::Stay))?;
-    suite.step("helm install with crds.keep=false", release::install_to_go)?;
-    suite.step("helm uninstall with CRDs", |suite| release::uninstall(suite, &before, Crds::Go))?;
+    suite.step("helm uninstall", |suite| release::uninstall(suite, &before, Crds::Keep))?;
+    suite.step("helm install with crds.keep=false", release::install_with_crd_deletion)?;
+    suite.step("helm uninstall with CRDs", |suite| release::uninstall(suite, &before, Crds::Delete))?;
     // Last, as the kubelet keeps a removed device plugin for minutes: the node would have no GPUs for the examples.
     suite.agent()?;
     suite.end(args)

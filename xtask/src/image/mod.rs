@@ -51,7 +51,7 @@ impl Args {
     fn build(&self) -> Build {
         match &self.order {
             Some(list) => Build::Release(Layout::Listed(list.clone())),
-            None if self.as_it_comes => Build::Release(Layout::AsTheyCome),
+            None if self.as_it_comes => Build::Release(Layout::Unordered),
             None => self.dev.into(),
         }
     }

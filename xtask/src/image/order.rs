@@ -32,7 +32,7 @@ pub(crate) enum Layout {
     /// From a file. The program is reproducible for the same file.
     Listed(PathBuf),
     /// As compiled.
-    AsTheyCome,
+    Unordered,
 }
 
 impl Layout {
@@ -47,7 +47,7 @@ impl Layout {
                 let list = std::fs::canonicalize(list).with_context(|| format!("no list {}", list.display()))?;
                 Ok(list_flags(&list).into_iter().flat_map(|flag| ["-C".into(), format!("link-arg={flag}")]).collect())
             }
-            Self::Traced | Self::AsTheyCome => Ok(Vec::new()),
+            Self::Traced | Self::Unordered => Ok(Vec::new()),
         }
     }
 }

@@ -19,9 +19,9 @@ use nix::unistd::Pid;
 use object::{Object, ObjectSection, ObjectSymbol, SymbolKind};
 
 /// Timeout until everything on the embedded cluster is Ready, in seconds.
-const READY: &str = "300";
+const READY_TIMEOUT: &str = "300";
 /// Timeout until the embedded cluster serves its API.
-const SERVES: Duration = Duration::from_secs(60);
+const SERVE_TIMEOUT: Duration = Duration::from_secs(60);
 /// The `int3` instruction.
 const BREAKPOINT: u8 = 0xcc;
 
@@ -50,14 +50,20 @@ fn watch(program: &Path, kubeconfig: &Path, cluster: Pid) -> Result<Vec<String>>
 /// Starts a cluster that ends when everything on it is Ready, which needs an operator.
 fn serve(program: &Path, kubeconfig: &Path) -> Result<Child> {
     let mut command = Command::new(program);
-    command.args(["up", "--no-operator", "--exit-when-ready", "--timeout", READY, "--kubeconfig"]).arg(kubeconfig);
+    command
+        .args(["up", "--no-operator", "--exit-when-ready", "--timeout", READY_TIMEOUT, "--kubeconfig"])
+        .arg(kubeconfig);
     let mut cluster = command.stdout(Stdio::null()).spawn().context("cannot start an embedded cluster")?;
     let begin = Instant::now();
     while !kubeconfig.exists() {
         if let Some(status) = cluster.try_wait()? {
             bail!("the embedded cluster ended at once: {status}");
         }
-        ensure!(begin.elapsed() < SERVES, "the embedded cluster does not serve after {} s", SERVES.as_secs());
+        ensure!(
+            begin.elapsed() < SERVE_TIMEOUT,
+            "the embedded cluster does not serve after {} s",
+            SERVE_TIMEOUT.as_secs()
+        );
         std::thread::sleep(Duration::from_millis(50));
     }
     Ok(cluster)

@@ -63,5 +63,5 @@ pub(crate) async fn run(args: Args) -> Result<ExitCode> {
         Format::Json => show::data(&plan, show::Format::Json)?,
         Format::Yaml => show::data(&plan, show::Format::Yaml)?,
     }
-    Ok(if plan.changes.is_empty() { ExitCode::SUCCESS } else { ExitCode::from(crate::FOUND) })
+    Ok(if plan.changes.is_empty() { ExitCode::SUCCESS } else { ExitCode::from(crate::EXIT_FINDINGS) })
 }

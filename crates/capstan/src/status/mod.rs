@@ -47,5 +47,5 @@ pub(crate) async fn run(args: Args) -> Result<ExitCode> {
 }
 
 fn code(ready: bool) -> ExitCode {
-    if ready { ExitCode::SUCCESS } else { ExitCode::from(crate::FOUND) }
+    if ready { ExitCode::SUCCESS } else { ExitCode::from(crate::EXIT_FINDINGS) }
 }

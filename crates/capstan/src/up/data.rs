@@ -17,7 +17,7 @@ use super::progress::View;
 /// Store file in the directory.
 const FILE: &str = "cluster.redb";
 /// Key that marks the initial manifests as applied: what users delete later stays deleted.
-const FURNISHED: &str = "furnished";
+const INITIALIZED: &str = "furnished";
 
 /// Directory of a persistent cluster.
 pub(super) struct Data {
@@ -40,7 +40,7 @@ impl Data {
         made.map_err(|error| {
             anyhow!("cannot make the directory {}: {error}: choose another with --data", dir.display())
         })?;
-        let store = Store::open(&dir.join(FILE), Retention::default()).map_err(|error| advised(&error))?;
+        let store = Store::open(&dir.join(FILE), Retention::default()).map_err(|error| with_advice(&error))?;
         let pods = store.select(&TableKey::new("", "pods"), &Selection::default());
         let ready = pods.iter().filter_map(|object| before(object)).collect();
         Ok(Self { dir: dir.to_owned(), store, ready })
@@ -62,12 +62,12 @@ impl Data {
         nodes.iter().filter_map(|node| number(node.name())).map(|number| number.saturating_add(1)).max()
     }
 
-    pub(super) fn is_furnished(&self) -> bool {
-        self.store.kept(FURNISHED).is_some()
+    pub(super) fn is_initialized(&self) -> bool {
+        self.store.kept(INITIALIZED).is_some()
     }
 
-    pub(super) fn furnished(&self) {
-        self.store.keep(FURNISHED, b"");
+    pub(super) fn mark_initialized(&self) {
+        self.store.keep(INITIALIZED, b"");
     }
 
     /// Waits until the pods that were Ready are Ready again. Their stored status is stale, so each must have restarted
@@ -79,20 +79,20 @@ impl Data {
         }
         let mut stage = view.stage("pods");
         let mut waiting: BTreeMap<_, _> = self.ready.iter().collect();
-        let mut seen = BTreeSet::new();
+        let mut existing = BTreeSet::new();
         let api: Api<Pod> = Api::all(client.clone());
         let mut events = watcher(api, watcher::Config::default()).default_backoff().boxed();
         while !waiting.is_empty() {
             let key = |pod: &Pod| (pod.namespace().unwrap_or_default(), pod.name_any());
             match events.try_next().await.context("cannot watch the pods")? {
-                Some(Event::Init) => seen.clear(),
+                Some(Event::Init) => existing.clear(),
                 Some(Event::InitApply(pod)) | Some(Event::Apply(pod)) => {
-                    if waiting.get(&key(&pod)).is_some_and(|before| is_again(&pod, before)) {
+                    if waiting.get(&key(&pod)).is_some_and(|before| has_recovered(&pod, before)) {
                         waiting.remove(&key(&pod));
                     }
-                    seen.insert(key(&pod));
+                    existing.insert(key(&pod));
                 }
-                Some(Event::InitDone) => waiting.retain(|key, _| seen.contains(*key)),
+                Some(Event::InitDone) => waiting.retain(|key, _| existing.contains(*key)),
                 Some(Event::Delete(pod)) => drop(waiting.remove(&key(&pod))),
                 None => bail!("the watch of the pods ended"),
             }
@@ -104,7 +104,7 @@ impl Data {
 }
 
 /// An error with advice.
-pub(super) fn advised(error: &DiskError) -> Error {
+pub(super) fn with_advice(error: &DiskError) -> Error {
     let fix = match error {
         DiskError::InUse { .. } => "stop the other `capstan up`, or choose another directory with --data",
         DiskError::Format { .. } => "use the version of capstan that wrote it, or another directory with --data",
@@ -120,9 +120,9 @@ fn is_full(kind: ErrorKind) -> bool {
 }
 
 /// Waits until the store fails; a cluster in memory has none.
-pub(super) async fn lost(data: Option<&Data>) -> Error {
+pub(super) async fn store_failure(data: Option<&Data>) -> Error {
     match data {
-        Some(data) => advised(&data.store.lost().await),
+        Some(data) => with_advice(&data.store.lost().await),
         None => std::future::pending().await,
     }
 }
@@ -135,7 +135,7 @@ fn before(object: &Object) -> Option<((String, String), Before)> {
 }
 
 /// Whether a pod restarted and is Ready, or was replaced or terminated.
-fn is_again(pod: &Pod, before: &Before) -> bool {
+fn has_recovered(pod: &Pod, before: &Before) -> bool {
     let status = pod.status.clone().unwrap_or_default();
     let over = matches!(status.phase.as_deref(), Some("Succeeded" | "Failed"));
     let other = pod.uid().is_none_or(|uid| uid != before.uid);
@@ -169,7 +169,7 @@ mod tests {
             (io(ErrorKind::PermissionDenied), "choose a directory that you may write to"),
         ];
         for (error, fix) in cases {
-            let text = advised(&error).to_string();
+            let text = with_advice(&error).to_string();
             assert!(text.contains("d/cluster.redb") && text.contains(fix), "{text}");
         }
     }

@@ -50,7 +50,7 @@ impl Faults {
     }
 
     /// Whether the operator must not install CRDs: it would upgrade the outdated one.
-    pub(super) fn spare_crds(&self) -> bool {
+    pub(super) fn skips_crds(&self) -> bool {
         !self.has("crd-outdated")
     }
 
@@ -60,7 +60,7 @@ impl Faults {
             for entry in capstan_inspect::doctor::reconciled_kinds() {
                 let mut definition = entry.definition();
                 if entry.kind == OUTDATED.0 {
-                    forget(&mut definition, OUTDATED.1);
+                    remove_field(&mut definition, OUTDATED.1);
                 }
                 install(client, definition).await?;
             }
@@ -117,7 +117,7 @@ fn values_file(kubeconfig: &std::path::Path) -> PathBuf {
 }
 
 /// Removes a field of the spec from a CRD schema.
-fn forget(definition: &mut CustomResourceDefinition, field: &str) {
+fn remove_field(definition: &mut CustomResourceDefinition, field: &str) {
     for version in &mut definition.spec.versions {
         let schema = version.schema.as_mut().and_then(|schema| schema.open_api_v3_schema.as_mut());
         let spec = schema.and_then(|schema| schema.properties.as_mut()?.get_mut("spec"));

@@ -6,18 +6,18 @@ use std::path::{Path, PathBuf};
 /// A kubeconfig file that is removed on drop, unless its cluster is persistent.
 pub(super) struct Kubeconfig {
     path: PathBuf,
-    kept: bool,
+    persistent: bool,
 }
 
 impl Kubeconfig {
     /// A file with the lifetime of its cluster.
     pub(super) fn of_process(path: PathBuf) -> Self {
-        Self { path, kept: false }
+        Self { path, persistent: false }
     }
 
     /// A file that remains valid for the next start of its cluster.
     pub(super) fn of_directory(path: PathBuf) -> Self {
-        Self { path, kept: true }
+        Self { path, persistent: true }
     }
 }
 
@@ -31,7 +31,7 @@ impl Deref for Kubeconfig {
 
 impl Drop for Kubeconfig {
     fn drop(&mut self) {
-        if !self.kept {
+        if !self.persistent {
             let _ = std::fs::remove_file(&self.path);
         }
     }

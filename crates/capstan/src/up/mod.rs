@@ -34,7 +34,7 @@ use progress::View;
 /// Default number of nodes of a new cluster.
 const NODES: u16 = 2;
 /// Largest cluster whose nodes run the operands' code; in larger ones operands are imitated.
-const MOST_MACHINES: u16 = 16;
+const MAX_MACHINES: u16 = 16;
 /// Namespace of the operator and its operands.
 const NAMESPACE: &str = "capstan";
 
@@ -113,7 +113,7 @@ pub(crate) async fn run(mut args: Args) -> Result<()> {
     let data = data.as_ref();
     args.nodes = args.nodes.max(data.and_then(Data::nodes));
     // After the first start, the example objects belong to the user.
-    let again = data.is_some_and(Data::is_furnished);
+    let again = data.is_some_and(Data::is_initialized);
     let wanted = if again && args.file.is_empty() { Vec::new() } else { manifests::read(&args.file)? };
     let faults = Faults::new(&args.fault, args.nodes())?;
     log();
@@ -123,7 +123,7 @@ pub(crate) async fn run(mut args: Args) -> Result<()> {
     let deadline = tokio::time::Instant::now() + Duration::from_secs(args.timeout);
     let started = tokio::select! {
         started = tokio::time::timeout_at(deadline, start(&args, &wanted, &faults, data, view)) => started,
-        error = data::lost(data) => return Err(error),
+        error = data::store_failure(data) => return Err(error),
         () = interrupted.cancelled() => return Ok(()),
     };
     let (up, client) = started.map_err(|_| late())??;
@@ -139,14 +139,14 @@ pub(crate) async fn run(mut args: Args) -> Result<()> {
         }
         serve(&client, &wanted, view).await?;
         if let Some(data) = data {
-            data.furnished();
+            data.mark_initialized();
         }
         summary(view, &up, &wanted, data, begin.elapsed());
         anyhow::Ok(())
     };
     let result = tokio::select! {
         result = tokio::time::timeout_at(deadline, ready) => result.unwrap_or_else(|_| Err(late())),
-        error = data::lost(data) => Err(error),
+        error = data::store_failure(data) => Err(error),
         () = interrupted.cancelled() => return end(up, view).await,
     };
     if result.is_err() || args.exit_when_ready {
@@ -155,7 +155,7 @@ pub(crate) async fn run(mut args: Args) -> Result<()> {
     }
     let result = tokio::select! {
         () = interrupted.cancelled() => Ok(()),
-        error = data::lost(data) => Err(error),
+        error = data::store_failure(data) => Err(error),
     };
     end(up, view).await?;
     result
@@ -170,7 +170,7 @@ async fn start(
     view: View,
 ) -> Result<(Up, Client)> {
     let stage = view.stage("cluster");
-    let machines = (args.nodes() <= MOST_MACHINES && args.gpus > 0)
+    let machines = (args.nodes() <= MAX_MACHINES && args.gpus > 0)
         .then(|| Machines::with_faults(faults.iter().cloned().collect()))
         .transpose()
         .context("cannot make a directory for the files of nodes")?;
@@ -203,7 +203,7 @@ async fn start(
     };
     stage.done(&format!("Kubernetes API at {}", listener.url()));
     let client = cluster.client();
-    if !data.is_some_and(Data::is_furnished) {
+    if !data.is_some_and(Data::is_initialized) {
         manifests::apply(&client, &manifests::storage_class()).await?;
         manifests::apply(&client, &manifests::namespace(NAMESPACE)).await?;
     }
@@ -216,8 +216,9 @@ async fn start(
     nodes_ready(&client, view, args).await?;
 
     let operator = if args.no_operator {
-        let policies = if args.gpus > 0 && !bring_gpus(wanted) { manifests::cluster_policy()? } else { Vec::new() };
-        Operator::awaited(&client, &[wanted, &policies].concat(), &kubeconfig, view).await?
+        let policies =
+            if args.gpus > 0 && !configures_gpus(wanted) { manifests::cluster_policy()? } else { Vec::new() };
+        Operator::wait_for_external(&client, &[wanted, &policies].concat(), &kubeconfig, view).await?
     } else {
         Operator::start(&client, faults, view).await?
     };
@@ -241,7 +242,7 @@ fn nodes(args: &Args, faults: &Faults, machines: Option<&Machines>) -> node::Set
         Some(machines) => machines.run(settings, &crate::own_image(), pace),
         None => node::Settings { rules: [settings.rules, capstan_gpu_sim::rules(pace)].concat(), ..settings },
     };
-    let by_hardware = |fault: &&Fault| machines.is_some() && fault.is_of_hardware();
+    let by_hardware = |fault: &&Fault| machines.is_some() && fault.is_hardware_fault();
     settings.rules.extend(faults.iter().filter(|fault| !by_hardware(fault)).flat_map(Fault::rules));
     settings
 }
@@ -252,8 +253,8 @@ fn log() {
     use tracing_subscriber::prelude::*;
     let roles = ["capstan_agent", "capstan_kubelet"].map(|target| (target, LevelFilter::OFF));
     let lines = tracing_subscriber::fmt::layer().with_writer(std::io::stderr).without_time().with_target(false);
-    let told = Targets::new().with_default(LevelFilter::WARN).with_targets(roles);
-    tracing_subscriber::registry().with(lines.with_filter(told)).init();
+    let log_filter = Targets::new().with_default(LevelFilter::WARN).with_targets(roles);
+    tracing_subscriber::registry().with(lines.with_filter(log_filter)).init();
 }
 
 /// Runs a cluster with faults, without waiting for Ready.
@@ -267,7 +268,7 @@ async fn broken(
     interrupted: CancellationToken,
 ) -> Result<()> {
     let injected = async {
-        for manifest in manifests::cluster_policy()?.iter().filter(|_| args.gpus > 0 && !bring_gpus(wanted)) {
+        for manifest in manifests::cluster_policy()?.iter().filter(|_| args.gpus > 0 && !configures_gpus(wanted)) {
             manifests::apply(client, manifest).await?;
         }
         for manifest in wanted {
@@ -333,13 +334,13 @@ async fn nodes_ready(client: &Client, view: View, args: &Args) -> Result<()> {
 }
 
 /// Whether the user's manifests configure GPUs.
-fn bring_gpus(wanted: &[Manifest]) -> bool {
+fn configures_gpus(wanted: &[Manifest]) -> bool {
     wanted.iter().any(|manifest| ["ClusterPolicy", "GPUCluster"].contains(&manifest.kind.kind.as_str()))
 }
 
 /// Makes the nodes' GPUs usable, by the user's ClusterPolicy or the default one.
 async fn gpus(client: &Client, wanted: &[Manifest], view: View, args: &Args) -> Result<()> {
-    if bring_gpus(wanted) {
+    if configures_gpus(wanted) {
         return Ok(());
     }
     let policies = manifests::cluster_policy()?;
@@ -406,15 +407,16 @@ async fn service_ready(client: &Client, manifest: &Manifest, view: View) -> Resu
     bail!("the watch of NIMService {namespace}/{name} ended")
 }
 
-fn summary(view: View, up: &Up, wanted: &[Manifest], data: Option<&Data>, took: Duration) {
+fn summary(view: View, up: &Up, wanted: &[Manifest], data: Option<&Data>, elapsed: Duration) {
     let namespace = wanted.iter().find(|manifest| is_service(manifest)).map_or("default", Manifest::namespace);
-    let kept = data.map(|data| format!("\nKept in {}: start it again with the same --data.\n", data.dir().display()));
+    let persistence =
+        data.map(|data| format!("\nKept in {}: start it again with the same --data.\n", data.dir().display()));
     let text = format!(
         "\nReady after {:.1} s. In another terminal:\n\n  export KUBECONFIG={}\n  kubectl get nodes\n  \
          kubectl get clusterpolicies,daemonsets -A\n  kubectl get nimservices,deployments,pods -n {namespace}\n  kubectl describe nimservice -n {namespace}\n{}",
-        took.as_secs_f64(),
+        elapsed.as_secs_f64(),
         up.kubeconfig.display(),
-        kept.unwrap_or_default(),
+        persistence.unwrap_or_default(),
     );
     view.say("ready", &text);
 }

@@ -31,7 +31,7 @@ impl Operator {
         let stop = CancellationToken::new();
         let (ready, is_ready) = tokio::sync::oneshot::channel();
         let mut options = capstan_operator::Options::in_process();
-        options.apply_crds = faults.spare_crds();
+        options.apply_crds = faults.skips_crds();
         // Virtual nodes pull nothing; the name is that of the release image.
         options.gpu.agent.image = crate::own_image();
         let task = tokio::spawn(capstan_operator::run(client.clone(), options, stop.clone(), ready));
@@ -46,7 +46,12 @@ impl Operator {
     }
 
     /// Waits until an external operator has installed the CRDs of the manifests.
-    pub(super) async fn awaited(client: &Client, wanted: &[Manifest], kubeconfig: &Path, view: View) -> Result<Self> {
+    pub(super) async fn wait_for_external(
+        client: &Client,
+        wanted: &[Manifest],
+        kubeconfig: &Path,
+        view: View,
+    ) -> Result<Self> {
         let mut stage = view.stage("operator");
         for manifest in wanted {
             // Discovery lists a kind shortly before it is served, so request it.

@@ -36,7 +36,7 @@ impl View {
             bar.enable_steady_tick(Duration::from_millis(80));
             bar
         });
-        Stage { view: self, name, begin: Instant::now(), bar, said: String::new() }
+        Stage { view: self, name, begin: Instant::now(), bar, last_message: String::new() }
     }
 
     /// Prints a message outside of a stage.
@@ -54,16 +54,16 @@ pub(crate) struct Stage {
     name: &'static str,
     begin: Instant,
     bar: Option<ProgressBar>,
-    said: String,
+    last_message: String,
 }
 
 impl Stage {
     /// Prints what the stage waits for, once per change.
     pub(crate) fn waiting(&mut self, what: &str) {
-        if self.said == what {
+        if self.last_message == what {
             return;
         }
-        what.clone_into(&mut self.said);
+        what.clone_into(&mut self.last_message);
         match (&self.bar, self.view) {
             (Some(bar), _) => bar.set_message(what.to_owned()),
             (None, View::Json) => {

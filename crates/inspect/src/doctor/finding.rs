@@ -14,7 +14,7 @@ pub enum Severity {
 
 /// Scope of a finding: what it can explain.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Reach {
+pub enum Scope {
     /// The GPUs of these nodes.
     Nodes(Vec<String>),
     /// Only the named objects.
@@ -23,7 +23,7 @@ pub enum Reach {
     Cluster,
 }
 
-impl Reach {
+impl Scope {
     /// Width of the scope; a narrower scope is smaller.
     pub(super) fn width(&self) -> u8 {
         match self {
@@ -52,13 +52,13 @@ pub struct Finding {
     /// Affected objects: `Pod capstan/driver`.
     pub objects: Vec<String>,
     /// Scope.
-    pub reach: Reach,
+    pub scope: Scope,
     /// The node of a pod; empty if it has none.
     pub runs_on: String,
 }
 
 impl Finding {
-    pub(super) fn new(at: impl Into<String>, what: impl Into<String>, reach: Reach) -> Self {
+    pub(super) fn new(at: impl Into<String>, what: impl Into<String>, scope: Scope) -> Self {
         Self {
             rule: "",
             severity: Severity::Error,
@@ -67,20 +67,20 @@ impl Finding {
             evidence: Vec::new(),
             fix: String::new(),
             objects: Vec::new(),
-            reach,
+            scope,
             runs_on: String::new(),
         }
     }
 
     /// A finding about a node.
     pub(super) fn on_node(node: &str, what: impl Into<String>) -> Self {
-        Self::new(format!("node {node}"), what, Reach::Nodes(vec![node.into()])).object(format!("Node {node}"))
+        Self::new(format!("node {node}"), what, Scope::Nodes(vec![node.into()])).object(format!("Node {node}"))
     }
 
     /// A finding about an object.
     pub(super) fn about(object: &serde_json::Value, what: impl Into<String>) -> Self {
         let name = super::index::reference(object);
-        Self::new(name.clone(), what, Reach::Objects).object(name)
+        Self::new(name.clone(), what, Scope::Objects).object(name)
     }
 
     pub(super) fn object(mut self, object: impl Into<String>) -> Self {
@@ -109,19 +109,19 @@ impl Finding {
         self
     }
 
-    pub(super) fn reach(mut self, reach: Reach) -> Self {
-        self.reach = reach;
+    pub(super) fn scope(mut self, scope: Scope) -> Self {
+        self.scope = scope;
         self
     }
 
     /// Whether this finding explains the other at this place, given that its rule explains the other's rule.
     pub fn covers(&self, other: &Self) -> bool {
-        match (&self.reach, &other.reach) {
-            (Reach::Cluster, _) => true,
-            (Reach::Nodes(mine), Reach::Nodes(theirs)) => mine.iter().any(|node| theirs.contains(node)),
+        match (&self.scope, &other.scope) {
+            (Scope::Cluster, _) => true,
+            (Scope::Nodes(mine), Scope::Nodes(theirs)) => mine.iter().any(|node| theirs.contains(node)),
             // An object without a node may lack the GPUs of this one.
-            (Reach::Nodes(mine), _) => other.runs_on.is_empty() || mine.contains(&other.runs_on),
-            (Reach::Objects, _) => self.objects.iter().any(|object| other.objects.contains(object)),
+            (Scope::Nodes(mine), _) => other.runs_on.is_empty() || mine.contains(&other.runs_on),
+            (Scope::Objects, _) => self.objects.iter().any(|object| other.objects.contains(object)),
         }
     }
 }

@@ -8,7 +8,7 @@ use capstan_operands::causes::{Class, words};
 use k8s_openapi::jiff::Timestamp;
 use serde_json::Value;
 
-use super::finding::{Finding, Reach, Severity};
+use super::finding::{Finding, Scope, Severity};
 use crate::products;
 use crate::snapshot::{Snapshot, named};
 
@@ -146,7 +146,7 @@ impl<'a> Pod<'a> {
     }
 
     /// Whether it has terminated or is terminating.
-    pub(super) fn is_over(&self) -> bool {
+    pub(super) fn is_terminated(&self) -> bool {
         self.phase() == "Succeeded" || !self.value["metadata"]["deletionTimestamp"].is_null()
     }
 
@@ -157,7 +157,7 @@ impl<'a> Pod<'a> {
     }
 
     /// Its request of a resource.
-    pub(super) fn asks_for(&self, resource: &str) -> i64 {
+    pub(super) fn requested(&self, resource: &str) -> i64 {
         let of = |one: &Value| amount(&one["resources"]["limits"][resource]);
         items(&self.value["spec"]["containers"]).iter().map(of).sum()
     }
@@ -175,12 +175,12 @@ impl<'a> Pod<'a> {
     /// A finding about this pod. An operand affects its node, any other pod only itself and the resources it serves.
     pub(super) fn finding(&self, index: &Index<'_>, what: impl Into<String>) -> Finding {
         let whole = self.role != Role::Workload && !self.node.is_empty();
-        let (at, reach) = if whole {
-            (format!("node {}", self.node), Reach::Nodes(vec![self.node.into()]))
+        let (at, scope) = if whole {
+            (format!("node {}", self.node), Scope::Nodes(vec![self.node.into()]))
         } else {
-            (self.reference(), Reach::Objects)
+            (self.reference(), Scope::Objects)
         };
-        let mut finding = Finding::new(at, what, reach).object(self.reference());
+        let mut finding = Finding::new(at, what, scope).object(self.reference());
         finding.runs_on = self.node.into();
         if whole {
             return finding.object(format!("Node {}", self.node));
@@ -192,10 +192,10 @@ impl<'a> Pod<'a> {
 /// Operands carry labels of the operator that created them.
 fn is_operand(pod: &Value) -> bool {
     let labels = &pod["metadata"]["labels"];
-    let says = |key: &str, part: &str| text(&labels[key]).contains(part);
-    says("app.kubernetes.io/managed-by", "gpu-operator")
-        || says("app.kubernetes.io/part-of", "gpu-operator")
-        || ["nvidia", "gpu-feature-discovery", "mofed", "capstan"].iter().any(|part| says("app", part))
+    let label_contains = |key: &str, part: &str| text(&labels[key]).contains(part);
+    label_contains("app.kubernetes.io/managed-by", "gpu-operator")
+        || label_contains("app.kubernetes.io/part-of", "gpu-operator")
+        || ["nvidia", "gpu-feature-discovery", "mofed", "capstan"].iter().any(|part| label_contains("app", part))
 }
 
 impl<'a> Container<'a> {
@@ -251,7 +251,8 @@ impl<'a> Index<'a> {
             let key = (text(&about["kind"]), text(&about["namespace"]), text(&about["name"]));
             events.entry(key).or_default().push(event);
         }
-        let pods: Vec<Pod<'_>> = snapshot.of("", "Pod").iter().map(Pod::of).filter(|pod| !pod.is_over()).collect();
+        let pods: Vec<Pod<'_>> =
+            snapshot.of("", "Pod").iter().map(Pod::of).filter(|pod| !pod.is_terminated()).collect();
         let mut by_node: HashMap<_, Vec<usize>> = HashMap::new();
         for (place, pod) in pods.iter().enumerate() {
             by_node.entry(pod.node).or_default().push(place);
@@ -306,22 +307,22 @@ impl<'a> Index<'a> {
     }
 
     /// All output of a pod's containers: logs and termination messages.
-    pub(super) fn said(&self, pod: &Pod<'a>) -> impl Iterator<Item = (&'a str, &'a str)> + use<'a> {
+    pub(super) fn output_lines(&self, pod: &Pod<'a>) -> impl Iterator<Item = (&'a str, &'a str)> + use<'a> {
         let ends = pod.containers().filter_map(|one| Some((one.name, text(&one.failure()?["message"]))));
         self.lines(pod).chain(ends.flat_map(|(name, message)| message.lines().map(move |line| (name, line))))
     }
 
     /// The first line of a pod's output that contains one of these, ignoring case.
-    pub(super) fn says(&self, pod: &Pod<'a>, patterns: &[&str]) -> Option<(&'a str, &'a str)> {
-        self.said(pod).find(|(_, line)| words::says(line, patterns))
+    pub(super) fn find_output(&self, pod: &Pod<'a>, patterns: &[&str]) -> Option<(&'a str, &'a str)> {
+        self.output_lines(pod).find(|(_, line)| words::says(line, patterns))
     }
 
     /// The last line of a container before it failed.
     pub(super) fn last_line(&self, pod: &Pod<'_>, container: &str) -> Option<&'a str> {
         let before = self.snapshot.previous_log(pod.namespace, pod.name, container);
         let now = self.snapshot.log(pod.namespace, pod.name, container);
-        let said = |log: &'a str| log.lines().rev().map(str::trim).find(|line| !line.is_empty());
-        now.and_then(said).or_else(|| before.and_then(said))
+        let last_nonempty = |log: &'a str| log.lines().rev().map(str::trim).find(|line| !line.is_empty());
+        now.and_then(last_nonempty).or_else(|| before.and_then(last_nonempty))
     }
 
     /// Time since then.
@@ -331,7 +332,7 @@ impl<'a> Index<'a> {
     }
 
     /// Whether it has lasted longer than the grace period. An unknown start counts as long ago.
-    pub(super) fn lasts(&self, time: &Value) -> bool {
+    pub(super) fn exceeds_grace_period(&self, time: &Value) -> bool {
         self.since(time).is_none_or(|waited| waited >= self.grace_period)
     }
 

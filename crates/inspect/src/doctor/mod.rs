@@ -19,7 +19,7 @@ use std::time::Duration;
 
 pub use cluster::crds::reconciled_kinds;
 pub use cluster::values;
-pub use finding::{Finding, Reach, Severity};
+pub use finding::{Finding, Scope, Severity};
 use index::Index;
 pub use report::{Cause, Consequence, Report};
 
@@ -45,7 +45,7 @@ impl Rule {
 /// Resources that are not ready as a consequence.
 const NOT_READY: &[&str] = &["not-ready"];
 /// Pods that wait where GPUs are not offered.
-const WAITS: &[&str] = &["init-barrier", "operand-crashes", "gpus-insufficient", "not-ready"];
+const WAITING: &[&str] = &["init-barrier", "operand-crashes", "gpus-insufficient", "not-ready"];
 /// The device plugin.
 const PLUGIN: &[&str] = &["plugin-not-running"];
 /// Findings about a driver and its clients when the driver does not run.
@@ -54,9 +54,9 @@ const DRIVER: &[&str] = &["driver-crashes", "driver-not-loaded", "pod-crashes"];
 const MISSING: &[&str] = &["gpus-missing"];
 
 /// Consequences of a node that runs no containers.
-const AFTER_RUNTIME: &[&[&str]] = &[WAITS, PLUGIN, MISSING, DRIVER, &["runtime-handler", "gpu-taint"]];
+const AFTER_RUNTIME: &[&[&str]] = &[WAITING, PLUGIN, MISSING, DRIVER, &["runtime-handler", "gpu-taint"]];
 /// Consequences of a pod that does not run.
-const AFTER_POD: &[&[&str]] = &[WAITS, PLUGIN, DRIVER];
+const AFTER_POD: &[&[&str]] = &[WAITING, PLUGIN, DRIVER];
 
 /// The rules of all products. A rule precedes those that it explains.
 pub fn rules() -> &'static [&'static Rule] {

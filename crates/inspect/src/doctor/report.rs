@@ -7,7 +7,7 @@ use std::hash::Hash;
 use capstan_operands::causes;
 use serde::Serialize;
 
-use super::finding::{Finding, Reach, Severity};
+use super::finding::{Finding, Scope, Severity};
 use super::index::short;
 use super::rule;
 use crate::paint::Paint;
@@ -69,7 +69,7 @@ pub struct Consequence {
 impl Report {
     /// Separates causes from consequences, and merges findings with the same cause.
     pub fn of(findings: Vec<Finding>, unread: Vec<String>) -> Self {
-        let index = ByReach::new(&findings);
+        let index = ByScope::new(&findings);
         let why: Vec<Option<&'static str>> = findings.iter().map(|finding| index.cause_of(finding)).collect();
         let (mut causes, mut also_seen) = (Vec::new(), Vec::new());
         for (finding, why) in findings.into_iter().zip(why) {
@@ -126,19 +126,19 @@ impl Report {
 
 /// Findings by scope: a large cluster may have thousands, of which few affect one node.
 #[derive(Default)]
-struct ByReach<'a> {
+struct ByScope<'a> {
     on_node: HashMap<&'a str, Vec<&'a Finding>>,
     /// One node finding per rule: for objects without a node, any will do.
     anywhere: Vec<&'a Finding>,
     others: Vec<&'a Finding>,
 }
 
-impl<'a> ByReach<'a> {
+impl<'a> ByScope<'a> {
     fn new(findings: &'a [Finding]) -> Self {
         let mut index = Self::default();
         // Notes are not reported, so they explain nothing.
         for finding in findings.iter().filter(|finding| finding.severity != Severity::Note) {
-            let Reach::Nodes(nodes) = &finding.reach else {
+            let Scope::Nodes(nodes) = &finding.scope else {
                 index.others.push(finding);
                 continue;
             };
@@ -154,8 +154,8 @@ impl<'a> ByReach<'a> {
 
     /// The rule whose finding explains this one. The narrowest scope wins.
     fn cause_of(&self, finding: &Finding) -> Option<&'static str> {
-        let nodes: Vec<&str> = match &finding.reach {
-            Reach::Nodes(nodes) => nodes.iter().map(String::as_str).collect(),
+        let nodes: Vec<&str> = match &finding.scope {
+            Scope::Nodes(nodes) => nodes.iter().map(String::as_str).collect(),
             _ => vec![finding.runs_on.as_str()],
         };
         let on_nodes = nodes.iter().filter_map(|node| self.on_node.get(node)).flatten();
@@ -164,7 +164,7 @@ impl<'a> ByReach<'a> {
             let explains = rule(cause.rule).is_some_and(|rule| rule.explains(finding.rule));
             cause.rule != finding.rule && explains && cause.covers(finding)
         };
-        all.filter(explains).min_by_key(|cause| cause.reach.width()).map(|cause| cause.rule)
+        all.filter(explains).min_by_key(|cause| cause.scope.width()).map(|cause| cause.rule)
     }
 }
 

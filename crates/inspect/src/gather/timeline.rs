@@ -8,7 +8,7 @@ use crate::snapshot::{Snapshot, named};
 pub(super) fn of(snapshot: &Snapshot) -> String {
     let mut lines: Vec<(String, String)> = snapshot.of("", "Event").iter().filter_map(event).collect();
     for (kind, objects) in snapshot.objects.iter().filter(|(kind, _)| kind.as_str() != "Event") {
-        lines.extend(objects.iter().flat_map(|object| turns(kind, object)));
+        lines.extend(objects.iter().flat_map(|object| transitions(kind, object)));
     }
     lines.sort();
     lines.iter().map(|(time, text)| format!("{time}  {text}\n")).collect()
@@ -31,7 +31,7 @@ fn event(event: &Value) -> Option<(String, String)> {
     Some((second(time), format!("{type_:<7}  {} {place}  {reason}: {}{times}", text(&about["kind"]), line(message))))
 }
 
-fn turns<'a>(kind: &'a str, object: &'a Value) -> impl Iterator<Item = (String, String)> + 'a {
+fn transitions<'a>(kind: &'a str, object: &'a Value) -> impl Iterator<Item = (String, String)> + 'a {
     let (namespace, name) = named(object);
     let place = if namespace.is_empty() { name.to_owned() } else { format!("{namespace}/{name}") };
     let kind = kind.split('.').next().unwrap_or(kind);

@@ -15,7 +15,7 @@ use crate::{Error, Result};
 /// Page size.
 pub(super) const PAGE: u32 = 500;
 /// Concurrent lists.
-const AT_ONCE: usize = 8;
+const CONCURRENCY: usize = 8;
 
 impl Snapshot {
     /// All objects that inspection needs, and logs.
@@ -52,7 +52,7 @@ async fn list_all(client: &Client, kinds: Vec<Kind>, trim: Trim) -> Result<Snaps
         let objects = list(client, &kind, trim).await;
         (kind, objects)
     });
-    let mut read = read.buffer_unordered(AT_ONCE);
+    let mut read = read.buffer_unordered(CONCURRENCY);
     while let Some((kind, objects)) = read.next().await {
         let name = name_of(&kind.group, &kind.kind);
         match objects {
@@ -152,7 +152,7 @@ mod tests {
     use super::*;
 
     /// More failed pods than logs are read.
-    const PODS: usize = logs::MOST + 50;
+    const PODS: usize = logs::MAX_LOGS + 50;
 
     async fn failing() -> Cluster {
         let exit = node::Exit::after(Duration::from_secs(1), 1);
@@ -182,8 +182,8 @@ mod tests {
         assert_eq!(snapshot.of("", "Pod").len(), PODS);
         // The server version, each kind once, one more page of events, and logs.
         let pages = snapshot.objects.values().map(|all| all.len() / PAGE as usize).sum::<usize>();
-        let most = 1 + kinds::all().len() + pages + logs::MOST;
+        let most = 1 + kinds::all().len() + pages + logs::MAX_LOGS;
         let asked = count.load(Ordering::Relaxed);
-        assert!(asked <= most && asked > logs::MOST, "{asked} requests of at most {most}");
+        assert!(asked <= most && asked > logs::MAX_LOGS, "{asked} requests of at most {most}");
     }
 }

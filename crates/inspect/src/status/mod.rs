@@ -11,10 +11,10 @@ mod tree;
 #[cfg(test)]
 mod tests;
 
-pub use gpu::{Nodes, Operand, PhaseDuration, Resource, Share, Upgrade, Waiting, Waits};
+pub use gpu::{Nodes, Operand, PhaseCount, PhaseDuration, Resource, Share, Upgrade, WaitingNode};
 pub use nim::Model;
 pub use operator::Operator;
-pub use tree::{Tree, Verdict, tree};
+pub use tree::{Summary, Tree, tree};
 
 use crate::paint::Paint;
 use crate::products::{self, PRODUCTS};
@@ -27,7 +27,7 @@ pub(crate) struct Section {
     /// Counts for the summary line: `2 of 2 GPU nodes work`.
     pub(crate) counts: fn(&Tree) -> Vec<String>,
     /// The first problem, if any.
-    pub(crate) trouble: fn(&Tree) -> Option<String>,
+    pub(crate) problem: fn(&Tree) -> Option<String>,
     /// The product's lines.
     pub(crate) lines: fn(&Tree) -> Vec<text::Line>,
 }

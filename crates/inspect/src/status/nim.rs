@@ -5,7 +5,7 @@ use serde_json::Value;
 
 use super::Section;
 use super::text::{Line, Tone, branches, plain, state};
-use super::tree::{Tree, conditions, said, text};
+use super::tree::{Tree, condition_message, conditions, text};
 use crate::snapshot::{Snapshot, named};
 
 const GROUP: &str = "apps.nvidia.com";
@@ -19,7 +19,7 @@ const KINDS: [(&str, &str); 4] = [
 
 /// Section of models.
 pub(crate) const SECTION: Section =
-    Section { fill: |snapshot, tree| tree.models = of(snapshot), counts, trouble, lines };
+    Section { fill: |snapshot, tree| tree.models = of(snapshot), counts, problem, lines };
 
 /// A model custom resource.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
@@ -81,11 +81,11 @@ fn model(kind: &'static str, object: &Value) -> Model {
 
 /// Why it is not ready: the message of the false condition, or of the one that changed last.
 fn reason(object: &Value) -> String {
-    let failed = said(object, "Failed", "True").or_else(|| said(object, "Ready", "False"));
-    let told = conditions(object)
+    let failed = condition_message(object, "Failed", "True").or_else(|| condition_message(object, "Ready", "False"));
+    let with_message = conditions(object)
         .filter(|one| one["status"] == "True" && one["message"].as_str().is_some_and(|text| !text.is_empty()));
     // Times are whole seconds: among equals the last in the list wins.
-    let last = || told.max_by_key(|one| text(&one["lastTransitionTime"])).map(|one| text(&one["message"]));
+    let last = || with_message.max_by_key(|one| text(&one["lastTransitionTime"])).map(|one| text(&one["message"]));
     failed.or_else(last).unwrap_or_else(|| {
         if object["status"]["state"].is_string() { String::new() } else { "the operator has not looked at it".into() }
     })
@@ -100,7 +100,7 @@ fn counts(tree: &Tree) -> Vec<String> {
     counts.collect()
 }
 
-fn trouble(tree: &Tree) -> Option<String> {
+fn problem(tree: &Tree) -> Option<String> {
     let one = tree.models.iter().find(|one| !one.ready)?;
     let why = if one.message.is_empty() { &one.state } else { &one.message };
     Some(format!("{} {}/{}: {why}", one.kind, one.namespace, one.name))

@@ -37,7 +37,7 @@ pub(super) fn of(snapshot: &Snapshot) -> Operator {
     let deployment = deployment(snapshot);
     let lease = lease(snapshot, deployment);
     let holder = lease.map(|lease| text(&lease["spec"]["holderIdentity"])).filter(|holder| !holder.is_empty());
-    let late = lease.and_then(|lease| silence(lease, snapshot.taken?));
+    let late = lease.and_then(|lease| seconds_expired(lease, snapshot.taken?));
     let Some(deployment) = deployment else {
         // It may run outside the cluster, as with `capstan up`; only an expired lease proves that it does not.
         let trouble = late.map(|seconds| format!("no operator leads: its lease was renewed {seconds} s ago"));
@@ -74,7 +74,7 @@ fn lease<'a>(snapshot: &'a Snapshot, deployment: Option<&Value>) -> Option<&'a V
 }
 
 /// Seconds since the last renewal of an expired lease.
-fn silence(lease: &Value, now: Timestamp) -> Option<i64> {
+fn seconds_expired(lease: &Value, now: Timestamp) -> Option<i64> {
     let spec = &lease["spec"];
     let renewed: Timestamp = spec["renewTime"].as_str()?.parse().ok()?;
     let most = 2 * spec["leaseDurationSeconds"].as_i64().unwrap_or(15);

@@ -14,7 +14,7 @@ use crate::snapshot::Snapshot;
 #[serde(rename_all = "camelCase")]
 pub struct Tree {
     /// Summary.
-    pub verdict: Verdict,
+    pub verdict: Summary,
     /// The operator.
     pub operator: Operator,
     /// GPU custom resources.
@@ -30,7 +30,7 @@ pub struct Tree {
 
 /// Summary of a status.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
-pub struct Verdict {
+pub struct Summary {
     /// Whether everything is ready.
     pub ready: bool,
     /// Summary line, with the first problem if not ready.
@@ -48,29 +48,29 @@ pub fn tree(snapshot: &Snapshot) -> Tree {
     tree
 }
 
-fn verdict(tree: &Tree, snapshot: &Snapshot) -> Verdict {
+fn verdict(tree: &Tree, snapshot: &Snapshot) -> Summary {
     let counts: Vec<String> = sections().flat_map(|section| (section.counts)(tree)).collect();
-    match trouble(tree, snapshot) {
-        Some(why) if counts.is_empty() => Verdict { ready: false, text: format!("not ready: {why}") },
-        Some(why) => Verdict { ready: false, text: format!("not ready: {why} ({})", counts.join(", ")) },
+    match problem(tree, snapshot) {
+        Some(why) if counts.is_empty() => Summary { ready: false, text: format!("not ready: {why}") },
+        Some(why) => Summary { ready: false, text: format!("not ready: {why} ({})", counts.join(", ")) },
         None if counts.is_empty() => {
             let text =
                 "ready: nothing is asked for, there is no ClusterPolicy, GPUCluster, NVIDIADriver or NIM resource";
-            Verdict { ready: true, text: text.into() }
+            Summary { ready: true, text: text.into() }
         }
-        None => Verdict { ready: true, text: format!("ready: {}", counts.join(", ")) },
+        None => Summary { ready: true, text: format!("ready: {}", counts.join(", ")) },
     }
 }
 
 /// The first problem: the operator's, then by dependency.
-fn trouble(tree: &Tree, snapshot: &Snapshot) -> Option<String> {
+fn problem(tree: &Tree, snapshot: &Snapshot) -> Option<String> {
     let crds = snapshot.of("apiextensions.k8s.io", "CustomResourceDefinition");
     let unread = snapshot.unread.contains_key("CustomResourceDefinition.apiextensions.k8s.io");
     let ours = |crd: &Value| capstan_api::kinds().any(|kind| crd["metadata"]["name"] == kind.crd_name());
     if !unread && !crds.iter().any(ours) {
         return Some("Capstan is not installed: the cluster has none of its CRDs; see `capstan crds --apply`".into());
     }
-    tree.operator.trouble.clone().or_else(|| sections().find_map(|section| (section.trouble)(tree)))
+    tree.operator.trouble.clone().or_else(|| sections().find_map(|section| (section.problem)(tree)))
 }
 
 /// The text of a field; empty if absent.
@@ -89,7 +89,7 @@ pub(super) fn condition<'a>(object: &'a Value, type_: &str) -> Option<&'a Value>
 }
 
 /// The message of a condition, if it has that status.
-pub(super) fn said(object: &Value, type_: &str, status: &str) -> Option<String> {
+pub(super) fn condition_message(object: &Value, type_: &str, status: &str) -> Option<String> {
     let found = condition(object, type_).filter(|one| one["status"] == status)?;
     Some(text(&found["message"])).filter(|message| !message.is_empty())
 }

@@ -140,7 +140,7 @@ fn pods_by_workload(snapshot: &Snapshot) -> BTreeMap<Workload, Vec<&Value>> {
 
 fn component(namespace: &str, workload: &str, container: &Value, pods: &[&Value]) -> Component {
     let text = |value: &Value| value.as_str().unwrap_or_default().to_owned();
-    let (name, asked) = (text(&container["name"]), text(&container["image"]));
+    let (name, desired) = (text(&container["name"]), text(&container["image"]));
     let mut counts: BTreeMap<(String, String), usize> = BTreeMap::new();
     for pod in pods {
         let Some(spec) = containers(&pod["spec"]).find(|one| one["name"] == container["name"]) else { continue };
@@ -152,14 +152,14 @@ fn component(namespace: &str, workload: &str, container: &Value, pods: &[&Value]
     }
     let digests: BTreeSet<&str> = counts
         .keys()
-        .filter(|(image, _)| *image == asked)
+        .filter(|(image, _)| *image == desired)
         .map(|(_, digest)| digest.as_str())
         .filter(|digest| !digest.is_empty())
         .collect();
-    let differs = digests.len() > 1 || counts.keys().any(|(image, _)| *image != asked);
+    let differs = digests.len() > 1 || counts.keys().any(|(image, _)| *image != desired);
     let running = counts.iter().map(|((image, digest), pods)| Running {
         version: Image::parse(image).version,
-        image: (*image != asked).then(|| image.clone()),
+        image: (*image != desired).then(|| image.clone()),
         digest: digest.clone(),
         pods: *pods,
     });
@@ -167,7 +167,7 @@ fn component(namespace: &str, workload: &str, container: &Value, pods: &[&Value]
         namespace: namespace.into(),
         workload: workload.into(),
         container: name,
-        wanted: Image::parse(&asked),
+        wanted: Image::parse(&desired),
         running: running.collect(),
         differs,
     }

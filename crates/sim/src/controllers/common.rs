@@ -27,13 +27,13 @@ pub(crate) enum Outcome {
     /// Not requeued: the next change triggers a reconcile.
     Done,
     /// Requeued after this delay.
-    After(Duration),
+    RequeueAfter(Duration),
 }
 
 impl Outcome {
     /// Requeued after this delay, if there is one.
-    pub(crate) fn after(delay: Option<Duration>) -> Self {
-        delay.map_or(Self::Done, Self::After)
+    pub(crate) fn requeue_after(delay: Option<Duration>) -> Self {
+        delay.map_or(Self::Done, Self::RequeueAfter)
     }
 }
 
@@ -88,7 +88,7 @@ impl Controller {
                 let Some(key) = owner_key::<O>(object.metadata()) else { continue };
                 let uid = controller_of(object.metadata()).map_or("", |owner| owner.uid.as_str());
                 let count = owned.upgrade().map_or(0, |owned| owned.count_controlled_by(uid));
-                queue.add_after(key, patience(count));
+                queue.add_after(key, debounce_delay(count));
             }
         });
     }
@@ -119,7 +119,7 @@ impl Controller {
         match ended {
             Ok(outcome) => {
                 self.queue.forget(&key);
-                if let Outcome::After(delay) = outcome {
+                if let Outcome::RequeueAfter(delay) = outcome {
                     self.queue.add_after(key.clone(), delay);
                 }
             }
@@ -158,18 +158,18 @@ impl Controller {
     ) -> Result<Vec<Arc<K>>> {
         let meta = owner.metadata();
         let mine = cache.controlled_by(meta.uid.as_deref().unwrap_or_default());
-        let mut kept = Vec::with_capacity(mine.len());
+        let mut claimed = Vec::with_capacity(mine.len());
         for object in mine {
             if selects(selector, object.metadata().labels.as_ref()) {
-                kept.push(object);
+                claimed.push(object);
             } else if meta.deletion_timestamp.is_none() {
                 self.release(owner, &object).await?;
             }
         }
         if meta.deletion_timestamp.is_none() {
-            kept.extend(self.adopt(owner, selector, cache).await?);
+            claimed.extend(self.adopt(owner, selector, cache).await?);
         }
-        Ok(kept)
+        Ok(claimed)
     }
 
     /// Adopts orphans that match the selector of `owner`.
@@ -202,7 +202,7 @@ impl Controller {
         let uid = owner.metadata().uid.as_deref();
         let owners = released.metadata_mut().owner_references.get_or_insert_default();
         owners.retain(|reference| Some(reference.uid.as_str()) != uid);
-        ignore_absent(self.writer.update(object, &released).await.map(drop))
+        ignore_not_found(self.writer.update(object, &released).await.map(drop))
     }
 
     /// Creates pods in batches that double while creates succeed (slow start), so that a server that rejects them all
@@ -225,7 +225,7 @@ impl Controller {
                 tokio::task::yield_now().await;
             }
             if let Some(error) = failure {
-                if !namespace_is_ending(&error) {
+                if !namespace_is_terminating(&error) {
                     self.warning(owner, "FailedCreate", format!("Error creating: {error}"));
                 }
                 return (created, Some(error));
@@ -253,7 +253,7 @@ impl Controller {
 }
 
 /// Debounce delay of an owner by the number of its objects: none for few, longer for thousands.
-pub(crate) fn patience(owned: usize) -> Duration {
+pub(crate) fn debounce_delay(owned: usize) -> Duration {
     let each = match owned {
         ..100 => Duration::ZERO,
         100..2000 => Duration::from_micros(200),
@@ -263,7 +263,7 @@ pub(crate) fn patience(owned: usize) -> Duration {
 }
 
 /// Treats `NotFound` as success.
-pub(crate) fn ignore_absent(result: Result<()>) -> Result<()> {
+pub(crate) fn ignore_not_found(result: Result<()>) -> Result<()> {
     match result {
         Err(error) if is_not_found(&error) => Ok(()),
         other => other,
@@ -271,7 +271,7 @@ pub(crate) fn ignore_absent(result: Result<()>) -> Result<()> {
 }
 
 /// Whether a create failed only because the namespace is terminating, which ends the work anyway.
-pub(crate) fn namespace_is_ending(error: &Status) -> bool {
+pub(crate) fn namespace_is_terminating(error: &Status) -> bool {
     error.code == 403 && error.message.contains("because it is being terminated")
 }
 
@@ -337,7 +337,7 @@ pub(crate) fn annotation<'a>(meta: &'a ObjectMeta, key: &str) -> Option<&'a str>
 }
 
 /// The parsed number of an annotation.
-pub(crate) fn number_in<T: std::str::FromStr>(meta: &ObjectMeta, key: &str) -> Option<T> {
+pub(crate) fn parse_annotation<T: std::str::FromStr>(meta: &ObjectMeta, key: &str) -> Option<T> {
     annotation(meta, key)?.parse().ok()
 }
 

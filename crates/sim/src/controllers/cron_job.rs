@@ -10,7 +10,9 @@ use jiff::tz::TimeZone;
 use k8s_openapi::api::batch::v1::{CronJob, CronJobStatus, Job};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{ObjectMeta, Time};
 
-use super::common::{Controller, Outcome, Reconciled, ignore_absent, name_of, namespace_is_ending, set_in, uid_of};
+use super::common::{
+    Controller, Outcome, Reconciled, ignore_not_found, name_of, namespace_is_terminating, set_in, uid_of,
+};
 use super::cron_schedule::Schedule;
 use super::pods::controller_ref;
 use crate::context::Context;
@@ -18,7 +20,7 @@ use crate::events::reference;
 use crate::writer::{is_already_exists, is_not_found};
 
 /// More missed start times than this indicate clock skew.
-const MANY_MISSED: usize = 100;
+const MAX_MISSED_SCHEDULES: usize = 100;
 const SCHEDULED_AT: &str = "batch.kubernetes.io/cronjob-scheduled-timestamp";
 
 pub(crate) fn start(context: &Context) {
@@ -32,11 +34,11 @@ async fn reconcile(this: &Controller, key: &str) -> Reconciled {
     let Some(cron) = this.context.caches.cron_jobs.get(key) else { return Ok(Outcome::Done) };
     let jobs = this.context.caches.jobs.controlled_by(uid_of(&*cron));
     let mut step = Step { this, status: cron.status.clone().unwrap_or_default(), cron, jobs };
-    step.note_jobs();
+    step.sync_active();
     let wait = if step.cron.metadata.deletion_timestamp.is_some() { Ok(None) } else { step.run().await };
     step.write_status().await?;
     step.clean_up().await?;
-    wait.map(Outcome::after)
+    wait.map(Outcome::requeue_after)
 }
 
 /// One reconcile of a cron job.
@@ -50,7 +52,7 @@ struct Step<'a> {
 
 impl Step<'_> {
     /// Removes finished and deleted jobs from `status.active`.
-    fn note_jobs(&mut self) {
+    fn sync_active(&mut self) {
         for job in self.jobs.clone() {
             let active = self.status.active.iter().flatten().any(|one| one.uid == job.metadata.uid);
             match (end(&job), active) {
@@ -72,11 +74,11 @@ impl Step<'_> {
                 self.status.last_successful_time = Some(time);
             }
         }
-        for lost in self.status.active.clone().unwrap_or_default() {
-            if self.jobs.iter().all(|job| job.metadata.uid != lost.uid) {
-                let message = format!("Active job went missing: {}", lost.name.unwrap_or_default());
+        for missing in self.status.active.clone().unwrap_or_default() {
+            if self.jobs.iter().all(|job| job.metadata.uid != missing.uid) {
+                let message = format!("Active job went missing: {}", missing.name.unwrap_or_default());
                 self.this.normal(&*self.cron, "MissingJob", message);
-                self.forget(lost.uid.as_deref().unwrap_or_default());
+                self.forget(missing.uid.as_deref().unwrap_or_default());
             }
         }
     }
@@ -141,7 +143,7 @@ impl Step<'_> {
         while at <= now {
             due = Some(at);
             count += 1;
-            if count > MANY_MISSED {
+            if count > MAX_MISSED_SCHEDULES {
                 let message = "too many missed start times. Set or decrease .spec.startingDeadlineSeconds or check \
                                clock skew";
                 self.this.warning(&*self.cron, "TooManyMissedTimes", message);
@@ -181,7 +183,7 @@ impl Step<'_> {
         }
         let job = match self.this.writer.create(&self.job_at(due, zone)).await {
             Ok(job) => job,
-            Err(error) if is_already_exists(&error) || namespace_is_ending(&error) => return Ok(()),
+            Err(error) if is_already_exists(&error) || namespace_is_terminating(&error) => return Ok(()),
             Err(error) => {
                 self.this.warning(&*self.cron, "FailedCreate", format!("Error creating job: {error}"));
                 return Err(error);
@@ -197,13 +199,13 @@ impl Step<'_> {
         let template = &self.cron.spec.job_template;
         let meta = template.metadata.clone().unwrap_or_default();
         let mut annotations = meta.annotations;
-        let shown = due.to_zoned(zone.clone());
-        let shown = if *zone == TimeZone::UTC {
+        let scheduled_time = due.to_zoned(zone.clone());
+        let scheduled_time = if *zone == TimeZone::UTC {
             due.strftime("%Y-%m-%dT%H:%M:%SZ").to_string()
         } else {
-            shown.strftime("%Y-%m-%dT%H:%M:%S%:z").to_string()
+            scheduled_time.strftime("%Y-%m-%dT%H:%M:%S%:z").to_string()
         };
-        set_in(&mut annotations, SCHEDULED_AT, shown);
+        set_in(&mut annotations, SCHEDULED_AT, scheduled_time);
         Job {
             metadata: ObjectMeta {
                 name: Some(format!("{}-{}", name_of(&*self.cron), due.as_second() / 60)),
@@ -228,7 +230,7 @@ impl Step<'_> {
     /// Deletes the oldest finished jobs beyond the history limits.
     async fn clean_up(&self) -> Result<()> {
         let spec = &self.cron.spec;
-        for (how, keep) in [
+        for (how, limit) in [
             ("Complete", spec.successful_jobs_history_limit.unwrap_or(3)),
             ("Failed", spec.failed_jobs_history_limit.unwrap_or(1)),
         ] {
@@ -238,7 +240,7 @@ impl Step<'_> {
             ended.sort_by_key(|job| {
                 (job.status.as_ref().and_then(|status| status.start_time.clone()), name_of(&***job).to_owned())
             });
-            let surplus = ended.len().saturating_sub(usize::try_from(keep).unwrap_or(0));
+            let surplus = ended.len().saturating_sub(usize::try_from(limit).unwrap_or(0));
             for job in &ended[..surplus] {
                 self.delete(job).await?;
             }
@@ -256,7 +258,7 @@ impl Step<'_> {
             Err(error) if is_not_found(&error) => Ok(()),
             Err(error) => {
                 self.this.warning(&*self.cron, "FailedDelete", format!("Deleted job: {error}"));
-                ignore_absent(Err(error))
+                ignore_not_found(Err(error))
             }
         }
     }

@@ -7,7 +7,7 @@ use jiff::tz::TimeZone;
 use jiff::{Timestamp, ToSpan};
 
 /// Search horizon in years: the next 29th of February is never farther away.
-const YEARS: i16 = 9;
+const SEARCH_HORIZON_YEARS: i16 = 9;
 
 const MONTHS: &[&str] = &["jan", "feb", "mar", "apr", "may", "jun", "jul", "aug", "sep", "oct", "nov", "dec"];
 const DAYS: &[&str] = &["sun", "mon", "tue", "wed", "thu", "fri", "sat"];
@@ -112,7 +112,7 @@ impl Schedule {
     pub(crate) fn next(&self, after: Timestamp, zone: &TimeZone) -> Option<Timestamp> {
         let start = zone.to_datetime(after);
         let mut at = start.with().second(0).subsec_nanosecond(0).build().ok()?.checked_add(1.minute()).ok()?;
-        let end = start.year().checked_add(YEARS)?;
+        let end = start.year().checked_add(SEARCH_HORIZON_YEARS)?;
         while at.year() <= end {
             match self.step(at)? {
                 Some(later) => at = later,

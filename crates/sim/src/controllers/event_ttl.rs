@@ -19,14 +19,14 @@ pub(crate) fn start(context: &Context, ttl: Duration) {
 
 /// Events in the order of their last write.
 #[derive(Default)]
-struct Ages {
+struct WriteOrder {
     /// Resource version of the last write, by key.
     written: HashMap<Arc<str>, u64>,
     /// Time, key and resource version. An entry is stale if its event was written again.
     order: VecDeque<(Instant, Arc<str>, u64)>,
 }
 
-impl Ages {
+impl WriteOrder {
     fn write(&mut self, key: &Arc<str>, revision: u64) {
         self.written.insert(key.clone(), revision);
         self.order.push_back((Instant::now(), key.clone(), revision));
@@ -36,7 +36,7 @@ impl Ages {
         self.written.remove(key);
     }
 
-    fn drop_void(&mut self) {
+    fn drop_stale(&mut self) {
         while self.order.front().is_some_and(|(_, key, revision)| self.written.get(key) != Some(revision)) {
             self.order.pop_front();
         }
@@ -44,7 +44,7 @@ impl Ages {
 
     /// The event that expires first, and when it was written.
     fn oldest(&mut self) -> Option<(Instant, Arc<str>)> {
-        self.drop_void();
+        self.drop_stale();
         self.order.front().map(|(at, key, _)| (*at, key.clone()))
     }
 }
@@ -54,7 +54,7 @@ async fn run(server: Server, ttl: Duration) {
     let Some(resource) = server.registry().lookup("", "v1", "events") else { return };
     let target = Target::all(resource.clone(), None);
     let options = ListOptions { resource_version: "0".to_owned(), ..ListOptions::default() };
-    let mut ages = Ages::default();
+    let mut ages = WriteOrder::default();
     loop {
         let Ok(mut events) = server.watch(&caller, &target, &options).await else {
             tokio::time::sleep(Duration::from_secs(1)).await;

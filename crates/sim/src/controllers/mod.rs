@@ -32,7 +32,7 @@ use std::time::Duration;
 use crate::context::Context;
 
 pub use hpa::Metrics;
-pub use node_lifecycle::Grace;
+pub use node_lifecycle::NodeGracePeriods;
 pub use volume::Provisioning;
 
 /// Selection and configuration of controllers.
@@ -41,7 +41,7 @@ pub struct Settings {
     /// CA certificate, PEM, that is published in every namespace; `None` without TLS.
     pub root_ca: Option<Arc<str>>,
     /// When a node without heartbeats becomes unreachable; `None` for never.
-    pub node_grace: Option<Grace>,
+    pub node_grace: Option<NodeGracePeriods>,
     /// Provisioner of volumes for claims.
     pub provisioning: Provisioning,
     /// Whether controllers and nodes record events: thousands of nodes produce more than anyone reads.
@@ -62,7 +62,7 @@ impl Default for Settings {
     fn default() -> Self {
         Self {
             root_ca: None,
-            node_grace: Some(Grace::default()),
+            node_grace: Some(NodeGracePeriods::default()),
             provisioning: Provisioning::All,
             events: true,
             endpoints: true,

@@ -57,5 +57,5 @@ async fn reconcile(this: &Controller, key: &str) -> Reconciled {
     let status = ResourceQuotaStatus { hard: Some(hard), used: Some(used) };
     let next = ResourceQuota { status: Some(status), ..ResourceQuota::clone(&old) };
     this.writer.update_status(&old, &next).await?;
-    Ok(Outcome::After(RESYNC))
+    Ok(Outcome::RequeueAfter(RESYNC))
 }

@@ -10,7 +10,9 @@ use futures::future::join_all;
 use k8s_openapi::api::apps::v1::{ReplicaSet, ReplicaSetCondition, ReplicaSetStatus};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 
-use super::common::{Controller, Outcome, Reconciled, created_at, namespace_is_ending, nonzero, number_in, uid_of};
+use super::common::{
+    Controller, Outcome, Reconciled, created_at, namespace_is_terminating, nonzero, parse_annotation, uid_of,
+};
 use super::pods::{self, from_template};
 use crate::Pod;
 use crate::context::Context;
@@ -18,7 +20,7 @@ use crate::informer::controller_of;
 use capstan_semantics::label_selector::{contains, selects};
 
 /// Maximum number of pods that one reconcile creates or deletes.
-const BURST: usize = 500;
+const BURST_REPLICAS: usize = 500;
 
 pub(crate) fn start(context: &Context) {
     let controller = Controller::new(context, "replicaset-controller", "replicaset-controller");
@@ -59,8 +61,8 @@ async fn reconcile(this: &Controller, key: &str) -> Reconciled {
     next.status = Some(status);
     this.writer.update_status(&set, &next).await?;
     match managed {
-        Err((_, error)) if !namespace_is_ending(&error) => Err(error),
-        _ => Ok(Outcome::after(wait)),
+        Err((_, error)) if !namespace_is_terminating(&error) => Err(error),
+        _ => Ok(Outcome::requeue_after(wait)),
     }
 }
 
@@ -71,25 +73,25 @@ async fn manage(this: &Controller, set: &Arc<ReplicaSet>, active: &[Arc<Pod>]) -
     let wanted = usize::try_from(set.spec.replicas.unwrap_or(1)).unwrap_or(0);
     if active.len() < wanted {
         let Some(template) = &set.spec.template else { return Ok(()) };
-        let missing = (wanted - active.len()).min(BURST);
+        let missing = (wanted - active.len()).min(BURST_REPLICAS);
         let (created, failure) = this.create_pods(&**set, vec![from_template(template, &**set); missing]).await;
         if failure.is_none() && active.len() + created < wanted {
             this.queue.add(crate::informer::key_of(&set.metadata));
         }
         return failure.map_or(Ok(()), |error| Err(("FailedCreate", error)));
     }
-    let surplus = (active.len() - wanted).min(BURST);
-    let victims = to_delete(this, set, active, surplus);
+    let surplus = (active.len() - wanted).min(BURST_REPLICAS);
+    let victims = rank_for_deletion(this, set, active, surplus);
     let deletions = join_all(victims.iter().map(|pod| this.delete_pod(&**set, pod))).await;
     deletions.into_iter().collect::<Result<()>>().map_err(|error| ("FailedDelete", error))
 }
 
 /// Ranks pods for deletion: not yet running, colocated, young ones first.
-fn to_delete(this: &Controller, set: &ReplicaSet, active: &[Arc<Pod>], count: usize) -> Vec<Arc<Pod>> {
+fn rank_for_deletion(this: &Controller, set: &ReplicaSet, active: &[Arc<Pod>], count: usize) -> Vec<Arc<Pod>> {
     if count == 0 || count == active.len() {
         return active[..count].to_vec();
     }
-    let crowd = crowds(this, set);
+    let crowd = pods_per_node(this, set);
     let now = this.now();
     let mut pods = active.to_vec();
     pods.sort_by_cached_key(|pod| {
@@ -98,7 +100,7 @@ fn to_delete(this: &Controller, set: &ReplicaSet, active: &[Arc<Pod>], count: us
             "Running" => 2,
             _ => 1,
         };
-        let cost: i32 = number_in(&pod.metadata, "controller.kubernetes.io/pod-deletion-cost").unwrap_or(0);
+        let cost: i32 = parse_annotation(&pod.metadata, "controller.kubernetes.io/pod-deletion-cost").unwrap_or(0);
         let neighbours = crowd.get(pods::node_name(pod)).copied().unwrap_or(0);
         (
             !pods::node_name(pod).is_empty(),
@@ -123,19 +125,19 @@ fn age_class(time: Option<&Time>, now: &Time) -> i64 {
 }
 
 /// Number of pods of the same Deployment per node.
-fn crowds(this: &Controller, set: &ReplicaSet) -> HashMap<String, usize> {
+fn pods_per_node(this: &Controller, set: &ReplicaSet) -> HashMap<String, usize> {
     let caches = &this.context.caches;
     let related = match controller_of(&set.metadata) {
         Some(owner) => caches.replica_sets.controlled_by(&owner.uid),
         None => vec![Arc::new(set.clone())],
     };
-    let mut crowds = HashMap::new();
+    let mut pods_per_node = HashMap::new();
     for set in related {
         for pod in caches.pods.controlled_by(uid_of(&*set)).iter().filter(|pod| pods::is_active(pod)) {
-            *crowds.entry(pods::node_name(pod).to_owned()).or_default() += 1;
+            *pods_per_node.entry(pods::node_name(pod).to_owned()).or_default() += 1;
         }
     }
-    crowds
+    pods_per_node
 }
 
 fn status(

@@ -9,8 +9,8 @@ use k8s_openapi::api::resource::v1::ResourceClaim;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 
 use super::common::{
-    Controller, Outcome, Reconciled, annotation, ignore_absent, name_of, namespace_is_ending, namespace_of, set_in,
-    uid_of,
+    Controller, Outcome, Reconciled, annotation, ignore_not_found, name_of, namespace_is_terminating, namespace_of,
+    set_in, uid_of,
 };
 use super::pods::{self, controller_ref};
 use crate::Pod;
@@ -58,7 +58,7 @@ fn start_claims(context: &Context) {
     let queue = controller.queue.clone();
     caches.pods.subscribe(move |change| {
         let pod = change.last();
-        if change.new.is_some_and(|pod| !is_over(pod)) || pods::spec(pod).resource_claims.is_none() {
+        if change.new.is_some_and(|pod| !is_done(pod)) || pods::spec(pod).resource_claims.is_none() {
             return;
         }
         for name in claim_names(pod) {
@@ -69,7 +69,7 @@ fn start_claims(context: &Context) {
 }
 
 /// Whether a pod no longer needs its devices.
-fn is_over(pod: &Pod) -> bool {
+fn is_done(pod: &Pod) -> bool {
     pods::is_terminal(pod) || (pods::is_deleting(pod) && pods::node_name(pod).is_empty())
 }
 
@@ -103,7 +103,7 @@ async fn reconcile_pod(this: &Controller, key: &str) -> Reconciled {
     if !found.is_empty() && found != statuses(&pod) {
         let mut next = Pod::clone(&pod);
         next.status.get_or_insert_default().resource_claim_statuses = Some(found);
-        ignore_absent(this.writer.update_status(&pod, &next).await.map(drop))?;
+        ignore_not_found(this.writer.update_status(&pod, &next).await.map(drop))?;
     }
     Ok(Outcome::Done)
 }
@@ -155,7 +155,7 @@ async fn create(
     };
     match this.writer.create(&claim).await {
         Ok(claim) => Ok(Some(name_of(&*claim).to_owned())),
-        Err(error) if namespace_is_ending(&error) => Ok(None),
+        Err(error) if namespace_is_terminating(&error) => Ok(None),
         Err(error) => {
             let message = format!("PodResourceClaim {}: {error}", wanted.name);
             this.warning(&**pod, "FailedResourceClaimCreation", message);
@@ -170,27 +170,27 @@ async fn reconcile_claim(this: &Controller, key: &str) -> Reconciled {
     let namespace = namespace_of(&*claim);
     let mut status = claim.status.clone().unwrap_or_default();
     let reserved = status.reserved_for.clone().unwrap_or_default();
-    let kept: Vec<_> = reserved
+    let consumers: Vec<_> = reserved
         .iter()
         .filter(|consumer| {
             let other =
                 consumer.resource != "pods" || consumer.api_group.as_deref().is_some_and(|group| !group.is_empty());
             let pod = this.context.caches.pods.find(namespace, &consumer.name);
-            other || pod.is_some_and(|pod| uid_of(&*pod) == consumer.uid && !is_over(&pod))
+            other || pod.is_some_and(|pod| uid_of(&*pod) == consumer.uid && !is_done(&pod))
         })
         .cloned()
         .collect();
     let mut claim = claim;
-    if kept.len() < reserved.len() {
-        if kept.is_empty() {
+    if consumers.len() < reserved.len() {
+        if consumers.is_empty() {
             status.allocation = None;
             status.devices = None;
         }
-        status.reserved_for = (!kept.is_empty()).then_some(kept.clone());
+        status.reserved_for = (!consumers.is_empty()).then_some(consumers.clone());
         let mut next = ResourceClaim::clone(&claim);
         next.status = Some(status.clone());
         claim = this.writer.update_status(&claim, &next).await?;
-    } else if kept.is_empty() && claim.metadata.deletion_timestamp.is_some() && status.allocation.is_some() {
+    } else if consumers.is_empty() && claim.metadata.deletion_timestamp.is_some() && status.allocation.is_some() {
         status.allocation = None;
         let mut next = ResourceClaim::clone(&claim);
         next.status = Some(status.clone());
@@ -204,14 +204,14 @@ async fn reconcile_claim(this: &Controller, key: &str) -> Reconciled {
         }
         claim = this.writer.update(&claim, &next).await?;
     }
-    if kept.is_empty() && claim.metadata.deletion_timestamp.is_none() && owner_is_over(this, &claim) {
-        ignore_absent(this.writer.delete(&*claim, DeleteOptions::default()).await)?;
+    if consumers.is_empty() && claim.metadata.deletion_timestamp.is_none() && owner_is_done(this, &claim) {
+        ignore_not_found(this.writer.delete(&*claim, DeleteOptions::default()).await)?;
     }
     Ok(Outcome::Done)
 }
 
-fn owner_is_over(this: &Controller, claim: &ResourceClaim) -> bool {
+fn owner_is_done(this: &Controller, claim: &ResourceClaim) -> bool {
     let Some(owner) = controller_of(&claim.metadata).filter(|owner| owner.kind == "Pod") else { return false };
     let pod = this.context.caches.pods.find(namespace_of(claim), &owner.name);
-    pod.is_some_and(|pod| uid_of(&*pod) == owner.uid && is_over(&pod))
+    pod.is_some_and(|pod| uid_of(&*pod) == owner.uid && is_done(&pod))
 }

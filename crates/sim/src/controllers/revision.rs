@@ -11,7 +11,7 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::{LabelSelector, ObjectMeta};
 use k8s_openapi::apimachinery::pkg::runtime::RawExtension;
 use serde_json::{Value, json};
 
-use super::common::{Controller, created_at, ignore_absent, name_of, namespace_of, set_in};
+use super::common::{Controller, created_at, ignore_not_found, name_of, namespace_of, set_in};
 use super::hash;
 use super::pods::controller_ref;
 use crate::informer::Kind;
@@ -22,7 +22,7 @@ pub(crate) const REVISION_HASH: &str = "controller-revision-hash";
 
 /// A DaemonSet or StatefulSet whose template is versioned.
 #[derive(Clone, Copy)]
-pub(crate) struct Revised<'a, K> {
+pub(crate) struct VersionedSet<'a, K> {
     /// The set.
     pub(crate) owner: &'a K,
     /// Its selector, which revisions must match.
@@ -52,7 +52,7 @@ pub(crate) enum Found {
     Collision,
 }
 
-impl<K: Kind> Revised<'_, K> {
+impl<K: Kind> VersionedSet<'_, K> {
     /// The revisions of a set. Creates that of its template if it is missing, and gives it the highest number.
     pub(crate) async fn history(&self, this: &Controller) -> Result<Found> {
         let data = data(self.template);
@@ -63,7 +63,7 @@ impl<K: Kind> Revised<'_, K> {
         let current = match same.pop() {
             Some(current) => {
                 for surplus in same {
-                    ignore_absent(this.writer.delete(&*surplus, DeleteOptions::default()).await)?;
+                    ignore_not_found(this.writer.delete(&*surplus, DeleteOptions::default()).await)?;
                 }
                 if current.revision() < number {
                     let mut next = ControllerRevision::clone(&current);
@@ -73,7 +73,7 @@ impl<K: Kind> Revised<'_, K> {
                     current
                 }
             }
-            None => match this.writer.create(&self.fresh(data.clone(), number)).await {
+            None => match this.writer.create(&self.build_revision(data.clone(), number)).await {
                 Ok(current) => current,
                 Err(error) if is_already_exists(&error) => return Ok(Found::Collision),
                 Err(error) => return Err(error),
@@ -82,7 +82,7 @@ impl<K: Kind> Revised<'_, K> {
         Ok(Found::History(History { current, old }))
     }
 
-    fn fresh(&self, data: Value, number: i64) -> ControllerRevision {
+    fn build_revision(&self, data: Value, number: i64) -> ControllerRevision {
         let hash = hash::short(&data, self.collisions);
         let mut labels = self.template.metadata.as_ref().and_then(|meta| meta.labels.clone());
         set_in(&mut labels, self.hash_label, &hash);
@@ -103,23 +103,23 @@ impl<K: Kind> Revised<'_, K> {
 
 impl History {
     /// Whether there are more revisions than the limit, regardless of which are in use.
-    pub(crate) fn is_longer_than(&self, keep: Option<i32>) -> bool {
-        self.old.len() > kept(keep)
+    pub(crate) fn is_longer_than(&self, limit: Option<i32>) -> bool {
+        self.old.len() > retained(limit)
     }
 
     /// Deletes the oldest unused revisions beyond the limit.
-    pub(crate) async fn clean_up(&self, this: &Controller, keep: Option<i32>, live: &HashSet<String>) -> Result<()> {
+    pub(crate) async fn clean_up(&self, this: &Controller, limit: Option<i32>, live: &HashSet<String>) -> Result<()> {
         let dead: Vec<_> = self.old.iter().filter(|one| !live.contains(name_of(&***one))).collect();
-        let surplus = dead.len().saturating_sub(kept(keep));
+        let surplus = dead.len().saturating_sub(retained(limit));
         for revision in &dead[..surplus] {
-            ignore_absent(this.writer.delete(&***revision, DeleteOptions::default()).await)?;
+            ignore_not_found(this.writer.delete(&***revision, DeleteOptions::default()).await)?;
         }
         Ok(())
     }
 }
 
 /// The revision history limit.
-fn kept(limit: Option<i32>) -> usize {
+fn retained(limit: Option<i32>) -> usize {
     usize::try_from(limit.unwrap_or(10)).unwrap_or(0)
 }
 

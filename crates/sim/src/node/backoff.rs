@@ -17,8 +17,8 @@ pub(super) struct Backoff {
 impl Backoff {
     /// Delay after a failure: zero after the first one, or after a long time without one.
     pub(super) fn delay(&self, failed: Timestamp) -> Duration {
-        let quiet = failed.duration_since(self.updated) > signed(2 * LONGEST);
-        self.delay.filter(|_| !quiet).unwrap_or_default()
+        let has_reset = failed.duration_since(self.updated) > signed(2 * LONGEST);
+        self.delay.filter(|_| !has_reset).unwrap_or_default()
     }
 
     /// Records an attempt.

@@ -54,7 +54,7 @@ impl Nodes {
             let _ = nodes.set_ready(namespace, pod, &name, ready);
         });
         let mut tracked = lock(tracked);
-        let pod = &self.whole(pod, &mut tracked.whole);
+        let pod = &self.full_pod(pod, &mut tracked.full_pod);
         let context = self.context(key, pod, &container, &mut tracked, run, Control { stop: stopped, ready });
         let (task, abort) = self.body_task(body, context, key.clone(), at, run);
         tracked.bodies.insert(at, Running { abort, stop });
@@ -63,7 +63,7 @@ impl Nodes {
     }
 
     /// The pod with the volumes that the caches trim. Its containers share one copy, though its status changes.
-    fn whole(&self, pod: &Arc<Pod>, known: &mut Option<Arc<Pod>>) -> Arc<Pod> {
+    fn full_pod(&self, pod: &Arc<Pod>, known: &mut Option<Arc<Pod>>) -> Arc<Pod> {
         let same = |known: &&Arc<Pod>| {
             let (known, now) = (&known.metadata, &pod.metadata);
             known.generation == now.generation && known.labels == now.labels && known.annotations == now.annotations
@@ -74,10 +74,11 @@ impl Nodes {
         let (namespace, name) = (pod.metadata.namespace.as_deref(), pod.metadata.name.as_deref());
         let (table, store) = (TableKey::new("", "pods"), self.inner.context.server.store());
         let stored = store.get(&table, namespace.unwrap_or_default(), name.unwrap_or_default());
-        let whole = stored.and_then(|object| object.parse_unmanaged::<Pod>().ok());
-        let whole = whole.filter(|whole| whole.metadata.uid == pod.metadata.uid).map_or_else(|| pod.clone(), Arc::new);
-        *known = Some(whole.clone());
-        whole
+        let full_pod = stored.and_then(|object| object.parse_unmanaged::<Pod>().ok());
+        let full_pod =
+            full_pod.filter(|full_pod| full_pod.metadata.uid == pod.metadata.uid).map_or_else(|| pod.clone(), Arc::new);
+        *known = Some(full_pod.clone());
+        full_pod
     }
 
     /// The context of a body.

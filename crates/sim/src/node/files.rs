@@ -260,11 +260,11 @@ impl Files {
     /// The innermost mount of a path, and the path within its volume.
     fn locate(&self, path: &str) -> Option<(&Mount, String)> {
         let path = clean(path);
-        let here = self.mounts.iter().filter_map(|mount| {
+        let containing = self.mounts.iter().filter_map(|mount| {
             let rest = if path == mount.path { Some("") } else { within(path, &mount.path) };
             rest.map(|rest| (mount, join(&mount.sub_path, rest)))
         });
-        here.max_by_key(|(mount, _)| mount.path.len())
+        containing.max_by_key(|(mount, _)| mount.path.len())
     }
 
     fn read_from(&self, source: &Source, path: &str) -> Option<Bytes> {

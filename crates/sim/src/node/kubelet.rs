@@ -9,14 +9,14 @@ use capstan_apiserver::ops::DeleteOptions;
 use jiff::Timestamp;
 use k8s_openapi::api::core::v1::{ObjectReference, PodStatus};
 
-use super::admit::{Refusal, Share};
+use super::admit::{Rejection, Reservation};
 use super::bodies::Running;
 use super::files::Directory;
-use super::lifecycle::{Effect, Machine, Role, Surroundings, containers};
+use super::lifecycle::{Effect, Machine, MachineInputs, Role, containers};
 use super::mounts::{misconfigured, missing, pod_directory};
-use super::nodes::{Inner, Nodes, Virtual, lock};
+use super::nodes::{Inner, Nodes, VirtualNode, lock};
 use super::status::{Addresses, rejected, status};
-use super::{Events, Past, Reports};
+use super::{Events, ExistingPods, Reports};
 use crate::Pod;
 use crate::events::{Severity, reference};
 use crate::informer::{Change, Kind, key_of};
@@ -31,17 +31,17 @@ const LAST_MOUNT_RETRY: Duration = Duration::from_secs(122);
 /// A pod that a node runs.
 pub(super) struct Tracked {
     pub(super) uid: String,
-    pub(super) node: Arc<Virtual>,
+    pub(super) node: Arc<VirtualNode>,
     pub(super) machine: Machine,
     /// Resources of the pod, until it terminates.
-    share: Option<Share>,
+    reservation: Option<Reservation>,
     pub(super) address: Option<u8>,
     /// Why the node rejects it.
-    refusal: Option<Refusal>,
+    rejection: Option<Rejection>,
     pub(super) bodies: HashMap<usize, Running>,
     pub(super) directories: HashMap<String, Directory>,
     /// The pod with all its volumes, once a body needed them.
-    pub(super) whole: Option<Arc<Pod>>,
+    pub(super) full_pod: Option<Arc<Pod>>,
     mount_attempts: u32,
     /// When its status was last written.
     pub(super) reported: Option<Timestamp>,
@@ -63,14 +63,14 @@ pub(super) fn start(nodes: &Nodes) {
     let queue = inner.queue.clone();
     let names = Arc::downgrade(&inner);
     inner.context.caches.pods.subscribe(move |change: &Change<'_, Pod>| {
-        if names.upgrade().is_some_and(|inner| inner.concerns(change)) {
+        if names.upgrade().is_some_and(|inner| inner.needs_sync(change)) {
             queue.add(change.key.clone());
         }
     });
-    let told = Arc::downgrade(&inner);
+    let weak = Arc::downgrade(&inner);
     inner.context.caches.nodes.subscribe(move |change| {
-        if let Some(node) = told.upgrade().and_then(|inner| inner.node(change.key)) {
-            node.seen.send_modify(|count| *count += 1);
+        if let Some(node) = weak.upgrade().and_then(|inner| inner.node(change.key)) {
+            node.changes.send_modify(|count| *count += 1);
         }
     });
     let holder = Arc::downgrade(&inner);
@@ -115,7 +115,7 @@ pub(super) fn position(pod: &Pod, container: &str) -> Option<usize> {
 }
 
 /// Aborts all bodies on a node.
-pub(super) fn cut_off(nodes: &Nodes, node: &str) {
+pub(super) fn abort_bodies(nodes: &Nodes, node: &str) {
     nodes.inner.each_on(node, |tracked| {
         for (_, running) in tracked.bodies.drain() {
             running.abort.abort();
@@ -131,7 +131,7 @@ pub(super) fn reboot(nodes: &Nodes, node: &str) {
 
 impl Inner {
     /// Whether a change requires a sync of the pod. The kubelet's own status writes do not.
-    fn concerns(&self, change: &Change<'_, Pod>) -> bool {
+    fn needs_sync(&self, change: &Change<'_, Pod>) -> bool {
         let Some(name) = change.last().node() else { return false };
         if let (Some(old), Some(new)) = (change.old, change.new) {
             let gates = new.spec.as_ref().is_some_and(|spec| spec.readiness_gates.is_some());
@@ -183,8 +183,8 @@ impl Inner {
 
 impl Tracked {
     fn release(&mut self) {
-        if let Some(share) = self.share.take() {
-            self.node.usage.release(&share);
+        if let Some(reservation) = self.reservation.take() {
+            self.node.usage.release(&reservation);
         }
     }
 }
@@ -211,7 +211,7 @@ impl Nodes {
                 }
                 return Ok(None);
             }
-            None => self.take_in(key, &pod, &node),
+            None => self.track(key, &pod, &node),
         };
         let outcome = self.step(key, &pod, &mut lock(&tracked));
         self.apply(key, &pod, &tracked, outcome.effects);
@@ -227,34 +227,34 @@ impl Nodes {
         Ok(due)
     }
 
-    fn take_in(&self, key: &Arc<str>, pod: &Arc<Pod>, node: &Arc<Virtual>) -> Arc<Mutex<Tracked>> {
+    fn track(&self, key: &Arc<str>, pod: &Arc<Pod>, node: &Arc<VirtualNode>) -> Arc<Mutex<Tracked>> {
         let inner = &self.inner;
         let admitted = match inner.context.caches.nodes.get(&node.name) {
             Some(object) => node.usage.admit(pod, &object),
-            None => Ok(Share::default()),
+            None => Ok(Reservation::default()),
         };
-        let (share, refusal) = match admitted {
-            Ok(share) => (Some(share), None),
-            Err(refusal) => (None, Some(refusal)),
+        let (reservation, rejection) = match admitted {
+            Ok(reservation) => (Some(reservation), None),
+            Err(rejection) => (None, Some(rejection)),
         };
-        if let Some(Refusal { reason, message }) = &refusal {
+        if let Some(Rejection { reason, message }) = &rejection {
             node.recorder.event(&**pod, Severity::Warning, reason.clone(), message.clone());
         }
         let now = inner.context.clock().now();
-        let machine = match inner.settings.past {
-            Past::Forgotten => Machine::new(pod, now),
-            Past::Rebooted => Machine::rebooted(pod, now),
+        let machine = match inner.settings.existing_pods {
+            ExistingPods::New => Machine::new(pod, now),
+            ExistingPods::Rebooted => Machine::rebooted(pod, now),
         };
         let tracked = Tracked {
             uid: pod.metadata.uid.clone().unwrap_or_default(),
             node: node.clone(),
             address: node.remember(pod, &machine),
             machine,
-            share,
-            refusal,
+            reservation,
+            rejection,
             bodies: HashMap::new(),
             directories: HashMap::new(),
-            whole: None,
+            full_pod: None,
             mount_attempts: 0,
             reported: Some(inner.context.clock().now()),
             removed: false,
@@ -270,33 +270,33 @@ impl Nodes {
         let now = inner.context.clock().now();
         let deleting = pod.metadata.deletion_timestamp.is_some();
         // With brief reports, a terminating pod gets no status updates.
-        let is_told = !deleting || inner.settings.reports == Reports::Full;
-        if let Some(Refusal { reason, message }) = &tracked.refusal {
-            let status = (is_told && !is_finished(pod)).then(|| rejected(pod, reason, message, now));
+        let is_reported = !deleting || inner.settings.reports == Reports::Full;
+        if let Some(Rejection { reason, message }) = &tracked.rejection {
+            let status = (is_reported && !is_finished(pod)).then(|| rejected(pod, reason, message, now));
             let remove = deleting && !tracked.removed;
             return Outcome { effects: Vec::new(), status, due: None, remove };
         }
         let mut effects = self.prepare(pod, tracked, now);
         let mut images = lock(&tracked.node.images);
-        let mut around = Surroundings {
+        let mut inputs = MachineInputs {
             behaviour: &|container| inner.rules.behaviour(pod, container),
             misconfigured: &|container| misconfigured(&inner.context.server, pod, container),
-            last_words: &|container| inner.logs.end(key, &container.name),
+            log_tail: &|container| inner.logs.tail(key, &container.name),
             images: &mut images,
         };
-        effects.extend(tracked.machine.step(pod, now, &mut around));
+        effects.extend(tracked.machine.step(pod, now, &mut inputs));
         drop(images);
         if tracked.machine.finished {
             tracked.release();
         }
-        let told = || {
+        let build_status = || {
             let ip = tracked.address.map(|address| tracked.node.pod_ip(address));
             let addresses = Addresses { host: &tracked.node.host_ip, pod: ip.as_deref() };
             status(&tracked.machine, pod, addresses, now)
         };
         Outcome {
             effects,
-            status: is_told.then(told),
+            status: is_reported.then(build_status),
             due: tracked.machine.due(pod, now),
             remove: deleting && tracked.machine.finished && !tracked.removed,
         }
@@ -360,7 +360,7 @@ impl Nodes {
     fn report(
         &self,
         pod: &Pod,
-        node: &Virtual,
+        node: &VirtualNode,
         container: Option<usize>,
         severity: Severity,
         reason: &'static str,
@@ -384,9 +384,9 @@ impl Nodes {
     }
 
     /// The pod has terminated: confirms the deletion of its object.
-    async fn remove(&self, node: &Virtual, pod: &Pod) -> Result<()> {
+    async fn remove(&self, node: &VirtualNode, pod: &Pod) -> Result<()> {
         let ended = match self.inner.settings.reports {
-            Reports::Brief(_) => node.writer.end(pod).await,
+            Reports::Brief(_) => node.writer.remove_terminated(pod).await,
             Reports::Full => Ok(false),
         };
         let removed = match ended {

@@ -13,11 +13,11 @@ use jiff::Timestamp;
 use tokio::sync::watch;
 
 /// Maximum lines kept of a run.
-const MOST_LINES: usize = 2_000;
+const MAX_LINES: usize = 2_000;
 /// Maximum bytes kept of a run.
-const MOST_BYTES: usize = 256 << 10;
+const MAX_BYTES: usize = 256 << 10;
 /// Maximum lines and bytes of a log tail in the termination message, as in the kubelet.
-const END: (usize, usize) = (80, 2048);
+const TAIL_LIMITS: (usize, usize) = (80, 2048);
 
 /// The logs of all containers. Clones share one state.
 #[derive(Clone, Default)]
@@ -89,7 +89,7 @@ impl Lines {
     fn push(&mut self, at: Timestamp, line: Bytes) {
         self.bytes += line.len();
         self.lines.push_back((at, line));
-        while self.lines.len() > MOST_LINES || self.bytes > MOST_BYTES {
+        while self.lines.len() > MAX_LINES || self.bytes > MAX_BYTES {
             let Some((_, line)) = self.lines.pop_front() else { return };
             self.bytes -= line.len();
             self.dropped += 1;
@@ -106,7 +106,7 @@ impl Logs {
             let log = Arc::new(Log { lines: Mutex::default(), changed: watch::Sender::new(0) });
             record.previous = record.current.replace((run, log)).map(|(_, log)| log);
         }
-        let (_, log) = record.current.as_ref().expect("it was just set");
+        let (_, log) = record.current.as_ref().expect("set above");
         LogSink { log: log.clone(), clock }
     }
 
@@ -119,13 +119,13 @@ impl Logs {
     }
 
     /// Tail of the log of the current run, if there is one.
-    pub(super) fn end(&self, pod: &Arc<str>, container: &str) -> Option<Box<str>> {
+    pub(super) fn tail(&self, pod: &Arc<str>, container: &str) -> Option<Box<str>> {
         let pods = self.pods();
         let (_, log) = pods.get(pod)?.get(container)?.current.as_ref()?;
         let lines = log.lines();
-        let last = lines.lines.iter().skip(lines.lines.len().saturating_sub(END.0));
+        let last = lines.lines.iter().skip(lines.lines.len().saturating_sub(TAIL_LIMITS.0));
         let bytes = last.flat_map(|(_, line)| line.iter().copied()).collect::<Vec<u8>>();
-        let end = String::from_utf8_lossy(&bytes[bytes.len().saturating_sub(END.1)..]).into_owned();
+        let end = String::from_utf8_lossy(&bytes[bytes.len().saturating_sub(TAIL_LIMITS.1)..]).into_owned();
         (!end.is_empty()).then(|| end.into())
     }
 

@@ -62,7 +62,7 @@ pub struct Settings {
     /// Number of pods synced concurrently.
     pub workers: usize,
     /// How pods are treated that ran before their nodes started.
-    pub past: Past,
+    pub existing_pods: ExistingPods,
     /// Root of the nodes' file systems, a directory for each; in memory if `None`. Only bodies that open files
     /// themselves need them on disk.
     pub hosts: Option<PathBuf>,
@@ -72,9 +72,9 @@ pub struct Settings {
 
 /// How pods are treated that ran before their nodes started.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Past {
+pub enum ExistingPods {
     /// They start from scratch: the cluster is a copy of another one.
-    Forgotten,
+    New,
     /// Their nodes were off: containers restart, and restarts are counted.
     Rebooted,
 }
@@ -110,7 +110,7 @@ impl Default for Settings {
             events: Events::All,
             reports: Reports::Full,
             workers: 4,
-            past: Past::Forgotten,
+            existing_pods: ExistingPods::New,
             hosts: None,
             service: None,
         }

@@ -23,7 +23,7 @@ use super::lifecycle::{Machine, containers};
 use super::logs::Logs;
 use super::power::Power;
 use super::template::{NodeTemplate, host_ip, lease, pod_prefix};
-use super::{Past, Reports, Settings, status};
+use super::{ExistingPods, Reports, Settings, status};
 use crate::Pod;
 use crate::context::Context;
 use crate::events::Recorder;
@@ -39,7 +39,7 @@ pub struct Nodes {
 #[derive(Clone)]
 pub struct NodeHandle {
     pub(super) nodes: Nodes,
-    pub(super) node: Arc<Virtual>,
+    pub(super) node: Arc<VirtualNode>,
 }
 
 pub(super) struct Inner {
@@ -47,12 +47,12 @@ pub(super) struct Inner {
     pub(super) settings: Settings,
     pub(super) rules: Rules,
     pub(super) logs: Logs,
-    pub(super) nodes: RwLock<HashMap<Arc<str>, Arc<Virtual>>>,
+    pub(super) nodes: RwLock<HashMap<Arc<str>, Arc<VirtualNode>>>,
     pub(super) pods: Mutex<HashMap<Arc<str>, Arc<Mutex<Tracked>>>>,
     /// Pods to sync.
     pub(super) queue: Queue,
     /// Nodes with a due lease renewal.
-    pub(super) beats: Queue,
+    pub(super) lease_renewals: Queue,
     /// Directories of PersistentVolumeClaims.
     pub(super) claims: Mutex<HashMap<String, Directory>>,
     /// The API as pods access it.
@@ -62,7 +62,7 @@ pub(super) struct Inner {
 }
 
 /// A node.
-pub(super) struct Virtual {
+pub(super) struct VirtualNode {
     pub(super) name: Arc<str>,
     pub(super) index: u32,
     pub(super) host_ip: String,
@@ -74,7 +74,7 @@ pub(super) struct Virtual {
     pub(super) writer: Writer,
     pub(super) recorder: Recorder,
     /// Incremented by each change of its object.
-    pub(super) seen: watch::Sender<u64>,
+    pub(super) changes: watch::Sender<u64>,
     /// The service beside its containers.
     pub(super) service: Mutex<Option<AbortHandle>>,
 }
@@ -106,7 +106,7 @@ impl Addresses {
     }
 
     /// The previous address of a pod if it is free, else another one.
-    fn take_again(&mut self, last: Option<u8>) -> Option<u8> {
+    fn take_previous(&mut self, last: Option<u8>) -> Option<u8> {
         let free = |last: &u8| (2..=254).contains(last) && self.used[usize::from(last / 64)] & (1 << (last % 64)) == 0;
         match last.filter(free) {
             Some(last) => {
@@ -122,7 +122,7 @@ impl Addresses {
     }
 }
 
-impl Virtual {
+impl VirtualNode {
     /// A pod IP.
     pub(super) fn pod_ip(&self, last: u8) -> String {
         format!("{}.{last}", pod_prefix(self.index))
@@ -138,7 +138,7 @@ impl Virtual {
         }
         let ip = pod.status.as_ref().and_then(|status| status.pod_ip.as_deref());
         let last = ip.and_then(|ip| ip.strip_prefix(&pod_prefix(self.index))?.strip_prefix('.')?.parse().ok());
-        lock(&self.addresses).take_again(last)
+        lock(&self.addresses).take_previous(last)
     }
 
     pub(super) fn is_up(&self) -> bool {
@@ -165,7 +165,7 @@ impl Nodes {
             nodes: RwLock::default(),
             pods: Mutex::default(),
             queue: Queue::default(),
-            beats: Queue::default(),
+            lease_renewals: Queue::default(),
             claims: Mutex::default(),
             api: Api::new(context.server.clone(), auth),
             next: AtomicU32::new(0),
@@ -213,7 +213,7 @@ impl Nodes {
         let name: Arc<str> = template.name.as_str().into();
         let index = self.inner.next.fetch_add(1, Ordering::Relaxed);
         let user = UserInfo::new(format!("system:node:{name}"), &["system:nodes", "system:authenticated"]);
-        let node = Arc::new(Virtual {
+        let node = Arc::new(VirtualNode {
             name: name.clone(),
             index,
             host_ip: host_ip(index),
@@ -229,7 +229,7 @@ impl Nodes {
             usage: Usage::default(),
             writer: self.inner.context.writer(user, "kubelet"),
             recorder: self.inner.context.recorder_on("kubelet", &name),
-            seen: watch::Sender::new(0),
+            changes: watch::Sender::new(0),
             service: Mutex::default(),
         });
         self.inner.nodes.write().unwrap_or_else(PoisonError::into_inner).insert(name.clone(), node.clone());
@@ -237,7 +237,7 @@ impl Nodes {
         let handle = NodeHandle { nodes: self.clone(), node: node.clone() };
         let object = match node.writer.create(&template.node(index, now)).await {
             Err(error) if is_already_exists(&error) => {
-                if self.inner.settings.past == Past::Rebooted {
+                if self.inner.settings.existing_pods == ExistingPods::Rebooted {
                     handle.boot().await?;
                 }
                 Arc::new(node.writer.read::<Node>(None, &name).await?)
@@ -250,7 +250,7 @@ impl Nodes {
             _ => {}
         }
         handle.start_service();
-        self.inner.beats.add_after(name.clone(), self.inner.first_beat(index));
+        self.inner.lease_renewals.add_after(name.clone(), self.inner.first_renewal(index));
         for pod in self.inner.context.caches.pods.on_node(&name) {
             self.inner.queue.add(crate::informer::key_of(&pod.metadata));
         }
@@ -312,9 +312,9 @@ impl NodeHandle {
 
     /// Waits until the object meets a condition.
     pub async fn until(&self, wanted: impl Fn(&Node) -> bool) {
-        let mut seen = self.node.seen.subscribe();
+        let mut changes = self.node.changes.subscribe();
         while !self.object().is_some_and(|node| wanted(&node)) {
-            if seen.changed().await.is_err() {
+            if changes.changed().await.is_err() {
                 // The cluster stops: no more changes.
                 std::future::pending::<()>().await;
             }
@@ -422,20 +422,20 @@ impl NodeHandle {
     }
 
     async fn patch(&self, subresource: Option<&str>, body: serde_json::Value) -> Result<()> {
-        let Virtual { writer, name, .. } = &*self.node;
+        let VirtualNode { writer, name, .. } = &*self.node;
         match self.nodes.inner.settings.reports {
-            Reports::Brief(_) => writer.adjust::<Node>(name, &body).await,
+            Reports::Brief(_) => writer.patch_unadmitted::<Node>(name, &body).await,
             Reports::Full => writer.patch::<Node>(None, name, subresource, PatchKind::Merge, body).await.map(drop),
         }
     }
 }
 
 impl Inner {
-    pub(super) fn node(&self, name: &str) -> Option<Arc<Virtual>> {
+    pub(super) fn node(&self, name: &str) -> Option<Arc<VirtualNode>> {
         self.nodes.read().unwrap_or_else(PoisonError::into_inner).get(name).cloned()
     }
 
-    fn each_node(&self, count: impl Fn(&Virtual) -> usize) -> usize {
+    fn each_node(&self, count: impl Fn(&VirtualNode) -> usize) -> usize {
         self.nodes.read().unwrap_or_else(PoisonError::into_inner).values().map(|node| count(node)).sum()
     }
 
@@ -491,6 +491,6 @@ mod tests {
     #[test]
     fn a_pod_gets_its_address_again_unless_somebody_else_has_it() {
         let mut addresses = Addresses::default();
-        assert_eq!([Some(9), Some(9), None, Some(1)].map(|last| addresses.take_again(last)), [9, 2, 3, 4].map(Some));
+        assert_eq!([Some(9), Some(9), None, Some(1)].map(|last| addresses.take_previous(last)), [9, 2, 3, 4].map(Some));
     }
 }

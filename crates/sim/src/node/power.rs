@@ -38,7 +38,7 @@ impl NodeHandle {
     pub fn down(&self) {
         *lock(&self.node.power) = Power::Down;
         self.stop_service();
-        kubelet::cut_off(&self.nodes, &self.node.name);
+        kubelet::abort_bodies(&self.nodes, &self.node.name);
     }
 
     /// Starts the kubelet, or powers the node on. After power-off, containers restart, and `bootID` changes.
@@ -51,7 +51,7 @@ impl NodeHandle {
         }
         if before != Power::Up {
             self.start_service();
-            inner.beats.add(self.node.name.clone());
+            inner.lease_renewals.add(self.node.name.clone());
             for pod in inner.context.caches.pods.on_node(&self.node.name) {
                 inner.queue.add(crate::informer::key_of(&pod.metadata));
             }

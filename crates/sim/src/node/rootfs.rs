@@ -67,7 +67,7 @@ fn link(shared: &Path, place: &Path) -> io::Result<()> {
 
 /// Writes a file atomically, unless its content is equal: watchers are not notified without a change.
 fn write(file: &Path, content: &[u8]) -> io::Result<()> {
-    if std::fs::read(file).is_ok_and(|there| there == content) {
+    if std::fs::read(file).is_ok_and(|existing| existing == content) {
         return Ok(());
     }
     disk::write(file, content)

@@ -11,16 +11,16 @@ use super::cycle::Rules;
 use super::pod::PodInfo;
 
 /// Initial backoff; it doubles with every failure.
-const FIRST_DELAY: Duration = Duration::from_secs(1);
+const INITIAL_BACKOFF: Duration = Duration::from_secs(1);
 /// Maximum backoff.
-const LAST_DELAY: Duration = Duration::from_secs(10);
+const MAX_BACKOFF: Duration = Duration::from_secs(10);
 /// An unschedulable pod is retried after this time, even without an event.
-const LONGEST_WAIT: Duration = Duration::from_secs(300);
+const UNSCHEDULABLE_TIMEOUT: Duration = Duration::from_secs(300);
 
 /// Pods that wait for a node.
 #[derive(Debug, Default)]
 pub(super) struct Backlog {
-    pods: HashMap<Arc<str>, Waiting>,
+    pods: HashMap<Arc<str>, PendingPod>,
     /// By priority, then by arrival.
     active: BTreeSet<(Reverse<i32>, u64, Arc<str>)>,
     /// By the end of their backoff.
@@ -34,16 +34,16 @@ pub(super) struct Backlog {
 
 /// A pending pod.
 #[derive(Debug)]
-struct Waiting {
+struct PendingPod {
     pod: Arc<PodInfo>,
     attempts: u32,
     /// End of the backoff after its last failure.
     not_before: Option<Instant>,
-    place: Place,
+    position: QueuePosition,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Place {
+enum QueuePosition {
     /// It is being scheduled.
     Taken,
     Active(u64),
@@ -57,17 +57,20 @@ impl Backlog {
         let key = pod.key.clone();
         match self.pods.get_mut(&key) {
             None => {
-                self.pods.insert(key.clone(), Waiting { pod, attempts: 0, not_before: None, place: Place::Taken });
+                self.pods.insert(
+                    key.clone(),
+                    PendingPod { pod, attempts: 0, not_before: None, position: QueuePosition::Taken },
+                );
                 self.activate(&key, now);
             }
             Some(waiting) => {
                 let before = waiting.pod.priority;
                 let moved = pod.priority != before;
                 waiting.pod = pod;
-                if matches!(waiting.place, Place::Active(_)) && moved {
-                    self.unplace_with(&key, before);
+                if matches!(waiting.position, QueuePosition::Active(_)) && moved {
+                    self.dequeue_with(&key, before);
                     self.activate(&key, now);
-                } else if again && matches!(waiting.place, Place::Parked(..)) {
+                } else if again && matches!(waiting.position, QueuePosition::Parked(..)) {
                     self.activate(&key, now);
                 }
             }
@@ -76,7 +79,7 @@ impl Backlog {
 
     /// A pod was deleted, or needs no node any more.
     pub(super) fn remove(&mut self, key: &str) -> Option<Arc<PodInfo>> {
-        self.unplace(key);
+        self.dequeue(key);
         self.pods.remove(key).map(|waiting| waiting.pod)
     }
 
@@ -97,7 +100,7 @@ impl Backlog {
         self.promote(now);
         let (_, _, key) = self.active.pop_first()?;
         let waiting = self.pods.get_mut(&key)?;
-        waiting.place = Place::Taken;
+        waiting.position = QueuePosition::Taken;
         waiting.attempts += 1;
         Some(waiting.pod.clone())
     }
@@ -110,18 +113,18 @@ impl Backlog {
 
     /// Parks a pod until an event concerns one of these rules; any event, if there are none.
     pub(super) fn park(&mut self, key: &str, rules: Rules, now: Instant) {
-        self.unplace(key);
+        self.dequeue(key);
         let Some(waiting) = self.pods.get_mut(key) else { return };
         waiting.not_before = Some(now + delay(waiting.attempts));
-        let (key, expires) = (waiting.pod.key.clone(), now + LONGEST_WAIT);
-        waiting.place = Place::Parked(rules, expires);
+        let (key, expires) = (waiting.pod.key.clone(), now + UNSCHEDULABLE_TIMEOUT);
+        waiting.position = QueuePosition::Parked(rules, expires);
         self.parked.entry(rules).or_default().insert(key.clone());
         self.expiring.insert((expires, key));
     }
 
     /// Backs a pod off after a transient failure.
     pub(super) fn delay(&mut self, key: &str, now: Instant) {
-        self.unplace(key);
+        self.dequeue(key);
         let Some(waiting) = self.pods.get_mut(key) else { return };
         waiting.not_before = Some(now + delay(waiting.attempts));
         self.activate_later(key, now);
@@ -153,7 +156,7 @@ impl Backlog {
     }
 
     fn activate(&mut self, key: &str, now: Instant) {
-        self.unplace(key);
+        self.dequeue(key);
         self.activate_later(key, now);
     }
 
@@ -163,31 +166,31 @@ impl Backlog {
         let key = waiting.pod.key.clone();
         match waiting.not_before.filter(|at| *at > now) {
             Some(at) => {
-                waiting.place = Place::Delayed(at);
+                waiting.position = QueuePosition::Delayed(at);
                 self.delayed.insert((at, key));
             }
             None => {
                 self.sequence += 1;
-                waiting.place = Place::Active(self.sequence);
+                waiting.position = QueuePosition::Active(self.sequence);
                 self.active.insert((Reverse(waiting.pod.priority), self.sequence, key));
             }
         }
     }
 
-    fn unplace(&mut self, key: &str) {
+    fn dequeue(&mut self, key: &str) {
         if let Some(waiting) = self.pods.get(key) {
-            self.unplace_with(key, waiting.pod.priority);
+            self.dequeue_with(key, waiting.pod.priority);
         }
     }
 
-    fn unplace_with(&mut self, key: &str, priority: i32) {
+    fn dequeue_with(&mut self, key: &str, priority: i32) {
         let Some(waiting) = self.pods.get_mut(key) else { return };
         let key = waiting.pod.key.clone();
-        match std::mem::replace(&mut waiting.place, Place::Taken) {
-            Place::Taken => {}
-            Place::Active(sequence) => drop(self.active.remove(&(Reverse(priority), sequence, key))),
-            Place::Delayed(at) => drop(self.delayed.remove(&(at, key))),
-            Place::Parked(rules, expires) => {
+        match std::mem::replace(&mut waiting.position, QueuePosition::Taken) {
+            QueuePosition::Taken => {}
+            QueuePosition::Active(sequence) => drop(self.active.remove(&(Reverse(priority), sequence, key))),
+            QueuePosition::Delayed(at) => drop(self.delayed.remove(&(at, key))),
+            QueuePosition::Parked(rules, expires) => {
                 if let Some(keys) = self.parked.get_mut(&rules) {
                     keys.remove(&key);
                     if keys.is_empty() {
@@ -201,7 +204,7 @@ impl Backlog {
 }
 
 fn delay(attempts: u32) -> Duration {
-    FIRST_DELAY.saturating_mul(1 << attempts.saturating_sub(1).min(10)).min(LAST_DELAY)
+    INITIAL_BACKOFF.saturating_mul(1 << attempts.saturating_sub(1).min(10)).min(MAX_BACKOFF)
 }
 
 #[cfg(test)]
@@ -240,11 +243,11 @@ mod tests {
         backlog.take(now);
         backlog.park("a", FIT, now);
         backlog.changed(AFFINITY, now);
-        assert!(backlog.take(now + LONGEST_WAIT / 2).is_none());
+        assert!(backlog.take(now + UNSCHEDULABLE_TIMEOUT / 2).is_none());
         backlog.changed(FIT, now);
         assert!(backlog.take(now).is_none(), "it failed a moment ago");
-        assert_eq!(backlog.due(), Some(now + FIRST_DELAY));
-        assert_eq!(names(&mut backlog, now + FIRST_DELAY), ["a"]);
+        assert_eq!(backlog.due(), Some(now + INITIAL_BACKOFF));
+        assert_eq!(names(&mut backlog, now + INITIAL_BACKOFF), ["a"]);
     }
 
     #[tokio::test(start_paused = true)]
@@ -253,8 +256,8 @@ mod tests {
         backlog.put(pod("a", 0), true, now);
         backlog.take(now);
         backlog.park("a", FIT, now);
-        assert_eq!(backlog.due(), Some(now + LONGEST_WAIT));
-        assert_eq!(names(&mut backlog, now + LONGEST_WAIT), ["a"]);
+        assert_eq!(backlog.due(), Some(now + UNSCHEDULABLE_TIMEOUT));
+        assert_eq!(names(&mut backlog, now + UNSCHEDULABLE_TIMEOUT), ["a"]);
         assert_eq!(backlog.due(), None);
     }
 
@@ -287,6 +290,8 @@ mod tests {
             assert!(backlog.remove(name).is_some());
         }
         backlog.changed(FIT, now);
-        assert!(backlog.pods.is_empty() && backlog.due().is_none() && backlog.take(now + LONGEST_WAIT).is_none());
+        assert!(
+            backlog.pods.is_empty() && backlog.due().is_none() && backlog.take(now + UNSCHEDULABLE_TIMEOUT).is_none()
+        );
     }
 }

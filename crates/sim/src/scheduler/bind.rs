@@ -87,7 +87,7 @@ impl Binder {
     }
 
     /// Reports why a pod is unschedulable, and its nominated node.
-    pub(super) async fn refused(&self, pod: &PodInfo, message: &str, node: Option<&str>) {
+    pub(super) async fn report_unschedulable(&self, pod: &PodInfo, message: &str, node: Option<&str>) {
         self.work.recorder.event(&*pod.pod, Severity::Warning, "FailedScheduling", cut(message));
         self.work.report(pod, "Unschedulable", message, node).await;
     }
@@ -134,7 +134,7 @@ impl Work {
                     self.recorder.event(&**pod, Severity::Warning, "FailedScheduling", cut(&error.message));
                     self.report(&binding.pod, "SchedulerError", &error.message, None).await;
                 }
-                self.inbox.add(ClusterEvent::Unbound(Box::new(binding)));
+                self.inbox.add(ClusterEvent::BindFailed(Box::new(binding)));
             }
         }
     }
@@ -149,7 +149,7 @@ impl Work {
         for allocation in &binding.extras.devices {
             self.allocate(&binding.pod, allocation).await?;
         }
-        if self.writer.place(&binding.pod.pod, &binding.node).await? {
+        if self.writer.bind_pod(&binding.pod.pod, &binding.node).await? {
             return Ok(());
         }
         let (namespace, name) = (binding.pod.namespace(), binding.pod.name());

@@ -9,7 +9,7 @@ use super::state::NodeId;
 use capstan_semantics::LabelSelector;
 
 /// Maximum number of counters; beyond it the least recently used are evicted.
-const MOST: usize = 1024;
+const MAX_COUNTERS: usize = 1024;
 
 /// Number of pods by node. Nodes without such pods are absent.
 pub type PerNode = HashMap<NodeId, u32>;
@@ -64,7 +64,7 @@ impl Counters {
             counter.used = self.clock;
             return;
         }
-        if self.ids.len() >= MOST {
+        if self.ids.len() >= MAX_COUNTERS {
             self.evict();
         }
         let mut nodes = PerNode::new();
@@ -137,7 +137,7 @@ pub struct Terms {
     /// Required anti-affinity.
     pub anti: HashMap<Arc<Term>, PerNode>,
     /// Preferred affinity with weights; negative for anti-affinity.
-    pub liked: HashMap<(i64, Arc<Term>), PerNode>,
+    pub preferred: HashMap<(i64, Arc<Term>), PerNode>,
 }
 
 impl Terms {
@@ -147,8 +147,8 @@ impl Terms {
         for term in &affinity.anti {
             *self.anti.entry(term.clone()).or_default().entry(node).or_default() += 1;
         }
-        for liked in liked(pod) {
-            *self.liked.entry(liked).or_default().entry(node).or_default() += 1;
+        for preferred in preferred(pod) {
+            *self.preferred.entry(preferred).or_default().entry(node).or_default() += 1;
         }
     }
 
@@ -163,11 +163,11 @@ impl Terms {
                 }
             }
         }
-        for liked in liked(pod) {
-            if let Some(nodes) = self.liked.get_mut(&liked) {
+        for preferred in preferred(pod) {
+            if let Some(nodes) = self.preferred.get_mut(&preferred) {
                 decrement(nodes, node);
                 if nodes.is_empty() {
-                    self.liked.remove(&liked);
+                    self.preferred.remove(&preferred);
                 }
             }
         }
@@ -175,7 +175,7 @@ impl Terms {
 }
 
 /// Preferred terms of a scheduled pod; required affinity counts with a small weight.
-fn liked(pod: &PodInfo) -> impl Iterator<Item = (i64, Arc<Term>)> {
+fn preferred(pod: &PodInfo) -> impl Iterator<Item = (i64, Arc<Term>)> {
     let affinity = pod.affinity.iter();
     affinity.flat_map(|affinity| {
         let required = affinity.required.iter().map(|term| (1, term.clone()));

@@ -10,7 +10,9 @@ use super::devices::{Allocation, Devices, Ledger};
 use super::pod::PodInfo;
 use super::resources::Resources;
 use super::state::{NodeId, NodeState, State};
-use super::topology::{AffinityFailure, HardAffinity, HardSpread, Spread, SpreadFailure, meant, wanted_near};
+use super::topology::{
+    AffinityFailure, HardAffinity, HardSpread, Spread, SpreadFailure, matching_pods, required_affinity_pods,
+};
 use super::view::View;
 use super::volumes::{Choice, VolumeFailure, Volumes};
 use capstan_semantics::node_selector::NodeAffinity;
@@ -123,9 +125,9 @@ pub fn prepare(state: &mut State, pod: &PodInfo, soft: &[Spread]) {
     let mut wanted: Vec<_> = Spread::hard(pod).into_iter().map(|spread| spread.counted).collect();
     wanted.extend(soft.iter().map(|spread| spread.counted.clone()));
     if let Some(affinity) = &pod.affinity {
-        wanted.extend(wanted_near(pod, state));
+        wanted.extend(required_affinity_pods(pod, state));
         let terms = affinity.anti.iter().chain(affinity.preferred.iter().map(|(_, term)| term));
-        wanted.extend(terms.filter_map(|term| meant(term, state)));
+        wanted.extend(terms.filter_map(|term| matching_pods(term, state)));
     }
     for counted in wanted {
         let mut counters = std::mem::take(&mut state.counters);
@@ -168,9 +170,9 @@ impl<'a> Cycle<'a> {
     /// Whether the pod fits on a node in the given state.
     pub fn check_on(&self, node: &NodeState) -> Result<Extras, Rejection> {
         self.check_node(node)?;
-        self.check_room(node)?;
+        self.check_resources(node)?;
         let volumes = self.check_volumes(node)?;
-        self.check_others(node)?;
+        self.check_pod_constraints(node)?;
         let devices = match &self.devices {
             None => Vec::new(),
             Some(devices) => {
@@ -204,17 +206,21 @@ impl<'a> Cycle<'a> {
         Ok(())
     }
 
-    fn check_room(&self, node: &NodeState) -> Result<(), Rejection> {
+    fn check_resources(&self, node: &NodeState) -> Result<(), Rejection> {
         if !self.pod.ports.is_empty() && node.has_ports(&self.pod.ports) {
             let reason = "node(s) didn't have free ports for the requested pod ports";
             return Err(Rejection::new(Rule::NodePorts, reason, true));
         }
-        let lacking = lacking(&self.pod.requests.exact, node);
-        if lacking.is_empty() {
+        let insufficient = insufficient(&self.pod.requests.exact, node);
+        if insufficient.is_empty() {
             return Ok(());
         }
-        let resolvable = lacking.iter().all(|lack| lack.requested <= lack.capacity || &*lack.name == "pods");
-        Err(Rejection { rule: Rule::NodeResourcesFit, reasons: lacking.iter().map(Lack::reason).collect(), resolvable })
+        let resolvable = insufficient.iter().all(|lack| lack.requested <= lack.capacity || &*lack.name == "pods");
+        Err(Rejection {
+            rule: Rule::NodeResourcesFit,
+            reasons: insufficient.iter().map(InsufficientResource::reason).collect(),
+            resolvable,
+        })
     }
 
     fn check_volumes(&self, node: &NodeState) -> Result<Vec<(Arc<str>, Choice)>, Rejection> {
@@ -232,7 +238,7 @@ impl<'a> Cycle<'a> {
         })
     }
 
-    fn check_others(&self, node: &NodeState) -> Result<(), Rejection> {
+    fn check_pod_constraints(&self, node: &NodeState) -> Result<(), Rejection> {
         if !self.spread.is_empty() {
             self.spread.check(node).map_err(|failure| {
                 let (reason, resolvable) = match failure {
@@ -268,7 +274,7 @@ impl<'a> Cycle<'a> {
 
 /// A resource that is insufficient on a node.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Lack {
+pub struct InsufficientResource {
     /// The resource.
     pub name: Arc<str>,
     /// Request of the pod.
@@ -279,7 +285,7 @@ pub struct Lack {
     pub capacity: i64,
 }
 
-impl Lack {
+impl InsufficientResource {
     fn reason(&self) -> Cow<'static, str> {
         match &*self.name {
             "pods" => "Too many pods".into(),
@@ -292,17 +298,22 @@ impl Lack {
 }
 
 /// Resources that are insufficient on a node for a pod.
-pub fn lacking(requests: &Resources, node: &NodeState) -> Vec<Lack> {
+pub fn insufficient(requests: &Resources, node: &NodeState) -> Vec<InsufficientResource> {
     let pods = (node.pods.len() as i64, node.max_pods);
-    lacking_of(requests, &node.requested, &node.allocatable, pods)
+    insufficient_of(requests, &node.requested, &node.allocatable, pods)
 }
 
 /// Insufficient resources; `pods` has the number of pods and its maximum.
-pub fn lacking_of(requests: &Resources, used: &Resources, have: &Resources, pods: (i64, i64)) -> Vec<Lack> {
-    let mut lacking = Vec::new();
+pub fn insufficient_of(
+    requests: &Resources,
+    used: &Resources,
+    have: &Resources,
+    pods: (i64, i64),
+) -> Vec<InsufficientResource> {
+    let mut insufficient = Vec::new();
     let mut check = |name: &dyn Fn() -> Arc<str>, requested: i64, used: i64, capacity: i64| {
         if requested > 0 && requested > capacity - used {
-            lacking.push(Lack { name: name(), requested, used, capacity });
+            insufficient.push(InsufficientResource { name: name(), requested, used, capacity });
         }
     };
     check(&|| "pods".into(), 1, pods.0, pods.1);
@@ -313,7 +324,7 @@ pub fn lacking_of(requests: &Resources, used: &Resources, have: &Resources, pods
     for (name, amount) in &requests.others {
         check(&|| name.clone(), *amount, used.get(name), have.get(name));
     }
-    lacking
+    insufficient
 }
 
 fn tolerates_unschedulable(pod: &PodInfo) -> bool {

@@ -10,7 +10,7 @@ use k8s_openapi::api::resource::v1::{
     ResourceSlice,
 };
 
-use super::devices::{Allocation, DeviceId, Devices, Wanted};
+use super::devices::{Allocation, DeviceAlternative, DeviceId, Devices};
 use super::state::NodeState;
 use capstan_semantics::node_selector::NodeTerms;
 use capstan_semantics::quantity::milli;
@@ -18,7 +18,7 @@ use capstan_semantics::quantity::milli;
 /// Number of steps after which the search stops.
 const MAX_STEPS: usize = 20_000;
 /// Maximum number of devices per claim.
-const MOST_DEVICES: usize = 32;
+const MAX_DEVICES: usize = 32;
 
 /// A device that could be allocated.
 struct Candidate<'a> {
@@ -163,7 +163,7 @@ impl<'a> Search<'a> {
         Ok(false)
     }
 
-    fn wanted(&self, taken: Taken) -> &'a Wanted {
+    fn wanted(&self, taken: Taken) -> &'a DeviceAlternative {
         &self.devices.open[taken.claim].requests[taken.request].options[taken.option]
     }
 
@@ -172,7 +172,7 @@ impl<'a> Search<'a> {
         let wanted = self.wanted(taken);
         let in_claim = self.taken.iter().filter(|other| other.claim == taken.claim).count();
         let again = self.taken.iter().any(|other| other.device == taken.device && !self.wanted(*other).admin);
-        Ok(in_claim < MOST_DEVICES
+        Ok(in_claim < MAX_DEVICES
             && (wanted.admin || (!candidate.used && !again && self.has_counters(taken.device)))
             && self.selects(taken)?
             && self.constraints_hold(taken))

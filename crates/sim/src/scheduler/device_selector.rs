@@ -9,21 +9,21 @@ use kube_cel::KubeCelExt;
 use kube_cel::cel::{Context, Program, Value};
 
 /// Maximum number of cached results.
-const MOST: usize = 100_000;
+const MAX_CACHED_RESULTS: usize = 100_000;
 
-type Answer = Result<bool, String>;
+type MatchResult = Result<bool, String>;
 
 /// Compiled selectors and cached results.
 #[derive(Default)]
 pub(super) struct Selectors {
-    state: Mutex<Known>,
+    state: Mutex<CacheState>,
 }
 
 #[derive(Default)]
-struct Known {
+struct CacheState {
     programs: HashMap<String, Arc<Result<Program, String>>>,
     /// By expression, then slice name, slice version and device.
-    answers: HashMap<String, HashMap<(String, String, String), Answer>>,
+    results: HashMap<String, HashMap<(String, String, String), MatchResult>>,
     count: usize,
 }
 
@@ -35,12 +35,12 @@ impl std::fmt::Debug for Selectors {
 
 impl Selectors {
     /// Whether an expression selects a device.
-    pub(super) fn matches(&self, expression: &str, slice: &ResourceSlice, device: &Device) -> Answer {
+    pub(super) fn matches(&self, expression: &str, slice: &ResourceSlice, device: &Device) -> MatchResult {
         let text = |text: &Option<String>| text.clone().unwrap_or_default();
         let key = (text(&slice.metadata.name), text(&slice.metadata.resource_version), device.name.clone());
         let program = {
             let mut known = self.state.lock().unwrap_or_else(PoisonError::into_inner);
-            if let Some(answer) = known.answers.get(expression).and_then(|answers| answers.get(&key)) {
+            if let Some(answer) = known.results.get(expression).and_then(|results| results.get(&key)) {
                 return answer.clone();
             }
             known.programs.entry(expression.to_owned()).or_insert_with(|| Arc::new(compile(expression))).clone()
@@ -50,12 +50,12 @@ impl Selectors {
             Err(error) => Err(error.clone()),
         };
         let mut known = self.state.lock().unwrap_or_else(PoisonError::into_inner);
-        if known.count >= MOST {
-            known.answers.clear();
+        if known.count >= MAX_CACHED_RESULTS {
+            known.results.clear();
             known.count = 0;
         }
         known.count += 1;
-        known.answers.entry(expression.to_owned()).or_default().insert(key, answer.clone());
+        known.results.entry(expression.to_owned()).or_default().insert(key, answer.clone());
         answer
     }
 }
@@ -64,7 +64,7 @@ fn compile(expression: &str) -> Result<Program, String> {
     Program::compile(expression).map_err(|error| format!("CEL compile error: {error}"))
 }
 
-fn evaluate(program: &Program, driver: &str, device: &Device) -> Answer {
+fn evaluate(program: &Program, driver: &str, device: &Device) -> MatchResult {
     let mut context = Context::default().with_all();
     let device = describe(driver, device, program, &context);
     context.add_variable_from_value("device", device);

@@ -30,7 +30,7 @@ pub struct Ledger {
     /// Slices of several nodes.
     pub(super) shared: BTreeMap<String, Arc<ResourceSlice>>,
     /// Node of each slice.
-    homes: HashMap<String, Option<String>>,
+    slice_nodes: HashMap<String, Option<String>>,
     claims: HashMap<String, Vec<DeviceId>>,
     used: HashMap<DeviceId, u32>,
     /// Assumed allocations that are not in the claims' status yet.
@@ -41,13 +41,13 @@ pub struct Ledger {
 impl Ledger {
     /// Number of held items: slices, claims, allocated devices.
     pub(super) fn len(&self) -> usize {
-        let slices = self.local.values().map(BTreeMap::len).sum::<usize>() + self.shared.len() + self.homes.len();
+        let slices = self.local.values().map(BTreeMap::len).sum::<usize>() + self.shared.len() + self.slice_nodes.len();
         slices + self.claims.len() + self.used.len() + self.pending.len()
     }
 
     /// A slice was created, updated or deleted.
     pub fn set_slice(&mut self, name: &str, slice: Option<&Arc<ResourceSlice>>) {
-        match self.homes.remove(name) {
+        match self.slice_nodes.remove(name) {
             Some(Some(node)) => {
                 if let Some(slices) = self.local.get_mut(&node) {
                     slices.remove(name);
@@ -65,7 +65,7 @@ impl Ledger {
                 Some(node) => self.local.entry(node.clone()).or_default().insert(name.to_owned(), slice.clone()),
                 None => self.shared.insert(name.to_owned(), slice.clone()),
             };
-            self.homes.insert(name.to_owned(), node);
+            self.slice_nodes.insert(name.to_owned(), node);
         }
     }
 
@@ -142,13 +142,13 @@ pub struct Devices<'a> {
     pub(super) ledger: &'a Ledger,
     /// Node selectors of claims that are allocated already.
     at: Vec<NodeTerms>,
-    pub(super) open: Vec<Open>,
+    pub(super) open: Vec<UnallocatedClaim>,
     /// All claims: the pod is reserved for each of them.
     claims: Vec<Arc<ResourceClaim>>,
 }
 
 #[derive(Debug)]
-pub(super) struct Open {
+pub(super) struct UnallocatedClaim {
     pub(super) claim: Arc<ResourceClaim>,
     pub(super) requests: Vec<Request>,
     pub(super) constraints: Vec<DeviceConstraint>,
@@ -158,11 +158,11 @@ pub(super) struct Open {
 #[derive(Debug)]
 pub(super) struct Request {
     pub(super) name: String,
-    pub(super) options: Vec<Wanted>,
+    pub(super) options: Vec<DeviceAlternative>,
 }
 
 #[derive(Debug)]
-pub(super) struct Wanted {
+pub(super) struct DeviceAlternative {
     /// `REQUEST`, or `REQUEST/SUBREQUEST`.
     pub(super) name: String,
     pub(super) class: Arc<DeviceClass>,
@@ -248,7 +248,7 @@ impl<'a> Devices<'a> {
     }
 }
 
-fn open(claim: &Arc<ResourceClaim>, view: &impl View) -> Result<Open, String> {
+fn open(claim: &Arc<ResourceClaim>, view: &impl View) -> Result<UnallocatedClaim, String> {
     let spec = claim.spec.as_ref().and_then(|spec| spec.devices.clone()).unwrap_or_default();
     let class = |name: &str, request: &str| {
         view.device_class(name).ok_or_else(|| format!("request {request}: device class {name} does not exist"))
@@ -261,7 +261,7 @@ fn open(claim: &Arc<ResourceClaim>, view: &impl View) -> Result<Open, String> {
     for request in spec.requests.into_iter().flatten() {
         let mut options = Vec::new();
         if let Some(exact) = request.exactly {
-            options.push(Wanted {
+            options.push(DeviceAlternative {
                 class: class(&exact.device_class_name, &request.name)?,
                 name: request.name.clone(),
                 count: count(&exact.allocation_mode, exact.count),
@@ -272,7 +272,7 @@ fn open(claim: &Arc<ResourceClaim>, view: &impl View) -> Result<Open, String> {
         }
         for option in request.first_available.into_iter().flatten() {
             let name = format!("{}/{}", request.name, option.name);
-            options.push(Wanted {
+            options.push(DeviceAlternative {
                 class: class(&option.device_class_name, &name)?,
                 count: count(&option.allocation_mode, option.count),
                 name,
@@ -283,5 +283,5 @@ fn open(claim: &Arc<ResourceClaim>, view: &impl View) -> Result<Open, String> {
         }
         requests.push(Request { name: request.name, options });
     }
-    Ok(Open { claim: claim.clone(), requests, constraints: spec.constraints.unwrap_or_default() })
+    Ok(UnallocatedClaim { claim: claim.clone(), requests, constraints: spec.constraints.unwrap_or_default() })
 }

@@ -38,7 +38,7 @@ pub struct HostPort {
 
 impl HostPort {
     /// Whether two ports conflict on one host.
-    pub fn clashes(&self, other: &Self) -> bool {
+    pub fn conflicts(&self, other: &Self) -> bool {
         let any = |ip: &str| ip == "0.0.0.0";
         self.port == other.port
             && self.protocol == other.protocol
@@ -153,7 +153,7 @@ impl PodInfo {
     }
 
     /// Whether the pod fits on every eligible node: it requests nothing that can run out.
-    pub fn is_light(&self) -> bool {
+    pub fn fits_everywhere(&self) -> bool {
         let spec = self.spec();
         let free = self.requests.exact.is_empty() && self.ports.is_empty() && self.volume_claims.is_empty();
         let alone = self.affinity.is_none() && spec.topology_spread_constraints.is_none();

@@ -30,7 +30,7 @@ pub fn preempt(cycle: &Cycle<'_>, rejected: &[(NodeId, Rejection)], view: &impl 
     let enough = (candidates.len() / 10).max(100).min(candidates.len());
     let mut found: Vec<Preemption> = Vec::new();
     let mut refused = Histogram::default();
-    let mut asked = 0;
+    let mut checked = 0;
     for id in candidates {
         match on_node(cycle, id, view) {
             Ok(preemption) => {
@@ -41,7 +41,7 @@ pub fn preempt(cycle: &Cycle<'_>, rejected: &[(NodeId, Rejection)], view: &impl 
             }
             Err(reasons) => {
                 refused.add(reasons);
-                asked += 1;
+                checked += 1;
             }
         }
     }
@@ -55,7 +55,7 @@ pub fn preempt(cycle: &Cycle<'_>, rejected: &[(NodeId, Rejection)], view: &impl 
     });
     best.ok_or_else(|| {
         let all = cycle.state.order().len();
-        refused.add_many("Preemption is not helpful for scheduling", all - asked);
+        refused.add_many("Preemption is not helpful for scheduling", all - checked);
         unavailable(all, &refused)
     })
 }
@@ -70,8 +70,8 @@ fn eligible(cycle: &Cycle<'_>, rejected: &[(NodeId, Rejection)]) -> Result<(), S
     if let Some(id) = nominated
         && rejected.iter().all(|(other, why)| *other != id || why.resolvable)
     {
-        let leaving = |other: &Arc<PodInfo>| other.is_terminating() && other.priority < pod.priority;
-        if cycle.state.node(id).pods.iter().any(leaving) {
+        let terminating = |other: &Arc<PodInfo>| other.is_terminating() && other.priority < pod.priority;
+        if cycle.state.node(id).pods.iter().any(terminating) {
             return Err("not eligible due to a terminating pod on the nominated node.".to_owned());
         }
     }

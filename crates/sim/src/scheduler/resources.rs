@@ -157,8 +157,8 @@ fn total(spec: &PodSpec, of: impl Fn(&Container) -> Resources) -> Resources {
 
 fn assumed(container: &Container) -> Resources {
     let mut amounts = Resources::default();
-    let asked = requests(container.resources.as_ref());
-    let find = |name| asked.and_then(|list| list.get(name));
+    let requested = requests(container.resources.as_ref());
+    let find = |name| requested.and_then(|list| list.get(name));
     amounts.milli_cpu = find("cpu").map_or(DEFAULT_MILLI_CPU, milli);
     amounts.memory = find("memory").map_or(DEFAULT_MEMORY, units);
     amounts

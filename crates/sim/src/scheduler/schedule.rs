@@ -11,7 +11,7 @@ use super::topology::Spread;
 use super::view::View;
 
 /// With fewer nodes than this, all are checked.
-const FEW: usize = 100;
+const MIN_FEASIBLE_NODES: usize = 100;
 
 /// Result of a scheduling cycle.
 #[derive(Debug)]
@@ -19,12 +19,12 @@ pub enum Decision {
     /// The pod is assigned to a node.
     Place(NodeId, Extras),
     /// The pod is unschedulable.
-    Wait(Refusal),
+    Unschedulable(Unschedulable),
 }
 
 /// Why a pod is unschedulable.
 #[derive(Debug)]
-pub struct Refusal {
+pub struct Unschedulable {
     /// Message, as in events.
     pub message: String,
     /// The rules that rejected nodes; empty if there are no nodes.
@@ -97,23 +97,23 @@ struct Found {
 fn find(cycle: &Cycle<'_>, next: &mut usize) -> Found {
     let state = cycle.state;
     let mut found = Found::default();
-    let look = |id: NodeId, found: &mut Found| match cycle.check(id) {
+    let check_node = |id: NodeId, found: &mut Found| match cycle.check(id) {
         Ok(extras) => found.feasible.push((id, extras)),
         Err(rejection) => found.rejected.push((id, rejection)),
     };
     if let Some(names) = cycle.affinity.names() {
         found.named = true;
         for id in names.into_iter().filter_map(|name| state.find(name)) {
-            look(id, &mut found);
+            check_node(id, &mut found);
         }
         return found;
     }
     let order = state.order();
-    let enough = enough(order.len());
+    let feasible_nodes_to_find = feasible_nodes_to_find(order.len());
     let start = *next % order.len();
     for at in 0..order.len() {
-        look(order[(start + at) % order.len()], &mut found);
-        if found.feasible.len() >= enough {
+        check_node(order[(start + at) % order.len()], &mut found);
+        if found.feasible.len() >= feasible_nodes_to_find {
             break;
         }
     }
@@ -122,12 +122,12 @@ fn find(cycle: &Cycle<'_>, next: &mut usize) -> Found {
 }
 
 /// Number of feasible nodes after which the search stops.
-fn enough(nodes: usize) -> usize {
-    if nodes < FEW {
+fn feasible_nodes_to_find(nodes: usize) -> usize {
+    if nodes < MIN_FEASIBLE_NODES {
         return nodes;
     }
     let percent = 50_usize.saturating_sub(nodes / 125).max(5);
-    (nodes * percent / 100).max(FEW)
+    (nodes * percent / 100).max(MIN_FEASIBLE_NODES)
 }
 
 fn take(mut found: Found, at: usize) -> Decision {
@@ -162,5 +162,5 @@ fn refuse(cycle: &Cycle<'_>, found: Found, view: &impl View) -> Decision {
 }
 
 fn wait(message: String, rules: Rules, preemption: Option<Preemption>, keep_nomination: bool) -> Decision {
-    Decision::Wait(Refusal { message, rules, preemption, keep_nomination })
+    Decision::Unschedulable(Unschedulable { message, rules, preemption, keep_nomination })
 }

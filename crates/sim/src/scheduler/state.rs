@@ -63,7 +63,7 @@ impl NodeState {
 
     /// Whether any of the host ports is in use.
     pub fn has_ports(&self, ports: &[HostPort]) -> bool {
-        ports.iter().any(|port| self.ports.iter().any(|used| used.clashes(port)))
+        ports.iter().any(|port| self.ports.iter().any(|used| used.conflicts(port)))
     }
 
     /// Adds a pod.
@@ -113,7 +113,7 @@ impl State {
     /// Number of held items: pods, nodes, namespaces, claims and affinity terms.
     pub(super) fn len(&self) -> usize {
         let pods = self.pods.len() + self.nodes.iter().map(|node| node.pods.len()).sum::<usize>();
-        let terms = self.terms.anti.len() + self.terms.liked.len();
+        let terms = self.terms.anti.len() + self.terms.preferred.len();
         pods + self.ids.len() + self.nominated.len() + self.claims_in_use.len() + self.namespaces.len() + terms
     }
 

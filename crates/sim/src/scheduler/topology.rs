@@ -205,15 +205,15 @@ pub struct HardAffinity<'a> {
     far: Vec<(String, Domains<'a>)>,
     forbidden: HashMap<&'a str, Domains<'a>>,
     /// Whether the pod matches its own affinity terms.
-    fond_of_itself: bool,
+    matches_itself: bool,
 }
 
 /// The pods that match all required affinity terms of a pod; `None` if there are no terms.
-pub fn wanted_near(pod: &PodInfo, state: &State) -> Option<Counted> {
+pub fn required_affinity_pods(pod: &PodInfo, state: &State) -> Option<Counted> {
     let terms = &pod.affinity.as_ref()?.required;
     let mut all: Option<Counted> = None;
     for term in terms {
-        let next = meant(term, state)?;
+        let next = matching_pods(term, state)?;
         all = Some(match all {
             None => next,
             Some(before) => Counted {
@@ -230,7 +230,7 @@ pub fn wanted_near(pod: &PodInfo, state: &State) -> Option<Counted> {
 }
 
 /// The pods that match a term; `None` if it matches none.
-pub fn meant(term: &Term, state: &State) -> Option<Counted> {
+pub fn matching_pods(term: &Term, state: &State) -> Option<Counted> {
     let selector = term.selector.clone()?;
     let namespaces = match &term.namespace_selector {
         Some(all) if all.is_empty() => None,
@@ -261,15 +261,15 @@ impl<'a> HardAffinity<'a> {
         let labels = state.namespace_labels(pod.namespace());
         let mut all = Self::default();
         if let Some(affinity) = &pod.affinity {
-            let near = wanted_near(pod, state);
+            let near = required_affinity_pods(pod, state);
             let near = near.as_ref().and_then(|counted| state.counters.get(counted));
             for term in &affinity.required {
                 all.near.push((term.topology_key.clone(), domains(near, &term.topology_key, state)));
             }
-            all.fond_of_itself =
+            all.matches_itself =
                 affinity.required.iter().all(|term| term.matches(pod.namespace(), labels, pod.labels()));
             for term in &affinity.anti {
-                let counted = meant(term, state);
+                let counted = matching_pods(term, state);
                 let counts = counted.as_ref().and_then(|counted| state.counters.get(counted));
                 all.far.push((term.topology_key.clone(), domains_of(counts, &term.topology_key)));
             }
@@ -302,7 +302,7 @@ impl<'a> HardAffinity<'a> {
         }
         // The first pod of a group with affinity to itself has no match yet.
         let alone = self.near.iter().all(|(_, domains)| domains.values().all(|count| *count <= 0));
-        if !(company || alone && self.fond_of_itself) {
+        if !(company || alone && self.matches_itself) {
             return Err(AffinityFailure::Required);
         }
         let near = |(key, domains): (&str, &Domains<'_>)| count(key, domains).is_some_and(|count| count > 0);
@@ -318,13 +318,13 @@ impl<'a> HardAffinity<'a> {
     /// Simulates that a pod was added to a node (1) or removed from it (-1).
     pub fn adjust(&mut self, other: &'a PodInfo, node: &'a NodeState, pod: &PodInfo, state: &State, by: i64) {
         let other_labels = state.namespace_labels(other.namespace());
-        let meant = |term: &Term| term.matches(other.namespace(), other_labels, other.labels());
+        let matching_pods = |term: &Term| term.matches(other.namespace(), other_labels, other.labels());
         if let Some(affinity) = &pod.affinity {
-            if affinity.required.iter().all(|term| meant(term)) {
+            if affinity.required.iter().all(|term| matching_pods(term)) {
                 self.near.iter_mut().for_each(|(key, domains)| shift(domains, node.label(key), by));
             }
             for (term, (key, domains)) in affinity.anti.iter().zip(&mut self.far) {
-                if meant(term) {
+                if matching_pods(term) {
                     shift(domains, node.label(key), by);
                 }
             }

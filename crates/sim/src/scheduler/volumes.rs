@@ -38,7 +38,7 @@ pub enum VolumeFailure {
     /// There is no volume, and none can be provisioned.
     NoVolume,
     /// The bound volume does not exist.
-    Gone,
+    Missing,
     /// The volume is in another zone.
     Zone,
     /// Another pod uses a `ReadWriteOncePod` claim.
@@ -51,7 +51,7 @@ impl VolumeFailure {
         match self {
             Self::NodeAffinity => "node(s) didn't match PersistentVolume's node affinity",
             Self::NoVolume => "node(s) didn't find available persistent volumes to bind",
-            Self::Gone => "node(s) unavailable due to one or more pvc(s) bound to non-existent pv(s)",
+            Self::Missing => "node(s) unavailable due to one or more pvc(s) bound to non-existent pv(s)",
             Self::Zone => "node(s) had no available volume zone",
             Self::InUse => {
                 "node(s) unavailable due to PersistentVolumeClaim with ReadWriteOncePod access mode already in-use by \
@@ -65,7 +65,7 @@ impl VolumeFailure {
 #[derive(Clone, Debug, Default)]
 pub struct Volumes {
     bound: Vec<Bound>,
-    open: Vec<Open>,
+    open: Vec<UnboundClaim>,
     in_use: bool,
 }
 
@@ -77,7 +77,7 @@ struct Bound {
 }
 
 #[derive(Clone, Debug)]
-struct Open {
+struct UnboundClaim {
     key: Arc<str>,
     /// Smallest first.
     candidates: Vec<(String, Option<NodeTerms>)>,
@@ -134,7 +134,7 @@ impl Volumes {
         let mut failures = Vec::new();
         for bound in &self.bound {
             match &bound.volume {
-                None => failures.push(VolumeFailure::Gone),
+                None => failures.push(VolumeFailure::Missing),
                 Some(_) if !fits(&bound.affinity) => failures.push(VolumeFailure::NodeAffinity),
                 Some(volume) if !in_zone(volume, node) => failures.push(VolumeFailure::Zone),
                 Some(_) => {}
@@ -187,9 +187,9 @@ pub fn bound_to(claim: &PersistentVolumeClaim) -> Option<&str> {
     annotations.is_some_and(|all| all.contains_key("pv.kubernetes.io/bind-completed")).then_some(volume)
 }
 
-fn open(key: &Arc<str>, claim: &PersistentVolumeClaim, class: &StorageClass, view: &impl View) -> Open {
+fn open(key: &Arc<str>, claim: &PersistentVolumeClaim, class: &StorageClass, view: &impl View) -> UnboundClaim {
     let mut candidates: Vec<(i64, Arc<PersistentVolume>)> =
-        view.volumes().into_iter().filter_map(|volume| Some((suits(&volume, claim, key)?, volume))).collect();
+        view.volumes().into_iter().filter_map(|volume| Some((matching_size(&volume, claim, key)?, volume))).collect();
     candidates.sort_by(|(mine, one), (theirs, other)| {
         mine.cmp(theirs).then_with(|| one.metadata.name.cmp(&other.metadata.name))
     });
@@ -197,7 +197,7 @@ fn open(key: &Arc<str>, claim: &PersistentVolumeClaim, class: &StorageClass, vie
         .into_iter()
         .map(|(_, volume)| (volume.metadata.name.clone().unwrap_or_default(), node_affinity(&volume)));
     let topologies = class.allowed_topologies.clone().unwrap_or_default();
-    Open {
+    UnboundClaim {
         key: key.clone(),
         candidates: candidates.collect(),
         provision: (class.provisioner != NO_PROVISIONER).then_some(topologies),
@@ -205,7 +205,7 @@ fn open(key: &Arc<str>, claim: &PersistentVolumeClaim, class: &StorageClass, vie
 }
 
 /// The size of a volume, if it matches a claim.
-fn suits(volume: &PersistentVolume, claim: &PersistentVolumeClaim, key: &str) -> Option<i64> {
+fn matching_size(volume: &PersistentVolume, claim: &PersistentVolumeClaim, key: &str) -> Option<i64> {
     let (spec, wanted) = (volume.spec.as_ref()?, claim.spec.as_ref()?);
     let size = units(spec.capacity.as_ref()?.get("storage")?);
     let least = wanted.resources.as_ref().and_then(|r| r.requests.as_ref()?.get("storage")).map_or(0, units);

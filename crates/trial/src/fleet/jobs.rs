@@ -71,7 +71,7 @@ impl Jobs {
             let pod = change.last();
             let label = pod.metadata.labels.as_ref().and_then(|labels| labels.get(JOB));
             let Some(number) = label.and_then(|label| label.parse().ok()) else { return };
-            if watched.lock().saw(pod, change.new.is_none()) {
+            if watched.lock().handle_pod(pod, change.new.is_none()) {
                 let left = change.new.cloned();
                 let _ = ended.send((number, left));
             }
@@ -110,7 +110,7 @@ impl Jobs {
 
 impl State {
     /// Handles a pod event. Returns whether its job has just ended.
-    fn saw(&mut self, pod: &Pod, gone: bool) -> bool {
+    fn handle_pod(&mut self, pod: &Pod, gone: bool) -> bool {
         let name = pod.metadata.name.as_deref().unwrap_or_default();
         let phase = pod.status.as_ref().and_then(|status| status.phase.as_deref()).unwrap_or_default();
         let finished = phase == "Succeeded";

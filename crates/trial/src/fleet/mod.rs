@@ -21,7 +21,7 @@ pub use jobs::JobsOutcome;
 pub use report::{Budget, Report, Requests};
 pub use scenario::{Choice, Scenario};
 pub use spec::{Fleet, Time};
-pub use tally::{Moment, Sample};
+pub use tally::{Sample, TimelineEntry};
 use world::World;
 
 use crate::{Error, Result, in_virtual_time};
@@ -56,7 +56,7 @@ async fn played(fleet: Fleet, snapshot: Option<&Snapshot>, options: Options, cho
         virtual_seconds: choice.until.as_secs(),
         real_seconds: begin.elapsed().as_secs_f64(),
         verdict: outcome.verdict,
-        timeline: counted.moments,
+        timeline: counted.timeline,
         budget,
         node_hours_lost: counted.node_hours,
         gpu_hours_lost: counted.gpu_hours,

@@ -7,7 +7,7 @@ use serde::Serialize;
 use super::chart;
 use super::jobs::JobsOutcome;
 use super::scenario::Scenario;
-use super::tally::{Moment, Sample};
+use super::tally::{Sample, TimelineEntry};
 use capstan_inspect::Paint;
 
 /// The report.
@@ -25,7 +25,7 @@ pub struct Report {
     /// Final status of the governing policy.
     pub verdict: String,
     /// Timeline of the scenario.
-    pub timeline: Vec<Moment>,
+    pub timeline: Vec<TimelineEntry>,
     /// Use of the disruption budget; an install has none.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub budget: Option<Budget>,
@@ -67,8 +67,8 @@ pub struct Requests {
 impl Report {
     /// Whether the run succeeded: all nodes serve, and the budget was not exceeded.
     pub fn is_good(&self) -> bool {
-        let kept = self.budget.is_none_or(|budget| budget.most <= budget.allowed);
-        kept && self.end.serving == self.nodes
+        let within_budget = self.budget.is_none_or(|budget| budget.most <= budget.allowed);
+        within_budget && self.end.serving == self.nodes
     }
 
     /// The report as text.
@@ -83,8 +83,8 @@ impl Report {
         }
         let first = if self.is_good() { paint.green(&first) } else { paint.red(&first) };
         let _ = writeln!(out, "{first}  ({})\n", self.verdict);
-        for moment in &self.timeline {
-            let _ = writeln!(out, "  {}  {}", paint.dim(&clock(moment.after)), moment.what);
+        for entry in &self.timeline {
+            let _ = writeln!(out, "  {}  {}", paint.dim(&clock(entry.after)), entry.what);
         }
         let _ = writeln!(out, "  {}  the end\n", paint.dim(&clock(self.virtual_seconds)));
         let mut row = |name: &str, text: String| {

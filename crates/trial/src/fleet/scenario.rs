@@ -16,11 +16,11 @@ use super::world::World;
 use crate::{Error, Result};
 
 /// Number of samples for the chart.
-const LOOKS: u32 = 1440;
+const SAMPLES: u32 = 1440;
 /// Start and length of the API server outage.
 const OUTAGE: (Duration, Duration) = (Duration::from_secs(3600), Duration::from_secs(1800));
 /// Timeout for a node to be ready after a reboot, before the next one starts.
-const BACK: Duration = Duration::from_secs(3600);
+const REBOOT_TIMEOUT: Duration = Duration::from_secs(3600);
 
 /// A scenario.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
@@ -102,8 +102,8 @@ pub(super) async fn play(world: &World, choice: &Choice, restored: bool) -> Resu
         world.tally.begin(false);
         world.apply_policy().await?;
         let policy = world.governing_policy().await?;
-        world.listen(&policy);
-        pass(world, choice.until).await;
+        world.record_status_changes(&policy);
+        advance(world, choice.until).await;
         return Ok(Outcome { budget: None, verdict: world.verdict(&policy).await?, jobs: None });
     }
     if !restored {
@@ -118,7 +118,7 @@ pub(super) async fn play(world: &World, choice: &Choice, restored: bool) -> Resu
     let policy = world.governing_policy().await?;
     let budget = world.budget(&policy).await?;
     world.tally.begin(choice.scenario != Scenario::OsUpgrade);
-    world.listen(&policy);
+    world.record_status_changes(&policy);
     match choice.scenario {
         Scenario::Install | Scenario::DriverUpgrade => {}
         Scenario::OsUpgrade => reboots(world, choice, budget)?,
@@ -129,16 +129,16 @@ pub(super) async fn play(world: &World, choice: &Choice, restored: bool) -> Resu
         world.tally.note(format!("driver {} is wanted", choice.version()));
         world.change_driver(&policy, choice.version()).await?;
     }
-    pass(world, choice.until).await;
+    advance(world, choice.until).await;
     let verdict = world.verdict(&policy).await?;
     Ok(Outcome { budget: Some(budget), verdict, jobs: jobs.map(|jobs| jobs.outcome()) })
 }
 
 /// Advances virtual time, and samples the fleet at intervals.
-async fn pass(world: &World, until: Duration) {
+async fn advance(world: &World, until: Duration) {
     world.tally.sample();
-    for _ in 0..LOOKS {
-        tokio::time::sleep(until / LOOKS).await;
+    for _ in 0..SAMPLES {
+        tokio::time::sleep(until / SAMPLES).await;
         world.tally.sample();
     }
 }
@@ -151,11 +151,11 @@ fn fail(world: &World, version: &str) {
     world.tally.note(format!("driver {version} does not load on {} nodes", bad.len()));
     world.bad.set(version, bad.clone());
     let Some(repair) = failures.repair else { return };
-    let (bad_drivers, tally) = (world.bad.clone(), world.tally.clone());
+    let (failing_drivers, tally) = (world.bad.clone(), world.tally.clone());
     world.cluster.context().spawn(async move {
         tokio::time::sleep(repair.0).await;
         for node in &bad {
-            bad_drivers.mend(node);
+            failing_drivers.repair(node);
         }
         tally.note(format!("{} nodes are mended", bad.len()));
     });
@@ -235,6 +235,6 @@ async fn reboot(
         let allocatable = node.status.as_ref().and_then(|status| status.allocatable.as_ref()?.get("nvidia.com/gpu"));
         allocatable.is_some_and(|count| count.0 != "0")
     };
-    let _ = tokio::time::timeout(BACK, node.until(offers)).await;
+    let _ = tokio::time::timeout(REBOOT_TIMEOUT, node.until(offers)).await;
     node.cordon(false).await
 }

@@ -14,7 +14,7 @@ const MILESTONES: [usize; 6] = [1, 10, 25, 50, 75, 90];
 
 /// An entry of the timeline.
 #[derive(Clone, Debug, PartialEq, Serialize)]
-pub struct Moment {
+pub struct TimelineEntry {
     /// Seconds since the start of the scenario.
     pub after: u64,
     /// Description.
@@ -58,13 +58,13 @@ struct State {
     busy: Duration,
     cordoned: Duration,
     milestones: Vec<usize>,
-    moments: Vec<Moment>,
+    timeline: Vec<TimelineEntry>,
     samples: Vec<Sample>,
 }
 
 /// Counted properties of one node.
 #[derive(Clone, Copy, Default)]
-struct One {
+struct NodeCounts {
     known: usize,
     serving: usize,
     cordoned: usize,
@@ -75,7 +75,7 @@ struct One {
 
 impl Tally {
     /// Watches the nodes of a cluster.
-    pub(super) fn follow(cluster: &Cluster) -> Self {
+    pub(super) fn watch(cluster: &Cluster) -> Self {
         let now = Instant::now();
         let state = State {
             begin: now,
@@ -89,13 +89,13 @@ impl Tally {
             busy: Duration::ZERO,
             cordoned: Duration::ZERO,
             milestones: MILESTONES.to_vec(),
-            moments: Vec::new(),
+            timeline: Vec::new(),
             samples: Vec::new(),
         };
         let tally = Self { state: Arc::new(Mutex::new(state)) };
         let counted = tally.clone();
         cluster.context().caches.nodes.subscribe(move |change| {
-            let count = |node: Option<&Arc<Node>>| node.map_or(One::default(), |node| one(node));
+            let count = |node: Option<&Arc<Node>>| node.map_or(NodeCounts::default(), |node| node_counts(node));
             counted.lock().change(count(change.old), count(change.new));
         });
         tally
@@ -113,7 +113,7 @@ impl Tally {
         (state.lost, state.gpus_lost, state.busy, state.cordoned) = Default::default();
         state.most = state.now.cordoned;
         state.milestones = if upgrades { MILESTONES.to_vec() } else { Vec::new() };
-        state.moments.clear();
+        state.timeline.clear();
         state.samples.clear();
     }
 
@@ -125,7 +125,7 @@ impl Tally {
     /// Records a sample.
     pub(super) fn sample(&self) {
         let mut state = self.lock();
-        state.pass();
+        state.add_elapsed();
         let sample = Sample { after: state.begin.elapsed().as_secs(), ..state.now };
         state.samples.push(sample);
     }
@@ -138,7 +138,7 @@ impl Tally {
     /// Results.
     pub(super) fn result(&self) -> Counted {
         let mut state = self.lock();
-        state.pass();
+        state.add_elapsed();
         let hours = |time: Duration| time.as_secs_f64() / 3600.0;
         let mean = state.cordoned.as_secs_f64() / state.busy.as_secs_f64().max(1.0);
         Counted {
@@ -148,7 +148,7 @@ impl Tally {
             mean,
             node_hours: hours(state.lost),
             gpu_hours: hours(state.gpus_lost),
-            moments: state.moments.clone(),
+            timeline: state.timeline.clone(),
             samples: state.samples.clone(),
         }
     }
@@ -166,13 +166,13 @@ pub(super) struct Counted {
     pub(super) node_hours: f64,
     /// The same in GPU hours.
     pub(super) gpu_hours: f64,
-    pub(super) moments: Vec<Moment>,
+    pub(super) timeline: Vec<TimelineEntry>,
     pub(super) samples: Vec<Sample>,
 }
 
 impl State {
     /// Adds the time since the last change.
-    fn pass(&mut self) {
+    fn add_elapsed(&mut self) {
         let now = Instant::now();
         let time = now - self.since;
         self.since = now;
@@ -188,8 +188,8 @@ impl State {
         }
     }
 
-    fn change(&mut self, old: One, new: One) {
-        self.pass();
+    fn change(&mut self, old: NodeCounts, new: NodeCounts) {
+        self.add_elapsed();
         let turn = |count: &mut usize, old: usize, new: usize| *count = *count + new - old;
         turn(&mut self.total, old.known, new.known);
         turn(&mut self.gpus_away, old.gpus_away, new.gpus_away);
@@ -214,11 +214,11 @@ impl State {
 
     fn note(&mut self, what: String) {
         let after = self.begin.elapsed().as_secs();
-        self.moments.push(Moment { after, what });
+        self.timeline.push(TimelineEntry { after, what });
     }
 }
 
-fn one(node: &Node) -> One {
+fn node_counts(node: &Node) -> NodeCounts {
     let label = |key: &str| node.metadata.labels.as_ref().and_then(|labels| labels.get(key)).map(String::as_str);
     let number = |text: &str| text.parse::<usize>().unwrap_or(0);
     let status = node.status.as_ref();
@@ -230,7 +230,7 @@ fn one(node: &Node) -> One {
     let serving = ready && !cordoned && offers > 0;
     let state = label(keys::STATE).unwrap_or_default();
     let hardware = label(capstan_gpu_sim::HARDWARE).map_or(0, number);
-    One {
+    NodeCounts {
         known: 1,
         serving: usize::from(serving),
         cordoned: usize::from(cordoned),

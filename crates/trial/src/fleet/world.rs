@@ -28,7 +28,7 @@ use crate::plan::observed_client;
 use crate::{Error, Result};
 
 /// Timeout of an install in virtual time.
-const INSTALL: Duration = Duration::from_secs(7 * 24 * 3600);
+const INSTALL_TIMEOUT: Duration = Duration::from_secs(7 * 24 * 3600);
 
 /// The custom resource that selects the drivers of a fleet.
 #[derive(Clone, Debug)]
@@ -70,7 +70,7 @@ impl FailingDrivers {
     }
 
     /// Repairs a node.
-    pub(super) fn mend(&self, node: &str) {
+    pub(super) fn repair(&self, node: &str) {
         self.drivers.lock().unwrap_or_else(PoisonError::into_inner).1.remove(node);
     }
 
@@ -96,7 +96,7 @@ impl World {
             rules: [
                 crate::plan::containers(fleet.pace.pull.0),
                 capstan_gpu_sim::rules(pace),
-                vec![capstan_gpu_sim::bad_drivers(pace, move |node, image| broken.is(node, image))],
+                vec![capstan_gpu_sim::failing_drivers(pace, move |node, image| broken.is(node, image))],
                 fleet.jobs.iter().map(jobs::rule).collect(),
             ]
             .concat(),
@@ -126,7 +126,7 @@ impl World {
         let cluster = builder.start_time(start).start().await.map_err(Error::Cluster)?;
         let client = cluster.client();
         let world = Self {
-            tally: Tally::follow(&cluster),
+            tally: Tally::watch(&cluster),
             cluster,
             fleet,
             traffic: Arc::default(),
@@ -194,8 +194,8 @@ impl World {
             }
             Err(Error::WatchEnded("the policy"))
         };
-        let ended = tokio::time::timeout(INSTALL, wait).await;
-        ended.map_err(|_| Error::FleetNotReady(said(&last)))?
+        let ended = tokio::time::timeout(INSTALL_TIMEOUT, wait).await;
+        ended.map_err(|_| Error::FleetNotReady(state_with_reason(&last)))?
     }
 
     /// The policy that selects the drivers: the ClusterPolicy, or an NVIDIADriver.
@@ -238,7 +238,7 @@ impl World {
     }
 
     /// Adds status changes of the policy to the timeline.
-    pub(super) fn listen(&self, policy: &GoverningPolicy) {
+    pub(super) fn record_status_changes(&self, policy: &GoverningPolicy) {
         let (tally, mut events) = (self.tally.clone(), policy.watch(&self.client));
         let kind = policy.resource.kind.clone();
         self.cluster.context().spawn(async move {
@@ -268,7 +268,7 @@ impl World {
     /// Final state of the policy, and what it waits for.
     pub(super) async fn verdict(&self, policy: &GoverningPolicy) -> Result<String> {
         let object = policy.api(&self.client).get(&policy.name).await.map_err(cannot("read the policy"))?;
-        Ok(said(&object.data["status"]))
+        Ok(state_with_reason(&object.data["status"]))
     }
 }
 
@@ -304,7 +304,7 @@ fn condition<'a>(status: &'a Value, kind: &str) -> &'a Value {
 }
 
 /// A state, and unless it is ready the first reason for it.
-fn said(status: &Value) -> String {
+fn state_with_reason(status: &Value) -> String {
     let state = status["state"].as_str().unwrap_or("nothing is said");
     let conditions = status["conditions"].as_array().into_iter().flatten();
     let bad = conditions.filter(|one| one["type"] != "Error" || one["status"] == "True");

@@ -54,7 +54,7 @@ pub struct Field {
 }
 
 /// Kinds that Kubernetes derives from others, and events.
-const CONSEQUENCES: &[&str] = &[
+const DERIVED_KINDS: &[&str] = &[
     "ControllerRevision.apps",
     "EndpointSlice.discovery.k8s.io",
     "Endpoints",
@@ -66,7 +66,7 @@ const CONSEQUENCES: &[&str] = &[
 ];
 
 /// Metadata that the server maintains.
-const KEPT_BY_SERVER: &[&str] = &[
+const SERVER_METADATA: &[&str] = &[
     "creationTimestamp",
     "deletionGracePeriodSeconds",
     "deletionTimestamp",
@@ -79,7 +79,7 @@ const KEPT_BY_SERVER: &[&str] = &[
 ];
 
 /// Annotations of Kubernetes controllers.
-const KEPT_BY_CONTROLLERS: &[&str] = &[
+const CONTROLLER_ANNOTATIONS: &[&str] = &[
     "deployment.kubernetes.io/revision",
     "deprecated.daemonset.template.generation",
     "kubectl.kubernetes.io/last-applied-configuration",
@@ -93,7 +93,7 @@ const KEPT_BY_CONTROLLERS: &[&str] = &[
 /// Every object that differs, ordered by kind and name.
 pub(super) fn between(before: &Snapshot, after: &Snapshot) -> Vec<Change> {
     let kinds = before.objects.keys().chain(after.objects.keys());
-    let mut kinds: Vec<&String> = kinds.filter(|kind| !CONSEQUENCES.contains(&kind.as_str())).collect();
+    let mut kinds: Vec<&String> = kinds.filter(|kind| !DERIVED_KINDS.contains(&kind.as_str())).collect();
     kinds.sort();
     kinds.dedup();
     kinds.into_iter().flat_map(|kind| of_kind(kind, &by_name(before, kind), &by_name(after, kind))).collect()
@@ -139,7 +139,7 @@ fn wanted(kind: &str, object: &Value) -> Value {
     }
     let metadata = &mut object["metadata"];
     if let Some(fields) = metadata.as_object_mut() {
-        fields.retain(|name, _| !KEPT_BY_SERVER.contains(&name.as_str()));
+        fields.retain(|name, _| !SERVER_METADATA.contains(&name.as_str()));
         for owner in fields.get_mut("ownerReferences").and_then(Value::as_array_mut).into_iter().flatten() {
             owner.as_object_mut().map(|owner| owner.remove("uid"));
         }
@@ -147,7 +147,7 @@ fn wanted(kind: &str, object: &Value) -> Value {
     for at in ["annotations", "labels"] {
         if let Some(entries) = metadata[at].as_object_mut() {
             entries.retain(|name, _| {
-                !KEPT_BY_CONTROLLERS.contains(&name.as_str()) && !name.starts_with("sim.capstan.dev/")
+                !CONTROLLER_ANNOTATIONS.contains(&name.as_str()) && !name.starts_with("sim.capstan.dev/")
             });
         }
         if metadata[at].as_object().is_some_and(serde_json::Map::is_empty) || metadata[at].is_null() {

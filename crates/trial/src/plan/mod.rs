@@ -29,7 +29,7 @@ pub struct Plan {
     /// Nodes whose labels, taints or pods change.
     pub nodes: Vec<String>,
     /// Running pods that would be replaced or deleted, in order, with the time in seconds.
-    pub pods: Vec<Gone>,
+    pub pods: Vec<DeletedPod>,
     /// Estimated duration in seconds, from assumed times for image pulls and driver builds.
     pub seconds: u64,
     /// Whether the cluster settled.
@@ -42,7 +42,7 @@ pub struct Plan {
 
 /// A pod that would be deleted.
 #[derive(Clone, Debug, Serialize)]
-pub struct Gone {
+pub struct DeletedPod {
     /// Seconds until its deletion.
     pub after: u64,
     /// Namespace, name and node.
@@ -53,14 +53,15 @@ pub struct Gone {
 /// cluster. `notes` become part of the plan.
 pub fn run(before: &Snapshot, wanted: &[Manifest], options: Options, mut notes: Vec<String>) -> Result<Plan> {
     let outcome = twin::run(before, wanted, options)?;
-    notes.extend(doubts(before));
+    notes.extend(caveats(before));
     Ok(plan(before, wanted, outcome, notes))
 }
 
 fn plan(before: &Snapshot, wanted: &[Manifest], outcome: twin::Outcome, notes: Vec<String>) -> Plan {
     let changes = ours(changes::between(before, &outcome.after), wanted, &outcome.written);
-    let pods: Vec<Gone> = outcome.gone.into_iter().map(|(after, pod)| Gone { after: after.as_secs(), pod }).collect();
-    let on_node = |gone: &Gone| gone.pod.rsplit_once(" on ").map(|(_, node)| node.to_owned());
+    let pods: Vec<DeletedPod> =
+        outcome.deleted.into_iter().map(|(after, pod)| DeletedPod { after: after.as_secs(), pod }).collect();
+    let on_node = |pod_deletion: &DeletedPod| pod_deletion.pod.rsplit_once(" on ").map(|(_, node)| node.to_owned());
     let changed = changes.iter().filter(|change| change.kind == "Node").map(|change| change.name.clone());
     let mut nodes: Vec<String> = changed.chain(pods.iter().filter_map(on_node)).collect();
     nodes.sort();
@@ -73,7 +74,7 @@ fn plan(before: &Snapshot, wanted: &[Manifest], outcome: twin::Outcome, notes: V
 /// The changes that the operator or the user makes. What Kubernetes adds by itself is dropped; garbage collected
 /// dependents are kept.
 fn ours(changes: Vec<Change>, wanted: &[Manifest], written: &Written) -> Vec<Change> {
-    let asked = |change: &Change| {
+    let is_in_manifests = |change: &Change| {
         let is = |manifest: &&Manifest| {
             let named_so = manifest.name() == change.name;
             named_so && change.kind == name_of(&manifest.kind.group, &manifest.kind.kind)
@@ -84,13 +85,16 @@ fn ours(changes: Vec<Change>, wanted: &[Manifest], written: &Written) -> Vec<Cha
         let name = |name: &str| (snapshot::plural(&change.kind).to_owned(), change.namespace.clone(), name.to_owned());
         written.contains(&name(&change.name)) || (change.action == Action::Create && written.contains(&name("")))
     };
-    changes.into_iter().filter(|change| change.action == Action::Delete || asked(change) || wrote(change)).collect()
+    changes
+        .into_iter()
+        .filter(|change| change.action == Action::Delete || is_in_manifests(change) || wrote(change))
+        .collect()
 }
 
 /// Conditions of custom resources that would not become ready. Only those that the plan touches.
 fn waiting(after: &Snapshot, changes: &[Change]) -> Vec<String> {
     let touched = changes.iter().filter(|change| change.action != Action::Delete);
-    let said = touched.filter_map(|change| {
+    let waiting_messages = touched.filter_map(|change| {
         let objects = after.objects.get(&change.kind)?;
         let object = objects.iter().find(|object| named(object) == (&change.namespace, &change.name))?;
         // The reason why the driver of a node was not upgraded.
@@ -106,15 +110,15 @@ fn waiting(after: &Snapshot, changes: &[Change]) -> Vec<String> {
         let message = messages.into_iter().find(|message| !message.is_empty()).unwrap_or("no reason given");
         Some(format!("{} {}: {state}: {message}", change.kind, change.name))
     });
-    said.collect()
+    waiting_messages.collect()
 }
 
 /// Caveats from the snapshot.
-fn doubts(before: &Snapshot) -> Vec<String> {
-    let mut doubts = Vec::new();
+fn caveats(before: &Snapshot) -> Vec<String> {
+    let mut caveats = Vec::new();
     if before.redacted {
-        doubts.push("the snapshot holds no secrets: pods may seem to change because of their contents".to_owned());
+        caveats.push("the snapshot holds no secrets: pods may seem to change because of their contents".to_owned());
     }
-    doubts.extend(before.unread.iter().map(|(kind, why)| format!("{kind} could not be read: {why}")));
-    doubts
+    caveats.extend(before.unread.iter().map(|(kind, why)| format!("{kind} could not be read: {why}")));
+    caveats
 }

@@ -102,17 +102,17 @@ impl World {
     }
 
     /// The planned changes of files, and the changes after they are applied.
-    async fn foretold_and_seen(&self, files: &[PathBuf]) -> (Vec<Change>, Vec<Change>, Written) {
+    async fn planned_and_actual(&self, files: &[PathBuf]) -> (Vec<Change>, Vec<Change>, Written) {
         let before = self.settled().await;
         let wanted = manifests::read(files).unwrap();
-        let foretold = run(&before, &wanted, options(), Vec::new()).unwrap().changes;
+        let planned = run(&before, &wanted, options(), Vec::new()).unwrap().changes;
         self.written.lock().unwrap().clear();
         self.specs.lock().unwrap().clear();
         self.apply(files).await;
         let after = self.settled().await;
-        let seen = ours(changes::between(&before, &after), &wanted, &self.written.lock().unwrap());
+        let actual = ours(changes::between(&before, &after), &wanted, &self.written.lock().unwrap());
         let specs = std::mem::take(&mut *self.specs.lock().unwrap());
-        (foretold, seen, specs)
+        (planned, actual, specs)
     }
 }
 
@@ -129,15 +129,15 @@ fn examples(folder: &str) -> Vec<PathBuf> {
     files
 }
 
-async fn comes_true(world: &World, files: &[PathBuf]) {
-    let (foretold, seen, written) = world.foretold_and_seen(files).await;
-    assert!(!foretold.is_empty(), "{files:?}: nothing foretold");
+async fn assert_plan_matches(world: &World, files: &[PathBuf]) {
+    let (planned, actual, written) = world.planned_and_actual(files).await;
+    assert!(!planned.is_empty(), "{files:?}: nothing foretold");
     let show = |changes: &[Change]| serde_json::to_string_pretty(changes).unwrap();
-    assert!(foretold == seen, "{files:?}: foretold {}\nseen {}", show(&foretold), show(&seen));
+    assert!(planned == actual, "{files:?}: foretold {}\nseen {}", show(&planned), show(&actual));
     // Events, temporary pods and leases are no part of a plan; every other write is.
     for (resource, namespace, name) in written.iter().filter(|one| !["events", "pods", "leases"].contains(&&*one.0)) {
         let is = |change: &&Change| snapshot::plural(&change.kind) == *resource && change.name == *name;
-        assert!(foretold.iter().any(|change| is(&change)), "{files:?}: {resource} {namespace}/{name} was not foretold");
+        assert!(planned.iter().any(|change| is(&change)), "{files:?}: {resource} {namespace}/{name} was not foretold");
     }
 }
 
@@ -145,14 +145,14 @@ async fn comes_true(world: &World, files: &[PathBuf]) {
 async fn plans_of_gpu_examples_come_true() {
     // Each file is for a cluster without the others.
     for file in examples("gpu") {
-        comes_true(&World::start().await, &[file]).await;
+        assert_plan_matches(&World::start().await, &[file]).await;
     }
 }
 
 #[tokio::test(start_paused = true)]
 async fn plans_of_nim_examples_come_true() {
     let (world, _) = working().await;
-    comes_true(&world, &examples("nim")).await;
+    assert_plan_matches(&world, &examples("nim")).await;
 }
 
 /// A cluster with working GPUs and the minimal policy.

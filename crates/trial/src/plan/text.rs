@@ -152,7 +152,7 @@ mod tests {
     use serde_json::json;
 
     use super::*;
-    use crate::plan::Gone;
+    use crate::plan::DeletedPod;
 
     fn example() -> Plan {
         let field = Field { path: "spec.image".into(), before: Some(json!("a:1")), after: Some(json!("a:2")) };
@@ -166,7 +166,7 @@ mod tests {
         Plan {
             changes: vec![change(Action::Change, "driver", vec![field]), change(Action::Create, "plugin", vec![])],
             nodes: vec!["node-1".into()],
-            pods: vec![Gone { after: 95, pod: "gpu/driver-x on node-1".into() }],
+            pods: vec![DeletedPod { after: 95, pod: "gpu/driver-x on node-1".into() }],
             seconds: 3720,
             settled: true,
             waiting: Vec::new(),

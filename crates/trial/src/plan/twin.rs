@@ -37,7 +37,7 @@ pub(super) struct Outcome {
     /// The final snapshot.
     pub(super) after: Snapshot,
     /// Deleted pods of the original cluster, in order, with the time since the start.
-    pub(super) gone: Vec<(Duration, String)>,
+    pub(super) deleted: Vec<(Duration, String)>,
     /// Time from the start to the last change.
     pub(super) took: Duration,
     /// Whether the cluster settled.
@@ -89,19 +89,19 @@ async fn roll_out(before: &Snapshot, manifests: &[Manifest], options: Options) -
     let begin = Instant::now();
     let mut rest = watch(&client, before, &audit, begin).await?;
     if !manifests.is_empty() {
-        rest.gone.iter_mut().for_each(|(after, _)| *after = Duration::ZERO);
+        rest.deleted.iter_mut().for_each(|(after, _)| *after = Duration::ZERO);
         let begin = Instant::now();
         for manifest in manifests {
             manifests::apply(&client, manifest).await?;
         }
         let then = watch(&client, before, &audit, begin).await?;
-        rest = Rest { gone: [rest.gone, then.gone].concat(), ..then };
+        rest = Settlement { deleted: [rest.deleted, then.deleted].concat(), ..then };
     }
     let after = Snapshot::read_objects(&client).await?;
     stop.cancel();
     let _ = operator.await;
     let written = std::mem::take(&mut lock(&audit).written);
-    Ok(Outcome { after, gone: rest.gone, took: rest.took, settled: rest.settled, written })
+    Ok(Outcome { after, deleted: rest.deleted, took: rest.took, settled: rest.settled, written })
 }
 
 /// The objects to restore in the copy. Webhook configurations are dropped, as their servers do not run there.
@@ -157,11 +157,11 @@ pub(crate) fn containers(pull: Duration) -> Vec<(node::Match, node::Behaviour)> 
 /// Virtual nodes get their GPU count from a label.
 fn with_hardware(mut object: Value) -> Value {
     if object["kind"] == "Node" {
-        let said = [
+        let gpu_labels = [
             object["status"]["capacity"]["nvidia.com/gpu"].as_str().filter(|count| *count != "0"),
             object["metadata"]["labels"]["nvidia.com/gpu.count"].as_str(),
         ];
-        let gpus = said.into_iter().flatten().next().unwrap_or("8").to_owned();
+        let gpus = gpu_labels.into_iter().flatten().next().unwrap_or("8").to_owned();
         let labels = &mut object["metadata"]["labels"];
         if labels[capstan_gpu_sim::HARDWARE].is_null() {
             labels[capstan_gpu_sim::HARDWARE] = gpus.into();
@@ -200,14 +200,14 @@ pub(crate) fn observed_client(cluster: &Cluster, observe: impl Fn(&Request) + Se
 }
 
 /// How a cluster settled.
-struct Rest {
-    gone: Vec<(Duration, String)>,
+struct Settlement {
+    deleted: Vec<(Duration, String)>,
     took: Duration,
     settled: bool,
 }
 
 /// Waits until the cluster has settled, and records when pods of the original cluster are deleted.
-async fn watch(client: &Client, before: &Snapshot, audit: &Mutex<Audit>, begin: Instant) -> Result<Rest> {
+async fn watch(client: &Client, before: &Snapshot, audit: &Mutex<Audit>, begin: Instant) -> Result<Settlement> {
     let pods = before.of("", "Pod").iter();
     let known: BTreeMap<String, String> = pods
         .filter_map(|pod| {
@@ -217,20 +217,20 @@ async fn watch(client: &Client, before: &Snapshot, audit: &Mutex<Audit>, begin: 
         })
         .collect();
     let mut events = watcher::watcher(Api::<Pod>::all(client.clone()), watcher::Config::default()).boxed();
-    let (mut gone, mut last) = (Vec::new(), begin);
+    let (mut deleted, mut last) = (Vec::new(), begin);
     // Number of distinct changes, and when the last one happened.
     let mut new = (0, begin);
     loop {
-        let much = lock(audit).written.len() + gone.len();
-        if much > new.0 {
-            new = (much, Instant::now());
+        let distinct = lock(audit).written.len() + deleted.len();
+        if distinct > new.0 {
+            new = (distinct, Instant::now());
         }
         match tokio::time::timeout_at(last + SETTLED_AFTER, events.try_next()).await {
             Ok(event) => match event.map_err(|source| Error::Watch { what: "the pods of the trial run", source })? {
                 Some(Event::Delete(pod)) => {
                     last = Instant::now();
                     if let Some(text) = pod.uid().and_then(|uid| known.get(&uid)) {
-                        gone.push((begin.elapsed(), text.clone()));
+                        deleted.push((begin.elapsed(), text.clone()));
                     }
                 }
                 Some(Event::Apply(_)) => last = Instant::now(),
@@ -240,11 +240,11 @@ async fn watch(client: &Client, before: &Snapshot, audit: &Mutex<Audit>, begin: 
             Err(_) => match lock(audit).last {
                 // A write without a pod change: more may follow.
                 write if write > last => last = write,
-                _ => return Ok(Rest { gone, took: last - begin, settled: true }),
+                _ => return Ok(Settlement { deleted, took: last - begin, settled: true }),
             },
         }
         if new.1.elapsed() > RETRIES_LIMIT || begin.elapsed() > ROLLOUT_LIMIT {
-            return Ok(Rest { gone, took: last - begin, settled: false });
+            return Ok(Settlement { deleted, took: last - begin, settled: false });
         }
     }
 }

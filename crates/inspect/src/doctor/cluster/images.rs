@@ -51,8 +51,8 @@ pub(super) fn secret(index: &Index<'_>) -> Vec<Finding> {
         let finding = match names.as_slice() {
             [] => finding.evidence(format!("{} names no pull secret", pod.reference())),
             names => names.iter().fold(finding, |finding, name| {
-                let there = index.snapshot.find("", "Secret", pod.namespace, name).is_some();
-                let state = if there { "is there" } else { "does not exist" };
+                let exists = index.snapshot.find("", "Secret", pod.namespace, name).is_some();
+                let state = if exists { "is there" } else { "does not exist" };
                 finding.evidence(format!("Secret {}/{name} {state}", pod.namespace))
             }),
         };
@@ -71,9 +71,9 @@ fn missing(index: &Index<'_>) -> Vec<Finding> {
     let services = index.snapshot.of("apps.nvidia.com", "NIMService").iter();
     services
         .filter_map(|service| {
-            let told = condition(service, "MissingReferences").filter(|one| one["status"] == "True")?;
+            let reported = condition(service, "MissingReferences").filter(|one| one["status"] == "True")?;
             let name = named(service).0;
-            let finding = Finding::about(service, text(&told["message"]))
+            let finding = Finding::about(service, text(&reported["message"]))
                 .evidence(format!("{}, condition MissingReferences", reference(service)));
             Some(finding.fix(format!("kubectl create secret generic … -n {name}, or correct the name in the spec")))
         })

@@ -8,7 +8,7 @@ use serde::Deserialize;
 use serde_json::Value;
 
 use super::values;
-use crate::doctor::finding::{Finding, Reach};
+use crate::doctor::finding::{Finding, Scope};
 use crate::doctor::index::{Index, label, text};
 use crate::snapshot::named;
 
@@ -53,7 +53,7 @@ fn wrong(secret: &Value) -> Vec<Finding> {
     let (namespace, name) = named(secret);
     let (title, object) = (label(secret, "name"), format!("Secret {namespace}/{name}"));
     let finding = |(what, fix): (String, String)| {
-        let finding = Finding::new(format!("Helm release {namespace}/{title}"), what, Reach::Objects);
+        let finding = Finding::new(format!("Helm release {namespace}/{title}"), what, Scope::Objects);
         let line = format!("{object}: values of revision {}", label(secret, "version"));
         finding.object(object.clone()).evidence(line).fix(format!("{fix}; then helm upgrade {title} -n {namespace}"))
     };

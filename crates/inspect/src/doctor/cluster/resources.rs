@@ -4,14 +4,14 @@ use std::time::Duration;
 
 use serde_json::Value;
 
-use crate::doctor::finding::{Finding, Reach, Severity};
+use crate::doctor::finding::{Finding, Scope, Severity};
 use crate::doctor::index::{Index, condition, items, reference, text};
 use crate::products::{self, Affects, Kind};
 
 /// Longer than any driver build or model load.
-const LONG: Duration = Duration::from_secs(20 * 60);
+const NOT_READY_TIMEOUT: Duration = Duration::from_secs(20 * 60);
 /// Reasons that have their own rule.
-const ELSEWHERE: &[&str] = &["NoProfileSelected", "OperandNotReady", "JobFailed"];
+const COVERED_REASONS: &[&str] = &["NoProfileSelected", "OperandNotReady", "JobFailed"];
 
 /// The custom resources of all products.
 pub(in crate::doctor) fn all<'a>(index: &Index<'a>) -> impl Iterator<Item = &'a Value> + use<'a> {
@@ -33,17 +33,17 @@ pub(super) fn refused(index: &Index<'_>) -> Vec<Finding> {
                 && ["Failed", "NIM_CACHE_RECONCILE_FAILED", "InvalidFields"].contains(&text(&one["type"]));
             operand || wrong
         };
-        let mut said: Vec<&Value> = conditions.filter(failed).collect();
-        if said.is_empty() {
-            said.extend(condition(resource, "Error").filter(|one| one["status"] == "True"));
+        let mut failed_conditions: Vec<&Value> = conditions.filter(failed).collect();
+        if failed_conditions.is_empty() {
+            failed_conditions.extend(condition(resource, "Error").filter(|one| one["status"] == "True"));
         }
-        for one in said.into_iter().filter(|one| !ELSEWHERE.contains(&text(&one["reason"]))) {
+        for one in failed_conditions.into_iter().filter(|one| !COVERED_REASONS.contains(&text(&one["reason"]))) {
             let message = text(&one["message"]);
             if message.is_empty() {
                 continue;
             }
             let finding = Finding::about(resource, message);
-            let finding = if kind.affects == Affects::Nodes { finding.reach(Reach::Cluster) } else { finding };
+            let finding = if kind.affects == Affects::Nodes { finding.scope(Scope::Cluster) } else { finding };
             let line = format!("{}, condition {}: {}", reference(resource), text(&one["type"]), text(&one["reason"]));
             let (kind, name) = (text(&resource["kind"]).to_lowercase(), text(&resource["metadata"]["name"]));
             let namespace = text(&resource["metadata"]["namespace"]);
@@ -63,10 +63,11 @@ pub(super) fn not_ready(index: &Index<'_>) -> Vec<Finding> {
         }
         let ready = condition(resource, "Ready").filter(|one| one["status"] != "True");
         let error = condition(resource, "Error").filter(|one| one["status"] == "True");
-        let said = [error, ready].into_iter().flatten().map(|one| text(&one["message"])).find(|text| !text.is_empty());
-        let message = said.map_or_else(|| format!("its state is {state}"), str::to_owned);
+        let condition_message =
+            [error, ready].into_iter().flatten().map(|one| text(&one["message"])).find(|text| !text.is_empty());
+        let message = condition_message.map_or_else(|| format!("its state is {state}"), str::to_owned);
         let since = ready.and_then(|ready| index.since(&ready["lastTransitionTime"])).unwrap_or_default();
-        let severity = if since >= LONG { Severity::Warning } else { Severity::Note };
+        let severity = if since >= NOT_READY_TIMEOUT { Severity::Warning } else { Severity::Note };
         let fix = format!("kubectl describe {}", reference(resource).to_lowercase());
         let minutes = format!("{} is not ready for {} minutes", reference(resource), since.as_secs() / 60);
         Some(Finding::about(resource, message).severity(severity).evidence(minutes).fix(fix))

@@ -4,7 +4,7 @@
 use capstan_semantics::field;
 use serde_json::Value;
 
-use crate::doctor::finding::{Finding, Reach};
+use crate::doctor::finding::{Finding, Scope};
 
 /// The chart's schema.
 const SCHEMA: &str = include_str!("../../../../../charts/capstan/values.schema.json");
@@ -14,7 +14,7 @@ const RULE: &str = "helm-values";
 /// Errors in chart values, read from a file of that name.
 pub fn check(name: &str, text: &str) -> Vec<Finding> {
     let finding = |(what, fix): (String, String)| {
-        let finding = Finding::new(name, what, Reach::Objects).object(format!("file {name}"));
+        let finding = Finding::new(name, what, Scope::Objects).object(format!("file {name}"));
         Finding { rule: RULE, ..finding.fix(fix) }
     };
     wrong(text).into_iter().map(finding).collect()

@@ -2,7 +2,7 @@
 
 use serde_json::Value;
 
-use crate::doctor::finding::{Finding, Reach, Severity};
+use crate::doctor::finding::{Finding, Scope, Severity};
 use crate::doctor::index::{Index, items, label, reference, text};
 use crate::snapshot::named;
 
@@ -21,7 +21,7 @@ fn of_configuration(index: &Index<'_>, configuration: &Value) -> Option<Finding>
     let (strict, name) = (hook["failurePolicy"] != "Ignore", named(configuration).1);
     let kinds: Vec<&str> = items(&hook["rules"]).iter().flat_map(|rule| items(&rule["resources"])).map(text).collect();
     let effect = if strict { "cannot be written" } else { "are not checked" };
-    let finding = Finding::new(reference(configuration), what, if strict { Reach::Cluster } else { Reach::Objects });
+    let finding = Finding::new(reference(configuration), what, if strict { Scope::Cluster } else { Scope::Objects });
     let severity = if strict { Severity::Error } else { Severity::Warning };
     let kind = text(&configuration["kind"]).to_lowercase();
     Some(

@@ -1,6 +1,6 @@
 //! Nodes without feature labels: Node Feature Discovery has not run there, or has not applied its labels.
 
-use crate::doctor::finding::{Finding, Reach, Severity};
+use crate::doctor::finding::{Finding, Scope, Severity};
 use crate::doctor::index::{FEATURES, Index, condition, has_gpu, items, label, reference, text};
 use crate::snapshot::named;
 
@@ -19,12 +19,12 @@ fn may_have_gpus(node: &serde_json::Value) -> bool {
 
 pub(super) fn check(index: &Index<'_>) -> Vec<Finding> {
     let policies = index.snapshot.of("nvidia.com", "ClusterPolicy");
-    let told = policies.iter().filter_map(|policy| {
+    let reported = policies.iter().filter_map(|policy| {
         let ready = condition(policy, "Ready").filter(|ready| ready["reason"] == "NFDLabelsMissing")?;
-        let finding = Finding::about(policy, text(&ready["message"])).reach(Reach::Cluster);
+        let finding = Finding::about(policy, text(&ready["message"])).scope(Scope::Cluster);
         Some(finding.evidence(format!("{}, condition Ready: NFDLabelsMissing", reference(policy))).fix(FIX))
     });
-    let mut all: Vec<Finding> = told.collect();
+    let mut all: Vec<Finding> = reported.collect();
     if !all.is_empty() {
         return all;
     }
@@ -55,8 +55,8 @@ pub(super) fn check(index: &Index<'_>) -> Vec<Finding> {
                 Finding::on_node(name, what).evidence(format!("Node {name} has a GPU and not these labels")).fix(FIX),
             );
         } else if label(node, capstan_node::labels::GPU_PRESENT) != "true"
-            && policies.iter().all(|policy| index.lasts(&policy["metadata"]["creationTimestamp"]))
-            && index.lasts(&node["metadata"]["creationTimestamp"])
+            && policies.iter().all(|policy| index.exceeds_grace_period(&policy["metadata"]["creationTimestamp"]))
+            && index.exceeds_grace_period(&node["metadata"]["creationTimestamp"])
         {
             let finding = Finding::on_node(name, "it has a GPU, and the operator has not labelled it");
             let finding = finding.evidence(format!("Node {name}: nvidia.com/gpu.present is not true"));

@@ -10,16 +10,16 @@ mod schedule;
 mod upgrade;
 mod xid;
 
-use super::{AFTER_POD, DRIVER, MISSING, NOT_READY, PLUGIN, Rule, WAITS};
+use super::{AFTER_POD, DRIVER, MISSING, NOT_READY, PLUGIN, Rule, WAITING};
 
 /// Consequences of a missing device plugin.
-const AFTER_PLUGIN: &[&[&str]] = &[WAITS];
+const AFTER_PLUGIN: &[&[&str]] = &[WAITING];
 /// Consequences of a driver that is installed but not loaded.
-const AFTER_LOADING: &[&[&str]] = &[WAITS, PLUGIN, MISSING];
+const AFTER_LOADING: &[&[&str]] = &[WAITING, PLUGIN, MISSING];
 /// Consequences of a failed driver.
-const AFTER_DRIVER: &[&[&str]] = &[WAITS, PLUGIN, MISSING, DRIVER];
+const AFTER_DRIVER: &[&[&str]] = &[WAITING, PLUGIN, MISSING, DRIVER];
 /// The same, with the missing precompiled driver image.
-const AFTER_KERNEL: &[&[&str]] = &[WAITS, PLUGIN, MISSING, DRIVER, &["image-pull"]];
+const AFTER_KERNEL: &[&[&str]] = &[WAITING, PLUGIN, MISSING, DRIVER, &["image-pull"]];
 
 /// Rules about GPU nodes.
 pub(crate) const RULES: &[Rule] = &[

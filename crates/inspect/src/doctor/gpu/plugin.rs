@@ -16,7 +16,7 @@ fn absent() -> String {
 pub(super) fn driver_not_loaded(index: &Index<'_>) -> Vec<Finding> {
     let others = index.pods.iter().filter(|pod| !matches!(pod.role, Role::Driver | Role::Workload) && !pod.is_ready());
     let mut all: Vec<Finding> = Vec::new();
-    for (pod, (container, line)) in others.filter_map(|pod| Some((pod, index.says(pod, words::NOT_LOADED)?))) {
+    for (pod, (container, line)) in others.filter_map(|pod| Some((pod, index.find_output(pod, words::NOT_LOADED)?))) {
         let line = format!("{}, container {container}: {}", pod.reference(), short(line));
         let at = format!("node {}", pod.node);
         if let Some(known) = all.iter_mut().find(|one| one.at == at) {
@@ -50,7 +50,7 @@ fn missing(index: &Index<'_>, node: &Value) -> Option<Finding> {
     let mut plugins: Vec<&Pod<'_>> = index.on_node(name, Role::Plugin).collect();
     plugins.sort_by_key(|pod| pod.is_ready());
     let Some(pod) = plugins.first() else {
-        let young = |object: &Value| !index.lasts(&object["metadata"]["creationTimestamp"]);
+        let young = |object: &Value| !index.exceeds_grace_period(&object["metadata"]["creationTimestamp"]);
         let policies = index.snapshot.of("nvidia.com", "ClusterPolicy");
         if young(node) || policies.iter().any(young) || is_being_placed(index) {
             return None;
@@ -63,7 +63,7 @@ fn missing(index: &Index<'_>, node: &Value) -> Option<Finding> {
     };
     if pod.is_ready() {
         let ready = condition(pod.value, "Ready")?;
-        return index.lasts(&ready["lastTransitionTime"]).then(|| {
+        return index.exceeds_grace_period(&ready["lastTransitionTime"]).then(|| {
             pod.finding(index, "the device plugin runs, and the kubelet offers no GPUs")
                 .evidence(format!("{} is ready", pod.reference()))
                 .evidence(format!("Node {name}: {GPU} is not among its resources"))

@@ -1,6 +1,6 @@
 //! XIDs: errors that the driver reports about a GPU by number, their meaning and the action.
 
-use crate::doctor::finding::{Finding, Reach, Severity};
+use crate::doctor::finding::{Finding, Scope, Severity};
 use crate::doctor::index::{Index, Role, short, text};
 use crate::snapshot::named;
 
@@ -127,21 +127,21 @@ fn number(line: &str) -> Option<u32> {
 
 pub(super) fn check(index: &Index<'_>) -> Vec<Finding> {
     // Node, XID, line.
-    let mut seen: Vec<(String, u32, String)> = Vec::new();
+    let mut reports: Vec<(String, u32, String)> = Vec::new();
     for pod in index.pods.iter().filter(|pod| !pod.node.is_empty()) {
-        for (container, line) in index.said(pod) {
+        for (container, line) in index.output_lines(pod) {
             // Database logs have XIDs (transaction IDs), too.
             let of_gpu = pod.role != Role::Workload || line.contains("NVRM") || line.contains("Xid=");
             if let Some(number) = number(line).filter(|_| of_gpu) {
                 let line = format!("{}, container {container}: {}", pod.reference(), short(line));
-                seen.push((pod.node.to_owned(), number, line));
+                reports.push((pod.node.to_owned(), number, line));
             }
         }
     }
     for event in index.all_warnings().filter(|event| event["involvedObject"]["kind"] == "Node") {
         let (name, message) = (text(&event["involvedObject"]["name"]), text(&event["message"]));
         if let Some(number) = number(message) {
-            seen.push((name.to_owned(), number, format!("Node {name}: {}", short(message))));
+            reports.push((name.to_owned(), number, format!("Node {name}: {}", short(message))));
         }
     }
     for node in index.nodes() {
@@ -151,7 +151,7 @@ pub(super) fn check(index: &Index<'_>) -> Vec<Finding> {
             let message = text(&condition["message"]);
             if let Some(number) = number(message) {
                 let name = named(node).1;
-                seen.push((
+                reports.push((
                     name.to_owned(),
                     number,
                     format!("Node {name}, condition {}: {}", text(&condition["type"]), short(message)),
@@ -160,7 +160,7 @@ pub(super) fn check(index: &Index<'_>) -> Vec<Finding> {
         }
     }
     let mut all: Vec<Finding> = Vec::new();
-    for (node, number, line) in seen {
+    for (node, number, line) in reports {
         let meaning = MEANINGS.iter().find(|meaning| meaning.number == number);
         let means = meaning.map_or("the driver's release notes tell what it means", |meaning| meaning.means);
         let what = format!("XID {number}: {means}");
@@ -172,7 +172,7 @@ pub(super) fn check(index: &Index<'_>) -> Vec<Finding> {
         let finding = Finding::on_node(&node, what).evidence(line);
         let finding = finding.fix(meaning.map_or(RESET, |meaning| meaning.action));
         let is_program = meaning.is_some_and(|meaning| meaning.fault == Fault::Program);
-        all.push(if is_program { finding.severity(Severity::Warning).reach(Reach::Objects) } else { finding });
+        all.push(if is_program { finding.severity(Severity::Warning).scope(Scope::Objects) } else { finding });
     }
     for finding in &mut all {
         let node = finding.at.trim_start_matches("node ").to_owned();

@@ -30,10 +30,10 @@ pub struct Nodes {
     pub working: usize,
     /// Number of nodes waiting in each phase, in order.
     #[serde(skip_serializing_if = "Vec::is_empty")]
-    pub phases: Vec<Waits>,
+    pub phases: Vec<PhaseCount>,
     /// Examples of waiting nodes, those furthest behind first.
     #[serde(skip_serializing_if = "Vec::is_empty")]
-    pub waiting: Vec<Waiting>,
+    pub waiting: Vec<WaitingNode>,
     /// Phase durations of ready nodes.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub times: Vec<PhaseDuration>,
@@ -44,7 +44,7 @@ pub struct Nodes {
 
 /// Number of nodes waiting in a phase.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
-pub struct Waits {
+pub struct PhaseCount {
     /// The phase.
     pub phase: &'static str,
     /// Number of nodes.
@@ -53,7 +53,7 @@ pub struct Waits {
 
 /// A waiting node.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
-pub struct Waiting {
+pub struct WaitingNode {
     /// The name of the node.
     pub name: String,
     /// The phase that it waits in.
@@ -88,7 +88,7 @@ pub(super) fn of(snapshot: &Snapshot) -> Nodes {
     let (drivers, validators) = (pods(snapshot, DRIVERS), pods(snapshot, VALIDATORS));
     let mut nodes = Nodes::default();
     let mut waiting = Vec::new();
-    let mut took: BTreeMap<Phase, Vec<i64>> = BTreeMap::new();
+    let mut durations: BTreeMap<Phase, Vec<i64>> = BTreeMap::new();
     for node in snapshot.of("", "Node").iter().filter(|node| counts(node)) {
         let name = Node::of(node).name;
         let on = |pods: &BTreeMap<&str, Vec<_>>| pods.get(name).cloned().unwrap_or_default();
@@ -97,15 +97,15 @@ pub(super) fn of(snapshot: &Snapshot) -> Nodes {
         match progress_of(&wanted, node, &evidence) {
             NodeProgress::Works(progress) => {
                 nodes.working += 1;
-                phases(&progress).for_each(|(phase, seconds)| took.entry(phase).or_default().push(seconds));
+                phases(&progress).for_each(|(phase, seconds)| durations.entry(phase).or_default().push(seconds));
                 for (resource, count) in offered(node) {
                     *nodes.offered.entry(resource).or_default() += count;
                 }
             }
-            NodeProgress::Waits(phase, since, why) => {
+            NodeProgress::Waiting(phase, since, why) => {
                 let seconds =
                     since.zip(snapshot.taken).map(|(since, now)| (now.as_second() - since.as_second()).max(0));
-                waiting.push((phase, Waiting { name: name.into(), phase: phase.name(), seconds, why }));
+                waiting.push((phase, WaitingNode { name: name.into(), phase: phase.name(), seconds, why }));
             }
         }
     }
@@ -113,11 +113,11 @@ pub(super) fn of(snapshot: &Snapshot) -> Nodes {
     for phase in Phase::ALL {
         let count = waiting.iter().filter(|(one, _)| *one == phase).count();
         if count > 0 {
-            nodes.phases.push(Waits { phase: phase.name(), nodes: count });
+            nodes.phases.push(PhaseCount { phase: phase.name(), nodes: count });
         }
     }
     nodes.waiting = waiting.into_iter().take(EXAMPLES).map(|(_, one)| one).collect();
-    nodes.times = took.into_iter().filter_map(|(phase, seconds)| times(phase, seconds)).collect();
+    nodes.times = durations.into_iter().filter_map(|(phase, seconds)| times(phase, seconds)).collect();
     nodes
 }
 
@@ -169,34 +169,36 @@ fn pods<'a>(snapshot: &'a Snapshot, (label, values): (&str, &[&str])) -> BTreeMa
 enum NodeProgress {
     Works(Progress),
     /// Phase, start of the wait, and the reason.
-    Waits(Phase, Option<Timestamp>, String),
+    Waiting(Phase, Option<Timestamp>, String),
 }
 
 fn progress_of(wanted: &Wanted, node: &Value, evidence: &Evidence<'_>) -> NodeProgress {
     let labels = Node::of(node).labels;
-    let told = progress(wanted, node, evidence);
-    let began = told.as_ref().map(|progress| progress.began);
+    let progress_result = progress(wanted, node, evidence);
+    let began = progress_result.as_ref().map(|progress| progress.began);
     let mut conditions = node["status"]["conditions"].as_array().into_iter().flatten();
     let kubelet = conditions.find(|one| one["type"] == "Ready");
     if !kubelet.is_some_and(|one| one["status"] == "True") {
         let since = kubelet.and_then(|one| one["lastTransitionTime"].as_str()?.parse().ok());
-        return NodeProgress::Waits(Phase::Kubelet, since, "the node is not Ready".into());
+        return NodeProgress::Waiting(Phase::Kubelet, since, "the node is not Ready".into());
     }
-    match told {
+    match progress_result {
         None => {
             let why = wanted.refusal.as_ref().map(|refusal| refusal.message.clone());
-            NodeProgress::Waits(
+            NodeProgress::Waiting(
                 Phase::Labels,
                 None,
                 why.unwrap_or_else(|| "it cannot be told what is wanted of it".into()),
             )
         }
         Some(_) if !labels.is(keys::PRESENT, "true") => {
-            NodeProgress::Waits(Phase::Labels, began, "the operator has not labelled the node yet".into())
+            NodeProgress::Waiting(Phase::Labels, began, "the operator has not labelled the node yet".into())
         }
         Some(progress) => match progress.open.clone() {
             None => NodeProgress::Works(progress),
-            Some((phase, why)) => NodeProgress::Waits(phase, progress.over.last().map(|(_, end)| *end).or(began), why),
+            Some((phase, why)) => {
+                NodeProgress::Waiting(phase, progress.over.last().map(|(_, end)| *end).or(began), why)
+            }
         },
     }
 }

@@ -8,7 +8,7 @@ use serde::Serialize;
 use serde_json::Value;
 
 use crate::snapshot::{Snapshot, named};
-use crate::status::tree::{condition, conditions, said, text};
+use crate::status::tree::{condition, condition_message, conditions, text};
 
 /// A GPU custom resource.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
@@ -84,10 +84,10 @@ pub(super) fn of(snapshot: &Snapshot) -> Vec<Resource> {
 
 fn resource(snapshot: &Snapshot, kind: &'static str, object: &Value) -> Resource {
     let state = text(&object["status"]["state"]);
-    let told = !state.is_empty();
-    let message = said(object, "Error", "True").or_else(|| said(object, "Ready", "False"));
+    let has_state = !state.is_empty();
+    let message = condition_message(object, "Error", "True").or_else(|| condition_message(object, "Ready", "False"));
     let message =
-        message.unwrap_or_else(|| if told { String::new() } else { "the operator has not looked at it".into() });
+        message.unwrap_or_else(|| if has_state { String::new() } else { "the operator has not looked at it".into() });
     let ready = ["ready", "ignored", "disabled"].contains(&state.as_str());
     let upgrade = upgrade(snapshot, kind, object);
     let remarks = conditions(object).filter(|one| {
@@ -122,7 +122,7 @@ fn share(message: &str) -> Option<Share> {
 }
 
 fn upgrade(snapshot: &Snapshot, kind: &str, object: &Value) -> Option<Upgrade> {
-    let told = condition(object, upgrade::CONDITION)?;
+    let has_state = condition(object, upgrade::CONDITION)?;
     let (policy, name) = match kind {
         "NVIDIADriver" => (&object["spec"]["upgradePolicy"], Some(named(object).1)),
         _ => (&object["spec"]["driver"]["upgradePolicy"], None),
@@ -138,8 +138,8 @@ fn upgrade(snapshot: &Snapshot, kind: &str, object: &Value) -> Option<Upgrade> {
     let most = &policy["maxUnavailable"];
     let most = most.as_str().map(str::to_owned).or_else(|| most.as_i64().map(|count| count.to_string()));
     Some(Upgrade {
-        state: text(&told["reason"]),
-        message: text(&told["message"]),
+        state: text(&has_state["reason"]),
+        message: text(&has_state["message"]),
         nodes,
         max_parallel: policy["maxParallelUpgrades"].as_i64().unwrap_or(1),
         max_unavailable: most.unwrap_or_else(|| "25%".into()),

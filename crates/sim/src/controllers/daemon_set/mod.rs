@@ -1,7 +1,7 @@
 //! DaemonSet controller: one pod on every eligible node.
 
 mod copies;
-mod place;
+mod eligibility;
 mod rollout;
 mod set_index;
 mod status;
@@ -16,18 +16,18 @@ use k8s_openapi::api::core::v1::Node;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 
 use super::backoff::Backoff;
-use super::common::{Controller, Outcome, Reconciled, created_at, name_of, patience, uid_of};
+use super::common::{Controller, Outcome, Reconciled, created_at, debounce_delay, name_of, uid_of};
 use super::pods;
-use super::revision::{Found, History, REVISION_HASH, Revised};
+use super::revision::{Found, History, REVISION_HASH, VersionedSet};
 use crate::Pod;
 use crate::context::Context;
 use crate::informer::key_of;
 use copies::PodTemplates;
-use place::{Place, Places, taints};
-use set_index::{Held, SetIndex, SetIndexes};
+use eligibility::{Eligibility, EligibilityRules, taints};
+use set_index::{IndexedPod, SetIndex, SetIndexes};
 
 /// Maximum number of pods that one reconcile creates or deletes.
-const BURST: usize = 250;
+const BURST_REPLICAS: usize = 250;
 /// Older clients identify the template generation of a set and its pods by this label.
 const TEMPLATE_GENERATION: &str = "deprecated.daemonset.template.generation";
 
@@ -38,13 +38,13 @@ pub(crate) fn start(context: &Context, copies: bool) {
     let controller = Controller::new(context, "daemon-set-controller", "daemonset-controller");
     let caches = &context.caches;
     // Indexes subscribe first: they must be updated before the controller is enqueued.
-    let set_indexes = SetIndexes::keep(context);
+    let set_indexes = SetIndexes::start(context);
     controller.watch(&caches.daemon_sets);
     controller.watch_owned::<DaemonSet, _>(&caches.pods);
     controller.watch_owned::<DaemonSet, _>(&caches.controller_revisions);
     watch_nodes(&controller, &set_indexes);
     let failures = Arc::new(Failures::new(Duration::from_secs(1), Duration::from_secs(15 * 60)));
-    let template_copies = PodTemplates::keep(&caches.daemon_sets, copies);
+    let template_copies = PodTemplates::start(&caches.daemon_sets, copies);
     controller.run(2, move |this, key| {
         let (failures, template_copies, set_indexes) = (failures.clone(), template_copies.clone(), set_indexes.clone());
         async move { reconcile(&this, &failures, &template_copies, &set_indexes, &key).await }
@@ -58,23 +58,23 @@ fn watch_nodes(controller: &Controller, set_indexes: &Arc<SetIndexes>) {
     let (queue, sets, nodes) = (controller.queue.clone(), caches.daemon_sets.clone(), caches.nodes.downgrade());
     controller.context.caches.nodes.subscribe(move |change| {
         if let (Some(old), Some(new)) = (change.old, change.new)
-            && suits_the_same(old, new)
+            && has_same_eligibility(old, new)
         {
             return;
         }
         set_indexes.note_node(change.key);
         for set in sets.list() {
-            let places = Places::of(&set);
-            let [old, new] = [change.old, change.new].map(|node| node.map(|node| places.judge(node)));
+            let rules = EligibilityRules::of(&set);
+            let [old, new] = [change.old, change.new].map(|node| node.map(|node| rules.evaluate(node)));
             if old != new {
-                queue.add_after(key_of(&set.metadata), patience(nodes.upgrade().map_or(0, |nodes| nodes.len())));
+                queue.add_after(key_of(&set.metadata), debounce_delay(nodes.upgrade().map_or(0, |nodes| nodes.len())));
             }
         }
     });
 }
 
 /// Whether the same pods can run on the old and the new version of a node.
-fn suits_the_same(old: &Node, new: &Node) -> bool {
+fn has_same_eligibility(old: &Node, new: &Node) -> bool {
     old.metadata.labels == new.metadata.labels && taints(old) == taints(new)
 }
 
@@ -94,7 +94,7 @@ async fn reconcile(
     if set.metadata.deletion_timestamp.is_some() {
         return Ok(Outcome::Done);
     }
-    let Some(history) = find_history(this, &set).await? else { return Ok(Outcome::After(Duration::ZERO)) };
+    let Some(history) = find_history(this, &set).await? else { return Ok(Outcome::RequeueAfter(Duration::ZERO)) };
     let mut step = Step::new(this, template_copies, set_indexes, set, &history);
     let outcome = step.run(failures, &history).await;
     set_indexes.put(&step.set, step.set_index);
@@ -103,7 +103,7 @@ async fn reconcile(
 
 async fn find_history(this: &Controller, set: &Arc<DaemonSet>) -> Result<Option<History>> {
     let collisions = set.status.as_ref().and_then(|status| status.collision_count);
-    let revised = Revised {
+    let revised = VersionedSet {
         owner: &**set,
         selector: &set.spec.selector,
         template: &set.spec.template,
@@ -150,7 +150,10 @@ impl<'a> Step<'a> {
         let labels = history.current.metadata.labels.as_ref();
         let hash = labels.and_then(|labels| labels.get(REVISION_HASH)).cloned().unwrap_or_default();
         let set_index = set_indexes.take(&set, &hash, &this.context.caches);
-        let bounds = rollout::bounds(&set, set_index.nodes().filter(|(_, place, _)| *place == Place::Wanted).count());
+        let bounds = rollout::bounds(
+            &set,
+            set_index.nodes().filter(|(_, eligibility, _)| *eligibility == Eligibility::ShouldRun).count(),
+        );
         Self { this, template_copies, set_indexes, set, now: this.now(), hash, set_index, bounds, wait: None }
     }
 
@@ -158,23 +161,23 @@ impl<'a> Step<'a> {
         self.claim().await?;
         let managed = self.manage(failures).await;
         if managed.is_ok() {
-            if self.rolls() {
+            if self.is_rolling_update() {
                 self.roll().await?;
             }
             self.clean_up(history).await?;
         }
         let wait = self.write_status().await?;
-        managed.map(|soon| Outcome::after([wait, soon, self.wait].into_iter().flatten().min()))
+        managed.map(|soon| Outcome::requeue_after([wait, soon, self.wait].into_iter().flatten().min()))
     }
 
     /// Adopts orphan pods and releases pods that the set no longer selects.
     async fn claim(&mut self) -> Result<()> {
-        let (cache, strangers) = (&self.this.context.caches.pods, self.set_index.strangers());
-        for stranger in strangers.iter().filter_map(|key| cache.get(key)) {
-            self.this.release(&*self.set, &stranger).await?;
+        let (cache, unselected) = (&self.this.context.caches.pods, self.set_index.unselected());
+        for unselected_pod in unselected.iter().filter_map(|key| cache.get(key)) {
+            self.this.release(&*self.set, &unselected_pod).await?;
         }
         let adopted = self.this.adopt(&*self.set, &self.set.spec.selector, cache).await?;
-        if !strangers.is_empty() || !adopted.is_empty() {
+        if !unselected.is_empty() || !adopted.is_empty() {
             self.refresh();
         }
         Ok(())
@@ -190,34 +193,34 @@ impl<'a> Step<'a> {
     }
 
     /// The pods without a deletion timestamp.
-    fn staying<'p>(&self, pods: impl IntoIterator<Item = &'p Held>) -> Vec<Arc<Pod>> {
-        self.read(pods.into_iter().filter(|held| !held.is_deleting).map(|held| &held.key))
+    fn not_deleting<'p>(&self, pods: impl IntoIterator<Item = &'p IndexedPod>) -> Vec<Arc<Pod>> {
+        self.read(pods.into_iter().filter(|indexed| !indexed.is_deleting).map(|indexed| &indexed.key))
     }
 
-    fn is_available(&self, held: &Held) -> bool {
-        held.until_available(self.set.spec.min_ready_seconds, &self.now).is_some_and(|left| left.is_zero())
+    fn is_available(&self, indexed: &IndexedPod) -> bool {
+        indexed.until_available(self.set.spec.min_ready_seconds, &self.now).is_some_and(|left| left.is_zero())
     }
 
     /// Creates missing pods and deletes surplus ones. Returns when to retry failed pods.
     async fn manage(&mut self, failures: &Failures) -> Result<Option<Duration>> {
         let (mut missing, mut surplus, mut soon, mut crowded) = (Vec::new(), Vec::new(), None, Vec::new());
-        for (node, place, pods) in self.set_index.nodes() {
-            match (place, pods) {
-                (Place::Wanted, []) => missing.push(node.clone()),
-                (Place::Refused, pods) => surplus.extend(self.staying(pods)),
+        for (node, eligibility, pods) in self.set_index.nodes() {
+            match (eligibility, pods) {
+                (Eligibility::ShouldRun, []) => missing.push(node.clone()),
+                (Eligibility::Ineligible, pods) => surplus.extend(self.not_deleting(pods)),
                 // The usual case for nearly every node.
                 (_, []) => {}
-                (_, [held]) if !held.is_terminal => {}
-                (_, pods) => crowded.push((node.clone(), self.staying(pods))),
+                (_, [indexed]) if !indexed.is_terminal => {}
+                (_, pods) => crowded.push((node.clone(), self.not_deleting(pods))),
             }
         }
         for (node, pods) in crowded {
             surplus.extend(self.surplus_on(&node, pods, failures, &mut soon));
         }
         // Pods that are bound to deleted nodes.
-        let lost = self.set_index.spots.values().filter(|spot| spot.place.is_none());
-        let lost = lost.flat_map(|spot| self.staying(&spot.pods));
-        surplus.extend(lost.filter(|pod| pods::node_name(pod).is_empty()));
+        let orphaned = self.set_index.entries.values().filter(|node_entry| node_entry.eligibility.is_none());
+        let orphaned = orphaned.flat_map(|node_entry| self.not_deleting(&node_entry.pods));
+        surplus.extend(orphaned.filter(|pod| pods::node_name(pod).is_empty()));
         self.sync(surplus, missing).await?;
         Ok(soon)
     }
@@ -256,7 +259,7 @@ impl<'a> Step<'a> {
             }
         }
         running.sort_by_key(|pod| (pods::node_name(pod).is_empty(), created_at(&**pod), name_of(&**pod).to_owned()));
-        if self.surges() {
+        if self.has_surge() {
             surplus.extend(self.surplus_of_surge(running));
         } else {
             surplus.extend(running.into_iter().skip(1));
@@ -273,14 +276,14 @@ impl<'a> Step<'a> {
             match left {
                 _ if !pods::is_ready(old) => surplus.push(old.clone()),
                 Some(Duration::ZERO) => surplus.push(old.clone()),
-                Some(left) => self.look_after(left),
+                Some(left) => self.requeue_after(left),
                 None => {}
             }
         }
         surplus
     }
 
-    fn look_after(&mut self, delay: Duration) {
+    fn requeue_after(&mut self, delay: Duration) {
         self.wait = Some(self.wait.map_or(delay, |wait| wait.min(delay)));
     }
 
@@ -289,17 +292,17 @@ impl<'a> Step<'a> {
         if surplus.is_empty() && missing.is_empty() {
             return Ok(());
         }
-        if surplus.len() > BURST || missing.len() > BURST {
+        if surplus.len() > BURST_REPLICAS || missing.len() > BURST_REPLICAS {
             self.this.queue.add(key_of(&self.set.metadata));
         }
-        let failure = self.create(&missing[..missing.len().min(BURST)]).await;
-        let mut gone = HashSet::new();
-        for pod in surplus.iter().take(BURST) {
-            if gone.insert(uid_of(&**pod)) {
+        let failure = self.create(&missing[..missing.len().min(BURST_REPLICAS)]).await;
+        let mut deleted = HashSet::new();
+        for pod in surplus.iter().take(BURST_REPLICAS) {
+            if deleted.insert(uid_of(&**pod)) {
                 self.delete(pod).await?;
             }
         }
-        if let Some(error) = failure.filter(|error| !super::common::namespace_is_ending(error)) {
+        if let Some(error) = failure.filter(|error| !super::common::namespace_is_terminating(error)) {
             return Err(error);
         }
         self.refresh();
@@ -307,14 +310,14 @@ impl<'a> Step<'a> {
     }
 
     async fn clean_up(&self, history: &History) -> Result<()> {
-        let keep = self.set.spec.revision_history_limit;
-        if !history.is_longer_than(keep) {
+        let limit = self.set.spec.revision_history_limit;
+        if !history.is_longer_than(limit) {
             return Ok(());
         }
-        let staying = self.staying(self.set_index.pods());
-        let hashes = staying.iter().filter_map(|pod| pod.metadata.labels.as_ref()?.get(REVISION_HASH));
+        let not_deleting = self.not_deleting(self.set_index.pods());
+        let hashes = not_deleting.iter().filter_map(|pod| pod.metadata.labels.as_ref()?.get(REVISION_HASH));
         let hashes: HashSet<&String> = hashes.collect();
         let used = hashes.into_iter().map(|hash| format!("{}-{hash}", name_of(&*self.set))).collect();
-        history.clean_up(self.this, keep, &used).await
+        history.clean_up(self.this, limit, &used).await
     }
 }

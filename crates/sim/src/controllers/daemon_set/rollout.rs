@@ -5,22 +5,22 @@ use k8s_openapi::api::apps::v1::DaemonSet;
 
 use super::super::common::{Round, scaled};
 use super::Step;
-use super::place::Place;
-use super::set_index::Held;
+use super::eligibility::Eligibility;
+use super::set_index::IndexedPod;
 
 /// The pods on a node without a deletion timestamp: at most one old and one new.
 struct Pair<'a> {
-    new: Option<&'a Held>,
-    old: Option<&'a Held>,
+    new: Option<&'a IndexedPod>,
+    old: Option<&'a IndexedPod>,
 }
 
 impl<'a> Pair<'a> {
     /// The old and the new pod on a node; `None` if there are several of either.
-    fn of(pods: &'a [Held]) -> Option<Self> {
+    fn of(pods: &'a [IndexedPod]) -> Option<Self> {
         let mut pair = Self { new: None, old: None };
-        for held in pods.iter().filter(|held| !held.is_deleting) {
-            let slot = if held.is_updated { &mut pair.new } else { &mut pair.old };
-            if slot.replace(held).is_some() {
+        for indexed in pods.iter().filter(|indexed| !indexed.is_deleting) {
+            let slot = if indexed.is_updated { &mut pair.new } else { &mut pair.old };
+            if slot.replace(indexed).is_some() {
                 return None;
             }
         }
@@ -30,14 +30,14 @@ impl<'a> Pair<'a> {
 
 impl Step<'_> {
     /// Whether the update strategy is `RollingUpdate`.
-    pub(super) fn rolls(&self) -> bool {
+    pub(super) fn is_rolling_update(&self) -> bool {
         let strategy = self.set.spec.update_strategy.as_ref();
         strategy.and_then(|strategy| strategy.type_.as_deref()) != Some("OnDelete")
     }
 
     /// Whether new pods are created before old ones are deleted.
-    pub(super) fn surges(&self) -> bool {
-        self.rolls() && self.bounds.0 > 0
+    pub(super) fn has_surge(&self) -> bool {
+        self.is_rolling_update() && self.bounds.0 > 0
     }
 
     /// Replaces as many old pods as `maxUnavailable` or `maxSurge` allows.
@@ -48,8 +48,8 @@ impl Step<'_> {
 
     async fn roll_down(&mut self, max_unavailable: usize) -> Result<()> {
         let (mut unavailable, mut replaced, mut candidates) = (0, Vec::new(), Vec::new());
-        for spot in self.set_index.spots.values().filter(|spot| !spot.pods.is_empty()) {
-            match Pair::of(&spot.pods) {
+        for node_entry in self.set_index.entries.values().filter(|node_entry| !node_entry.pods.is_empty()) {
+            match Pair::of(&node_entry.pods) {
                 Some(Pair { new: None, old: Some(old) }) if self.is_available(old) => candidates.push(&old.key),
                 Some(Pair { new: None, old: Some(old) }) => {
                     // It is unavailable already, so replacing it costs nothing.
@@ -68,12 +68,12 @@ impl Step<'_> {
 
     async fn roll_up(&mut self, max_surge: usize) -> Result<()> {
         let (mut surging, mut surplus, mut missing, mut candidates) = (0, Vec::new(), Vec::new(), Vec::new());
-        for (node, place, pods) in self.set_index.nodes() {
+        for (node, eligibility, pods) in self.set_index.nodes() {
             match Pair::of(pods) {
                 None => surging += 1,
                 Some(Pair { old: None, .. }) => {}
                 Some(Pair { new: None, old: Some(old) }) => {
-                    if place != Place::Wanted {
+                    if eligibility != Eligibility::ShouldRun {
                         // No new pod may run there.
                     } else if self.is_available(old) {
                         candidates.push(node.clone());

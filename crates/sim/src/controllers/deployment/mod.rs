@@ -64,9 +64,9 @@ async fn reconcile(this: &Controller, key: &str) -> Reconciled {
     if step.deployment.metadata.deletion_timestamp.is_some() {
         return step.write_status().await;
     }
-    step.note_pause().await?;
+    step.record_pause().await?;
     if is_paused(&step.deployment) || step.is_scaled() {
-        step.find_new(sets::IfMissing::Leave).await?;
+        step.sync_new_set(sets::IfMissing::Skip).await?;
         step.scale().await?;
         if is_paused(&step.deployment) {
             step.clean_up().await?;

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use capstan_apiserver::error::Result;
 use k8s_openapi::api::apps::v1::ReplicaSet;
 
-use super::super::common::{created_at, name_of, number_in};
+use super::super::common::{created_at, name_of, parse_annotation};
 use super::{DESIRED, MAX, Step, available, recreates, replicas, total};
 
 impl Step<'_> {
@@ -39,7 +39,7 @@ impl Step<'_> {
     /// Whether the new ReplicaSet has all replicas of the Deployment, available.
     fn is_saturated(&self, set: &ReplicaSet) -> bool {
         let wanted = self.replicas();
-        replicas(set) == wanted && number_in(&set.metadata, DESIRED) == Some(wanted) && available(set) == wanted
+        replicas(set) == wanted && parse_annotation(&set.metadata, DESIRED) == Some(wanted) && available(set) == wanted
     }
 
     async fn scale_in_proportion(&mut self) -> Result<()> {
@@ -79,7 +79,7 @@ impl Step<'_> {
             return -replicas(set);
         }
         let now = self.replicas() + self.max_surge();
-        let before = number_in(&set.metadata, MAX)
+        let before = parse_annotation(&set.metadata, MAX)
             .filter(|max| *max > 0)
             .or_else(|| self.deployment.status.as_ref().and_then(|status| status.replicas))
             .filter(|max| *max > 0)

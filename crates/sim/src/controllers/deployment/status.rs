@@ -46,14 +46,14 @@ impl Step<'_> {
         let mut status = self.status();
         match self.deadline() {
             None => remove(&mut status, PROGRESSING),
-            Some(_) => self.judge_progress(&mut status),
+            Some(_) => self.update_progressing(&mut status),
         }
         remove(&mut status, REPLICA_FAILURE);
         if let Some(failure) = self.replica_failure() {
             set(&mut status, failure);
         }
         self.write(status).await?;
-        Ok(Outcome::after(self.until_overdue()))
+        Ok(Outcome::requeue_after(self.until_overdue()))
     }
 
     /// Whether the last written status reports a complete rollout.
@@ -62,7 +62,7 @@ impl Step<'_> {
     }
 
     /// Records in `Progressing` that the Deployment was paused or resumed: the deadline does not run meanwhile.
-    pub(super) async fn note_pause(&mut self) -> Result<()> {
+    pub(super) async fn record_pause(&mut self) -> Result<()> {
         if self.deadline().is_none() {
             return Ok(());
         }
@@ -82,7 +82,7 @@ impl Step<'_> {
     }
 
     /// Sets the revision annotation of the Deployment, and adds `Progressing` if it is absent.
-    pub(super) async fn note_revision(&mut self, revision: &str, progress: Progress) -> Result<()> {
+    pub(super) async fn record_revision(&mut self, revision: &str, progress: Progress) -> Result<()> {
         let mut next = Deployment::clone(&self.deployment);
         // Written with the status: a new annotation through the main resource would be a new generation.
         set_in(&mut next.metadata.annotations, REVISION, revision);
@@ -96,14 +96,14 @@ impl Step<'_> {
     }
 
     /// Increments `collisionCount`, so that the next hash differs.
-    pub(super) async fn note_collision(&mut self) -> Result<()> {
+    pub(super) async fn record_collision(&mut self) -> Result<()> {
         let mut status = self.deployment.status.clone().unwrap_or_default();
         status.collision_count = Some(status.collision_count.unwrap_or(0) + 1);
         self.write(status).await
     }
 
     /// Records that the new ReplicaSet could not be created.
-    pub(super) async fn note_failure(&mut self, error: Status) -> Result<()> {
+    pub(super) async fn record_failure(&mut self, error: Status) -> Result<()> {
         let message = format!("Failed to create new replica set: {error}");
         if self.deadline().is_some() {
             let mut status = self.deployment.status.clone().unwrap_or_default();
@@ -148,7 +148,7 @@ impl Step<'_> {
         status
     }
 
-    fn judge_progress(&self, status: &mut DeploymentStatus) {
+    fn update_progressing(&self, status: &mut DeploymentStatus) {
         let current = find(status, PROGRESSING).cloned();
         let reason = current.as_ref().and_then(|condition| condition.reason.as_deref());
         if status.replicas == status.updated_replicas && reason == Some(ALL_AVAILABLE) {

@@ -6,7 +6,9 @@ use std::sync::Arc;
 use capstan_apiserver::ops::DeleteOptions;
 use k8s_openapi::api::core::v1::{EndpointAddress, EndpointPort, EndpointSubset, Endpoints, Service};
 
-use super::super::common::{Controller, Outcome, Reconciled, annotation, ignore_absent, namespace_is_ending, set_in};
+use super::super::common::{
+    Controller, Outcome, Reconciled, annotation, ignore_not_found, namespace_is_terminating, set_in,
+};
 use super::super::pods;
 use super::{hostname, ip, labels, members, meta_for, publishes_not_ready, selector, target, target_port, watch};
 use crate::Pod;
@@ -29,7 +31,7 @@ async fn reconcile(this: &Controller, key: &str) -> Reconciled {
     let Some(service) = this.context.caches.services.get(key) else {
         // Endpoints of Services without a selector belong to the user, also on deletion.
         if let Some(old) = old.filter(|old| is_ours(old)) {
-            ignore_absent(this.writer.delete(&*old, DeleteOptions::default()).await)?;
+            ignore_not_found(this.writer.delete(&*old, DeleteOptions::default()).await)?;
         }
         return Ok(Outcome::Done);
     };
@@ -52,7 +54,7 @@ async fn reconcile(this: &Controller, key: &str) -> Reconciled {
                 set_in(&mut metadata.annotations, OVER_CAPACITY, "truncated");
             }
             match this.writer.create(&Endpoints { metadata, subsets }).await {
-                Err(error) if namespace_is_ending(&error) => {}
+                Err(error) if namespace_is_terminating(&error) => {}
                 other => other.map(drop)?,
             }
         }

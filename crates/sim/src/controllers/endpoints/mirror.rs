@@ -8,7 +8,7 @@ use k8s_openapi::api::discovery::v1::{Endpoint, EndpointConditions, EndpointPort
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 
 use super::super::common::{
-    Controller, Outcome, Reconciled, annotation, ignore_absent, name_of, namespace_is_ending, uid_of,
+    Controller, Outcome, Reconciled, annotation, ignore_not_found, name_of, namespace_is_terminating, uid_of,
 };
 use super::super::pods::controller_ref;
 use super::selector;
@@ -16,7 +16,7 @@ use super::slices::{MANAGED_BY, SERVICE_NAME, label, same};
 use crate::context::Context;
 
 /// Maximum number of addresses per subset that are mirrored.
-const MOST: usize = 1000;
+const MAX_ENDPOINTS_PER_SUBSET: usize = 1000;
 const MANAGER: &str = "endpointslicemirroring-controller.k8s.io";
 /// Label that opts out of mirroring.
 const SKIP: &str = "endpointslice.kubernetes.io/skip-mirror";
@@ -49,13 +49,13 @@ async fn reconcile(this: &Controller, key: &str) -> Reconciled {
                 }
             }
             None => match this.writer.create(&next).await {
-                Err(error) if namespace_is_ending(&error) => return Ok(Outcome::Done),
+                Err(error) if namespace_is_terminating(&error) => return Ok(Outcome::Done),
                 other => other.map(drop)?,
             },
         }
     }
     for slice in slices {
-        ignore_absent(this.writer.delete(&*slice, DeleteOptions::default()).await)?;
+        ignore_not_found(this.writer.delete(&*slice, DeleteOptions::default()).await)?;
     }
     Ok(Outcome::Done)
 }
@@ -82,7 +82,7 @@ fn slice(owner: &Endpoints, subset: &EndpointSubset, family: &str) -> Option<End
         addresses.filter(|one| one.ip.contains(':') == (family == "IPv6")).map(move |one| endpoint(one, ready))
     };
     let endpoints = list(&subset.addresses, true).chain(list(&subset.not_ready_addresses, false));
-    let endpoints: Vec<Endpoint> = endpoints.take(MOST).collect();
+    let endpoints: Vec<Endpoint> = endpoints.take(MAX_ENDPOINTS_PER_SUBSET).collect();
     let ports = subset.ports.iter().flatten().map(|port| EndpointPort {
         name: Some(port.name.clone().unwrap_or_default()),
         port: Some(port.port),

@@ -12,7 +12,7 @@ use k8s_openapi::api::core::v1::{Container, ObjectReference, Service, ServicePor
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use k8s_openapi::apimachinery::pkg::util::intstr::IntOrString;
 
-use super::common::{Controller, name_of, namespace_of, patience};
+use super::common::{Controller, debounce_delay, name_of, namespace_of};
 use super::pods;
 use crate::Pod;
 use crate::context::Context;
@@ -20,7 +20,7 @@ use crate::informer::key_of;
 use capstan_semantics::label_selector::{Labels, contains};
 
 /// Debounce of pod changes: pods often change together. The delay grows with the number of pods.
-const BATCH: Duration = Duration::from_millis(100);
+const DEBOUNCE: Duration = Duration::from_millis(100);
 /// Label on endpoints of headless Services.
 const HEADLESS: &str = "service.kubernetes.io/headless";
 
@@ -44,7 +44,7 @@ fn watch(controller: &Controller) {
             let Some(selector) = selector(&service) else { continue };
             if pods.iter().flatten().any(|pod| contains(pod.metadata.labels.as_ref(), selector)) {
                 let pods = all.upgrade().map_or(0, |pods| pods.len());
-                queue.add_after(key_of(&service.metadata), BATCH.max(patience(pods)));
+                queue.add_after(key_of(&service.metadata), DEBOUNCE.max(debounce_delay(pods)));
             }
         }
     });

@@ -23,7 +23,7 @@ use super::pods;
 use crate::Pod;
 use crate::context::Context;
 use indexes::Indexes;
-use policy::Verdict;
+use policy::JobResult;
 
 /// Retains a pod until its Job has counted it.
 pub(crate) const FINALIZER: &str = "batch.kubernetes.io/job-tracking";
@@ -58,12 +58,12 @@ async fn reconcile(this: &Controller, failures: &Failures, key: &str) -> Reconci
         return release(this, &pods).await.map(|()| Outcome::Done);
     }
     let mut step = Step::new(this, failures, job, spec, pods);
-    step.note_start();
+    step.record_start();
     step.count();
-    step.judge();
-    let managed = step.act().await;
+    step.decide_result();
+    let managed = step.manage_pods().await;
     let wait = step.write().await?;
-    managed.map(|soon| Outcome::after([soon, wait, step.until_deadline()].into_iter().flatten().min()))
+    managed.map(|soon| Outcome::requeue_after([soon, wait, step.until_deadline()].into_iter().flatten().min()))
 }
 
 /// Removes the finalizer of pods whose Job no longer counts them.
@@ -90,7 +90,7 @@ struct Step<'a> {
     counted: Vec<Arc<Pod>>,
     succeeded: Indexes,
     failed: Indexes,
-    verdict: Option<Verdict>,
+    result: Option<JobResult>,
 }
 
 impl<'a> Step<'a> {
@@ -103,7 +103,7 @@ impl<'a> Step<'a> {
         let (succeeded, failed) = (read(&status.completed_indexes), read(&status.failed_indexes));
         let terminating = i32::try_from(terminating).unwrap_or(i32::MAX);
         let counted = Vec::new();
-        Self { this, failures, job, spec, status, pods, active, terminating, counted, succeeded, failed, verdict: None }
+        Self { this, failures, job, spec, status, pods, active, terminating, counted, succeeded, failed, result: None }
     }
 
     fn is_indexed(&self) -> bool {
@@ -132,7 +132,7 @@ impl<'a> Step<'a> {
     }
 
     /// Sets `startTime` when the Job is first reconciled or resumed.
-    fn note_start(&mut self) {
+    fn record_start(&mut self) {
         if self.status.start_time.is_none() && !self.is_suspended() {
             self.status.start_time = Some(self.this.now());
         }
@@ -141,7 +141,7 @@ impl<'a> Step<'a> {
     fn until_deadline(&self) -> Option<Duration> {
         let deadline = self.spec.active_deadline_seconds?;
         let start = self.status.start_time.as_ref()?;
-        if self.verdict.is_some() || self.is_suspended() {
+        if self.result.is_some() || self.is_suspended() {
             return None;
         }
         let left = start.0.as_second() + deadline - self.this.now().0.as_second();
@@ -198,9 +198,9 @@ impl<'a> Step<'a> {
     fn count_pod(&mut self, pod: &Arc<Pod>) {
         let index = manage::index_of(pod);
         let valid = !self.is_indexed() || index.is_some_and(|index| self.succeeded.is_valid(index));
-        let over = policy::is_decided_failure(&self.job);
+        let over = policy::has_failure_target(&self.job);
         if pods::phase(pod) == "Succeeded" {
-            self.note_end(pod, true);
+            self.record_pod_result(pod, true);
             match index.filter(|_| self.is_indexed()) {
                 Some(index) => self.succeeded.insert(index),
                 None => push(&mut self.status, Succeeded, uid_of(&**pod)),
@@ -208,7 +208,7 @@ impl<'a> Step<'a> {
         } else if self.is_failed(pod) || over {
             let matched = policy::failure_action(&self.spec, pod);
             if matched.counts() && valid {
-                self.note_end(pod, false);
+                self.record_pod_result(pod, false);
                 push(&mut self.status, Failed, uid_of(&**pod));
                 if let (Some(index), Some(limit)) = (index, self.spec.backoff_limit_per_index)
                     && (matched.fails_index() || manage::failures_of(pod) >= limit)
@@ -217,7 +217,7 @@ impl<'a> Step<'a> {
                 }
             }
             if let Some(reason) = matched.fails_job(pod) {
-                self.verdict.get_or_insert(reason);
+                self.result.get_or_insert(reason);
             }
         } else {
             return;
@@ -226,10 +226,10 @@ impl<'a> Step<'a> {
     }
 
     /// Records the result of a pod: the backoff grows with each failure in a row.
-    fn note_end(&self, pod: &Pod, well: bool) {
+    fn record_pod_result(&self, pod: &Pod, success: bool) {
         let mut failures = lock(self.failures);
         let entry = failures.entry(uid_of(&*self.job).to_owned()).or_default();
-        if well {
+        if success {
             *entry = (0, Timestamp::default());
         } else {
             *entry = (entry.0 + 1, manage::ended_at(pod).unwrap_or_else(|| self.this.now().0).max(entry.1));

@@ -5,7 +5,7 @@ use std::time::Duration;
 use capstan_apiserver::ops::{DeleteOptions, Propagation};
 use k8s_openapi::api::batch::v1::Job;
 
-use super::super::common::{Controller, Outcome, Reconciled, ignore_absent};
+use super::super::common::{Controller, Outcome, Reconciled, ignore_not_found};
 use super::policy::is_finished;
 use crate::context::Context;
 
@@ -32,10 +32,10 @@ async fn reconcile(this: &Controller, key: &str) -> Reconciled {
     }
     let left = ended + ttl - this.now().0.as_second();
     if left > 0 {
-        return Ok(Outcome::After(Duration::from_secs(u64::try_from(left).unwrap_or(0))));
+        return Ok(Outcome::RequeueAfter(Duration::from_secs(u64::try_from(left).unwrap_or(0))));
     }
     let options = DeleteOptions { propagation: Some(Propagation::Foreground), ..DeleteOptions::default() };
-    ignore_absent(this.writer.delete(&*job, options).await)?;
+    ignore_not_found(this.writer.delete(&*job, options).await)?;
     Ok(Outcome::Done)
 }
 

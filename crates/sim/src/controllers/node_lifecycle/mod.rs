@@ -13,20 +13,20 @@ use crate::context::Context;
 
 /// Grace periods of heartbeats.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Grace {
+pub struct NodeGracePeriods {
     /// A node without a heartbeat for this long is unreachable.
-    pub beats: Duration,
+    pub heartbeat: Duration,
     /// The same for a node that never sent one.
     pub startup: Duration,
 }
 
-impl Default for Grace {
+impl Default for NodeGracePeriods {
     fn default() -> Self {
-        Self { beats: Duration::from_secs(50), startup: Duration::from_secs(60) }
+        Self { heartbeat: Duration::from_secs(50), startup: Duration::from_secs(60) }
     }
 }
 
-pub(crate) fn start(context: &Context, grace: Option<Grace>) {
+pub(crate) fn start(context: &Context, grace: Option<NodeGracePeriods>) {
     health::start(context, grace);
     eviction::start(context);
 }

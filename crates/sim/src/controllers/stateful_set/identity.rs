@@ -30,12 +30,12 @@ pub(super) fn pod_for(set: &StatefulSet, template: &PodTemplateSpec, revision: &
     spec.hostname = name;
     spec.subdomain = subdomain;
     set_in(&mut pod.metadata.labels, REVISION_HASH, revision);
-    identify(set, ordinal, &mut pod);
+    set_identity(set, ordinal, &mut pod);
     pod
 }
 
 /// Sets the labels and volumes of a pod's ordinal.
-pub(super) fn identify(set: &StatefulSet, ordinal: i32, pod: &mut Pod) {
+pub(super) fn set_identity(set: &StatefulSet, ordinal: i32, pod: &mut Pod) {
     let name = format!("{}-{ordinal}", name_of(set));
     set_in(&mut pod.metadata.labels, POD_NAME, name);
     set_in(&mut pod.metadata.labels, POD_INDEX, ordinal.to_string());

@@ -15,11 +15,11 @@ use k8s_openapi::api::apps::v1::{ControllerRevision, StatefulSet};
 
 use super::common::{Controller, Outcome, Reconciled, name_of, namespace_of};
 use super::pods;
-use super::revision::{self, Found, History, REVISION_HASH, Revised};
+use super::revision::{self, Found, History, REVISION_HASH, VersionedSet};
 use crate::Pod;
 use crate::context::Context;
 use crate::writer::{is_already_exists, is_not_found};
-use identity::{identify, matches_identity, ordinal, pod_for};
+use identity::{matches_identity, ordinal, pod_for, set_identity};
 
 pub(crate) fn start(context: &Context) {
     let controller = Controller::new(context, "statefulset-controller", "statefulset-controller");
@@ -35,17 +35,17 @@ async fn reconcile(this: &Controller, key: &str) -> Reconciled {
     if capstan_semantics::label_selector::is_empty(&set.spec.selector) {
         return Ok(Outcome::Done);
     }
-    let Some(history) = find_history(this, &set).await? else { return Ok(Outcome::After(Duration::ZERO)) };
+    let Some(history) = find_history(this, &set).await? else { return Ok(Outcome::RequeueAfter(Duration::ZERO)) };
     let mut step = Step::load(this, set, &history).await?;
-    let settled = step.settle().await;
+    let settled = step.sync().await;
     let wait = step.write_status().await?;
     step.clean_up(&history).await?;
-    settled.map(|()| Outcome::after(wait))
+    settled.map(|()| Outcome::requeue_after(wait))
 }
 
 async fn find_history(this: &Controller, set: &Arc<StatefulSet>) -> Result<Option<History>> {
     let collisions = set.status.as_ref().and_then(|status| status.collision_count);
-    let revised = Revised {
+    let revised = VersionedSet {
         owner: &**set,
         selector: &set.spec.selector,
         template: &set.spec.template,
@@ -120,13 +120,13 @@ impl<'a> Step<'a> {
     }
 
     /// Does the next possible step: creates missing pods, deletes surplus ones, then rolls old ones, in this order.
-    async fn settle(&mut self) -> Result<()> {
+    async fn sync(&mut self) -> Result<()> {
         if self.set.metadata.deletion_timestamp.is_some() {
             return Ok(());
         }
-        self.keep_volumes_owned().await?;
+        self.sync_claim_owners().await?;
         for index in 0..self.replicas.len() {
-            let settled = self.settle_replica(index).await?;
+            let settled = self.sync_replica(index).await?;
             if !settled && self.is_ordered() {
                 return Ok(());
             }
@@ -138,16 +138,16 @@ impl<'a> Step<'a> {
     }
 
     /// Ensures one pod. Returns whether it exists and is healthy.
-    async fn settle_replica(&mut self, index: usize) -> Result<bool> {
+    async fn sync_replica(&mut self, index: usize) -> Result<bool> {
         let ordinal = self.first() + i32::try_from(index).unwrap_or(i32::MAX);
         let Some(pod) = self.replicas[index].clone() else {
-            let pod = self.fresh(ordinal);
+            let pod = self.build_pod(ordinal);
             self.replicas[index] = self.create(ordinal, &pod).await?;
             return Ok(false);
         };
         if pods::is_terminal(&pod) {
             if !pods::is_deleting(&pod) {
-                self.replace_ended(&pod).await?;
+                self.replace_terminated(&pod).await?;
             }
             return Ok(false);
         }
@@ -159,13 +159,13 @@ impl<'a> Step<'a> {
         }
         if !matches_identity(&self.set, ordinal, &pod) {
             let mut next = Pod::clone(&pod);
-            identify(&self.set, ordinal, &mut next);
+            set_identity(&self.set, ordinal, &mut next);
             self.replicas[index] = Some(self.this.writer.update(&pod, &next).await?);
         }
         Ok(self.is_available(&pod))
     }
 
-    async fn replace_ended(&self, pod: &Pod) -> Result<()> {
+    async fn replace_terminated(&self, pod: &Pod) -> Result<()> {
         let (namespace, name) = (namespace_of(&*self.set), name_of(&*self.set));
         let pod_name = name_of(pod);
         if pods::phase(pod) == "Failed" {
@@ -179,8 +179,8 @@ impl<'a> Step<'a> {
     }
 
     /// The pod of an ordinal, at the revision that applies to it.
-    fn fresh(&self, ordinal: i32) -> Pod {
-        let revision = if self.wants_current(ordinal) { &self.current } else { &self.update };
+    fn build_pod(&self, ordinal: i32) -> Pod {
+        let revision = if self.keeps_current_revision(ordinal) { &self.current } else { &self.update };
         let template = revision::template(revision).unwrap_or_else(|| self.set.spec.template.clone());
         pod_for(&self.set, &template, name_of(&**revision), ordinal)
     }
@@ -196,7 +196,7 @@ impl<'a> Step<'a> {
             }
             // A foreign pod has the name: retry, as it may be deleted.
             Err(error) if is_already_exists(&error) => Err(error),
-            Err(error) if super::common::namespace_is_ending(&error) => Ok(None),
+            Err(error) if super::common::namespace_is_terminating(&error) => Ok(None),
             Err(error) => {
                 let message = format!("create Pod {name} in StatefulSet {set} failed error: {error}");
                 self.this.warning(&*self.set, "FailedCreate", message);

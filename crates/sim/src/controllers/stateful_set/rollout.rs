@@ -12,14 +12,14 @@ use crate::Pod;
 
 impl Step<'_> {
     /// Whether the update strategy is `RollingUpdate`.
-    pub(super) fn rolls(&self) -> bool {
+    pub(super) fn is_rolling_update(&self) -> bool {
         let strategy = self.set.spec.update_strategy.as_ref();
         strategy.and_then(|strategy| strategy.type_.as_deref()) != Some("OnDelete")
     }
 
     /// Whether the pod of an ordinal remains at the current revision.
-    pub(super) fn wants_current(&self, ordinal: i32) -> bool {
-        if !self.rolls() {
+    pub(super) fn keeps_current_revision(&self, ordinal: i32) -> bool {
+        if !self.is_rolling_update() {
             return false;
         }
         match self.rolling() {
@@ -33,7 +33,7 @@ impl Step<'_> {
 
     /// Replaces outdated pods within `maxUnavailable`.
     pub(super) async fn roll(&mut self) -> Result<()> {
-        if !self.rolls() {
+        if !self.is_rolling_update() {
             return Ok(());
         }
         let partition = self.rolling().and_then(|rolling| rolling.partition).unwrap_or(0);

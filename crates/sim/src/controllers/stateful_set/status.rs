@@ -47,7 +47,7 @@ impl Step<'_> {
             conditions: old.conditions,
         };
         let wanted = self.set.spec.replicas.unwrap_or(1);
-        if self.rolls() && [all, ready, updates] == [wanted; 3] {
+        if self.is_rolling_update() && [all, ready, updates] == [wanted; 3] {
             status.current_replicas = nonzero(updates);
             status.current_revision.clone_from(&status.update_revision);
         }

@@ -81,7 +81,7 @@ impl Step<'_> {
     }
 
     /// Adds or removes the set as owner of the claims of desired pods, by the policy.
-    pub(super) async fn keep_volumes_owned(&self) -> Result<()> {
+    pub(super) async fn sync_claim_owners(&self) -> Result<()> {
         if self.set.spec.persistent_volume_claim_retention_policy.is_none() {
             return Ok(());
         }

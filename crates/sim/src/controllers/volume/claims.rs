@@ -52,20 +52,20 @@ pub(super) fn start(context: &Context, provisioning: Provisioning) {
 async fn reconcile(this: &Controller, key: &str, provisioning: Provisioning) -> Reconciled {
     let Some(claim) = this.context.caches.volume_claims.get(key) else { return Ok(Outcome::Done) };
     if annotation(&claim.metadata, BIND_COMPLETED).is_some() {
-        keep(this, claim).await?;
+        sync_bound(this, claim).await?;
     } else if claim.metadata.deletion_timestamp.is_none() {
-        find(this, claim, provisioning).await?;
+        sync_unbound(this, claim, provisioning).await?;
     }
     Ok(Outcome::Done)
 }
 
 /// A bound claim: it remains bound, or becomes `Lost` with its volume.
-async fn keep(this: &Controller, claim: Arc<PersistentVolumeClaim>) -> Result<()> {
+async fn sync_bound(this: &Controller, claim: Arc<PersistentVolumeClaim>) -> Result<()> {
     let volume = volume_name(&claim).and_then(|name| this.context.caches.volumes.get(name));
     match volume {
         None => {
             let message = "Bound claim has lost its PersistentVolume. Data on the volume is lost!";
-            lose(this, &claim, "ClaimLost", message).await
+            mark_lost(this, &claim, "ClaimLost", message).await
         }
         Some(volume) if is_free(&volume) || is_for(&volume, &claim) => {
             let (claim, volume) = bind(this, claim, volume).await?;
@@ -73,12 +73,12 @@ async fn keep(this: &Controller, claim: Arc<PersistentVolumeClaim>) -> Result<()
         }
         Some(_) => {
             let message = "Two claims are bound to the same volume, this one is bound incorrectly";
-            lose(this, &claim, "ClaimMisbound", message).await
+            mark_lost(this, &claim, "ClaimMisbound", message).await
         }
     }
 }
 
-async fn lose(
+async fn mark_lost(
     this: &Controller,
     claim: &Arc<PersistentVolumeClaim>,
     reason: &'static str,
@@ -93,7 +93,7 @@ async fn lose(
 }
 
 /// An unbound claim.
-async fn find(this: &Controller, claim: Arc<PersistentVolumeClaim>, provisioning: Provisioning) -> Result<()> {
+async fn sync_unbound(this: &Controller, claim: Arc<PersistentVolumeClaim>, provisioning: Provisioning) -> Result<()> {
     if let Some(name) = volume_name(&claim) {
         return match this.context.caches.volumes.get(name) {
             Some(volume) if is_free(&volume) || is_for(&volume, &claim) => bind(this, claim, volume).await.map(drop),
@@ -107,9 +107,9 @@ async fn find(this: &Controller, claim: Arc<PersistentVolumeClaim>, provisioning
     }
     let claim = with_class(this, claim).await?;
     let class = this.context.caches.storage_classes.get(class_name(&claim));
-    let waits =
-        class.as_ref().is_some_and(|class| waits(class)) && annotation(&claim.metadata, SELECTED_NODE).is_none();
-    if let Some(volume) = best(this, &claim, waits) {
+    let waits = class.as_ref().is_some_and(|class| waits_for_first_consumer(class))
+        && annotation(&claim.metadata, SELECTED_NODE).is_none();
+    if let Some(volume) = best_match(this, &claim, waits) {
         return bind(this, claim, volume).await.map(drop);
     }
     if waits {
@@ -133,7 +133,7 @@ async fn find(this: &Controller, claim: Arc<PersistentVolumeClaim>, provisioning
 }
 
 /// Whether the class has `WaitForFirstConsumer`.
-fn waits(class: &StorageClass) -> bool {
+fn waits_for_first_consumer(class: &StorageClass) -> bool {
     class.volume_binding_mode.as_deref() == Some("WaitForFirstConsumer")
 }
 
@@ -154,7 +154,7 @@ fn is_free(volume: &PersistentVolume) -> bool {
 
 /// The volume that is pre-bound to a claim, or the smallest free one that matches. While a claim waits for its first
 /// consumer, the scheduler selects.
-fn best(this: &Controller, claim: &PersistentVolumeClaim, waits: bool) -> Option<Arc<PersistentVolume>> {
+fn best_match(this: &Controller, claim: &PersistentVolumeClaim, waits: bool) -> Option<Arc<PersistentVolume>> {
     let volumes = this.context.caches.volumes.list();
     let mine = |volume: &&Arc<PersistentVolume>| is_for(volume, claim) && volume.metadata.deletion_timestamp.is_none();
     if let Some(volume) = volumes.iter().find(mine) {
@@ -163,12 +163,12 @@ fn best(this: &Controller, claim: &PersistentVolumeClaim, waits: bool) -> Option
     if waits {
         return None;
     }
-    let free = volumes.iter().filter(|volume| is_free(volume) && suits(volume, claim));
+    let free = volumes.iter().filter(|volume| is_free(volume) && matches_claim(volume, claim));
     let size = |volume: &PersistentVolume| amount(volume.spec.as_ref().and_then(|spec| spec.capacity.as_ref()));
     free.min_by_key(|volume| (size(volume), name_of(&***volume).to_owned())).cloned()
 }
 
-fn suits(volume: &PersistentVolume, claim: &PersistentVolumeClaim) -> bool {
+fn matches_claim(volume: &PersistentVolume, claim: &PersistentVolumeClaim) -> bool {
     let (theirs, ours) = (volume.spec.clone().unwrap_or_default(), claim_spec(claim));
     let modes = theirs.access_modes.unwrap_or_default();
     let mode = |mode: Option<String>| mode.unwrap_or_else(|| "Filesystem".to_owned());

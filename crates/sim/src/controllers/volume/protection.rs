@@ -5,7 +5,7 @@ use std::sync::Arc;
 use capstan_apiserver::error::Result;
 use k8s_openapi::api::core::v1::{PersistentVolume, PersistentVolumeClaim};
 
-use super::super::common::{Controller, Outcome, Reconciled, ignore_absent, name_of, namespace_of};
+use super::super::common::{Controller, Outcome, Reconciled, ignore_not_found, name_of, namespace_of};
 use super::super::pods;
 use super::phase;
 use crate::Pod;
@@ -75,5 +75,5 @@ async fn release<K: Kind>(this: &Controller, object: &Arc<K>, finalizer: &str) -
             *finalizers = None;
         }
     }
-    ignore_absent(this.writer.update(object, &next).await.map(drop))
+    ignore_not_found(this.writer.update(object, &next).await.map(drop))
 }

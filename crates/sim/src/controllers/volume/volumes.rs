@@ -6,7 +6,7 @@ use capstan_apiserver::error::Result;
 use capstan_apiserver::ops::DeleteOptions;
 use k8s_openapi::api::core::v1::PersistentVolume;
 
-use super::super::common::{Controller, Outcome, Reconciled, annotation, ignore_absent, name_of, uid_of};
+use super::super::common::{Controller, Outcome, Reconciled, annotation, ignore_not_found, name_of, uid_of};
 use super::{BOUND_BY_CONTROLLER, PROVISIONED_BY, is_bound_by_us, phase, volume_name};
 use crate::context::Context;
 
@@ -47,14 +47,14 @@ async fn reconcile(this: &Controller, key: &str) -> Reconciled {
             }
             // The claim controller binds it, or waits for the class.
             None => {}
-            Some(_) => give_up(this, volume).await?,
+            Some(_) => unbind(this, volume).await?,
         },
     }
     Ok(Outcome::Done)
 }
 
 /// The claim is bound to another volume.
-async fn give_up(this: &Controller, volume: Arc<PersistentVolume>) -> Result<()> {
+async fn unbind(this: &Controller, volume: Arc<PersistentVolume>) -> Result<()> {
     if annotation(&volume.metadata, PROVISIONED_BY).is_some() {
         return release(this, volume).await;
     }
@@ -73,7 +73,7 @@ async fn release(this: &Controller, volume: Arc<PersistentVolume>) -> Result<()>
     let volume = set_phase(this, volume, "Released").await?;
     let policy = volume.spec.as_ref().and_then(|spec| spec.persistent_volume_reclaim_policy.as_deref());
     if policy == Some("Delete") && volume.metadata.deletion_timestamp.is_none() {
-        ignore_absent(this.writer.delete(&*volume, DeleteOptions::default()).await)?;
+        ignore_not_found(this.writer.delete(&*volume, DeleteOptions::default()).await)?;
     }
     Ok(())
 }

@@ -24,7 +24,7 @@ pub(in crate::node) enum Role {
 
 /// How a run of a container ended.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(in crate::node) struct Ended {
+pub(in crate::node) struct Termination {
     pub(in crate::node) code: i32,
     pub(in crate::node) reason: Box<str>,
     pub(in crate::node) started: Timestamp,
@@ -64,7 +64,7 @@ pub(in crate::node) enum Stage {
         delay: Duration,
     },
     /// Terminated for good; see `ended`.
-    Over,
+    Terminated,
 }
 
 /// A run of a container.
@@ -87,9 +87,9 @@ pub(in crate::node) struct Slot {
     pub(in crate::node) role: Role,
     pub(in crate::node) stage: Stage,
     /// End of the current run.
-    pub(in crate::node) ended: Option<Box<Ended>>,
+    pub(in crate::node) ended: Option<Box<Termination>>,
     /// End of the previous run.
-    pub(in crate::node) last: Option<Box<Ended>>,
+    pub(in crate::node) last: Option<Box<Termination>>,
     pub(in crate::node) restarts: i32,
     /// Number of starts.
     pub(in crate::node) runs: u32,
@@ -126,7 +126,7 @@ impl Slot {
     /// Whether it is ready; an init container is when it has succeeded.
     pub(in crate::node) fn is_ready(&self, now: Timestamp) -> bool {
         match (&self.stage, self.role) {
-            (Stage::Over, Role::Init) => self.ended.as_ref().is_some_and(|ended| ended.code == 0),
+            (Stage::Terminated, Role::Init) => self.ended.as_ref().is_some_and(|ended| ended.code == 0),
             (Stage::Running(_), Role::Init) => false,
             (Stage::Running(run), _) => {
                 self.forced_ready.unwrap_or_else(|| run.ready.is_some_and(|ready| ready <= now))
@@ -136,7 +136,7 @@ impl Slot {
     }
 
     /// Whether the containers after this one may start.
-    pub(super) fn lets_others_start(&self, now: Timestamp) -> bool {
+    pub(super) fn unblocks_next(&self, now: Timestamp) -> bool {
         if self.role == Role::Init { self.is_ready(now) } else { self.is_up(now) }
     }
 
@@ -144,14 +144,14 @@ impl Slot {
         matches!(self.stage, Stage::Running(_))
     }
 
-    pub(super) fn is_over(&self) -> bool {
-        self.stage == Stage::Over
+    pub(super) fn is_terminated(&self) -> bool {
+        self.stage == Stage::Terminated
     }
 
     /// Time of the next transition.
     pub(super) fn due(&self, now: Timestamp) -> Option<Timestamp> {
         match &self.stage {
-            Stage::Idle | Stage::Over => None,
+            Stage::Idle | Stage::Terminated => None,
             Stage::Pulling { until, .. } | Stage::Starting { until } => Some(*until),
             Stage::StartFailed { until, .. } | Stage::BackingOff { until, .. } => Some(*until),
             Stage::PullFailed { since, until, .. } => {

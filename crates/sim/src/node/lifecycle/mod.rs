@@ -2,10 +2,10 @@
 //! computes what happens now and when to step again. It has no side effects; they are returned as [`Effect`]s.
 //!
 //! This module has the pod as a whole; [`container`] the stages of a container, [`start`] its start, [`stop`] its end,
-//! [`past`] the recovery of earlier runs.
+//! [`recovery`] the recovery of earlier runs.
 
 mod container;
-mod past;
+mod recovery;
 mod start;
 mod stop;
 
@@ -16,7 +16,7 @@ use std::time::Duration;
 use jiff::Timestamp;
 use k8s_openapi::api::core::v1::{Container, PodSpec};
 
-pub(super) use container::{Ended, Role, Slot, Stage};
+pub(super) use container::{Role, Slot, Stage, Termination};
 pub(super) use stop::restarts;
 
 use super::backoff::after;
@@ -50,13 +50,13 @@ pub(super) enum Effect {
 }
 
 /// Inputs of the state machine.
-pub(super) struct Surroundings<'a> {
+pub(super) struct MachineInputs<'a> {
     /// Behaviour of a container.
     pub(super) behaviour: &'a dyn Fn(&Container) -> Behaviour,
     /// Configuration error of a container, if any.
     pub(super) misconfigured: &'a dyn Fn(&Container) -> Option<String>,
     /// Tail of the log of a running container.
-    pub(super) last_words: &'a dyn Fn(&Container) -> Option<Box<str>>,
+    pub(super) log_tail: &'a dyn Fn(&Container) -> Option<Box<str>>,
     /// Images on the node.
     pub(super) images: &'a mut HashSet<String>,
 }
@@ -78,12 +78,12 @@ pub(super) struct Machine {
 
 /// A container of the spec, or its equivalent. A container is a kilobyte: inline, iterating over the containers of a
 /// pod would copy them.
-pub(super) enum Shown<'a> {
+pub(super) enum SpecContainer<'a> {
     As(&'a Container),
     Like(Box<Container>),
 }
 
-impl Deref for Shown<'_> {
+impl Deref for SpecContainer<'_> {
     type Target = Container;
 
     fn deref(&self) -> &Container {
@@ -95,10 +95,10 @@ impl Deref for Shown<'_> {
 }
 
 /// All containers of a pod: init containers, regular ones, ephemeral ones.
-pub(super) fn containers(spec: &PodSpec) -> impl Iterator<Item = (Role, Shown<'_>)> {
+pub(super) fn containers(spec: &PodSpec) -> impl Iterator<Item = (Role, SpecContainer<'_>)> {
     let init = spec.init_containers.iter().flatten();
-    let init = init.map(|c| (if is_sidecar(c) { Role::Sidecar } else { Role::Init }, Shown::As(c)));
-    let main = spec.containers.iter().map(|c| (Role::Main, Shown::As(c)));
+    let init = init.map(|c| (if is_sidecar(c) { Role::Sidecar } else { Role::Init }, SpecContainer::As(c)));
+    let main = spec.containers.iter().map(|c| (Role::Main, SpecContainer::As(c)));
     let ephemeral = spec.ephemeral_containers.iter().flatten().map(|c| {
         let container = Container {
             name: c.name.clone(),
@@ -109,7 +109,7 @@ pub(super) fn containers(spec: &PodSpec) -> impl Iterator<Item = (Role, Shown<'_
             env: c.env.clone(),
             ..Container::default()
         };
-        (Role::Ephemeral, Shown::Like(Box::new(container)))
+        (Role::Ephemeral, SpecContainer::Like(Box::new(container)))
     });
     init.chain(main).chain(ephemeral)
 }
@@ -187,10 +187,11 @@ impl Machine {
             if let Stage::Running(run) = &slot.stage {
                 let (started, run) = (run.since, slot.runs);
                 let reason = "Unknown".into();
-                slot.last = Some(Box::new(Ended { code: 255, reason, started, finished: now, run, message: None }));
+                slot.last =
+                    Some(Box::new(Termination { code: 255, reason, started, finished: now, run, message: None }));
                 slot.restarts += 1;
                 slot.stage = Stage::Idle;
-            } else if !slot.is_over() || slot.role == Role::Init {
+            } else if !slot.is_terminated() || slot.role == Role::Init {
                 slot.stage = Stage::Idle;
                 slot.last = slot.ended.take().or_else(|| slot.last.take());
             }
@@ -198,10 +199,10 @@ impl Machine {
     }
 
     /// Performs all transitions that are due.
-    pub(super) fn step(&mut self, pod: &Pod, now: Timestamp, around: &mut Surroundings<'_>) -> Vec<Effect> {
+    pub(super) fn step(&mut self, pod: &Pod, now: Timestamp, inputs: &mut MachineInputs<'_>) -> Vec<Effect> {
         let mut effects = Vec::new();
         let Some(spec) = pod.spec.as_ref().filter(|_| !self.finished) else { return effects };
-        let containers: Vec<(Role, Shown<'_>)> = containers(spec).collect();
+        let containers: Vec<(Role, SpecContainer<'_>)> = containers(spec).collect();
         for (role, _) in containers.iter().skip(self.slots.len()) {
             self.slots.push(Slot::new(*role));
         }
@@ -219,15 +220,15 @@ impl Machine {
             });
             self.finish(end, after(now, grace(spec)));
         }
-        let mut turn = Turn { pod, spec, containers: &containers, now, around, effects };
+        let mut cx = StepContext { pod, spec, containers: &containers, now, inputs, effects };
         loop {
             let mut changed = false;
             for at in 0..self.slots.len() {
-                changed |= self.advance(at, &mut turn);
+                changed |= self.advance(at, &mut cx);
             }
-            changed |= self.settle(&mut turn);
+            changed |= self.derive_pod_state(&mut cx);
             if !changed {
-                return turn.effects;
+                return cx.effects;
             }
         }
     }
@@ -238,8 +239,8 @@ impl Machine {
     }
 
     /// Moves one container by one stage, if it is due.
-    fn advance(&mut self, at: usize, turn: &mut Turn<'_, '_>) -> bool {
-        let now = turn.now;
+    fn advance(&mut self, at: usize, cx: &mut StepContext<'_, '_>) -> bool {
+        let now = cx.now;
         if self.end.is_some() && !self.slots[at].is_running() {
             return false;
         }
@@ -247,42 +248,42 @@ impl Machine {
             Stage::Idle => {
                 let starts = self.may_start(at, now);
                 if starts {
-                    self.pull(at, turn);
+                    self.pull(at, cx);
                 }
                 starts
             }
             Stage::Pulling { until, fails } if *until <= now => {
                 let fails = *fails;
                 if fails {
-                    self.pull_failed(at, turn)
+                    self.pull_failed(at, cx)
                 } else {
-                    self.pulled(at, turn)
+                    self.pulled(at, cx)
                 }
                 true
             }
             Stage::PullFailed { until, .. } if *until <= now => {
-                self.pull(at, turn);
+                self.pull(at, cx);
                 true
             }
             Stage::Starting { until } if *until <= now => {
-                self.run(at, turn);
+                self.run(at, cx);
                 true
             }
             Stage::StartFailed { until, .. } if *until <= now => {
-                self.create(at, turn);
+                self.create(at, cx);
                 true
             }
             Stage::BackingOff { until, .. } if *until <= now => {
-                self.restart(at, turn);
+                self.restart(at, cx);
                 true
             }
             Stage::Running(run) => {
                 if let Some((_, code, reason)) = run.exit.clone().filter(|(at, ..)| *at <= now) {
-                    self.exit(at, code, reason, turn);
+                    self.exit(at, code, reason, cx);
                     return true;
                 }
                 if run.unhealthy.is_some_and(|at| at <= now) {
-                    self.unhealthy(at, turn);
+                    self.unhealthy(at, cx);
                     return true;
                 }
                 false
@@ -299,37 +300,37 @@ impl Machine {
         match self.slots[at].role {
             Role::Main | Role::Ephemeral => self.initialized,
             Role::Sidecar if self.initialized => true,
-            Role::Init | Role::Sidecar => self.slots[..at].iter().all(|slot| slot.lets_others_start(now)),
+            Role::Init | Role::Sidecar => self.slots[..at].iter().all(|slot| slot.unblocks_next(now)),
         }
     }
 
     /// Derives the state of the pod from that of its containers.
-    fn settle(&mut self, turn: &mut Turn<'_, '_>) -> bool {
+    fn derive_pod_state(&mut self, cx: &mut StepContext<'_, '_>) -> bool {
         if self.finished {
             return false;
         }
         if self.end.is_some() {
-            return self.wind_down(turn);
+            return self.stop_containers(cx);
         }
         if !self.initialized && self.blocked.is_none() {
             let mut init = self.slots.iter().filter(|slot| matches!(slot.role, Role::Init | Role::Sidecar));
-            if init.all(|slot| slot.lets_others_start(turn.now)) {
+            if init.all(|slot| slot.unblocks_next(cx.now)) {
                 self.initialized = true;
                 return true;
             }
         }
-        let failed = |slot: &Slot| slot.role == Role::Init && slot.is_over() && !slot.is_ready(turn.now);
+        let failed = |slot: &Slot| slot.role == Role::Init && slot.is_terminated() && !slot.is_ready(cx.now);
         let mut main = self.slots.iter().filter(|slot| slot.role == Role::Main);
-        if self.slots.iter().any(failed) || main.all(Slot::is_over) {
-            self.finish(End::Completed, after(turn.now, grace(turn.spec)));
+        if self.slots.iter().any(failed) || main.all(Slot::is_terminated) {
+            self.finish(End::Completed, after(cx.now, grace(cx.spec)));
             return true;
         }
         false
     }
 
     /// Stops the regular containers at once, then sidecars in reverse order.
-    fn wind_down(&mut self, turn: &mut Turn<'_, '_>) -> bool {
-        let deadline = self.end.as_ref().map_or(turn.now, |(_, deadline)| *deadline);
+    fn stop_containers(&mut self, cx: &mut StepContext<'_, '_>) -> bool {
+        let deadline = self.end.as_ref().map_or(cx.now, |(_, deadline)| *deadline);
         let first = |slot: &Slot| slot.role != Role::Sidecar;
         let mut to_stop: Vec<usize> =
             (0..self.slots.len()).filter(|at| first(&self.slots[*at]) && self.slots[*at].is_running()).collect();
@@ -342,23 +343,23 @@ impl Machine {
         }
         let mut changed = false;
         for at in to_stop {
-            changed |= self.stop(at, deadline, turn);
+            changed |= self.stop(at, deadline, cx);
         }
         changed
     }
 }
 
 /// One step of the state machine.
-struct Turn<'a, 'b> {
+struct StepContext<'a, 'b> {
     pod: &'a Pod,
     spec: &'a PodSpec,
-    containers: &'a [(Role, Shown<'a>)],
+    containers: &'a [(Role, SpecContainer<'a>)],
     now: Timestamp,
-    around: &'a mut Surroundings<'b>,
+    inputs: &'a mut MachineInputs<'b>,
     effects: Vec<Effect>,
 }
 
-impl Turn<'_, '_> {
+impl StepContext<'_, '_> {
     fn event(&mut self, container: Option<usize>, severity: Severity, reason: &'static str, message: String) {
         self.effects.push(Effect::Event { container, severity, reason, message });
     }

@@ -9,7 +9,7 @@ use serde_json::{Value, json};
 
 use super::super::backoff::after;
 use super::super::behaviour::{Behaviour, Exit, Match, PullFailure, Rules, StartFailure};
-use super::super::lifecycle::{Effect, End, Machine, Surroundings};
+use super::super::lifecycle::{Effect, End, Machine, MachineInputs};
 use super::super::status::{Addresses, status};
 use crate::Pod;
 
@@ -60,13 +60,13 @@ impl Life {
     fn step(&mut self) -> PodStatus {
         let behaviour = |container: &Container| self.rules.behaviour(&self.pod, container);
         let misconfigured = |_: &Container| self.misconfigured.clone();
-        let mut around = Surroundings {
+        let mut inputs = MachineInputs {
             behaviour: &behaviour,
             misconfigured: &misconfigured,
-            last_words: &|_| Some("the end".into()),
+            log_tail: &|_| Some("the end".into()),
             images: &mut self.images,
         };
-        self.effects.extend(self.machine.step(&self.pod, self.now, &mut around));
+        self.effects.extend(self.machine.step(&self.pod, self.now, &mut inputs));
         let fresh = status(&self.machine, &self.pod, Addresses { host: "172.16.0.2", pod: Some("10.0.0.2") }, self.now);
         self.pod.status = Some(fresh.clone());
         fresh

@@ -78,7 +78,7 @@ fn allocate(world: &mut World, devices: Value) -> Result<(String, Vec<String>), 
             let devices = results.into_iter().map(|result| result.device).collect();
             Ok((world.state.node(id).name.to_string(), devices))
         }
-        Decision::Wait(refusal) => Err(refusal.message),
+        Decision::Unschedulable(unschedulable) => Err(unschedulable.message),
     }
 }
 

@@ -103,7 +103,7 @@ impl World {
     fn schedule(&mut self, pod: &Pod) -> Result<String, String> {
         match self.decide(pod) {
             Decision::Place(id, _) => Ok(self.state.node(id).name.to_string()),
-            Decision::Wait(refusal) => Err(refusal.message),
+            Decision::Unschedulable(unschedulable) => Err(unschedulable.message),
         }
     }
 

@@ -21,7 +21,7 @@ fn important(name: &str, priority: i32, cpu: &str) -> Pod {
 fn victims(world: &mut World, pod: &Pod) -> Option<(String, Vec<String>)> {
     match world.decide(pod) {
         Decision::Place(..) => panic!("there is room"),
-        Decision::Wait(refusal) => refusal.preemption.map(|preemption| {
+        Decision::Unschedulable(unschedulable) => unschedulable.preemption.map(|preemption| {
             let node = world.state.node(preemption.node).name.to_string();
             (node, preemption.victims.iter().map(|pod| pod.name().to_owned()).collect())
         }),

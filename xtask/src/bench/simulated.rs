@@ -8,7 +8,7 @@ use tokio::task::JoinSet;
 
 use super::cluster::{Cluster, send};
 use super::models::digest;
-use super::seen::{Objects, Seen};
+use super::watch_cache::{Objects, WatchCache};
 
 const NODE: &str = "bench";
 pub(super) const JSON: &str = "application/json";
@@ -16,7 +16,7 @@ pub(super) const MERGE: &str = "application/merge-patch+json";
 pub(super) const APPLY: &str = "application/apply-patch+yaml";
 
 /// Concurrent requests.
-const AT_ONCE: usize = 16;
+const CONCURRENCY: usize = 16;
 
 /// Registers a node with capacity for all model pods.
 pub(super) async fn node(cluster: &Cluster) -> Result<()> {
@@ -93,7 +93,7 @@ fn gpu_node(name: &str) -> Value {
 }
 
 /// Runs a pod of every Deployment on the node.
-pub(super) async fn pods(cluster: &Cluster, deployments: &Seen) -> Result<()> {
+pub(super) async fn pods(cluster: &Cluster, deployments: &WatchCache) -> Result<()> {
     each(all(deployments), |deployment| {
         let client = cluster.client.clone();
         async move { run_pod(&client, &deployment, NODE).await }
@@ -102,7 +102,7 @@ pub(super) async fn pods(cluster: &Cluster, deployments: &Seen) -> Result<()> {
 }
 
 /// Marks every Deployment as available.
-pub(super) async fn available(cluster: &Cluster, deployments: &Seen) -> Result<()> {
+pub(super) async fn available(cluster: &Cluster, deployments: &WatchCache) -> Result<()> {
     each(all(deployments), |deployment| {
         let client = cluster.client.clone();
         async move {
@@ -111,13 +111,13 @@ pub(super) async fn available(cluster: &Cluster, deployments: &Seen) -> Result<(
                 "observedGeneration": generation, "replicas": replicas, "updatedReplicas": replicas,
                 "readyReplicas": replicas, "availableReplicas": replicas, "conditions": [is("Available")],
             }});
-            tell(&client, "apps/v1", "deployments", &deployment, &status).await
+            write_status(&client, "apps/v1", "deployments", &deployment, &status).await
         }
     })
     .await
 }
 
-fn all(objects: &Seen) -> Vec<Value> {
+fn all(objects: &WatchCache) -> Vec<Value> {
     objects.read(|all| all.values().cloned().collect())
 }
 
@@ -126,7 +126,7 @@ pub(super) async fn run_pod(client: &kube::Client, workload: &Value, node: &str)
     let pod = pod(workload, node);
     let namespace = pod["metadata"]["namespace"].as_str().unwrap_or_default();
     let pod = send(client, "POST", &format!("/api/v1/namespaces/{namespace}/pods"), JSON, &pod).await?;
-    tell(client, "v1", "pods", &pod, &json!({"status": running(&pod)})).await
+    write_status(client, "v1", "pods", &pod, &json!({"status": running(&pod)})).await
 }
 
 /// The pod of a workload on a node.
@@ -153,40 +153,40 @@ fn pod(workload: &Value, node: &str) -> Value {
 
 /// Simulates the DaemonSet controller: sets run on every selected node. Pods are not created, as there would be
 /// thousands.
-pub(super) fn daemon_sets(client: &kube::Client, sets: Seen, nodes: Seen) {
+pub(super) fn daemon_sets(client: &kube::Client, sets: WatchCache, nodes: WatchCache) {
     let client = client.clone();
     tokio::spawn(async move {
         let mut before = (0, 0);
         loop {
-            tokio::time::sleep(DAEMON_SETS).await;
+            tokio::time::sleep(STATUS_SYNC_INTERVAL).await;
             let now = (sets.changes(), nodes.changes());
             if now != before {
                 before = now;
-                let behind = nodes.read(|nodes| sets.read(|sets| behind(sets, nodes)));
+                let outdated = nodes.read(|nodes| sets.read(|sets| outdated(sets, nodes)));
                 // A set that was deleted meanwhile is not an error.
-                let told = each(behind, |(set, status)| {
+                let result = each(outdated, |(set, status)| {
                     let client = client.clone();
                     async move {
-                        let _ = tell(&client, "apps/v1", "daemonsets", &set, &status).await;
+                        let _ = write_status(&client, "apps/v1", "daemonsets", &set, &status).await;
                         Ok(())
                     }
                 });
-                let _ = told.await;
+                let _ = result.await;
             }
         }
     });
 }
 
 /// Interval of DaemonSet status updates.
-const DAEMON_SETS: Duration = Duration::from_millis(200);
+const STATUS_SYNC_INTERVAL: Duration = Duration::from_millis(200);
 
 /// Simulates all kubelets: bound pods run, terminating pods are removed.
-pub(super) fn kubelets(client: &kube::Client, pods: Seen) {
+pub(super) fn kubelets(client: &kube::Client, pods: WatchCache) {
     let client = client.clone();
     tokio::spawn(async move {
         let mut before = 0;
         loop {
-            tokio::time::sleep(KUBELETS).await;
+            tokio::time::sleep(KUBELET_SYNC_INTERVAL).await;
             if pods.changes() == before {
                 continue;
             }
@@ -204,7 +204,7 @@ pub(super) fn kubelets(client: &kube::Client, pods: Seen) {
                         let path = format!("/api/v1/namespaces/{}/pods/{}", text("namespace"), text("name"));
                         send(&client, "DELETE", &path, JSON, &json!({"gracePeriodSeconds": 0})).await.map(drop)
                     } else {
-                        tell(&client, "v1", "pods", &pod, &json!({"status": running(&pod)})).await
+                        write_status(&client, "v1", "pods", &pod, &json!({"status": running(&pod)})).await
                     };
                     Ok(())
                 }
@@ -215,10 +215,10 @@ pub(super) fn kubelets(client: &kube::Client, pods: Seen) {
 }
 
 /// Interval of kubelet syncs.
-const KUBELETS: Duration = Duration::from_millis(50);
+const KUBELET_SYNC_INTERVAL: Duration = Duration::from_millis(50);
 
 /// DaemonSets with an outdated status, and the new status.
-fn behind(sets: &Objects, nodes: &Objects) -> Vec<(Value, Value)> {
+fn outdated(sets: &Objects, nodes: &Objects) -> Vec<(Value, Value)> {
     let chosen = |set: &Value| {
         let selector = &set["spec"]["template"]["spec"]["nodeSelector"];
         nodes.values().filter(|node| selects(selector, &node["metadata"]["labels"])).count()
@@ -236,14 +236,14 @@ fn behind(sets: &Objects, nodes: &Objects) -> Vec<(Value, Value)> {
         }
         status
     };
-    let told = |set: &Value, wanted: &Value| {
+    let result = |set: &Value, wanted: &Value| {
         let fields = wanted.as_object().into_iter().flatten();
         fields
             .into_iter()
             .all(|(field, value)| set["status"][field].as_u64().unwrap_or(0) == value.as_u64().unwrap_or(0))
     };
     let all = sets.values().map(|set| (set, status(set)));
-    all.filter(|(set, status)| !told(set, status))
+    all.filter(|(set, status)| !result(set, status))
         .map(|(set, status)| (set.clone(), json!({"status": status})))
         .collect()
 }
@@ -254,7 +254,7 @@ pub(super) fn selects(selector: &Value, labels: &Value) -> bool {
 }
 
 /// Writes the status of an object.
-async fn tell(client: &kube::Client, api: &str, plural: &str, object: &Value, status: &Value) -> Result<()> {
+async fn write_status(client: &kube::Client, api: &str, plural: &str, object: &Value, status: &Value) -> Result<()> {
     let text = |field: &str| object["metadata"][field].as_str().unwrap_or_default();
     let root = if api == "v1" { "api" } else { "apis" };
     let path = format!("/{root}/{api}/namespaces/{}/{plural}/{}/status", text("namespace"), text("name"));
@@ -268,7 +268,7 @@ where
 {
     let mut tasks = JoinSet::new();
     for item in items {
-        if tasks.len() >= AT_ONCE
+        if tasks.len() >= CONCURRENCY
             && let Some(done) = tasks.join_next().await
         {
             done??;
@@ -319,11 +319,14 @@ mod tests {
             "metadata": {"name": "set", "generation": 2},
             "spec": {"template": {"spec": {"nodeSelector": {"gpu": "true"}}}},
         });
-        let wanted = behind(&Objects::from([("/set".into(), set.clone())]), &nodes);
+        let wanted = outdated(&Objects::from([("/set".into(), set.clone())]), &nodes);
         let status = &wanted[0].1["status"];
         assert_eq!((&status["numberAvailable"], &status["observedGeneration"]), (&json!(1), &json!(2)));
-        let mut told = set;
-        told["status"] = status.clone();
-        assert!(behind(&Objects::from([("/set".into(), told)]), &nodes).is_empty(), "what is true is not told again");
+        let mut result = set;
+        result["status"] = status.clone();
+        assert!(
+            outdated(&Objects::from([("/set".into(), result)]), &nodes).is_empty(),
+            "what is true is not told again"
+        );
     }
 }

@@ -3,13 +3,13 @@
 use jiff::Timestamp;
 use k8s_openapi::api::core::v1::{ContainerState, ContainerStateTerminated, ContainerStatus};
 
-use super::container::{Ended, Run, Slot, Stage};
+use super::container::{Run, Slot, Stage, Termination};
 use super::stop::restarts;
 use super::{Machine, containers};
 use crate::Pod;
 
 /// Exit code of a run whose end was not observed.
-const UNSEEN: i32 = 255;
+const UNKNOWN_EXIT_CODE: i32 = 255;
 
 impl Machine {
     /// A pod on a node that was off: containers that ran before restart and their restarts are counted, if their
@@ -24,8 +24,8 @@ impl Machine {
             let mut statuses = lists.into_iter().flatten().flatten();
             let Some(status) = statuses.find(|status| status.name == container.name) else { continue };
             slot.remember(status, now);
-            if slot.is_running() && !restarts(role, spec, &container, UNSEEN) {
-                slot.end_unseen(now);
+            if slot.is_running() && !restarts(role, spec, &container, UNKNOWN_EXIT_CODE) {
+                slot.mark_terminated(now);
             }
         }
         machine.reboot(now);
@@ -41,13 +41,13 @@ impl Slot {
         }
         let runs = self.runs;
         let ended = |state: &Option<ContainerState>, run| {
-            state.as_ref()?.terminated.as_ref().map(|ended| Box::new(ended_as(ended, run, now)))
+            state.as_ref()?.terminated.as_ref().map(|ended| Box::new(termination_from(ended, run, now)))
         };
         self.last = ended(&status.last_state, runs.saturating_sub(1));
         self.ended = ended(&status.state, runs);
         let running = status.state.as_ref().and_then(|state| state.running.as_ref());
         if self.ended.is_some() {
-            self.stage = Stage::Over;
+            self.stage = Stage::Terminated;
         } else if let Some(running) = running {
             let since = running.started_at.as_ref().map_or(now, |at| at.0);
             self.stage =
@@ -56,17 +56,18 @@ impl Slot {
     }
 
     /// It ended while the node was off, and is not restarted.
-    fn end_unseen(&mut self, now: Timestamp) {
+    fn mark_terminated(&mut self, now: Timestamp) {
         let started = if let Stage::Running(run) = &self.stage { run.since } else { now };
         let reason = "Unknown".into();
         let (run, message) = (self.runs, None);
-        self.ended = Some(Box::new(Ended { code: UNSEEN, reason, started, finished: now, run, message }));
-        self.stage = Stage::Over;
+        self.ended =
+            Some(Box::new(Termination { code: UNKNOWN_EXIT_CODE, reason, started, finished: now, run, message }));
+        self.stage = Stage::Terminated;
     }
 }
 
-fn ended_as(ended: &ContainerStateTerminated, run: u32, now: Timestamp) -> Ended {
-    Ended {
+fn termination_from(ended: &ContainerStateTerminated, run: u32, now: Timestamp) -> Termination {
+    Termination {
         code: ended.exit_code,
         reason: ended.reason.as_deref().unwrap_or("Unknown").into(),
         started: ended.started_at.as_ref().map_or(now, |at| at.0),

@@ -17,23 +17,23 @@ use capstan_semantics::taints::tolerated;
 
 /// Eligibility of a node for a DaemonSet.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Place {
+pub(super) enum Eligibility {
     /// The pod should run there.
-    Wanted,
+    ShouldRun,
     /// No new pod is scheduled there, but a running pod continues.
-    Kept,
+    MayContinue,
     /// No pod may run there; a running one is deleted.
-    Refused,
+    Ineligible,
 }
 
 /// Decides the eligibility of nodes for one DaemonSet.
-pub(super) struct Places<'a> {
+pub(super) struct EligibilityRules<'a> {
     spec: Cow<'a, PodSpec>,
     requirements: Requirements,
     tolerations: Vec<Toleration>,
 }
 
-impl<'a> Places<'a> {
+impl<'a> EligibilityRules<'a> {
     /// The eligibility rules of a set.
     pub(super) fn of(set: &'a DaemonSet) -> Self {
         let spec = set.spec.template.spec.as_ref().map_or_else(|| Cow::Owned(PodSpec::default()), Cow::Borrowed);
@@ -42,18 +42,18 @@ impl<'a> Places<'a> {
     }
 
     /// Eligibility of a node.
-    pub(super) fn judge(&self, node: &Node) -> Place {
+    pub(super) fn evaluate(&self, node: &Node) -> Eligibility {
         let elsewhere = self.spec.node_name.as_deref().is_some_and(|name| !name.is_empty() && name != name_of(node));
         if elsewhere || !self.requirements.allows(node) {
-            return Place::Refused;
+            return Eligibility::Ineligible;
         }
         let repels = |effect: &str| {
             taints(node).iter().any(|taint| taint.effect == effect && !tolerated(taint, Some(&self.tolerations)))
         };
         match (repels("NoExecute"), repels("NoSchedule")) {
-            (true, _) => Place::Refused,
-            (false, true) => Place::Kept,
-            (false, false) => Place::Wanted,
+            (true, _) => Eligibility::Ineligible,
+            (false, true) => Eligibility::MayContinue,
+            (false, false) => Eligibility::ShouldRun,
         }
     }
 }
@@ -99,8 +99,8 @@ fn tolerations(spec: &PodSpec) -> Vec<Toleration> {
     };
     add("node.kubernetes.io/not-ready", "NoExecute");
     add("node.kubernetes.io/unreachable", "NoExecute");
-    for trouble in ["disk-pressure", "memory-pressure", "pid-pressure", "unschedulable"] {
-        add(&format!("node.kubernetes.io/{trouble}"), "NoSchedule");
+    for condition in ["disk-pressure", "memory-pressure", "pid-pressure", "unschedulable"] {
+        add(&format!("node.kubernetes.io/{condition}"), "NoSchedule");
     }
     if spec.host_network == Some(true) {
         add("node.kubernetes.io/network-unavailable", "NoSchedule");
@@ -163,23 +163,27 @@ mod tests {
     }
 
     #[test]
-    fn places() {
+    fn rules() {
         let plain = json!({"containers": []});
-        for (spec, taints, place) in [
-            (plain.clone(), json!([]), Place::Wanted),
-            (json!({"containers": [], "nodeSelector": {"zone": "b"}}), json!([]), Place::Refused),
-            (json!({"containers": [], "nodeName": "other"}), json!([]), Place::Refused),
-            (plain.clone(), json!([{"key": "k", "effect": "NoSchedule"}]), Place::Kept),
-            (plain.clone(), json!([{"key": "k", "effect": "NoExecute"}]), Place::Refused),
-            (plain.clone(), json!([{"key": "k", "effect": "PreferNoSchedule"}]), Place::Wanted),
+        for (spec, taints, eligibility) in [
+            (plain.clone(), json!([]), Eligibility::ShouldRun),
+            (json!({"containers": [], "nodeSelector": {"zone": "b"}}), json!([]), Eligibility::Ineligible),
+            (json!({"containers": [], "nodeName": "other"}), json!([]), Eligibility::Ineligible),
+            (plain.clone(), json!([{"key": "k", "effect": "NoSchedule"}]), Eligibility::MayContinue),
+            (plain.clone(), json!([{"key": "k", "effect": "NoExecute"}]), Eligibility::Ineligible),
+            (plain.clone(), json!([{"key": "k", "effect": "PreferNoSchedule"}]), Eligibility::ShouldRun),
             (
                 plain.clone(),
                 json!([{"key": "node.kubernetes.io/unschedulable", "effect": "NoSchedule"}]),
-                Place::Wanted,
+                Eligibility::ShouldRun,
             ),
-            (plain, json!([{"key": "node.kubernetes.io/unreachable", "effect": "NoExecute"}]), Place::Wanted),
+            (plain, json!([{"key": "node.kubernetes.io/unreachable", "effect": "NoExecute"}]), Eligibility::ShouldRun),
         ] {
-            assert_eq!(Places::of(&set(spec.clone())).judge(&node(taints.clone())), place, "{spec} {taints}");
+            assert_eq!(
+                EligibilityRules::of(&set(spec.clone())).evaluate(&node(taints.clone())),
+                eligibility,
+                "{spec} {taints}"
+            );
         }
     }
 

@@ -18,7 +18,7 @@ pub(super) type Objects = BTreeMap<String, Value>;
 
 /// A watched cache of one kind. Clones share one state.
 #[derive(Clone, Default)]
-pub(super) struct Seen {
+pub(super) struct WatchCache {
     state: Arc<Mutex<State>>,
 }
 
@@ -29,11 +29,11 @@ struct State {
     changes: u64,
 }
 
-impl Seen {
+impl WatchCache {
     /// Watches the objects at a path.
     pub(super) fn follow(client: &kube::Client, path: &str) -> Self {
-        let seen = Self::default();
-        let (mine, client, path) = (seen.clone(), client.clone(), path.to_owned());
+        let cache = Self::default();
+        let (mine, client, path) = (cache.clone(), client.clone(), path.to_owned());
         tokio::spawn(async move {
             loop {
                 // A watch that ends relists.
@@ -41,7 +41,7 @@ impl Seen {
                 tokio::time::sleep(POLL_INTERVAL).await;
             }
         });
-        seen
+        cache
     }
 
     async fn watch(&self, client: &kube::Client, path: &str) -> Result<()> {
@@ -75,8 +75,8 @@ impl Seen {
     }
 
     /// Reads all objects.
-    pub(super) fn read<T>(&self, look: impl FnOnce(&Objects) -> T) -> T {
-        look(&self.state().objects)
+    pub(super) fn read<T>(&self, reader: impl FnOnce(&Objects) -> T) -> T {
+        reader(&self.state().objects)
     }
 
     /// Number of objects that match.
@@ -86,13 +86,13 @@ impl Seen {
 
     /// Waits until a condition on all objects holds.
     pub(super) async fn until(&self, limit: Duration, what: &str, done: impl Fn(&Objects) -> bool) -> Result<()> {
-        let (begin, mut looked) = (Instant::now(), None);
+        let (begin, mut checked) = (Instant::now(), None);
         loop {
             let changes = self.changes();
-            if looked != Some(changes) && self.read(&done) {
+            if checked != Some(changes) && self.read(&done) {
                 return Ok(());
             }
-            looked = Some(changes);
+            checked = Some(changes);
             if begin.elapsed() > limit {
                 bail!("not after {} s: {what}", limit.as_secs());
             }
